@@ -122,12 +122,12 @@ pub enum StoreError {
     #[error("{0}")]
     CapReached(ReachedCap),
     /// The owner has as many of them as one may have.
-    #[error("you already have {most} {entity}, the most one user may have")]
+    #[error("you already have {limit} {entity}, the most one user may have")]
     Full {
         /// Of what.
         entity: &'static str,
-        /// How many are too many.
-        most: usize,
+        /// The limit.
+        limit: usize,
     },
     /// Pool exhausted, database busy or gone: try again.
     #[error("store unavailable: {what}")]

@@ -106,7 +106,7 @@ pub struct PoolStats {
     /// `read`, `scan`, `write`, `intake`, `background`.
     pub name: &'static str,
     /// Connections that it may have.
-    pub most: u32,
+    pub max_connections: u32,
     /// Connections that it has.
     pub open: u32,
     /// Those of them that nobody uses.

@@ -22,7 +22,7 @@ impl Network {
     }
 
     /// One address.
-    pub fn of_one(address: IpAddr) -> Self {
+    pub fn single(address: IpAddr) -> Self {
         Self {
             address: bits(address),
             prefix: if address.is_ipv4() { 32 } else { 128 },
@@ -59,7 +59,7 @@ impl std::str::FromStr for Network {
         let expected = "is not a network such as 10.0.0.0/8";
         let address: IpAddr = address.parse().map_err(|_| expected)?;
         match prefix {
-            None => Ok(Self::of_one(address.to_canonical())),
+            None => Ok(Self::single(address.to_canonical())),
             Some(prefix) => prefix
                 .parse()
                 .ok()

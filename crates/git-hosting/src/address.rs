@@ -49,7 +49,7 @@ impl std::str::FromStr for AllowedHost {
         };
         let address = unmapped(address);
         match prefix {
-            None => Ok(Self::Network(Network::of_one(address))),
+            None => Ok(Self::Network(Network::single(address))),
             Some(text) => text
                 .parse()
                 .ok()

@@ -25,7 +25,7 @@ impl MemoryState {
         if owners.filter(|it| **it == secret.owner).count() >= MAX_SECRETS_PER_USER {
             return Err(StoreError::Full {
                 entity: SECRETS_ENTITY,
-                most: MAX_SECRETS_PER_USER,
+                limit: MAX_SECRETS_PER_USER,
             });
         }
         self.secrets.insert(key, secret.clone());

@@ -101,7 +101,7 @@ impl MemoryState {
             SandboxAssignment::Shared { max_conversations } if self.occupancy(&sandbox).conversations >= max_conversations => {
                 Err(StoreError::Full {
                     entity: "conversations in that sandbox",
-                    most: max_conversations as usize,
+                    limit: max_conversations as usize,
                 })
             }
             SandboxAssignment::Shared { .. } => Ok(None),

@@ -130,7 +130,7 @@ fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), Fault> 
     if usize::try_from(count).unwrap_or(usize::MAX) >= MAX_SECRETS_PER_USER {
         return Err(StoreError::Full {
             entity: SECRETS_ENTITY,
-            most: MAX_SECRETS_PER_USER,
+            limit: MAX_SECRETS_PER_USER,
         }
         .into());
     }

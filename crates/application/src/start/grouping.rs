@@ -79,7 +79,7 @@ impl StartService {
                 let mut running = ports.sandboxes.list_running(owner, &spec).await?;
                 // Of other hosts it is not known whether anybody serves them, nor of an engine that is out of reach.
                 running.retain(|it| it.sandbox.host == policy.host && is_known(&it.sandbox));
-                grouping.order(running)
+                grouping.rank(running)
             }
             None => Vec::new(),
         };

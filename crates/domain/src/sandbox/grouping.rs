@@ -32,7 +32,7 @@ pub struct SandboxOccupancy {
 
 impl SandboxGrouping {
     /// Those with room for one more, best first. Ties: the one made first, then by id.
-    pub fn order(self, mut running: Vec<SandboxOccupancy>) -> Vec<Sandbox> {
+    pub fn rank(self, mut running: Vec<SandboxOccupancy>) -> Vec<Sandbox> {
         running.retain(|it| it.conversations < MAX_SHARED_CONVERSATIONS);
         running.sort_by(|a, b| {
             (a.sandbox.created_at, &a.sandbox.id).cmp(&(b.sandbox.created_at, &b.sandbox.id))

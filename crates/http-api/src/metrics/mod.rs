@@ -193,7 +193,7 @@ fn write_pools(page: &mut MetricsPage, pools: &[PoolStats]) {
         (
             "db_connections_max",
             "Connections that the pool may have.",
-            |pool| pool.most.into(),
+            |pool| pool.max_connections.into(),
         ),
         (
             "db_connections_open",

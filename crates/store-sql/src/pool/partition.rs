@@ -145,7 +145,7 @@ impl PoolPartition {
         let (slots, _) = self.queue.slots();
         metrics::PoolStats {
             name,
-            most: u32::try_from(slots).unwrap_or(u32::MAX),
+            max_connections: u32::try_from(slots).unwrap_or(u32::MAX),
             open: now.connections.saturating_sub(lent),
             idle: now.idle_connections,
             in_use: u64::from(self.in_use()),

@@ -121,7 +121,7 @@ pub async fn a_race_never_exceeds_the_room(ports: &Ports) {
     let (new, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
     assert_eq!(new.len(), 5);
     for answer in refused {
-        assert_is!(answer, Err(StoreError::Full { most: 6, .. }));
+        assert_is!(answer, Err(StoreError::Full { limit: 6, .. }));
     }
 }
 

@@ -87,10 +87,9 @@ pub(crate) fn check_room(conn: &mut AnyConnection, id: &SandboxId, most: u32) ->
     if inside + starting < i64::from(most) {
         return Ok(());
     }
-    let most = most as usize;
     Err(StoreError::Full {
         entity: INSIDE,
-        most,
+        limit: most as usize,
     }
     .into())
 }

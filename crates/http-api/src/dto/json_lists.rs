@@ -1,6 +1,6 @@
 //! Long lists, written without detours: one item after the other into one buffer, as each is made.
 //!
-//! serde looks at every sign of every name of a member, whether it must be escaped. Where an item has forty write_members, that is
+//! serde looks at every sign of every name of a member, whether it must be escaped. Where an item has forty members, that is
 //! as much work as their values, so what comes by the hundred writes its own names (`write_members!`).
 
 use actix_web::{HttpResponse, ResponseError as _};
@@ -19,7 +19,7 @@ pub trait WriteJson: Serialize {
     fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()>;
 }
 
-/// Writes the beginning of an object, without the brace that ends it: names as they are, values by serde. `to out`: write_members
+/// Writes the beginning of an object, without the brace that ends it: names as they are, values by serde. `to out`: members
 /// of an object that has some.
 macro_rules! write_members {
     ($out:ident, $first:literal: $value:expr, $($name:literal: $next:expr),* $(,)?) => {{
@@ -68,7 +68,7 @@ pub fn list_response(answered: &impl Serialize, items: usize) -> HttpResponse {
 
 fn answer(bytes: Vec<u8>, written: serde_json::Result<()>) -> HttpResponse {
     match written {
-        Ok(()) => timed::json(bytes),
+        Ok(()) => timestamped::json_response(bytes),
         Err(error) => Problem::internal(format!("an answer is no JSON: {error}")).error_response(),
     }
 }

@@ -75,13 +75,13 @@ fn timestamp_offsets(one: &[u8], other: &[u8], texts: &[String; 2]) -> Option<Ve
 pub fn json_response(bytes: impl MessageBody + 'static) -> HttpResponse {
     HttpResponse::Ok()
         // The typed header would be written as text, and that copied.
-        .content_type(HeaderValue::from_static("application/json_response"))
+        .content_type(HeaderValue::from_static("application/json"))
         .body(bytes)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json_response};
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -89,7 +89,7 @@ mod tests {
     fn only_the_time_changes() {
         // A user may have written down any time.
         let first = Timestamp::from_micros(i64::MIN).to_string();
-        let answer = |now: Timestamp| json_response!({"a": now, "said": first, "b": [1, now, "é\""]});
+        let answer = |now: Timestamp| json!({"a": now, "said": first, "b": [1, now, "é\""]});
         let timestamped_json = TimestampedJson::of(answer).unwrap();
         for micros in [0, 1_795_251_552_215_877, i64::MIN, i64::MAX] {
             let now = Timestamp::from_micros(micros);
@@ -100,14 +100,14 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_time_is_what_it_is() {
-        let timestamped_json = TimestampedJson::of(|_| json_response!({"a": 1})).unwrap();
+        let timestamped_json = TimestampedJson::of(|_| json!({"a": 1})).unwrap();
         assert_eq!(timestamped_json.at(Timestamp::from_micros(0)), br#"{"a":1}"#);
     }
 
     #[test]
     fn whatever_else_changes_with_the_time_is_refused() {
-        assert!(TimestampedJson::of(|now| json_response!({"micros": now.micros()})).is_err());
-        assert!(TimestampedJson::of(|now| json_response!(now.micros() < 0)).is_err());
-        assert!(TimestampedJson::of(|now| json_response!(now.to_string()[..10])).is_err());
+        assert!(TimestampedJson::of(|now| json!({"micros": now.micros()})).is_err());
+        assert!(TimestampedJson::of(|now| json!(now.micros() < 0)).is_err());
+        assert!(TimestampedJson::of(|now| json!(now.to_string()[..10])).is_err());
     }
 }

@@ -29,10 +29,10 @@ pub(super) const KEY: &str = "aw_user";
 pub(super) const SANDBOX_KEY: &str = "sandbox-key";
 pub(super) const ID: &str = "123e4567-e89b-12d3-a456-426614174000";
 
-struct Listener;
+struct FakeAuthenticator;
 
 #[async_trait]
-impl Authenticator for Listener {
+impl Authenticator for FakeAuthenticator {
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
         // A suspension, as a look-up in a store is one: what runs beside it must not overtake it.
         futures::future::poll_fn(yield_once()).await;
@@ -116,7 +116,7 @@ pub(super) fn config() -> HttpConfig {
 
 pub(super) fn state(config: &HttpConfig, failing: Option<&'static str>) -> HttpState {
     let ports = HttpPorts {
-        authenticator: Arc::new(Listener),
+        authenticator: Arc::new(FakeAuthenticator),
         readiness: Arc::new(Parts(failing)),
         clock: Arc::new(SystemClock),
         ids: Arc::new(Ids),

@@ -314,18 +314,18 @@ impl World {
         self.send_to(Listener::Public, request).await
     }
 
-    pub(crate) async fn send_to(&self, door: Listener, request: TestRequest) -> Answer {
-        let mut answers = self.send_all(door, [request]).await;
+    pub(crate) async fn send_to(&self, listener: Listener, request: TestRequest) -> Answer {
+        let mut answers = self.send_all(listener, [request]).await;
         answers.pop().unwrap()
     }
 
     /// One after another to the same instance.
     pub(crate) async fn send_all(
         &self,
-        door: Listener,
+        listener: Listener,
         requests: impl IntoIterator<Item = TestRequest>,
     ) -> Vec<Answer> {
-        let app = http_api::app_on_listener(door, self.state.clone(), self.app.clone());
+        let app = http_api::app_on_listener(listener, self.state.clone(), self.app.clone());
         let service = init_service(app).await;
         let mut answers = Vec::new();
         for request in requests {

@@ -235,7 +235,7 @@ async fn branches_and_installations() {
 }
 
 /// How a provider fails.
-type FieldError = fn(GitProvider) -> GitError;
+type MakeGitError = fn(GitProvider) -> GitError;
 
 #[actix_web::test]
 async fn what_a_provider_refuses_is_no_fault_of_ours() {
@@ -256,7 +256,7 @@ async fn what_a_provider_refuses_is_no_fault_of_ours() {
         (info.status, info.text.as_str()),
         (401, "\"Need valid provider token\"")
     );
-    let table: [(FieldError, u16); 6] = [
+    let table: [(MakeGitError, u16); 6] = [
         (|provider| GitError::NotFound { provider }, 404),
         (
             |provider| GitError::InvalidRepository {

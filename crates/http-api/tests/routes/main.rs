@@ -2,7 +2,7 @@
 //! expected stands here as text, members in their order, from recordings of the API that clients know.
 
 #[cfg(test)]
-mod addresses;
+mod access_matrix;
 #[cfg(test)]
 mod administration;
 #[cfg(test)]
@@ -14,7 +14,7 @@ mod console;
 #[cfg(test)]
 mod conversations;
 #[cfg(test)]
-mod door;
+mod documented_routes;
 #[cfg(test)]
 mod download;
 #[cfg(test)]
@@ -24,29 +24,27 @@ mod events;
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
-mod flood;
-#[cfg(test)]
 mod forwarding;
 #[cfg(test)]
 mod git;
 #[cfg(test)]
-mod inside;
+mod idempotency;
 #[cfg(test)]
-mod matrix;
+mod legacy;
+#[cfg(test)]
+mod listeners;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]
-mod older;
-#[cfg(test)]
 mod organizations;
 #[cfg(test)]
-mod pending;
+mod pending_messages;
 #[cfg(test)]
-mod refusals;
+mod public_addresses;
 #[cfg(test)]
-mod repeating;
+mod rate_limits;
 #[cfg(test)]
 mod sandboxes;
 #[cfg(test)]
@@ -54,10 +52,12 @@ mod secrets;
 #[cfg(test)]
 mod skills;
 #[cfg(test)]
-mod starts;
+mod start_tasks;
 #[cfg(test)]
-mod strangers;
-#[cfg(test)]
-mod surface;
+mod tenancy;
 #[cfg(test)]
 mod usage;
+#[cfg(test)]
+mod validation_errors;
+#[cfg(test)]
+mod workspace;

@@ -332,10 +332,10 @@ async fn only_users_and_sandboxes_at_work_are_let_in() {
     let id = world.conversation(ADA).await;
     let conversation = world.read(ADA, &id).await;
     let key = conversation["session_api_key"].as_str().unwrap().to_owned();
-    for door in [Listener::Public, Listener::Callback] {
+    for listener in [Listener::Public, Listener::Callback] {
         let tool = json!({"name": "create_pr", "arguments": pull_request()});
         let body = request("tools/call", &tool);
-        let answer = world.send_to(door, post(&key).set_json(&body)).await.ok();
+        let answer = world.send_to(listener, post(&key).set_json(&body)).await.ok();
         assert_eq!(answer["result"]["isError"], false, "{answer}");
     }
     // For its owner, that is.
@@ -358,8 +358,8 @@ async fn only_users_and_sandboxes_at_work_are_let_in() {
         )
         .await
         .ok();
-    for door in [Listener::Public, Listener::Callback] {
-        let answer = world.send_to(door, post(&key).set_json(&list)).await;
+    for listener in [Listener::Public, Listener::Callback] {
+        let answer = world.send_to(listener, post(&key).set_json(&list)).await;
         assert_eq!(answer.status, 401, "{}", answer.text);
     }
 }
@@ -371,9 +371,9 @@ async fn the_number_of_a_pull_request_is_noted_in_its_conversation() {
     let (id, other) = (world.conversation(ADA).await, world.conversation(ADA).await);
     let tool = json!({"name": "create_pr", "arguments": pull_request()});
     let body = request("tools/call", &tool);
-    let open = async |door: Listener, key: &str, conversation: &str| {
+    let open = async |listener: Listener, key: &str, conversation: &str| {
         let post = post(key).uri(&format!("{MCP}?conversation_id={conversation}"));
-        let answer = world.send_to(door, post.set_json(&body)).await.ok();
+        let answer = world.send_to(listener, post.set_json(&body)).await.ok();
         assert_eq!(answer["result"]["isError"], false, "{answer}");
     };
     let numbers = async |id: &str| world.read(ADA, id).await["pr_number"].clone();

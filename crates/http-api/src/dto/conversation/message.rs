@@ -121,7 +121,7 @@ impl Decode for NextMessage {
 #[derive(Debug, ToSchema)]
 #[schema(as = TextContent)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "for the document only; see `ContentItem`")]
+#[expect(dead_code, reason = "for the document only; see `Content`")]
 pub struct TextContent {
     #[schema(default = false, required = false)]
     cache_prompt: bool,
@@ -132,7 +132,7 @@ pub struct TextContent {
 
 /// Images in a message.
 #[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "for the document only; see `ContentItem`")]
+#[expect(dead_code, reason = "for the document only; see `Content`")]
 pub struct ImageContent {
     #[schema(default = false, required = false)]
     cache_prompt: bool,

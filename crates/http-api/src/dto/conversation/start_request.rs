@@ -280,7 +280,7 @@ pub struct ProcessorSchema {
 /// A task that was suggested.
 #[derive(Debug, ToSchema)]
 #[schema(as = SuggestedTaskInput)]
-#[expect(dead_code, reason = "for the document only; see `SuggestedTaskInput`")]
+#[expect(dead_code, reason = "for the document only; see `SuggestedTask`")]
 pub struct SuggestedTaskSchema {
     #[schema(value_type = GitProviderSchema)]
     git_provider: String,
@@ -296,7 +296,7 @@ pub struct SuggestedTaskSchema {
 /// A plugin.
 #[derive(Debug, ToSchema)]
 #[schema(as = PluginSpec)]
-#[expect(dead_code, reason = "for the document only; see `PluginInput`")]
+#[expect(dead_code, reason = "for the document only; see `Plugin`")]
 pub struct PluginSchema {
     /// `github:owner/repo`, a git URL, or a path.
     source: String,

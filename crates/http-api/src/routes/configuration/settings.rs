@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::decode::JsonObject;
 use crate::dto::configuration::settings::{ErrorText, Message, SettingsDto, SettingsUpdateDto, refused};
-use crate::dto::timestamped::{TimestampedJson, json};
+use crate::dto::timestamped::{TimestampedJson, json_response};
 use crate::extract::{Actor, Application, Body, Call, State};
 use crate::problem::Problem;
 
@@ -24,7 +24,7 @@ pub(crate) async fn load(
     let found = found
         .and_then(|found| found.ok_or_else(|| Problem::missing("Settings not found")))
         .map_err(Problem::in_error_family)?;
-    Ok(json(found.at(state.ports().clock.now())))
+    Ok(json_response(found.at(state.ports().clock.now())))
 }
 
 /// Changes what the body names. `null` or `""` clears a secret, its mask keeps it.

@@ -31,7 +31,7 @@ pub(crate) async fn load(
     let show = |settings: &Settings| TimestampedJson::of(|_| LegacySettingsDto::from(settings));
     let found = app.settings.shown(&actor.user, memory, show).await?;
     let found = found.map_or_else(|| show(&Settings::default()).map(Arc::new), Ok)?;
-    Ok(timed::json(found.at(state.ports().clock.now())))
+    Ok(timestamped::json_response(found.at(state.ports().clock.now())))
 }
 
 /// Changes what the body names.

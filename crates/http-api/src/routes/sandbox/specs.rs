@@ -11,7 +11,7 @@ use domain::sandbox::SandboxSpec;
 use crate::dto::page::PageQuery;
 use crate::dto::sandbox::record::IdsQuery;
 use crate::dto::sandbox::spec::SpecDto;
-use crate::dto::timestamped::json;
+use crate::dto::timestamped::json_response;
 use crate::dto::{PageDto, check_batch};
 use crate::extract::{Actor, Application, Call, Query, State};
 use crate::problem::{Detail, Problem};
@@ -34,7 +34,7 @@ pub(crate) async fn search(
     } else {
         written(&specs, &page)?
     };
-    Ok(json(answer))
+    Ok(json_response(answer))
 }
 
 /// The answer with all specs, as long as they are the same list: it is written once.

@@ -37,10 +37,10 @@ const OTHER_KEY: &str = "aw_other";
 const SANDBOX_KEY: &str = "sandbox-key";
 
 /// Two users, `ada` with one sandbox and `bob`.
-struct Listener(Sandbox);
+struct FakeAuthenticator(Sandbox);
 
 #[async_trait]
-impl Authenticator for Listener {
+impl Authenticator for FakeAuthenticator {
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
         let user = match key.map(ExposeSecret::expose_secret) {
             Some(KEY) => ada(),
@@ -116,7 +116,7 @@ impl World {
         let clock: Arc<dyn Clock> = Arc::new(FixedClock::default());
         let application = application(&store, &clock);
         let ports = HttpPorts {
-            authenticator: Arc::new(Listener(sandbox)),
+            authenticator: Arc::new(FakeAuthenticator(sandbox)),
             readiness: Arc::new(Parts(None)),
             clock,
             ids: Arc::new(SequentialIds::default()),

@@ -1,4 +1,4 @@
-//! Conversations by the hundred. The write_members are those of the types, in their order: a test compares with serde.
+//! Conversations by the hundred. The members are those of the types, in their order: a test compares with serde.
 
 use super::{ConversationDto, MetricsDto};
 use crate::dto::json_lists::{WriteJson, write_members};

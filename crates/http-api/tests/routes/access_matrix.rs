@@ -5,7 +5,7 @@ use http_api::Listener;
 use serde_json::json;
 
 use crate::fixture::{ADA, Answer, BOB, World};
-use crate::strangers::{NOBODYS, anonymous, request_at, spent_key};
+use crate::tenancy::{NOBODYS, anonymous, request_at, spent_key};
 
 /// Who may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,7 +28,7 @@ impl ReportIntake {
     /// Waits for a turn; 503 when too many wait, or after a while. Agent servers send what was refused a few times more; what
     /// is lost then is read from their log.
     pub(super) async fn turn(&self, sandbox: &SandboxId) -> Result<KeyedPermit, Problem> {
-        let turn = tokio::time::timeout(QUEUE_TIMEOUT, self.0.take(sandbox)).await;
+        let turn = tokio::time::timeout(QUEUE_TIMEOUT, self.0.acquire(sandbox)).await;
         turn.ok().flatten().ok_or_else(|| {
             tracing::warn!(sandbox.id = %sandbox, "report refused: too many of this sandbox at once");
             Problem::new(

@@ -24,7 +24,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use crate::{AppError, Inner};
 
 /// What page tokens of users begin with.
-const LISTING: &str = "users|";
+const PAGE_TOKEN_PREFIX: &str = "users|";
 
 /// Who asks, and from where: what the line in the audit log says about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Origin {
 
     /// The line about a change.
     pub fn entry(&self, ids: &dyn IdGenerator, at: Timestamp, change: &AdminChange) -> AuditEntry {
-        let (object, detail) = told(change);
+        let (object, detail) = describe_change(change);
         AuditEntry {
             id: ids.uuid(),
             at,
@@ -86,7 +86,7 @@ impl Origin {
 }
 
 /// What is changed, and how.
-fn told(change: &AdminChange) -> (String, Option<String>) {
+fn describe_change(change: &AdminChange) -> (String, Option<String>) {
     match change {
         AdminChange::CreateUser { user, role } | AdminChange::SetRole { user, role } => (
             format!("user:{user}"),
@@ -150,7 +150,7 @@ pub fn new_key(
 }
 
 /// The key that takes the place of `old`: with its name, and meant to last as long, unless something else is wished.
-pub fn successor(
+pub fn successor_key(
     ids: &dyn IdGenerator,
     now: Timestamp,
     old: &ApiKey,
@@ -177,7 +177,7 @@ impl Administration {
     /// Users by name, also those whose deletion is not complete.
     pub async fn users(&self, page: &PageRequest) -> Result<Page<User>, AppError> {
         let after = page.after.as_ref().map(|token| {
-            let name = token.0.strip_prefix(LISTING);
+            let name = token.0.strip_prefix(PAGE_TOKEN_PREFIX);
             let name = name.and_then(|name| UserId::parse(name).ok());
             name.ok_or(StoreError::InvalidPageToken)
         });
@@ -187,14 +187,14 @@ impl Administration {
         let is_more = items.len() > limit;
         items.truncate(limit);
         let last = items.last().filter(|_| is_more);
-        let next = last.map(|last| PageToken(format!("{LISTING}{}", last.id)));
+        let next = last.map(|last| PageToken(format!("{PAGE_TOKEN_PREFIX}{}", last.id)));
         Ok(Page { items, next })
     }
 
     /// A user who is there, also when their deletion is not complete.
     pub async fn user(&self, user: &UserId) -> Result<User, AppError> {
         let found = self.0.ports.users.find(user).await?;
-        found.ok_or_else(|| no_user(user))
+        found.ok_or_else(|| user_not_found(user))
     }
 
     /// Makes a user, who has no key yet.
@@ -220,7 +220,7 @@ impl Administration {
         user: &UserId,
         role: Role,
     ) -> Result<User, AppError> {
-        if is_themself(origin, user) && role != Role::Admin {
+        if is_self(origin, user) && role != Role::Admin {
             return Err(AppError::conflict(
                 "You cannot take the role from yourself: another administrator can",
             ));
@@ -235,7 +235,7 @@ impl Administration {
 
     /// Deletes a user with everything of theirs; see [`crate::users::Users::delete`]. Nobody deletes themself.
     pub async fn delete_user(&self, origin: &Origin, user: &UserId) -> Result<PurgeCounts, AppError> {
-        if is_themself(origin, user) {
+        if is_self(origin, user) {
             return Err(AppError::conflict(
                 "You cannot delete yourself: another administrator can",
             ));
@@ -263,9 +263,9 @@ impl Administration {
         user: &UserId,
         wish: &KeyOptions,
     ) -> Result<IssuedKey, AppError> {
-        refuse_open(origin)?;
+        check_authenticated(origin)?;
         let (ids, now) = (self.0.ports.ids.as_ref(), self.0.ports.clock.now());
-        refuse_surplus(&self.keys(user).await?, MAX_KEYS_PER_USER, now)?;
+        check_key_count(&self.keys(user).await?, MAX_KEYS_PER_USER, now)?;
         let made = new_key(ids, now, user, wish, &origin.actor);
         let key = made.key.clone();
         let change = AdminChange::CreateKey {
@@ -285,20 +285,20 @@ impl Administration {
         wish: &KeyOptions,
         grace: Duration,
     ) -> Result<IssuedKey, AppError> {
-        refuse_open(origin)?;
-        refuse_configured(id)?;
+        check_authenticated(origin)?;
+        check_not_bootstrap_key(id)?;
         let keys = self.keys(user).await?;
         let (ids, now) = (self.0.ports.ids.as_ref(), self.0.ports.clock.now());
         let old = keys.iter().find(|key| key.id == id);
-        let old = old.ok_or_else(no_key)?;
+        let old = old.ok_or_else(key_not_found)?;
         if old.is_expired(now) {
             return Err(AppError::conflict(
                 "The key has expired: make a new one instead",
             ));
         }
         // Who has as many as one may have can rotate one all the same, but not all of them for ever.
-        refuse_surplus(&keys, MAX_KEYS_PER_USER + 1, now)?;
-        let made = successor(ids, now, old, wish, &origin.actor);
+        check_key_count(&keys, MAX_KEYS_PER_USER + 1, now)?;
+        let made = successor_key(ids, now, old, wish, &origin.actor);
         let change = AdminChange::RotateKey {
             old: id,
             new: made.key.clone(),
@@ -320,7 +320,7 @@ impl Administration {
                 "A key cannot revoke itself: rotate it, or use another one",
             ));
         }
-        refuse_configured(id)?;
+        check_not_bootstrap_key(id)?;
         let user = user.clone();
         let change = AdminChange::RevokeKey { id, user };
         self.administer(origin, &change).await?;
@@ -360,13 +360,13 @@ pub async fn administer(
             _,
         ) => AppError::refused(ErrorClass::Forbidden, "Only administrators may do this"),
         (StoreError::NotFound { entity: "user" }, AdminChange::CreateKey { key, .. }) => {
-            no_user(&key.user)
+            user_not_found(&key.user)
         }
         (
             StoreError::NotFound { entity: "user" },
             AdminChange::SetRole { user, .. } | AdminChange::DeleteUser { user },
-        ) => no_user(user),
-        (StoreError::NotFound { entity: "API key" }, _) => no_key(),
+        ) => user_not_found(user),
+        (StoreError::NotFound { entity: "API key" }, _) => key_not_found(),
         (StoreError::Conflict { entity: "user" }, AdminChange::CreateUser { user, .. }) => {
             AppError::conflict(format!("There is a user {user} already"))
         }
@@ -385,7 +385,7 @@ pub async fn administer(
 
 /// In open mode whoever reaches the port is the administrator, the agent in a sandbox perhaps included; a key would go on to
 /// open everything once requests need one.
-fn refuse_open(origin: &Origin) -> Result<(), AppError> {
+fn check_authenticated(origin: &Origin) -> Result<(), AppError> {
     if matches!(origin.actor, AuditActor::User(_)) && origin.key.is_none() {
         return Err(AppError::conflict(
             "Requests need no key here, so none makes keys: use `agent-workspace keys create`",
@@ -395,7 +395,7 @@ fn refuse_open(origin: &Origin) -> Result<(), AppError> {
 }
 
 /// The next start would store it again.
-fn refuse_configured(id: ApiKeyId) -> Result<(), AppError> {
+fn check_not_bootstrap_key(id: ApiKeyId) -> Result<(), AppError> {
     if id == BOOTSTRAP_KEY_ID {
         return Err(AppError::conflict(
             "This key is configured (auth.bootstrap_key): change it there",
@@ -404,7 +404,7 @@ fn refuse_configured(id: ApiKeyId) -> Result<(), AppError> {
     Ok(())
 }
 
-fn refuse_surplus(keys: &[ApiKey], most: usize, now: Timestamp) -> Result<(), AppError> {
+fn check_key_count(keys: &[ApiKey], most: usize, now: Timestamp) -> Result<(), AppError> {
     let good = keys.iter().filter(|key| !key.is_expired(now)).count();
     if good >= most {
         return Err(AppError::conflict(format!(
@@ -414,14 +414,14 @@ fn refuse_surplus(keys: &[ApiKey], most: usize, now: Timestamp) -> Result<(), Ap
     Ok(())
 }
 
-fn is_themself(origin: &Origin, user: &UserId) -> bool {
+fn is_self(origin: &Origin, user: &UserId) -> bool {
     origin.actor == AuditActor::User(user.clone())
 }
 
-fn no_user(user: &UserId) -> AppError {
+fn user_not_found(user: &UserId) -> AppError {
     AppError::not_found(format!("There is no user {user}"))
 }
 
-fn no_key() -> AppError {
+fn key_not_found() -> AppError {
     AppError::not_found("There is no such key")
 }

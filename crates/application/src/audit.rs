@@ -23,26 +23,26 @@ use crate::administration::Origin;
 use crate::{AppError, Inner};
 
 /// Lines that wait for the store. Beyond them a line goes to the service's log instead.
-const MOST_WAITING: usize = 10_000;
+const MAX_QUEUED_ENTRIES: usize = 10_000;
 /// Lines of one transaction.
-const BATCH: usize = 500;
+const MAX_BATCH_ENTRIES: usize = 500;
 /// How long lines gather before they are written together.
-const GATHER: Duration = Duration::from_millis(100);
+const BATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the same again is only counted.
-const WINDOW: Duration = Duration::from_secs(60);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// What is different of one actor in one window, and what goes beyond is counted. So nobody takes another one's places; all
 /// callers without a key are one actor.
-const MOST_OF_ONE: usize = 128;
+const MAX_REPEAT_KEYS_PER_ACTOR: usize = 128;
 /// The same of all actors.
-const MOST_OF_ALL: usize = 10_000;
+const MAX_REPEAT_KEYS: usize = 10_000;
 /// Before the next attempt, when the store refuses.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MIN_RETRY_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(30);
 
 /// The action of the line that counts what there was no place for.
-pub const MORE_REFUSALS: &str = "audit more-refusals";
+pub const UNTRACKED_ENTRIES_ACTION: &str = "audit more-refusals";
 /// The action of the line that counts lines that went to the service's log instead.
-pub const LOST: &str = "audit lost";
+pub const LOST_ENTRIES_ACTION: &str = "audit lost";
 
 /// Writes and reads the audit log.
 #[derive(Clone)]
@@ -50,19 +50,19 @@ pub struct Audit(Arc<Inner>);
 
 /// What is not stored yet.
 #[derive(Default)]
-pub(crate) struct Trail {
-    waiting: Mutex<Waiting>,
+pub(crate) struct AuditBuffer {
+    waiting: Mutex<AuditQueue>,
     wake: tokio::sync::Notify,
     /// Whoever writes.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct AuditQueue {
     queue: VecDeque<AuditEntry>,
     /// Lines that there was no room for.
     lost: u32,
-    gathered: HashMap<Kind, Again>,
+    gathered: HashMap<RepeatKey, RepeatCount>,
     /// How many of them are this actor's.
     places: HashMap<AuditActor, usize>,
     more: u32,
@@ -70,7 +70,7 @@ struct Waiting {
 
 /// What makes two lines the same.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Kind {
+struct RepeatKey {
     actor: AuditActor,
     action: String,
     source: Option<String>,
@@ -79,7 +79,7 @@ struct Kind {
     what: Option<[Option<String>; 2]>,
 }
 
-impl Kind {
+impl RepeatKey {
     fn of(entry: &AuditEntry) -> Self {
         let is_refused = entry.outcome == AuditOutcome::Refused;
         let what = || [entry.object.clone(), entry.detail.clone()];
@@ -94,20 +94,20 @@ impl Kind {
 }
 
 /// The same again, since it was written down.
-struct Again {
+struct RepeatCount {
     last: AuditEntry,
     count: u32,
 }
 
-impl Trail {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+impl AuditBuffer {
+    fn lock(&self) -> MutexGuard<'_, AuditQueue> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
+impl AuditQueue {
     fn push(&mut self, entry: AuditEntry) {
-        if self.queue.len() < MOST_WAITING {
+        if self.queue.len() < MAX_QUEUED_ENTRIES {
             return self.queue.push_back(entry);
         }
         self.lost = self.lost.saturating_add(1);
@@ -135,20 +135,20 @@ impl Waiting {
 
     /// Writes the first of its kind down, and counts the others.
     fn gather(&mut self, entry: AuditEntry) {
-        let kind = Kind::of(&entry);
+        let kind = RepeatKey::of(&entry);
         if let Some(again) = self.gathered.get_mut(&kind) {
             again.count = again.count.saturating_add(1);
             again.last = entry;
             return;
         }
         let taken = self.places.get(&entry.actor).copied().unwrap_or_default();
-        if taken >= MOST_OF_ONE || self.gathered.len() >= MOST_OF_ALL {
+        if taken >= MAX_REPEAT_KEYS_PER_ACTOR || self.gathered.len() >= MAX_REPEAT_KEYS {
             self.more = self.more.saturating_add(1);
             return;
         }
         self.places.insert(entry.actor.clone(), taken + 1);
         let last = entry.clone();
-        self.gathered.insert(kind, Again { last, count: 0 });
+        self.gathered.insert(kind, RepeatCount { last, count: 0 });
         self.push(entry);
     }
 
@@ -156,19 +156,19 @@ impl Waiting {
     fn close_window(&mut self, now: Timestamp, mut id: impl FnMut() -> Uuid) {
         self.places.clear();
         let again = std::mem::take(&mut self.gathered).into_values();
-        for Again { last, count } in again.filter(|it| it.count > 0) {
+        for RepeatCount { last, count } in again.filter(|it| it.count > 0) {
             self.push(AuditEntry { count, ..last });
         }
         let more = std::mem::take(&mut self.more);
         if more > 0 {
             let outcome = AuditOutcome::Refused;
-            self.push(count_of(MORE_REFUSALS, outcome, more, id(), now));
+            self.push(summary_entry(UNTRACKED_ENTRIES_ACTION, outcome, more, id(), now));
         }
     }
 }
 
 /// A line of our own that counts.
-fn count_of(
+fn summary_entry(
     action: &str,
     outcome: AuditOutcome,
     count: u32,
@@ -252,18 +252,18 @@ impl Audit {
 
     /// Until the service stops.
     pub(crate) async fn run(self) {
-        let mut window = tokio::time::interval(WINDOW);
+        let mut window = tokio::time::interval(REPEAT_INTERVAL);
         window.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = self.0.trail.wake.notified() => tokio::time::sleep(GATHER).await,
+                () = self.0.trail.wake.notified() => tokio::time::sleep(BATCH_INTERVAL).await,
                 _ = window.tick() => self.close_window(),
             }
-            let mut pause = FIRST_PAUSE;
+            let mut pause = MIN_RETRY_BACKOFF;
             while let Err(error) = self.write().await {
                 tracing::warn!(error = %chain(&error), "the audit log cannot be written; trying again");
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(MAX_RETRY_BACKOFF);
             }
         }
     }
@@ -279,7 +279,7 @@ impl Audit {
         let (trail, ports) = (&self.0.trail, &self.0.ports);
         let _turn = trail.turn.lock().await;
         loop {
-            let batch: Vec<_> = trail.lock().queue.iter().take(BATCH).cloned().collect();
+            let batch: Vec<_> = trail.lock().queue.iter().take(MAX_BATCH_ENTRIES).cloned().collect();
             if batch.is_empty() {
                 return Ok(());
             }
@@ -289,7 +289,7 @@ impl Audit {
             let lost = std::mem::take(&mut waiting.lost);
             if lost > 0 {
                 let (id, now) = (ports.ids.uuid(), ports.clock.now());
-                waiting.push(count_of(LOST, AuditOutcome::Failed, lost, id, now));
+                waiting.push(summary_entry(LOST_ENTRIES_ACTION, AuditOutcome::Failed, lost, id, now));
             }
         }
     }
@@ -303,18 +303,18 @@ mod tests {
         let at = Timestamp::from_micros(i64::try_from(n).unwrap());
         AuditEntry {
             source: Some(source.to_owned()),
-            ..count_of("GET /x", outcome, 1, Uuid::from_u128(n), at)
+            ..summary_entry("GET /x", outcome, 1, Uuid::from_u128(n), at)
         }
     }
 
-    fn counts(waiting: &Waiting) -> Vec<(u128, u32)> {
+    fn counts(waiting: &AuditQueue) -> Vec<(u128, u32)> {
         let queue = waiting.queue.iter();
         queue.map(|it| (it.id.as_u128(), it.count)).collect()
     }
 
     #[test]
     fn the_same_refusal_again_is_counted() {
-        let mut waiting = Waiting::default();
+        let mut waiting = AuditQueue::default();
         for n in 1..=4 {
             waiting.take(entry(n, "one", AuditOutcome::Refused));
         }
@@ -328,23 +328,23 @@ mod tests {
 
     #[test]
     fn different_refusals_are_bounded() {
-        let mut waiting = Waiting::default();
-        for n in 0..MOST_OF_ONE as u128 + 7 {
+        let mut waiting = AuditQueue::default();
+        for n in 0..MAX_REPEAT_KEYS_PER_ACTOR as u128 + 7 {
             waiting.take(entry(n + 1, &n.to_string(), AuditOutcome::Refused));
         }
-        assert_eq!(waiting.queue.len(), MOST_OF_ONE);
+        assert_eq!(waiting.queue.len(), MAX_REPEAT_KEYS_PER_ACTOR);
         waiting.close_window(Timestamp::from_micros(9), || Uuid::from_u128(999));
-        assert_eq!(waiting.queue.len(), MOST_OF_ONE + 1);
+        assert_eq!(waiting.queue.len(), MAX_REPEAT_KEYS_PER_ACTOR + 1);
         assert_eq!(counts(&waiting).last(), Some(&(999, 7)));
-        assert_eq!(waiting.queue.back().unwrap().action, MORE_REFUSALS);
+        assert_eq!(waiting.queue.back().unwrap().action, UNTRACKED_ENTRIES_ACTION);
         waiting.take(entry(6, "one", AuditOutcome::Refused));
         assert_eq!(counts(&waiting).last(), Some(&(6, 1)), "another window");
     }
 
     #[test]
     fn nobody_takes_the_places_of_another() {
-        let mut waiting = Waiting::default();
-        for n in 0..2 * MOST_OF_ONE as u128 {
+        let mut waiting = AuditQueue::default();
+        for n in 0..2 * MAX_REPEAT_KEYS_PER_ACTOR as u128 {
             let strange = entry(n + 1, &n.to_string(), AuditOutcome::Refused);
             waiting.take(AuditEntry {
                 actor: AuditActor::Unknown,
@@ -361,16 +361,16 @@ mod tests {
 
     #[test]
     fn everybody_together_is_bounded() {
-        let mut waiting = Waiting::default();
-        for n in 0..MOST_OF_ALL as u128 + 3 {
+        let mut waiting = AuditQueue::default();
+        for n in 0..MAX_REPEAT_KEYS as u128 + 3 {
             let id = domain::id::SandboxId::parse(format!("s-{n}")).unwrap();
             waiting.take(AuditEntry {
                 actor: AuditActor::Sandbox(id),
                 ..entry(n + 1, "one", AuditOutcome::Ok)
             });
         }
-        assert_eq!((waiting.gathered.len(), waiting.more), (MOST_OF_ALL, 3));
-        assert_eq!(waiting.places.len(), MOST_OF_ALL);
+        assert_eq!((waiting.gathered.len(), waiting.more), (MAX_REPEAT_KEYS, 3));
+        assert_eq!(waiting.places.len(), MAX_REPEAT_KEYS);
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
             detail: Some(secret.to_owned()),
             ..entry(n, "one", AuditOutcome::Ok)
         };
-        let mut waiting = Waiting::default();
+        let mut waiting = AuditQueue::default();
         for n in 1..=3 {
             waiting.take(read(n, "secret:A"));
         }
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_about_its_object() {
-        let mut waiting = Waiting::default();
+        let mut waiting = AuditQueue::default();
         for (n, object) in [(1, "a"), (2, "b"), (3, "b")] {
             waiting.take(AuditEntry {
                 object: Some(object.to_owned()),
@@ -409,11 +409,11 @@ mod tests {
 
     #[test]
     fn the_queue_is_bounded_and_says_what_it_lost() {
-        let mut waiting = Waiting::default();
-        for n in 0..MOST_WAITING as u128 + 3 {
+        let mut waiting = AuditQueue::default();
+        for n in 0..MAX_QUEUED_ENTRIES as u128 + 3 {
             waiting.push(entry(n + 1, "one", AuditOutcome::Ok));
         }
-        assert_eq!((waiting.queue.len(), waiting.lost), (MOST_WAITING, 3));
+        assert_eq!((waiting.queue.len(), waiting.lost), (MAX_QUEUED_ENTRIES, 3));
         assert_eq!(counts(&waiting)[0], (1, 1), "what was there first stays");
     }
 }

@@ -12,9 +12,9 @@ use domain::sandbox::Sandbox;
 use crate::{AppError, AuthMode, Inner};
 
 /// `last_used_at` is written at most this often.
-const TOUCH_EVERY: Duration = Duration::from_secs(60);
+const LAST_USED_INTERVAL: Duration = Duration::from_secs(60);
 /// No key of ours is longer; a longer one is refused unhashed.
-const LONGEST_KEY: usize = 512;
+const MAX_KEY_BYTES: usize = 512;
 
 /// A user, as their key says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl AuthenticatedUser {
     }
 }
 
-fn may_be_one(key: &str) -> bool {
-    !key.is_empty() && key.len() <= LONGEST_KEY
+fn looks_like_key(key: &str) -> bool {
+    !key.is_empty() && key.len() <= MAX_KEY_BYTES
 }
 
 /// Looks keys up, by hash: the comparison says nothing about the key. A revoked one is refused at the latest
@@ -61,7 +61,7 @@ impl KeyAuthenticator {
                 key: None,
             }));
         }
-        let Some(text) = key.filter(|key| may_be_one(key)) else {
+        let Some(text) = key.filter(|key| looks_like_key(key)) else {
             return Ok(None);
         };
         let hash = KeyHash::of(text);
@@ -78,8 +78,8 @@ impl KeyAuthenticator {
         // Whoever asked the store does it: a remembered key does not know that it was done.
         let is_due = key
             .last_used_at
-            .is_none_or(|at| now.since(at) >= TOUCH_EVERY);
-        if is_due && !answer.is_remembered {
+            .is_none_or(|at| now.since(at) >= LAST_USED_INTERVAL);
+        if is_due && !answer.is_cached {
             let (keys, id) = (Arc::clone(&self.0.ports.api_keys), key.id);
             self.0.tasks.spawn(async move {
                 if let Err(error) = keys.touch(id, now).await {
@@ -96,14 +96,14 @@ impl KeyAuthenticator {
         if matches!(self.0.policy.auth, AuthMode::Open(_)) {
             return None;
         }
-        let hash = KeyHash::of(key.filter(|key| may_be_one(key))?);
+        let hash = KeyHash::of(key.filter(|key| looks_like_key(key))?);
         let known = self.0.api_keys.remembered(&hash)?;
         (!known.key.is_expired(now)).then(|| AuthenticatedUser::by(&known))
     }
 
     /// The sandbox of this session key, while it may report: running, starting, or paused a moment ago.
     pub async fn sandbox(&self, key: &str) -> Result<Option<Sandbox>, AppError> {
-        if !may_be_one(key) {
+        if !looks_like_key(key) {
             return Ok(None);
         }
         let sandboxes = &self.0.ports.sandboxes;
@@ -114,14 +114,14 @@ impl KeyAuthenticator {
     /// The same for a report, which reads nothing of its owner's: as the look-up for another report found it, less than
     /// a second ago. Nothing is refused on that ground.
     pub async fn reporter(&self, key: &str) -> Result<Option<Arc<Sandbox>>, AppError> {
-        if !may_be_one(key) {
+        if !looks_like_key(key) {
             return Ok(None);
         }
         let hash = KeyHash::of(key);
         let query = || self.0.ports.sandboxes.find_by_key(&hash);
         let answer = self.0.keeper.reporters().find(&hash, query).await?;
         let found = answer.found.filter(|it| self.0.may_report(it));
-        if found.is_none() && answer.is_remembered {
+        if found.is_none() && answer.is_cached {
             // It may have been resumed since, elsewhere.
             return Ok(self.sandbox(key).await?.map(Arc::new));
         }

@@ -9,31 +9,31 @@ use domain::sandbox::{BackendReachability, PrepareProgress};
 use futures::StreamExt;
 
 use crate::housekeeping::Housekeeping;
-use crate::pending::Delivery;
+use crate::pending::PendingDelivery;
 use crate::start::StartService;
 use crate::{App, Inner};
 
 /// How often start tasks that run in other processes are looked at when nothing announces a change.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often the unfinished starts are counted.
-const COUNT_AGAIN: Duration = Duration::from_secs(5);
+const QUEUE_COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts the loops: start worker, sandbox keeper (facts and relist), pool of warm sandboxes, syncer, delivery of messages, housekeeping. Call once,
 /// after the store is open. What an earlier life of this process left behind is picked up at once.
 pub fn spawn(app: &App) {
     let inner = &app.inner;
-    inner.tasks.spawn(watch(Arc::clone(inner)));
-    inner.tasks.spawn(contact(Arc::clone(inner)));
-    inner.tasks.spawn(relist(Arc::clone(inner)));
-    inner.tasks.spawn(retire(Arc::clone(inner)));
-    inner.tasks.spawn(count_queue(Arc::clone(inner)));
+    inner.tasks.spawn(watch_facts(Arc::clone(inner)));
+    inner.tasks.spawn(follow_contact(Arc::clone(inner)));
+    inner.tasks.spawn(relist_periodically(Arc::clone(inner)));
+    inner.tasks.spawn(retire_periodically(Arc::clone(inner)));
+    inner.tasks.spawn(count_queue_periodically(Arc::clone(inner)));
     inner.tasks.spawn(inner.warm.clone().run());
     inner
         .tasks
-        .spawn(follow(Arc::clone(inner), app.starts.clone()));
+        .spawn(follow_changes(Arc::clone(inner), app.starts.clone()));
     inner.tasks.spawn(inner.syncer.clone().run());
-    inner.tasks.spawn(Delivery::new(Arc::clone(inner)).run());
+    inner.tasks.spawn(PendingDelivery::new(Arc::clone(inner)).run());
     let work = app.starts.clone().work();
     inner.tasks.spawn(inner.starting.track_future(work));
     inner.tasks.spawn(app.audit.clone().run());
@@ -59,7 +59,7 @@ pub fn prepare(app: &App) {
 }
 
 /// Facts that the backend reports, one after the other per sandbox (the keeper's lock), many sandboxes at once.
-async fn watch(inner: Arc<Inner>) {
+async fn watch_facts(inner: Arc<Inner>) {
     let facts = inner.ports.backend.watch();
     facts
         .for_each_concurrent(32, |fact| {
@@ -74,28 +74,28 @@ async fn watch(inner: Arc<Inner>) {
 }
 
 /// What other processes on the same store do.
-async fn follow(inner: Arc<Inner>, starts: StartService) {
+async fn follow_changes(inner: Arc<Inner>, starts: StartService) {
     let mut changes = inner.ports.changes.changes();
-    let mut tick = tokio::time::interval(LOOK_AGAIN);
+    let mut tick = tokio::time::interval(POLL_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            Some(change) = changes.next() => note(&inner, &starts, change).await,
+            Some(change) = changes.next() => apply_change(&inner, &starts, change).await,
             // Hints may be lost.
-            _ = tick.tick() => starts.look_elsewhere().await,
+            _ = tick.tick() => starts.poll_other_processes().await,
         }
     }
 }
 
-async fn note(inner: &Arc<Inner>, starts: &StartService, change: StoreChange) {
+async fn apply_change(inner: &Arc<Inner>, starts: &StartService, change: StoreChange) {
     match change {
         StoreChange::StartTaskQueued(host) if host == inner.policy.host => starts.wake(),
-        StoreChange::StartTask(id) if inner.updates.elsewhere().contains(&id) => {
-            starts.look_elsewhere().await;
+        StoreChange::StartTask(id) if inner.updates.list_remote().contains(&id) => {
+            starts.poll_other_processes().await;
         }
         StoreChange::Sandbox { id, host } if host == inner.policy.host => {
             // Another process has a message for it, or brought it up.
-            inner.syncer.ring();
+            inner.syncer.notify_news();
             let keeper = inner.keeper.clone();
             inner.tasks.spawn(async move {
                 if let Err(error) = keeper.follow(&id).await {
@@ -107,7 +107,7 @@ async fn note(inner: &Arc<Inner>, starts: &StartService, change: StoreChange) {
         StoreChange::Gap => {
             inner.followers.wake_all();
             starts.wake();
-            inner.syncer.ring();
+            inner.syncer.notify_news();
             inner.look_again.notify_one();
         }
         _ => {}
@@ -115,7 +115,7 @@ async fn note(inner: &Arc<Inner>, starts: &StartService, change: StoreChange) {
 }
 
 /// Whether the backend can be asked; once it can again, everything is compared at once.
-async fn contact(inner: Arc<Inner>) {
+async fn follow_contact(inner: Arc<Inner>) {
     let mut contact = inner.ports.backend.watch_reachability();
     while let Some(now) = contact.next().await {
         match &now {
@@ -133,7 +133,7 @@ async fn contact(inner: Arc<Inner>) {
     }
 }
 
-async fn retire(inner: Arc<Inner>) {
+async fn retire_periodically(inner: Arc<Inner>) {
     let interval = inner.policy.retire_interval;
     // Not at once: what happened while we were away is to be seen first.
     let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
@@ -147,8 +147,8 @@ async fn retire(inner: Arc<Inner>) {
 }
 
 /// For the metrics.
-async fn count_queue(inner: Arc<Inner>) {
-    let mut tick = tokio::time::interval(COUNT_AGAIN);
+async fn count_queue_periodically(inner: Arc<Inner>) {
+    let mut tick = tokio::time::interval(QUEUE_COUNT_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (tasks, host) = (&inner.ports.start_tasks, &inner.policy.host);
     loop {
@@ -160,7 +160,7 @@ async fn count_queue(inner: Arc<Inner>) {
     }
 }
 
-async fn relist(inner: Arc<Inner>) {
+async fn relist_periodically(inner: Arc<Inner>) {
     let mut tick = tokio::time::interval(inner.policy.relist_interval);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     // Our own restart is a gap: ask every running sandbox what happened meanwhile.
@@ -170,7 +170,7 @@ async fn relist(inner: Arc<Inner>) {
             _ = tick.tick() => {}
             () = inner.look_again.notified() => {}
         }
-        if let Err(error) = inner.keeper.tell_rows().await {
+        if let Err(error) = inner.keeper.annotate_rows().await {
             tracing::debug!(error = %chain(&error), "rows not annotated yet");
         }
         if inner.keeper.is_out_of_contact() {

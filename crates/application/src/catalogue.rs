@@ -7,17 +7,17 @@ use std::sync::LazyLock;
 use domain::error::StoreError;
 use domain::page::{Page, PageRequest, PageToken};
 
-const TEXT: &str = include_str!("../../../config/models.txt");
+const MODELS_TEXT: &str = include_str!("../../../config/models.txt");
 /// Before a name that is verified.
-const VERIFIED: char = '*';
+const VERIFIED_MARK: char = '*';
 /// The provider that comes first.
-const FIRST: &str = "openhands";
+const FIRST_PROVIDER: &str = "openhands";
 
-static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::read(TEXT));
+static CATALOGUE: LazyLock<ModelCatalogue> = LazyLock::new(|| ModelCatalogue::parse(MODELS_TEXT));
 
 /// A model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Model {
+pub struct CatalogueModel {
     /// As it is written into settings: `provider/name`, or the bare name.
     pub whole: &'static str,
     /// What stands before the first slash.
@@ -30,7 +30,7 @@ pub struct Model {
 
 /// Who offers models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Provider {
+pub struct ModelProvider {
     /// Its name, as models begin with it.
     pub name: &'static str,
     /// Whether one of its models is verified.
@@ -50,22 +50,22 @@ pub struct CatalogueFilter {
 
 /// All names.
 #[derive(Debug)]
-pub struct Catalogue {
+pub struct ModelCatalogue {
     /// Sorted by their whole names.
-    models: Vec<Model>,
+    models: Vec<CatalogueModel>,
     /// The first one, then verified ones, then the others, each sorted.
-    providers: Vec<Provider>,
+    providers: Vec<ModelProvider>,
 }
 
-impl Catalogue {
+impl ModelCatalogue {
     /// The one that this build carries.
     pub fn embedded() -> &'static Self {
         &CATALOGUE
     }
 
-    fn read(text: &'static str) -> Self {
+    fn parse(text: &'static str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
-        let models: Vec<_> = lines.filter(|line| !line.is_empty()).map(model).collect();
+        let models: Vec<_> = lines.filter(|line| !line.is_empty()).map(parse_model).collect();
         let names: BTreeSet<_> = models.iter().filter_map(|model| model.provider).collect();
         let verified: BTreeSet<_> = models
             .iter()
@@ -74,12 +74,12 @@ impl Catalogue {
             .collect();
         let mut providers: Vec<_> = names
             .into_iter()
-            .map(|name| Provider {
+            .map(|name| ModelProvider {
                 name,
                 is_verified: verified.contains(name),
             })
             .collect();
-        providers.sort_by_key(|provider| (provider.name != FIRST, !provider.is_verified));
+        providers.sort_by_key(|provider| (provider.name != FIRST_PROVIDER, !provider.is_verified));
         Self { models, providers }
     }
 
@@ -88,13 +88,13 @@ impl Catalogue {
         &self,
         filter: &CatalogueFilter,
         page: &PageRequest,
-    ) -> Result<Page<Model>, StoreError> {
+    ) -> Result<Page<CatalogueModel>, StoreError> {
         let provider = filter.provider.as_deref();
-        let matches = |model: &Model| {
+        let matches = |model: &CatalogueModel| {
             filter.allows(model.name, model.is_verified)
                 && provider.is_none_or(|wanted| model.provider == Some(wanted))
         };
-        cut(&self.models, page, |model| model.whole, matches)
+        page_of(&self.models, page, |model| model.whole, matches)
     }
 
     /// Providers that match: `openhands`, verified ones, others.
@@ -102,9 +102,9 @@ impl Catalogue {
         &self,
         filter: &CatalogueFilter,
         page: &PageRequest,
-    ) -> Result<Page<Provider>, StoreError> {
-        let matches = |provider: &Provider| filter.allows(provider.name, provider.is_verified);
-        cut(&self.providers, page, |provider| provider.name, matches)
+    ) -> Result<Page<ModelProvider>, StoreError> {
+        let matches = |provider: &ModelProvider| filter.allows(provider.name, provider.is_verified);
+        page_of(&self.providers, page, |provider| provider.name, matches)
     }
 
     /// All whole names, sorted.
@@ -121,22 +121,22 @@ impl CatalogueFilter {
     }
 }
 
-fn model(line: &'static str) -> Model {
-    let whole = line.strip_prefix(VERIFIED).unwrap_or(line);
+fn parse_model(line: &'static str) -> CatalogueModel {
+    let whole = line.strip_prefix(VERIFIED_MARK).unwrap_or(line);
     let (provider, name) = match whole.split_once('/') {
         Some((provider, name)) => (Some(provider), name),
         None => (None, whole),
     };
-    Model {
+    CatalogueModel {
         whole,
         provider,
         name,
-        is_verified: line.starts_with(VERIFIED),
+        is_verified: line.starts_with(VERIFIED_MARK),
     }
 }
 
 /// One page of what matches; its token is the last name on it.
-fn cut<T: Copy>(
+fn page_of<T: Copy>(
     all: &[T],
     page: &PageRequest,
     name: impl Fn(&T) -> &'static str,
@@ -171,13 +171,13 @@ mod tests {
         }
     }
 
-    fn whole(page: &Page<Model>) -> Vec<&'static str> {
+    fn whole(page: &Page<CatalogueModel>) -> Vec<&'static str> {
         page.items.iter().map(|model| model.whole).collect()
     }
 
     #[test]
     fn names_are_split_at_the_first_slash() {
-        let catalogue = Catalogue::read(SMALL);
+        let catalogue = ModelCatalogue::parse(SMALL);
         let all = catalogue
             .models(&CatalogueFilter::default(), &page(100, None))
             .unwrap();
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn filters_add_up() {
-        let catalogue = Catalogue::read(SMALL);
+        let catalogue = ModelCatalogue::parse(SMALL);
         let find = |text: Option<&str>, is_verified, provider: Option<&str>| {
             let filter = CatalogueFilter {
                 text: text.map(str::to_owned),
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn pages_follow_each_other_and_foreign_tokens_are_refused() {
-        let catalogue = Catalogue::read(SMALL);
+        let catalogue = ModelCatalogue::parse(SMALL);
         let verified = CatalogueFilter {
             is_verified: Some(false),
             ..CatalogueFilter::default()
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn providers_come_in_the_order_of_front_ends() {
-        let catalogue = Catalogue::read(SMALL);
+        let catalogue = ModelCatalogue::parse(SMALL);
         let all = catalogue
             .providers(&CatalogueFilter::default(), &page(100, None))
             .unwrap();
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_embedded_names_are_sorted_and_have_verified_ones() {
-        let catalogue = Catalogue::embedded();
+        let catalogue = ModelCatalogue::embedded();
         assert!(catalogue.models.len() > 1000);
         assert!(catalogue.models.is_sorted_by(|a, b| a.whole < b.whole));
         let begins: Vec<_> = catalogue.providers.iter().take(2).map(|p| p.name).collect();

@@ -105,12 +105,12 @@ impl Conversations {
                 Ok(Some(row))
                     if row.desired == DesiredState::Deleted && row.host == inner.policy.host =>
                 {
-                    inner.keeper.not_wanted(&sandbox);
+                    inner.keeper.cancel_start(&sandbox);
                     if let Err(error) = inner.keeper.converge(&sandbox).await {
                         tracing::warn!(sandbox.id = %sandbox, error = %chain(&error), "sandbox not removed yet");
                     }
                 }
-                _ => inner.syncer.request_forget(),
+                _ => inner.syncer.request_agent_deletion(),
             }
         });
         Ok(())
@@ -133,7 +133,7 @@ impl Conversations {
                 id.dashed()
             ))
         })?;
-        accepts_messages(&sandbox)?;
+        check_accepts_messages(&sandbox)?;
         let url = sandbox.agent_url.as_ref().ok_or_else(|| {
             AppError::refused(
                 ErrorClass::Unavailable,
@@ -144,9 +144,9 @@ impl Conversations {
         // Taken before the call: the run's own reports are later than this and win over it.
         let now = self.0.ports.clock.now();
         let sent = self.0.ports.agents.send(&at, id, message).await;
-        let sent = sent.map_err(unknown_there)?;
+        let sent = sent.map_err(map_unknown_conversation)?;
         if sent == MessageDelivery::Delivered && message.run {
-            now_runs(&self.0.ports, &sandbox.id, id, now).await?;
+            mark_running(&self.0.ports, &sandbox.id, id, now).await?;
         }
         let note = (sent == MessageDelivery::RunRefused)
             .then(|| "The message is saved, but the sandbox already runs as many conversations as it may.".to_owned());
@@ -158,7 +158,7 @@ impl Conversations {
 }
 
 /// An agent has taken a message that makes it run; `at` is from before it was sent, so that the run's own reports win.
-pub(crate) async fn now_runs(
+pub(crate) async fn mark_running(
     ports: &Ports,
     sandbox: &SandboxId,
     id: ConversationId,
@@ -181,7 +181,7 @@ pub fn provisional_title(id: ConversationId) -> String {
 /// That an agent server does not know a conversation of ours is no reason to say that ours is not there, nor a failure of ours or
 /// of a server's (the reference says 502): the two do not agree at the moment. It may not have been told of it yet, or by somebody else; and a release passes over what a newer one has written (seen: 1.34.0 in a sandbox that 1.58.0
 /// had run), and leaves it as it is.
-fn unknown_there(error: AgentError) -> AppError {
+fn map_unknown_conversation(error: AgentError) -> AppError {
     match error {
         AgentError::NotFound => AppError::conflict(
             "The agent server in this sandbox does not know the conversation: it is still being started there, or this release \
@@ -192,7 +192,7 @@ fn unknown_there(error: AgentError) -> AppError {
 }
 
 /// The answers of send-message by sandbox state (contract v1, section 3.2).
-fn accepts_messages(sandbox: &Sandbox) -> Result<(), AppError> {
+fn check_accepts_messages(sandbox: &Sandbox) -> Result<(), AppError> {
     match sandbox.status {
         SandboxStatus::Running if sandbox.desired == DesiredState::Running => Ok(()),
         SandboxStatus::Missing => Err(AppError::refused(

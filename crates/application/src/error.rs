@@ -8,7 +8,7 @@ use domain::cipher::CipherError;
 use domain::error::{Classify, ErrorClass, StoreError};
 use domain::sandbox::SandboxError;
 
-const REUSED: &str = "The idempotency key was used for another request before";
+const IDEMPOTENCY_KEY_REUSED: &str = "The idempotency key was used for another request before";
 
 /// Why a use-case did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -27,9 +27,9 @@ pub enum AppError {
     Cipher(#[from] CipherError),
     /// Another process goes on with what this one was doing.
     #[error("another process goes on with this")]
-    Elsewhere,
+    TakenOver,
     /// An idempotency key that stands for another request.
-    #[error("{REUSED}")]
+    #[error("{IDEMPOTENCY_KEY_REUSED}")]
     IdempotencyKeyReused,
     /// A sandbox reports faster than it may.
     #[error("the sandbox reports more than {bytes_per_minute} bytes of events a minute")]
@@ -90,7 +90,7 @@ impl Classify for AppError {
             Self::Sandbox(e) => e.class(),
             Self::Agent(e) => e.class(),
             Self::Cipher(e) => e.class(),
-            Self::Elsewhere => ErrorClass::Unavailable,
+            Self::TakenOver => ErrorClass::Unavailable,
             Self::IdempotencyKeyReused => ErrorClass::Unprocessable,
             Self::ReportRate { .. } => ErrorClass::RateLimited,
             Self::Refused { class, .. } => *class,
@@ -103,8 +103,8 @@ impl Classify for AppError {
             Self::Sandbox(e) => e.public(),
             Self::Agent(e) => e.public(),
             Self::Cipher(e) => e.public(),
-            Self::Elsewhere => Cow::Borrowed("Another process goes on with this. Try again."),
-            Self::IdempotencyKeyReused => Cow::Borrowed(REUSED),
+            Self::TakenOver => Cow::Borrowed("Another process goes on with this. Try again."),
+            Self::IdempotencyKeyReused => Cow::Borrowed(IDEMPOTENCY_KEY_REUSED),
             Self::ReportRate {
                 bytes_per_minute, ..
             } => Cow::Owned(format!(
@@ -120,7 +120,7 @@ impl Classify for AppError {
             Self::Sandbox(e) => e.retry_after(),
             Self::Agent(e) => e.retry_after(),
             Self::Cipher(e) => e.retry_after(),
-            Self::Elsewhere
+            Self::TakenOver
             | Self::Refused {
                 class: ErrorClass::Unavailable,
                 ..

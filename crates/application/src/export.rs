@@ -13,15 +13,15 @@ use domain::scope::Scope;
 use crate::{AppError, Inner};
 
 /// Exports of this process at once; each holds a page of events at most.
-const MOST: usize = 8;
+const MAX_EXPORTS: usize = 8;
 /// Of these, one user's.
-const MOST_OF_USER: usize = 2;
+const MAX_EXPORTS_PER_USER: usize = 2;
 
 /// Exports conversations, a few at a time.
 #[derive(Clone)]
 pub struct Exports {
     inner: Arc<Inner>,
-    running: Arc<Running>,
+    running: Arc<ActiveExports>,
 }
 
 /// An export that has begun. Nothing of the store is held between two pages.
@@ -29,12 +29,12 @@ pub struct Exports {
 pub struct Export {
     /// The conversation as it was at the beginning.
     pub conversation: ConversationView,
-    pages: Pages,
-    _place: Place,
+    pages: EventPages,
+    _place: ExportSlot,
 }
 
 /// What is still to be read.
-struct Pages {
+struct EventPages {
     inner: Arc<Inner>,
     scope: Scope,
     next: PageRequest,
@@ -42,9 +42,9 @@ struct Pages {
     left: u64,
 }
 
-impl std::fmt::Debug for Pages {
+impl std::fmt::Debug for EventPages {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pages")
+        f.debug_struct("EventPages")
             .field("next", &self.next)
             .field("left", &self.left)
             .finish_non_exhaustive()
@@ -73,7 +73,7 @@ impl Exports {
         let place = self.running.take(user, id)?;
         Ok(Export {
             conversation,
-            pages: Pages {
+            pages: EventPages {
                 inner: Arc::clone(&self.inner),
                 scope,
                 next: PageRequest::default(),
@@ -118,10 +118,10 @@ impl Export {
 
 /// Who exports what.
 #[derive(Debug, Default)]
-struct Running(Mutex<Vec<(UserId, ConversationId)>>);
+struct ActiveExports(Mutex<Vec<(UserId, ConversationId)>>);
 
-impl Running {
-    fn take(self: &Arc<Self>, user: &UserId, id: ConversationId) -> Result<Place, AppError> {
+impl ActiveExports {
+    fn take(self: &Arc<Self>, user: &UserId, id: ConversationId) -> Result<ExportSlot, AppError> {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_user = || running.iter().filter(|(of, _)| of == user);
         if of_user().any(|(_, known)| *known == id) {
@@ -129,7 +129,7 @@ impl Running {
                 "A download of this conversation is already running. Wait until it has ended.",
             ));
         }
-        if of_user().count() >= MOST_OF_USER || running.len() >= MOST {
+        if of_user().count() >= MAX_EXPORTS_PER_USER || running.len() >= MAX_EXPORTS {
             return Err(AppError::refused(
                 ErrorClass::RateLimited,
                 "Too many downloads are running. Try again when one has ended.",
@@ -137,7 +137,7 @@ impl Running {
         }
         let who = (user.clone(), id);
         running.push(who.clone());
-        Ok(Place {
+        Ok(ExportSlot {
             running: Arc::clone(self),
             who,
         })
@@ -146,12 +146,12 @@ impl Running {
 
 /// The place of a running export, given back when it is dropped.
 #[derive(Debug)]
-struct Place {
-    running: Arc<Running>,
+struct ExportSlot {
+    running: Arc<ActiveExports>,
     who: (UserId, ConversationId),
 }
 
-impl Drop for Place {
+impl Drop for ExportSlot {
     fn drop(&mut self) {
         let mut running = self
             .running
@@ -176,14 +176,14 @@ mod tests {
         ConversationId::new(uuid::Uuid::from_u128(number))
     }
 
-    fn class(refused: Result<Place, AppError>) -> ErrorClass {
+    fn class(refused: Result<ExportSlot, AppError>) -> ErrorClass {
         use domain::error::Classify as _;
         refused.map(|_| ()).unwrap_err().class()
     }
 
     #[test]
     fn one_user_and_all_users_have_their_bounds() {
-        let running = Arc::<Running>::default();
+        let running = Arc::<ActiveExports>::default();
         let (ada, bob) = (user("ada"), user("bob"));
         let first = running.take(&ada, conversation(1)).unwrap();
         assert_eq!(

@@ -16,25 +16,25 @@ use domain::scope::Scope;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::followers::Place;
+use crate::followers::StreamSlot;
 use crate::{AppError, Inner};
 
 /// Events that are read at once.
-const PART: usize = 200;
+const MAX_READ_EVENTS: usize = 200;
 /// How often the store is asked when nothing wakes.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Between two looks, however often a follower is woken: what is reported in between is read together.
-const PAUSE: Duration = Duration::from_millis(20);
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(20);
 /// After this long without anything to say, that is said.
-pub const IDLE: Duration = Duration::from_secs(15);
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Follows conversations.
 #[derive(Clone)]
-pub struct Follow(Arc<Inner>);
+pub struct EventStreams(Arc<Inner>);
 
 /// Where to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begin {
+pub enum StreamPosition {
     /// With the first event.
     First,
     /// After what is there now.
@@ -45,18 +45,18 @@ pub enum Begin {
 
 /// What a follower is told.
 #[derive(Debug)]
-pub enum News {
+pub enum StreamItem {
     /// These events arrived, in this order; at least one.
-    SequencedEvent(Vec<SequencedEvent>),
-    /// Nothing, for [`IDLE`].
+    Events(Vec<SequencedEvent>),
+    /// Nothing, for [`KEEP_ALIVE_INTERVAL`].
     Idle,
     /// Nothing more will come.
-    End(End),
+    End(StreamEndReason),
 }
 
 /// Why nothing more will come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum StreamEndReason {
     /// The conversation is gone.
     Deleted,
     /// This process stops; there may be others, and it may come back.
@@ -66,7 +66,7 @@ pub enum End {
 }
 
 /// One follower. It holds nothing but its place while it waits, and no connection while its reader is slow.
-pub struct Following {
+pub struct EventStream {
     at: u64,
     kind: Option<String>,
     conversation: ConversationId,
@@ -74,11 +74,11 @@ pub struct Following {
     woken: watch::Receiver<()>,
     said: Instant,
     looked: Option<Instant>,
-    _place: Place,
+    _place: StreamSlot,
     inner: Arc<Inner>,
 }
 
-impl Follow {
+impl EventStreams {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self(inner)
     }
@@ -89,24 +89,24 @@ impl Follow {
         &self,
         user: &UserId,
         conversation: ConversationId,
-        begin: Begin,
+        begin: StreamPosition,
         kind: Option<String>,
-    ) -> Result<Following, AppError> {
+    ) -> Result<EventStream, AppError> {
         let (place, woken) = self.0.followers.enter(user, conversation)?;
         let scope = Scope::User(user.clone());
         let last = self.0.ports.events.last_sequence(&scope, conversation);
         let last = last.await?;
         let last = last.ok_or_else(|| AppError::not_found("Conversation not found"))?;
         let at = match begin {
-            Begin::First => 0,
-            Begin::Now => last,
-            Begin::After(seq) if seq <= last => seq,
-            Begin::After(_) => {
+            StreamPosition::First => 0,
+            StreamPosition::Now => last,
+            StreamPosition::After(seq) if seq <= last => seq,
+            StreamPosition::After(_) => {
                 let detail = "no event of this conversation has this number";
                 return Err(AppError::refused(ErrorClass::Unprocessable, detail));
             }
         };
-        Ok(Following {
+        Ok(EventStream {
             at,
             kind,
             conversation,
@@ -130,27 +130,27 @@ impl Follow {
     }
 }
 
-impl Following {
+impl EventStream {
     /// The number after which it goes on: that of the last event it has read, whether or not it was of the kind.
     pub fn at(&self) -> u64 {
         self.at
     }
 
     /// Waits for what is new. May be dropped while it waits: nothing is lost.
-    pub async fn next(&mut self) -> News {
+    pub async fn next(&mut self) -> StreamItem {
         let ending = self.inner.followers.ending().clone();
         tokio::select! {
             biased;
-            () = ending.cancelled() => News::End(End::Shutdown),
-            news = self.look() => news,
+            () = ending.cancelled() => StreamItem::End(StreamEndReason::Shutdown),
+            news = self.read() => news,
         }
     }
 
-    async fn look(&mut self) -> News {
+    async fn read(&mut self) -> StreamItem {
         loop {
-            if self.said.elapsed() >= IDLE {
+            if self.said.elapsed() >= KEEP_ALIVE_INTERVAL {
                 self.said = Instant::now();
-                return News::Idle;
+                return StreamItem::Idle;
             }
             if let Some(looked) = self.looked
                 && !self.is_due(looked).await
@@ -160,18 +160,18 @@ impl Following {
             // What wakes from here on is about what this look may not see.
             self.woken.mark_unchanged();
             let events = &self.inner.ports.events;
-            let arrived = events.list_after(&self.scope, self.conversation, self.at, PART);
+            let arrived = events.list_after(&self.scope, self.conversation, self.at, MAX_READ_EVENTS);
             self.looked = match arrived.await {
-                Ok(None) => return News::End(End::Deleted),
+                Ok(None) => return StreamItem::End(StreamEndReason::Deleted),
                 Ok(Some(events)) => match events.last().map(|last| last.seq) {
                     Some(last) => {
                         self.at = last;
                         // There may be more at once.
                         self.looked = None;
-                        let events = self.wanted(events);
+                        let events = self.of_kind(events);
                         if !events.is_empty() {
                             self.said = Instant::now();
-                            return News::SequencedEvent(events);
+                            return StreamItem::Events(events);
                         }
                         None
                     }
@@ -183,13 +183,13 @@ impl Following {
                 }
                 Err(error) => {
                     tracing::error!(conversation.id = %self.conversation, error = %chain(&error), "events cannot be followed");
-                    return News::End(End::Failed);
+                    return StreamItem::End(StreamEndReason::Failed);
                 }
             };
         }
     }
 
-    fn wanted(&self, mut events: Vec<SequencedEvent>) -> Vec<SequencedEvent> {
+    fn of_kind(&self, mut events: Vec<SequencedEvent>) -> Vec<SequencedEvent> {
         if let Some(kind) = &self.kind {
             events.retain(|arrived| arrived.event.kind == *kind);
         }
@@ -200,13 +200,13 @@ impl Following {
     async fn is_due(&mut self, looked: Instant) -> bool {
         let woken = async {
             // In this order, so that a wake-up is not taken by a wait that is dropped.
-            sleep_until(looked + PAUSE).await;
+            sleep_until(looked + MIN_READ_INTERVAL).await;
             self.woken.changed().await
         };
         tokio::select! {
             _ = woken => true,
-            () = sleep_until(looked + LOOK_AGAIN) => true,
-            () = sleep_until(self.said + IDLE) => false,
+            () = sleep_until(looked + POLL_INTERVAL) => true,
+            () = sleep_until(self.said + KEEP_ALIVE_INTERVAL) => false,
         }
     }
 }

@@ -11,19 +11,19 @@ use tokio_util::sync::CancellationToken;
 use crate::AppError;
 
 /// Streams that one user may have open at the same time, at this process.
-pub(crate) const PER_USER: usize = 100;
+pub(crate) const MAX_STREAMS_PER_USER: usize = 100;
 /// Streams of all users: each may hold a part of a log in memory, and looks at the store now and then.
-const OVERALL: usize = 1_000;
+const MAX_STREAMS: usize = 1_000;
 
 /// The streams that are open. A wake-up is a hint that there is something to read: many of them are one.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Followers {
-    open: Arc<Mutex<Open>>,
+pub(crate) struct StreamRegistry {
+    open: Arc<Mutex<OpenStreams>>,
     ending: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenStreams {
     conversations: HashMap<ConversationId, (watch::Sender<()>, usize)>,
     users: HashMap<UserId, usize>,
     all: usize,
@@ -31,14 +31,14 @@ struct Open {
 
 /// One open stream; it is closed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
-    followers: Followers,
+pub(crate) struct StreamSlot {
+    followers: StreamRegistry,
     user: UserId,
     conversation: ConversationId,
 }
 
-impl Followers {
-    fn lock(&self) -> MutexGuard<'_, Open> {
+impl StreamRegistry {
+    fn lock(&self) -> MutexGuard<'_, OpenStreams> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -47,13 +47,13 @@ impl Followers {
         &self,
         user: &UserId,
         conversation: ConversationId,
-    ) -> Result<(Place, watch::Receiver<()>), AppError> {
+    ) -> Result<(StreamSlot, watch::Receiver<()>), AppError> {
         let mut open = self.lock();
-        if open.users.get(user).is_some_and(|count| *count >= PER_USER) {
-            let detail = format!("At most {PER_USER} event streams at a time: close one");
+        if open.users.get(user).is_some_and(|count| *count >= MAX_STREAMS_PER_USER) {
+            let detail = format!("At most {MAX_STREAMS_PER_USER} event streams at a time: close one");
             return Err(AppError::refused(ErrorClass::RateLimited, detail));
         }
-        if open.all >= OVERALL {
+        if open.all >= MAX_STREAMS {
             let detail = "Too many event streams are open: try again later";
             return Err(AppError::refused(ErrorClass::Unavailable, detail));
         }
@@ -64,7 +64,7 @@ impl Followers {
         *count += 1;
         let woken = wake.subscribe();
         drop(open);
-        let place = Place {
+        let place = StreamSlot {
             followers: self.clone(),
             user: user.clone(),
             conversation,
@@ -97,7 +97,7 @@ impl Followers {
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         let mut open = self.followers.lock();
         open.all = open.all.saturating_sub(1);
@@ -132,16 +132,16 @@ mod tests {
 
     #[test]
     fn users_have_so_many_streams_each_and_all_together_too() {
-        let followers = Followers::default();
+        let followers = StreamRegistry::default();
         let enter = |name: &str| followers.enter(&user(name), conversation(1));
-        let mut open: Vec<_> = (0..PER_USER).map(|_| enter("ada").unwrap()).collect();
+        let mut open: Vec<_> = (0..MAX_STREAMS_PER_USER).map(|_| enter("ada").unwrap()).collect();
         let refused = enter("ada").unwrap_err();
         assert_eq!(refused.class(), ErrorClass::RateLimited);
         open.pop();
         open.push(enter("ada").unwrap());
-        for n in 1..OVERALL / PER_USER {
+        for n in 1..MAX_STREAMS / MAX_STREAMS_PER_USER {
             let name = format!("user{n}");
-            open.extend((0..PER_USER).map(|_| enter(&name).unwrap()));
+            open.extend((0..MAX_STREAMS_PER_USER).map(|_| enter(&name).unwrap()));
         }
         let refused = enter("bob").unwrap_err();
         assert_eq!(refused.class(), ErrorClass::Unavailable);
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn only_followers_of_the_conversation_are_woken() {
-        let followers = Followers::default();
+        let followers = StreamRegistry::default();
         let enter = |n| followers.enter(&user("ada"), conversation(n)).unwrap();
         let ((_one, woken), (_two, other), (_three, same)) = (enter(1), enter(2), enter(1));
         followers.wake(conversation(1));

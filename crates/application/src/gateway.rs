@@ -13,14 +13,14 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use secrecy::SecretString;
 
-use crate::sandbox_paths::{believed, outside, unresolved};
+use crate::sandbox_paths::{to_sandbox_path, outside_workspace, map_resolve_error};
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner};
 
 /// No key of ours is longer; a longer one is refused unhashed.
-const LONGEST_KEY: usize = 512;
+const MAX_KEY_BYTES: usize = 512;
 /// What users' keys begin with, and sandboxes' never do (decisions, section 3; sandboxes' are base62).
-const OF_USERS: &str = "aw_";
+const USER_KEY_PREFIX: &str = "aw_";
 
 /// Finds agent servers for requests that are passed on to them.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub struct Gateway(Arc<Inner>);
 
 /// Where a request goes.
 #[derive(Debug, Clone)]
-pub struct Way {
+pub struct AgentRoute {
     /// Whose agent server it is.
     pub sandbox: SandboxId,
     /// Whose sandbox that is: what is under way of one owner is limited together.
@@ -48,7 +48,7 @@ impl Gateway {
     ///
     /// # Errors
     /// What is in the way: the sandbox does not run.
-    pub async fn by_key(&self, key: &str) -> Result<Option<Way>, AppError> {
+    pub async fn by_key(&self, key: &str) -> Result<Option<AgentRoute>, AppError> {
         if !looks_like_sandbox_key(key) {
             return Ok(None);
         }
@@ -59,12 +59,12 @@ impl Gateway {
         let Some(found) = answer.found else {
             return Ok(None);
         };
-        if !answer.is_remembered || address(&found).is_ok() {
-            return way(found.as_ref(), || Ok(SecretString::from(key))).map(Some);
+        if !answer.is_cached || agent_address(&found).is_ok() {
+            return build_route(found.as_ref(), || Ok(SecretString::from(key))).map(Some);
         }
         // It may run since: nothing is refused on the ground of what was so a moment ago.
         match sandboxes.find_by_key(&hash).await? {
-            Some(found) => way(&found, || Ok(SecretString::from(key))).map(Some),
+            Some(found) => build_route(&found, || Ok(SecretString::from(key))).map(Some),
             None => Ok(None),
         }
     }
@@ -77,19 +77,19 @@ impl Gateway {
         &self,
         scope: &Scope,
         id: ConversationId,
-    ) -> Result<Way, AppError> {
+    ) -> Result<AgentRoute, AppError> {
         let found = self.0.ports.conversations.find(scope, id).await?;
         let sandbox = found.and_then(|view| view.sandbox);
-        self.to(sandbox.as_ref())
+        self.route_to(sandbox.as_ref())
     }
 
     /// To this sandbox.
     ///
     /// # Errors
     /// Not found, outside the scope too; or what is in the way.
-    pub async fn by_sandbox(&self, scope: &Scope, id: &SandboxId) -> Result<Way, AppError> {
+    pub async fn by_sandbox(&self, scope: &Scope, id: &SandboxId) -> Result<AgentRoute, AppError> {
         let found = self.0.ports.sandboxes.find(scope, id).await?;
-        self.to(found.as_ref())
+        self.route_to(found.as_ref())
     }
 
     /// Whether paths in requests must be confined by [`Self::path`], because no wall is around the sandbox.
@@ -101,11 +101,11 @@ impl Gateway {
     ///
     /// # Errors
     /// Not found, if the path leads out of what belongs to the sandbox.
-    pub async fn path(&self, way: &Way, asked: &str) -> Result<String, AppError> {
-        let root = way.workspace.as_deref().ok_or_else(outside)?;
-        let path = believed(asked, root.trim_end_matches('/'));
+    pub async fn path(&self, way: &AgentRoute, asked: &str) -> Result<String, AppError> {
+        let root = way.workspace.as_deref().ok_or_else(outside_workspace)?;
+        let path = to_sandbox_path(asked, root.trim_end_matches('/'));
         let resolved = self.0.ports.backend.resolve(&way.sandbox, &path);
-        let resolved = resolved.await.map_err(unresolved)?;
+        let resolved = resolved.await.map_err(map_resolve_error)?;
         Ok(if path.starts_with('/') {
             resolved
         } else {
@@ -113,10 +113,10 @@ impl Gateway {
         })
     }
 
-    fn to(&self, sandbox: Option<&Sandbox>) -> Result<Way, AppError> {
+    fn route_to(&self, sandbox: Option<&Sandbox>) -> Result<AgentRoute, AppError> {
         let sandbox = sandbox.ok_or_else(|| AppError::not_found("Not Found"))?;
-        way(sandbox, || {
-            let url = address(sandbox)?;
+        build_route(sandbox, || {
+            let url = agent_address(sandbox)?;
             Ok(endpoint(&self.0.ports, sandbox, url)?.key)
         })
     }
@@ -124,15 +124,15 @@ impl Gateway {
 
 /// Whether a key is looked up among those of sandboxes: a user's is known by its form.
 pub fn looks_like_sandbox_key(key: &str) -> bool {
-    !key.is_empty() && key.len() <= LONGEST_KEY && !key.starts_with(OF_USERS)
+    !key.is_empty() && key.len() <= MAX_KEY_BYTES && !key.starts_with(USER_KEY_PREFIX)
 }
 
-fn way(
+fn build_route(
     sandbox: &Sandbox,
     key: impl FnOnce() -> Result<SecretString, AppError>,
-) -> Result<Way, AppError> {
-    let url = address(sandbox)?.clone();
-    Ok(Way {
+) -> Result<AgentRoute, AppError> {
+    let url = agent_address(sandbox)?.clone();
+    Ok(AgentRoute {
         sandbox: sandbox.id.clone(),
         owner: sandbox.owner.clone(),
         at: AgentEndpoint {
@@ -145,7 +145,7 @@ fn way(
 }
 
 /// Where the agent server answers, or what is in the way.
-fn address(sandbox: &Sandbox) -> Result<&url::Url, AppError> {
+fn agent_address(sandbox: &Sandbox) -> Result<&url::Url, AppError> {
     use SandboxStatus::{Error, Missing, Paused, Running, Starting};
     let starting = || {
         let detail = "Sandbox is starting; try again when its status is RUNNING.";

@@ -180,7 +180,7 @@ impl GitService {
         user: &UserId,
         page: &GitPageRequest,
     ) -> Result<GitPage<SuggestedTask>, GitServiceError> {
-        let after = page.after.as_deref().map(Mark::decode).transpose()?;
+        let after = page.after.as_deref().map(TaskCursor::decode).transpose()?;
         let accesses = self.accesses(user).await?;
         let git = &self.inner.ports.git;
         let mut answers: FuturesOrdered<_> = accesses
@@ -197,7 +197,7 @@ impl GitService {
                 }
             }
         }
-        Ok(cut(tasks, after.as_ref(), page.limit))
+        Ok(page_of(tasks, after.as_ref(), page.limit))
     }
 
     /// Who the user is at the first provider (in a fixed order) that says so.
@@ -232,9 +232,9 @@ fn accesses(settings: &Settings) -> Vec<GitAccess> {
 
 /// The last task of a page: the next one begins after it, wherever it then stands.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-struct Mark(usize, GitProvider, String, i64, SuggestedTaskType);
+struct TaskCursor(usize, GitProvider, String, i64, SuggestedTaskType);
 
-impl Mark {
+impl TaskCursor {
     fn is(&self, task: &SuggestedTask) -> bool {
         // Issues and merge requests of one project may have the same number.
         self.1 == task.git_provider
@@ -261,7 +261,7 @@ impl Mark {
     }
 }
 
-fn cut(tasks: Vec<SuggestedTask>, after: Option<&Mark>, limit: usize) -> GitPage<SuggestedTask> {
+fn page_of(tasks: Vec<SuggestedTask>, after: Option<&TaskCursor>, limit: usize) -> GitPage<SuggestedTask> {
     let start = after.map_or(0, |mark| {
         // A task that is done meanwhile leaves its place to the next one.
         let found = tasks.iter().position(|task| mark.is(task));
@@ -272,7 +272,7 @@ fn cut(tasks: Vec<SuggestedTask>, after: Option<&Mark>, limit: usize) -> GitPage
     let items: Vec<_> = tasks.into_iter().skip(start).take(limit).collect();
     let last = items.last().filter(|_| has_more);
     let next = last.and_then(|task| {
-        Mark(
+        TaskCursor(
             end - 1,
             task.git_provider,
             task.repo.clone(),
@@ -308,10 +308,10 @@ mod tests {
         for limit in 1..=12 {
             let (mut seen, mut after) = (Vec::new(), None);
             loop {
-                let page = cut(tasks(0..10), after.as_ref(), limit);
+                let page = page_of(tasks(0..10), after.as_ref(), limit);
                 seen.extend(numbers(&page));
                 let Some(next) = page.next else { break };
-                after = Some(Mark::decode(&next).unwrap());
+                after = Some(TaskCursor::decode(&next).unwrap());
             }
             assert_eq!(seen, (0..10).collect::<Vec<_>>(), "limit {limit}");
         }
@@ -321,25 +321,25 @@ mod tests {
     fn an_issue_is_not_the_merge_request_of_its_number() {
         let mut all = tasks([5, 7, 5, 8]);
         all[0].task_type = SuggestedTaskType::OpenPr;
-        let mark = Mark::decode(&cut(all.clone(), None, 3).next.unwrap()).unwrap();
-        assert_eq!(numbers(&cut(all, Some(&mark), 3)), [8]);
+        let mark = TaskCursor::decode(&page_of(all.clone(), None, 3).next.unwrap()).unwrap();
+        assert_eq!(numbers(&page_of(all, Some(&mark), 3)), [8]);
     }
 
     #[test]
     fn tasks_that_come_and_go_neither_repeat_nor_hide_others() {
-        let first = cut(tasks([1, 2, 3, 4, 5]), None, 2);
-        let mark = Mark::decode(&first.next.unwrap()).unwrap();
+        let first = page_of(tasks([1, 2, 3, 4, 5]), None, 2);
+        let mark = TaskCursor::decode(&first.next.unwrap()).unwrap();
         assert_eq!(
-            numbers(&cut(tasks([9, 1, 2, 3, 4]), Some(&mark), 2)),
+            numbers(&page_of(tasks([9, 1, 2, 3, 4]), Some(&mark), 2)),
             [3, 4]
         );
-        assert_eq!(numbers(&cut(tasks([1, 3, 4, 5]), Some(&mark), 2)), [3, 4]);
+        assert_eq!(numbers(&page_of(tasks([1, 3, 4, 5]), Some(&mark), 2)), [3, 4]);
     }
 
     #[test]
     fn marks_that_are_not_ours() {
         for token in ["", "zz", "5b5d", "Mg", "é", "7b7d7"] {
-            assert!(Mark::decode(token).is_err(), "{token}");
+            assert!(TaskCursor::decode(token).is_err(), "{token}");
         }
     }
 }

@@ -9,27 +9,27 @@ use domain::error::{StoreError, chain};
 use domain::identity::USER_NAME_REUSE_GRACE;
 
 use crate::ports::{Policy, Ports};
-use crate::repeat::KEPT_FOR;
+use crate::repeat::RESPONSE_TTL;
 use crate::{AppError, users};
 
 /// Rows of one transaction.
-const BATCH: usize = 500;
+const MAX_BATCH_ROWS: usize = 500;
 
 /// Between start-up, when there is enough to do, and the first pass.
-const DELAY: Duration = Duration::from_secs(20);
+const START_DELAY: Duration = Duration::from_secs(20);
 
 /// How long ended leases, and what a silent process said, stay: long enough that no clock of another machine thinks they have not ended.
-const LEASES_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+const ENDED_LEASE_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long an expired key is still listed.
-const EXPIRED_KEYS_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const EXPIRED_KEY_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The name of the lease.
-const LEASE: &str = "housekeeping";
+const LEASE_NAME: &str = "housekeeping";
 
 /// What there is of one kind that may go.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum PruneKind {
     StartTasks,
     DeletedConversations,
     PendingMessages,
@@ -41,7 +41,7 @@ enum Kind {
     Audit,
 }
 
-impl Kind {
+impl PruneKind {
     const ALL: [Self; 9] = [
         Self::StartTasks,
         Self::DeletedConversations,
@@ -75,18 +75,18 @@ impl Housekeeping {
 
     /// Until the service stops.
     pub(crate) async fn run(self) {
-        tokio::time::sleep(DELAY.min(self.policy.housekeeping_interval)).await;
+        tokio::time::sleep(START_DELAY.min(self.policy.housekeeping_interval)).await;
         let mut tick = tokio::time::interval(self.policy.housekeeping_interval);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            if !self.is_our_turn().await {
+            if !self.take_lease().await {
                 continue;
             }
             if let Err(error) = self.finish_deletions().await {
                 tracing::warn!(error = %chain(&error), "deleted users are not gone yet; trying again later");
             }
-            for kind in Kind::ALL {
+            for kind in PruneKind::ALL {
                 if let Err(error) = self.prune_all(kind).await {
                     tracing::warn!(?kind, error = %chain(&error), "cannot tidy up the store; trying again later");
                 }
@@ -97,18 +97,18 @@ impl Housekeeping {
     /// Users whose deletion was cut off.
     async fn finish_deletions(&self) -> Result<(), AppError> {
         let (users, clock) = (self.ports.users.as_ref(), self.ports.clock.as_ref());
-        for user in users.list_partially_deleted(BATCH).await? {
+        for user in users.list_partially_deleted(MAX_BATCH_ROWS).await? {
             users::purge(users, clock, &user).await?;
         }
         Ok(())
     }
 
-    async fn prune_all(&self, kind: Kind) -> Result<(), StoreError> {
+    async fn prune_all(&self, kind: PruneKind) -> Result<(), StoreError> {
         let mut total = 0;
-        while self.is_our_turn().await {
+        while self.take_lease().await {
             let count = self.prune(kind).await?;
             total += count;
-            if count < BATCH as u64 {
+            if count < MAX_BATCH_ROWS as u64 {
                 break;
             }
             // Whoever waits for the store comes first.
@@ -121,10 +121,10 @@ impl Housekeeping {
     }
 
     /// Takes or prolongs the lease. It is not given back: until it ends there is nothing to do for anybody else.
-    async fn is_our_turn(&self) -> bool {
+    async fn take_lease(&self) -> bool {
         let now = self.ports.clock.now();
         let until = now.plus(self.policy.housekeeping_interval);
-        let taken = self.ports.leases.acquire(LEASE, &self.holder, now, until);
+        let taken = self.ports.leases.acquire(LEASE_NAME, &self.holder, now, until);
         taken.await.unwrap_or_else(|error| {
             tracing::warn!(error = %chain(&error), "cannot tell whose turn it is to tidy up; trying again later");
             false
@@ -132,33 +132,33 @@ impl Housekeeping {
     }
 
     /// One batch; how many rows it had.
-    async fn prune(&self, kind: Kind) -> Result<u64, StoreError> {
+    async fn prune(&self, kind: PruneKind) -> Result<u64, StoreError> {
         let (ports, retention) = (&self.ports, self.policy.retention.get());
         let before = |age: Duration| ports.clock.now().minus(age);
         let kept = |age: Option<Duration>| age.map(before);
         match kind {
-            Kind::StartTasks => match kept(retention.start_tasks) {
-                Some(before) => ports.start_tasks.prune(before, BATCH).await,
+            PruneKind::StartTasks => match kept(retention.start_tasks) {
+                Some(before) => ports.start_tasks.prune(before, MAX_BATCH_ROWS).await,
                 None => Ok(0),
             },
-            Kind::DeletedConversations => match kept(retention.deleted_conversations) {
-                Some(before) => ports.conversations.prune_deleted(before, BATCH).await,
+            PruneKind::DeletedConversations => match kept(retention.deleted_conversations) {
+                Some(before) => ports.conversations.prune_deleted(before, MAX_BATCH_ROWS).await,
                 None => Ok(0),
             },
-            Kind::PendingMessages => match kept(retention.pending_messages) {
-                Some(before) => ports.pending.prune(before, BATCH).await,
+            PruneKind::PendingMessages => match kept(retention.pending_messages) {
+                Some(before) => ports.pending.prune(before, MAX_BATCH_ROWS).await,
                 None => Ok(0),
             },
-            Kind::Answers => ports.answers.prune(before(KEPT_FOR), BATCH).await,
-            Kind::Leases => ports.leases.prune(before(LEASES_FOR), BATCH).await,
-            Kind::DeletedUsers => ports.users.prune(before(USER_NAME_REUSE_GRACE), BATCH).await,
-            Kind::KeyHolders => ports.vault.prune_holders(before(LEASES_FOR), BATCH).await,
-            Kind::ExpiredKeys => {
-                let before = before(EXPIRED_KEYS_FOR);
-                ports.api_keys.prune(before, BATCH).await
+            PruneKind::Answers => ports.answers.prune(before(RESPONSE_TTL), MAX_BATCH_ROWS).await,
+            PruneKind::Leases => ports.leases.prune(before(ENDED_LEASE_TTL), MAX_BATCH_ROWS).await,
+            PruneKind::DeletedUsers => ports.users.prune(before(USER_NAME_REUSE_GRACE), MAX_BATCH_ROWS).await,
+            PruneKind::KeyHolders => ports.vault.prune_holders(before(ENDED_LEASE_TTL), MAX_BATCH_ROWS).await,
+            PruneKind::ExpiredKeys => {
+                let before = before(EXPIRED_KEY_TTL);
+                ports.api_keys.prune(before, MAX_BATCH_ROWS).await
             }
-            Kind::Audit => match kept(retention.audit) {
-                Some(before) => ports.audit.prune(before, BATCH).await,
+            PruneKind::Audit => match kept(retention.audit) {
+                Some(before) => ports.audit.prune(before, MAX_BATCH_ROWS).await,
                 None => Ok(0),
             },
         }

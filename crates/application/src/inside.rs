@@ -4,7 +4,7 @@
 //! where nobody can be asked is one table: `refusal`.
 
 mod hooks;
-mod places;
+mod limiter;
 
 use std::sync::Arc;
 
@@ -19,29 +19,29 @@ use serde_json::Value;
 
 pub use hooks::{EventHooks, Hook, HookMatcher};
 
-use self::places::{Place, Places};
-use crate::sandbox_paths::{believed, outside, unresolved};
+use self::limiter::{InspectionPermit, InspectionLimiter};
+use crate::sandbox_paths::{to_sandbox_path, outside_workspace, map_resolve_error};
 use crate::sandboxes::endpoint;
 use crate::settings::SettingsService;
 use crate::start::{plan_path, project_of};
 use crate::{AppError, Inner};
 
 /// Files of a workspace that are listed: as many as front ends show.
-const MOST_FILES: usize = 2_000;
+const MAX_LISTED_FILES: usize = 2_000;
 /// Bytes of a file that is shown.
-const LARGEST_FILE: usize = 1 << 20;
+const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// The inside of sandboxes, through their agent servers.
 #[derive(Clone)]
-pub struct Inside {
+pub struct SandboxInspector {
     inner: Arc<Inner>,
     settings: SettingsService,
-    places: Places,
+    limiter: InspectionLimiter,
 }
 
 /// Which question it is about: they have answers of their own where nobody can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Question {
+enum InspectionKind {
     File,
     Files,
     Git,
@@ -53,7 +53,7 @@ enum Question {
 
 /// Why nobody can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Obstacle {
+enum UnreachableReason {
     NoConversation,
     NoSandbox,
     Paused,
@@ -62,7 +62,7 @@ enum Obstacle {
 }
 
 /// Somebody to ask.
-struct Reached {
+struct ReachableAgent {
     at: AgentEndpoint,
     conversation: Conversation,
     sandbox: SandboxId,
@@ -70,15 +70,15 @@ struct Reached {
     root: String,
     /// Where the agent works.
     project: String,
-    _place: Place,
+    _permit: InspectionPermit,
 }
 
-impl Inside {
+impl SandboxInspector {
     pub(crate) fn new(inner: Arc<Inner>, settings: SettingsService) -> Self {
         Self {
             inner,
             settings,
-            places: Places::default(),
+            limiter: InspectionLimiter::default(),
         }
     }
 
@@ -90,14 +90,14 @@ impl Inside {
         id: ConversationId,
         path: Option<&str>,
     ) -> Result<String, AppError> {
-        let Some(reached) = self.reach(scope, id, Question::File).await? else {
+        let Some(reached) = self.reach(scope, id, InspectionKind::File).await? else {
             return Ok(String::new());
         };
         let plan = || plan_path(&reached.project, reached.conversation.git_provider);
         let path = path.map_or_else(plan, str::to_owned);
         let path = self.path(&reached, &path).await?;
         let workspace = &self.inner.ports.workspace;
-        let read = workspace.read(&reached.at, &path, LARGEST_FILE).await;
+        let read = workspace.read(&reached.at, &path, MAX_FILE_BYTES).await;
         Ok(read
             .unwrap_or_else(|error| {
                 tracing::debug!(error = %chain(&error), "a file of a sandbox was not read");
@@ -113,11 +113,11 @@ impl Inside {
         id: ConversationId,
         path: &str,
     ) -> Result<Vec<String>, AppError> {
-        let reached = self.reached(scope, id, Question::Files).await?;
+        let reached = self.reached(scope, id, InspectionKind::Files).await?;
         let path = self.path(&reached, path).await?;
         let workspace = &self.inner.ports.workspace;
-        let files = workspace.list(&reached.at, &path, MOST_FILES).await;
-        files.map_err(upstream)
+        let files = workspace.list(&reached.at, &path, MAX_LISTED_FILES).await;
+        files.map_err(upstream_error)
     }
 
     /// Files of the repository at `path` that have changed, as the agent server says it.
@@ -128,11 +128,11 @@ impl Inside {
         path: &str,
         reference: Option<&str>,
     ) -> Result<Value, AppError> {
-        let reached = self.reached(scope, id, Question::Git).await?;
+        let reached = self.reached(scope, id, InspectionKind::Git).await?;
         let path = self.path(&reached, path).await?;
         let workspace = &self.inner.ports.workspace;
         let changes = workspace.changes(&reached.at, &path, reference).await;
-        changes.map_err(upstream)
+        changes.map_err(upstream_error)
     }
 
     /// The changed file at `path` before and after, as the agent server says it.
@@ -143,16 +143,16 @@ impl Inside {
         path: &str,
         reference: Option<&str>,
     ) -> Result<Value, AppError> {
-        let reached = self.reached(scope, id, Question::Git).await?;
+        let reached = self.reached(scope, id, InspectionKind::Git).await?;
         let path = self.path(&reached, path).await?;
         let workspace = &self.inner.ports.workspace;
         let diff = workspace.diff(&reached.at, &path, reference).await;
-        diff.map_err(upstream)
+        diff.map_err(upstream_error)
     }
 
     /// Skills of the project; none where they cannot be read.
     pub async fn skills(&self, scope: &Scope, id: ConversationId) -> Result<Vec<ProjectSkill>, AppError> {
-        let Some(reached) = self.reach(scope, id, Question::Project).await? else {
+        let Some(reached) = self.reach(scope, id, InspectionKind::Project).await? else {
             return Ok(Vec::new());
         };
         let workspace = &self.inner.ports.workspace;
@@ -169,12 +169,12 @@ impl Inside {
         scope: &Scope,
         id: ConversationId,
     ) -> Result<Vec<EventHooks>, AppError> {
-        let Some(reached) = self.reach(scope, id, Question::Project).await? else {
+        let Some(reached) = self.reach(scope, id, InspectionKind::Project).await? else {
             return Ok(Vec::new());
         };
         let workspace = &self.inner.ports.workspace;
         let hooks = workspace.hooks(&reached.at, &reached.project).await;
-        let hooks = hooks.map_err(upstream)?;
+        let hooks = hooks.map_err(upstream_error)?;
         Ok(hooks.as_ref().map(hooks::read).unwrap_or_default())
     }
 
@@ -187,7 +187,7 @@ impl Inside {
         name: &str,
     ) -> Result<(), AppError> {
         let profile = self.settings.llm_profile(owner, name).await?;
-        let reached = self.reached(scope, id, Question::Profile).await?;
+        let reached = self.reached(scope, id, InspectionKind::Profile).await?;
         if reached.conversation.agent_kind == "acp" {
             return Err(AppError::invalid(
                 "The agent of this conversation is a program with models of its own. Use switch_acp_model.",
@@ -195,8 +195,8 @@ impl Inside {
         }
         let agents = &self.inner.ports.agents;
         let switched = agents.switch_llm(&reached.at, id, &profile).await;
-        switched.map_err(upstream)?;
-        self.goes_on_with(&reached, profile.llm.model).await
+        switched.map_err(upstream_error)?;
+        self.record_model(&reached, profile.llm.model).await
     }
 
     /// The program that is the conversation's agent goes on with another model of its own.
@@ -206,15 +206,15 @@ impl Inside {
         id: ConversationId,
         model: &str,
     ) -> Result<(), AppError> {
-        let reached = self.reached(scope, id, Question::Model).await?;
+        let reached = self.reached(scope, id, InspectionKind::Model).await?;
         let agents = &self.inner.ports.agents;
         let switched = agents.switch_acp_model(&reached.at, id, model).await;
-        switched.map_err(of_program)?;
-        self.goes_on_with(&reached, model.to_owned()).await
+        switched.map_err(acp_error)?;
+        self.record_model(&reached, model.to_owned()).await
     }
 
     /// The agent server reports it, too; if we die before this line, that is how it becomes known.
-    async fn goes_on_with(&self, reached: &Reached, model: String) -> Result<(), AppError> {
+    async fn record_model(&self, reached: &ReachableAgent, model: String) -> Result<(), AppError> {
         let ports = &self.inner.ports;
         let seen = ConversationReport {
             llm_model: Some(model),
@@ -229,14 +229,14 @@ impl Inside {
     }
 
     /// The file that a client means. Not found if it is not in the sandbox's workspace, wherever links and `..` lead.
-    async fn path(&self, reached: &Reached, asked: &str) -> Result<String, AppError> {
-        let path = located(asked, &reached.root, &reached.project);
+    async fn path(&self, reached: &ReachableAgent, asked: &str) -> Result<String, AppError> {
+        let path = resolve_client_path(asked, &reached.root, &reached.project);
         let resolved = self.inner.ports.backend.resolve(&reached.sandbox, &path);
-        let resolved = resolved.await.map_err(unresolved)?;
+        let resolved = resolved.await.map_err(map_resolve_error)?;
         if is_below(&resolved, &reached.root) {
             Ok(resolved)
         } else {
-            Err(outside())
+            Err(outside_workspace())
         }
     }
 
@@ -245,11 +245,11 @@ impl Inside {
         &self,
         scope: &Scope,
         id: ConversationId,
-        question: Question,
-    ) -> Result<Reached, AppError> {
+        question: InspectionKind,
+    ) -> Result<ReachableAgent, AppError> {
         let reached = self.reach(scope, id, question).await?;
         // Only questions that have an empty answer come here without.
-        reached.ok_or_else(|| unreachable_now(id))
+        reached.ok_or_else(|| not_reachable(id))
     }
 
     /// `None`: nobody, and the answer is empty.
@@ -257,11 +257,11 @@ impl Inside {
         &self,
         scope: &Scope,
         id: ConversationId,
-        question: Question,
-    ) -> Result<Option<Reached>, AppError> {
+        question: InspectionKind,
+    ) -> Result<Option<ReachableAgent>, AppError> {
         match self.look(scope, id).await? {
             Ok(reached) => Ok(Some(reached)),
-            Err(obstacle) => refusal(question, obstacle, id).map_or(Ok(None), Err),
+            Err(unreachable_reason) => refusal(question, unreachable_reason, id).map_or(Ok(None), Err),
         }
     }
 
@@ -269,26 +269,26 @@ impl Inside {
         &self,
         scope: &Scope,
         id: ConversationId,
-    ) -> Result<Result<Reached, Obstacle>, AppError> {
+    ) -> Result<Result<ReachableAgent, UnreachableReason>, AppError> {
         let ports = &self.inner.ports;
         let Some(view) = ports.conversations.find(scope, id).await? else {
-            return Ok(Err(Obstacle::NoConversation));
+            return Ok(Err(UnreachableReason::NoConversation));
         };
         let Some(sandbox) = view.sandbox else {
-            return Ok(Err(Obstacle::NoSandbox));
+            return Ok(Err(UnreachableReason::NoSandbox));
         };
-        if let Some(obstacle) = obstacle(sandbox.desired, sandbox.status) {
-            return Ok(Err(obstacle));
+        if let Some(unreachable_reason) = unreachable_reason(sandbox.desired, sandbox.status) {
+            return Ok(Err(unreachable_reason));
         }
         let (Some(url), Some(root)) = (&sandbox.agent_url, &sandbox.workspace) else {
-            return Ok(Err(Obstacle::NotRunning));
+            return Ok(Err(UnreachableReason::NotRunning));
         };
-        Ok(Ok(Reached {
+        Ok(Ok(ReachableAgent {
             at: endpoint(ports, &sandbox, url)?,
             root: root.trim_end_matches('/').to_owned(),
             project: project_of(&view.conversation, root),
             conversation: view.conversation,
-            _place: self.places.take(&sandbox.owner, &sandbox.id).await?,
+            _permit: self.limiter.acquire(&sandbox.owner, &sandbox.id).await?,
             sandbox: sandbox.id,
         }))
     }
@@ -296,9 +296,9 @@ impl Inside {
 
 /// The path inside the sandbox that a client means: what is below the place where it believes the workspace to be is below
 /// the workspace, and what is relative is below the project.
-fn located(asked: &str, root: &str, project: &str) -> String {
+fn resolve_client_path(asked: &str, root: &str, project: &str) -> String {
     if asked.starts_with('/') {
-        return believed(asked, root);
+        return to_sandbox_path(asked, root);
     }
     let relative = asked.trim_start_matches("./");
     if relative.is_empty() || relative == "." {
@@ -308,21 +308,21 @@ fn located(asked: &str, root: &str, project: &str) -> String {
 }
 
 /// What the state of a sandbox has against asking it.
-fn obstacle(desired: DesiredState, status: SandboxStatus) -> Option<Obstacle> {
+fn unreachable_reason(desired: DesiredState, status: SandboxStatus) -> Option<UnreachableReason> {
     match (desired, status) {
         (DesiredState::Running, SandboxStatus::Running) => None,
         (DesiredState::Running | DesiredState::Paused, SandboxStatus::Paused)
         | (DesiredState::Paused, SandboxStatus::Running | SandboxStatus::Starting) => {
-            Some(Obstacle::Paused)
+            Some(UnreachableReason::Paused)
         }
-        _ => Some(Obstacle::NotRunning),
+        _ => Some(UnreachableReason::NotRunning),
     }
 }
 
 /// The table (contract v1, section 3.2, "Proxied reads"): what is answered where nobody can be asked. `None` is an answer
 /// with nothing in it.
-fn refusal(question: Question, obstacle: Obstacle, id: ConversationId) -> Option<AppError> {
-    use Obstacle::{NoConversation, NoSandbox, NotRunning, Paused};
+fn refusal(question: InspectionKind, unreachable_reason: UnreachableReason, id: ConversationId) -> Option<AppError> {
+    use UnreachableReason::{NoConversation, NoSandbox, NotRunning, Paused};
     let of_project = |what: &str| {
         let what = what.replace("{}", &id.dashed());
         Some(AppError::not_found(what))
@@ -331,44 +331,44 @@ fn refusal(question: Question, obstacle: Obstacle, id: ConversationId) -> Option
         let detail = format!("Sandbox is paused; resume it before {before}.");
         Some(AppError::conflict(detail))
     };
-    match (question, obstacle) {
-        (Question::File, _) | (Question::Project, Paused) => None,
-        (Question::Project, NoConversation) => of_project("Conversation {} not found"),
-        (Question::Project, NoSandbox) => of_project("Sandbox not found for conversation {}"),
-        (Question::Project, NotRunning) => of_project("Sandbox not ready for conversation {}"),
-        (Question::Files, Paused) => paused("listing files"),
-        (Question::Git, Paused) => paused("reading git state"),
-        (Question::Profile, Paused) => paused("switching profiles"),
-        (Question::Model, Paused) => paused("switching models"),
-        (Question::Files | Question::Git | Question::Profile | Question::Model, _) => {
-            Some(unreachable_now(id))
+    match (question, unreachable_reason) {
+        (InspectionKind::File, _) | (InspectionKind::Project, Paused) => None,
+        (InspectionKind::Project, NoConversation) => of_project("Conversation {} not found"),
+        (InspectionKind::Project, NoSandbox) => of_project("Sandbox not found for conversation {}"),
+        (InspectionKind::Project, NotRunning) => of_project("Sandbox not ready for conversation {}"),
+        (InspectionKind::Files, Paused) => paused("listing files"),
+        (InspectionKind::Git, Paused) => paused("reading git state"),
+        (InspectionKind::Profile, Paused) => paused("switching profiles"),
+        (InspectionKind::Model, Paused) => paused("switching models"),
+        (InspectionKind::Files | InspectionKind::Git | InspectionKind::Profile | InspectionKind::Model, _) => {
+            Some(not_reachable(id))
         }
     }
 }
 
-fn unreachable_now(id: ConversationId) -> AppError {
+fn not_reachable(id: ConversationId) -> AppError {
     AppError::not_found(format!("Conversation {} is not reachable", id.dashed()))
 }
 
 /// Whatever an agent server refuses is its failure: that it does not know a path or a conversation of ours is no reason to
 /// say that ours is not there.
-fn upstream(error: AgentError) -> AppError {
+fn upstream_error(error: AgentError) -> AppError {
     match error {
-        AgentError::NotFound => refused_there(ErrorClass::Upstream, 404),
+        AgentError::NotFound => agent_error(ErrorClass::Upstream, 404),
         error => error.into(),
     }
 }
 
 /// A program that cannot switch, or does not answer, is told apart.
-fn of_program(error: AgentError) -> AppError {
+fn acp_error(error: AgentError) -> AppError {
     match error {
-        AgentError::Rejected { status: 400, .. } => refused_there(ErrorClass::Invalid, 400),
-        AgentError::Rejected { status: 504, .. } => refused_there(ErrorClass::TimedOut, 504),
-        error => upstream(error),
+        AgentError::Rejected { status: 400, .. } => agent_error(ErrorClass::Invalid, 400),
+        AgentError::Rejected { status: 504, .. } => agent_error(ErrorClass::TimedOut, 504),
+        error => upstream_error(error),
     }
 }
 
-fn refused_there(class: ErrorClass, status: u16) -> AppError {
+fn agent_error(class: ErrorClass, status: u16) -> AppError {
     AppError::refused(class, format!("Agent server error: {status}"))
 }
 

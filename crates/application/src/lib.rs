@@ -53,37 +53,37 @@ use domain::identity::ApiKeyWithRole;
 use domain::sandbox::{SandboxCaps, Sandbox};
 use domain::usage::QuotaLimits;
 pub use error::AppError;
-pub use live::Live;
-pub use measures::Counted;
+pub use live::LiveSetting;
+pub use measures::ApplicationMetrics;
 pub use ports::{AuthMode, Policy, Ports, Retention};
-pub use tasks::Tasks;
+pub use tasks::BackgroundTasks;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 pub use warm::{WarmCounts, WarmPolicy};
 
 use crate::administration::Administration;
-use crate::audit::{Audit, Trail};
+use crate::audit::{Audit, AuditBuffer};
 use crate::authenticate::KeyAuthenticator;
 use crate::conversations::Conversations;
 use crate::events::Events;
 use crate::export::Exports;
-use crate::follow::Follow;
-use crate::followers::Followers;
+use crate::follow::EventStreams;
+use crate::followers::StreamRegistry;
 use crate::gateway::Gateway;
 use crate::git::GitService;
-use crate::inside::Inside;
-use crate::look_ups::LookUps;
-use crate::measures::Measures;
+use crate::inside::SandboxInspector;
+use crate::look_ups::KeyCache;
+use crate::measures::MetricsRecorder;
 use crate::pending::PendingMessages;
 use crate::quotas::Quotas;
-use crate::sandboxes::{SandboxReconciler, LogReaders, Sandboxes, SessionKeys};
+use crate::sandboxes::{SandboxReconciler, LogReaderLimiter, Sandboxes, SessionKeyCache};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::skills::Skills;
-use crate::start::{StartService, Updates};
-use crate::sync::Syncer;
+use crate::start::{StartService, StartUpdates};
+use crate::sync::ConversationSyncer;
 use crate::users::Users;
-use crate::warm::Warm;
+use crate::warm::WarmSandboxPool;
 use crate::webhooks::Webhooks;
 
 /// The application: built once by the composition root, shared by every request.
@@ -104,7 +104,7 @@ pub struct App {
     /// Whole conversations.
     pub exports: Exports,
     /// Events of conversations as they arrive.
-    pub follow: Follow,
+    pub follow: EventStreams,
     /// Reports of agent servers.
     pub webhooks: Webhooks,
     /// Settings of users.
@@ -116,7 +116,7 @@ pub struct App {
     /// Skills to choose from.
     pub skills: Skills,
     /// The inside of sandboxes, and the models of agents.
-    pub inside: Inside,
+    pub inside: SandboxInspector,
     /// Ways to agent servers.
     pub gateway: Gateway,
     /// Users, for whoever administers the service.
@@ -134,21 +134,21 @@ pub struct App {
 pub(crate) struct Inner {
     pub(crate) ports: Ports,
     pub(crate) policy: Policy,
-    pub(crate) tasks: Tasks,
+    pub(crate) tasks: BackgroundTasks,
     pub(crate) keeper: SandboxReconciler,
-    pub(crate) warm: Warm,
-    pub(crate) syncer: Syncer,
-    pub(crate) updates: Updates,
-    pub(crate) followers: Followers,
-    pub(crate) log_readers: LogReaders,
-    pub(crate) measures: Measures,
+    pub(crate) warm: WarmSandboxPool,
+    pub(crate) syncer: ConversationSyncer,
+    pub(crate) updates: StartUpdates,
+    pub(crate) followers: StreamRegistry,
+    pub(crate) log_readers: LogReaderLimiter,
+    pub(crate) measures: MetricsRecorder,
     pub(crate) quotas: Quotas,
     /// Users' keys that were looked up a moment ago.
-    pub(crate) api_keys: LookUps<ApiKeyWithRole>,
+    pub(crate) api_keys: KeyCache<ApiKeyWithRole>,
     /// Keys of sandboxes that were opened a moment ago.
-    pub(crate) session_keys: SessionKeys,
+    pub(crate) session_keys: SessionKeyCache,
     /// Lines of the audit log that are not stored yet.
-    pub(crate) trail: Trail,
+    pub(crate) trail: AuditBuffer,
     /// Wakes the comparison of rows and backend.
     pub(crate) look_again: tokio::sync::Notify,
     /// What others who serve the host can go on with is handed over.
@@ -178,7 +178,7 @@ fn settings_service(ports: &Ports, policy: &Policy) -> SettingsService {
 
 impl App {
     /// Wires the use-cases. Nothing runs in the background before [`background::spawn`].
-    pub fn new(ports: Ports, policy: Policy, tasks: Tasks) -> Self {
+    pub fn new(ports: Ports, policy: Policy, tasks: BackgroundTasks) -> Self {
         let settings = settings_service(&ports, &policy);
         let quotas = Quotas::new(
             Arc::clone(&ports.usage),
@@ -190,14 +190,14 @@ impl App {
             settings.clone(),
             &policy.webhook_url,
         );
-        let followers = Followers::default();
-        let syncer = Syncer::new(
+        let followers = StreamRegistry::default();
+        let syncer = ConversationSyncer::new(
             ports.clone(),
             policy.clone(),
             (followers.clone(), quotas.clone()),
         );
         let keeper = SandboxReconciler::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
-        let warm = Warm::new(ports.clone(), policy.clone(), keeper.clone(), tasks.clone());
+        let warm = WarmSandboxPool::new(ports.clone(), policy.clone(), keeper.clone(), tasks.clone());
         let inner = Arc::new(Inner {
             warm,
             ports,
@@ -205,14 +205,14 @@ impl App {
             tasks,
             keeper,
             syncer,
-            updates: Updates::default(),
+            updates: StartUpdates::default(),
             followers,
-            log_readers: LogReaders::default(),
-            measures: Measures::default(),
+            log_readers: LogReaderLimiter::default(),
+            measures: MetricsRecorder::default(),
             quotas: quotas.clone(),
-            api_keys: LookUps::default(),
-            session_keys: SessionKeys::default(),
-            trail: Trail::default(),
+            api_keys: KeyCache::default(),
+            session_keys: SessionKeyCache::default(),
+            trail: AuditBuffer::default(),
             look_again: tokio::sync::Notify::new(),
             leaving: CancellationToken::new(),
             starting: TaskTracker::new(),
@@ -225,11 +225,11 @@ impl App {
             sandboxes: Sandboxes::new(Arc::clone(&inner), settings.clone()),
             events: Events::new(Arc::clone(&inner)),
             exports: Exports::new(Arc::clone(&inner)),
-            follow: Follow::new(Arc::clone(&inner)),
+            follow: EventStreams::new(Arc::clone(&inner)),
             webhooks: Webhooks::new(Arc::clone(&inner)),
             git: GitService::new(Arc::clone(&inner), settings.clone()),
             skills: Skills::new(Arc::clone(&inner)),
-            inside: Inside::new(Arc::clone(&inner), settings.clone()),
+            inside: SandboxInspector::new(Arc::clone(&inner), settings.clone()),
             settings,
             secrets,
             gateway: Gateway::new(Arc::clone(&inner)),

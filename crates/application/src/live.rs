@@ -5,15 +5,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// A small value behind a handle: all clones see a change at once, and whoever reads gets the value whole. It is read anew
 /// each time that it is acted on, never kept.
 #[derive(Debug, Default)]
-pub struct Live<T>(Arc<RwLock<T>>);
+pub struct LiveSetting<T>(Arc<RwLock<T>>);
 
-impl<T> Clone for Live<T> {
+impl<T> Clone for LiveSetting<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T: Copy> Live<T> {
+impl<T: Copy> LiveSetting<T> {
     /// With this value to begin with.
     pub fn new(value: T) -> Self {
         Self(Arc::new(RwLock::new(value)))
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn clones_see_a_change() {
-        let one = Live::new((1, 2));
+        let one = LiveSetting::new((1, 2));
         let other = one.clone();
         one.change(|it| it.0 = 7);
         assert_eq!(other.get(), (7, 2));

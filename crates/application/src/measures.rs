@@ -11,13 +11,13 @@ use crate::{App, AppError};
 
 /// Counted by the use-cases.
 #[derive(Debug, Default)]
-pub(crate) struct Measures {
+pub(crate) struct MetricsRecorder {
     /// By status: how long starts were in it.
     steps: [DurationHistogram; StartStatus::ALL.len()],
     running: Gauge,
     ready: Counter,
     failed: Counter,
-    left: Counter,
+    abandoned: Counter,
     batches: [Counter; 2],
     events: Counter,
     lag: DurationHistogram,
@@ -26,14 +26,14 @@ pub(crate) struct Measures {
 
 /// How a start ended here.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Ended {
+pub(crate) enum StartOutcome {
     Ready,
     Failed,
     /// Another worker goes on with it, or has ended it.
-    Left,
+    Abandoned,
 }
 
-impl Measures {
+impl MetricsRecorder {
     /// A start was in this status for so long.
     pub(crate) fn step(&self, status: StartStatus, took: Duration) {
         self.steps[status as usize].record(took);
@@ -44,11 +44,11 @@ impl Measures {
         self.running.enter()
     }
 
-    pub(crate) fn ended(&self, how: Ended) {
+    pub(crate) fn ended(&self, how: StartOutcome) {
         let count = match how {
-            Ended::Ready => &self.ready,
-            Ended::Failed => &self.failed,
-            Ended::Left => &self.left,
+            StartOutcome::Ready => &self.ready,
+            StartOutcome::Failed => &self.failed,
+            StartOutcome::Abandoned => &self.abandoned,
         };
         count.add(1);
     }
@@ -75,7 +75,7 @@ impl Measures {
 
 /// What the use-cases of this process have counted since it began.
 #[derive(Debug, Clone)]
-pub struct Counted {
+pub struct ApplicationMetrics {
     /// How long starts were in each status that they have left.
     pub steps: Vec<(&'static str, HistogramSnapshot)>,
     /// Starts under way.
@@ -102,13 +102,13 @@ pub struct Counted {
 
 impl App {
     /// What this process has counted. Cheap: nothing is asked of anybody.
-    pub fn counted(&self) -> Counted {
+    pub fn counted(&self) -> ApplicationMetrics {
         let (inner, measures) = (&self.inner, &self.inner.measures);
         let steps = StartStatus::ALL.iter().filter(|(_, it)| !it.is_terminal());
         let [taken, refused] = &measures.batches;
         let seen = inner.keeper.statuses();
         let sandboxes = SandboxStatus::ALL.iter();
-        Counted {
+        ApplicationMetrics {
             steps: steps
                 .map(|(name, it)| (*name, measures.steps[*it as usize].snapshot()))
                 .collect(),
@@ -116,7 +116,7 @@ impl App {
             starts_ended: [
                 ("ready", measures.ready.get()),
                 ("failed", measures.failed.get()),
-                ("left", measures.left.get()),
+                ("left", measures.abandoned.get()),
             ],
             start_queue: [
                 ("waiting", measures.queue[0].get()),

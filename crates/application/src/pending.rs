@@ -28,28 +28,28 @@ use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
-use self::told::{is_final, says};
-use crate::conversations::now_runs;
-use crate::repeat::{Answer, IdempotentCall, repeated};
+use self::told::{is_permanent_refusal, is_event_of};
+use crate::conversations::mark_running;
+use crate::repeat::{IdempotentResult, IdempotentCall, earlier_response};
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner};
 
 /// Conversations that are spoken to at once.
-const PARALLEL: usize = 8;
+const MAX_PARALLEL_DELIVERIES: usize = 8;
 /// Conversations that are looked at in one round.
-const LOOK: usize = 256;
+const MAX_DUE_CONVERSATIONS: usize = 256;
 /// One call of an agent server takes no longer.
-const CALL: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// What an agent server takes so long for, with an agent that does not run, it does not do any more: before its first message
 /// an agent starts its tools, which may have to be downloaded.
-const SETTLED: Duration = Duration::from_secs(2 * 60);
+const IDLE_AGENT_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 /// The same with an agent that runs: it is at one step for no longer.
-const LONGEST_STEP: Duration = Duration::from_secs(15 * 60);
+const RUNNING_AGENT_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Pages of a log that are searched for a message: it is among the first events after its delivery began.
-const MOST_PAGES: usize = 20;
+const MAX_LOG_PAGES: usize = 20;
 /// The first pause after a failure; doubles up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+const MIN_RETRY_BACKOFF: Duration = Duration::from_secs(2);
+const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(5 * 60);
 
 /// A message that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,9 +79,9 @@ impl PendingMessages {
         let new = self.new_message(owner, awaited, message);
         self.check_quota(&new).await?;
         match self.add(&new).await? {
-            Answer::New(placed) => Ok(placed),
+            IdempotentResult::New(placed) => Ok(placed),
             // Without a key there is nothing to be repeated.
-            Answer::Repeated(_) => Err(AppError::IdempotencyKeyReused),
+            IdempotentResult::Repeated(_) => Err(AppError::IdempotencyKeyReused),
         }
     }
 
@@ -92,11 +92,11 @@ impl PendingMessages {
         awaited: MessageTarget,
         message: MessageInput,
         repeatable: &IdempotentCall<'_, QueuedMessage>,
-    ) -> Result<Answer<QueuedMessage>, AppError> {
+    ) -> Result<IdempotentResult<QueuedMessage>, AppError> {
         let mut new = self.new_message(owner, awaited, message);
         if let Err(refusal) = self.check_quota(&new).await {
             let earlier = repeatable.earlier(&self.0.ports, owner).await?;
-            return earlier.map(Answer::Repeated).ok_or(refusal);
+            return earlier.map(IdempotentResult::Repeated).ok_or(refusal);
         }
         let answer = |position| {
             let placed = QueuedMessage {
@@ -124,19 +124,19 @@ impl PendingMessages {
         self.0.quotas.check(&new.owner, &cost(new)).await
     }
 
-    async fn add(&self, new: &NewPendingMessage) -> Result<Answer<QueuedMessage>, AppError> {
+    async fn add(&self, new: &NewPendingMessage) -> Result<IdempotentResult<QueuedMessage>, AppError> {
         match self.0.ports.pending.enqueue(new).await? {
             EnqueueOutcome::At(position) => {
                 self.0.quotas.add(&new.owner, &cost(new));
-                self.0.syncer.ring();
-                Ok(Answer::New(QueuedMessage {
+                self.0.syncer.notify_news();
+                Ok(IdempotentResult::New(QueuedMessage {
                     id: new.id,
                     position,
                 }))
             }
             EnqueueOutcome::Repeated(known) => {
-                let answer = repeated(known)?.ok_or(AppError::IdempotencyKeyReused)?;
-                Ok(Answer::Repeated(answer))
+                let answer = earlier_response(known)?.ok_or(AppError::IdempotencyKeyReused)?;
+                Ok(IdempotentResult::Repeated(answer))
             }
             EnqueueOutcome::Full => Err(AppError::refused(
                 ErrorClass::RateLimited,
@@ -162,14 +162,14 @@ fn cost(new: &NewPendingMessage) -> [(Quota, u64); 2] {
 }
 
 /// Delivers messages to the agent servers of this host.
-pub(crate) struct Delivery {
+pub(crate) struct PendingDelivery {
     inner: Arc<Inner>,
-    rests: Mutex<HashMap<ConversationId, Rest>>,
+    backoffs: Mutex<HashMap<ConversationId, DeliveryBackoff>>,
 }
 
 /// A conversation that is left alone for a while.
 #[derive(Debug, Clone, Copy)]
-struct Rest {
+struct DeliveryBackoff {
     until: Instant,
     /// In a row.
     failures: u32,
@@ -180,24 +180,24 @@ struct Rest {
 }
 
 /// Why nothing more is said now.
-enum Stop {
+enum DeliveryStop {
     /// The call did not succeed, or nobody could be called.
     Failed(AppError),
     /// Another process may be saying it.
-    Elsewhere,
+    OtherProcess,
 }
 
-impl<E: Into<AppError>> From<E> for Stop {
+impl<E: Into<AppError>> From<E> for DeliveryStop {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
 }
 
-impl Delivery {
+impl PendingDelivery {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self {
             inner,
-            rests: Mutex::default(),
+            backoffs: Mutex::default(),
         }
     }
 
@@ -209,17 +209,17 @@ impl Delivery {
         let mut passes = FuturesUnordered::new();
         loop {
             tokio::select! {
-                () = self.inner.syncer.rung() => {}
+                () = self.inner.syncer.wait_for_news() => {}
                 _ = tick.tick() => {}
                 () = tokio::time::sleep_until(self.next_turn()) => {}
                 Some(id) = passes.next() => {
                     busy.remove(&id);
                 }
             }
-            if busy.len() < PARALLEL {
+            if busy.len() < MAX_PARALLEL_DELIVERIES {
                 for id in self.due(&busy).await {
                     busy.insert(id);
-                    passes.push(self.pass(id));
+                    passes.push(self.run_pass(id));
                 }
             }
         }
@@ -228,7 +228,7 @@ impl Delivery {
     /// Conversations to speak to now.
     async fn due(&self, busy: &BTreeSet<ConversationId>) -> Vec<ConversationId> {
         let (ports, host) = (&self.inner.ports, &self.inner.policy.host);
-        let found = match ports.pending.list_deliverable(host, LOOK).await {
+        let found = match ports.pending.list_deliverable(host, MAX_DUE_CONVERSATIONS).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::debug!(error = %chain(&error), "cannot look for messages that wait; trying again later");
@@ -236,34 +236,34 @@ impl Delivery {
             }
         };
         let now = Instant::now();
-        let mut rests = self.rests();
+        let mut backoffs = self.backoffs();
         // Of one that has nothing waiting any more nothing is remembered.
-        rests.retain(|id, rest| rest.until > now || found.contains(id));
-        let rested = |id: &ConversationId| rests.get(id).is_none_or(|rest| rest.until <= now);
+        backoffs.retain(|id, rest| rest.until > now || found.contains(id));
+        let rested = |id: &ConversationId| backoffs.get(id).is_none_or(|rest| rest.until <= now);
         let due = found.into_iter().filter(|id| !busy.contains(id));
-        due.filter(rested).take(PARALLEL - busy.len()).collect()
+        due.filter(rested).take(MAX_PARALLEL_DELIVERIES - busy.len()).collect()
     }
 
     /// When the next rest ends.
     fn next_turn(&self) -> Instant {
         let now = Instant::now();
-        let rests = self.rests();
-        let ends = rests.values().map(|rest| rest.until);
+        let backoffs = self.backoffs();
+        let ends = backoffs.values().map(|rest| rest.until);
         let next = ends.filter(|until| *until > now).min();
-        next.unwrap_or(now + LONGEST_PAUSE)
+        next.unwrap_or(now + MAX_RETRY_BACKOFF)
     }
 
-    async fn pass(&self, id: ConversationId) -> ConversationId {
-        match self.speak(id).await {
+    async fn run_pass(&self, id: ConversationId) -> ConversationId {
+        match self.deliver_all(id).await {
             Ok(()) => {
-                self.rests().remove(&id);
+                self.backoffs().remove(&id);
             }
-            Err(Stop::Elsewhere) => self.rest(id, |rest| rest.until = Instant::now() + FIRST_PAUSE),
-            Err(Stop::Failed(error)) => {
+            Err(DeliveryStop::OtherProcess) => self.rest(id, |rest| rest.until = Instant::now() + MIN_RETRY_BACKOFF),
+            Err(DeliveryStop::Failed(error)) => {
                 tracing::debug!(conversation.id = %id, error = %chain(&error), "waiting messages not delivered; trying again later");
                 self.rest(id, |rest| {
-                    let pause = FIRST_PAUSE.saturating_mul(1 << rest.failures.min(16));
-                    rest.until = Instant::now() + pause.min(LONGEST_PAUSE);
+                    let pause = MIN_RETRY_BACKOFF.saturating_mul(1 << rest.failures.min(16));
+                    rest.until = Instant::now() + pause.min(MAX_RETRY_BACKOFF);
                     rest.failures = rest.failures.saturating_add(1);
                 });
             }
@@ -271,8 +271,8 @@ impl Delivery {
         id
     }
 
-    fn rest(&self, id: ConversationId, change: impl FnOnce(&mut Rest)) {
-        change(self.rests().entry(id).or_insert(Rest {
+    fn rest(&self, id: ConversationId, change: impl FnOnce(&mut DeliveryBackoff)) {
+        change(self.backoffs().entry(id).or_insert(DeliveryBackoff {
             until: Instant::now(),
             failures: 0,
             tried: None,
@@ -280,31 +280,31 @@ impl Delivery {
         }));
     }
 
-    fn rests(&self) -> std::sync::MutexGuard<'_, HashMap<ConversationId, Rest>> {
-        self.rests.lock().unwrap_or_else(PoisonError::into_inner)
+    fn backoffs(&self) -> std::sync::MutexGuard<'_, HashMap<ConversationId, DeliveryBackoff>> {
+        self.backoffs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says what waits for a conversation, one after the other, until nothing does.
-    async fn speak(&self, id: ConversationId) -> Result<(), Stop> {
+    async fn deliver_all(&self, id: ConversationId) -> Result<(), DeliveryStop> {
         let ports = &self.inner.ports;
         // Read anew each time: another process may have said the first one by now.
         while let Some(message) = ports.pending.list_waiting(id).await?.into_iter().next() {
-            let (sandbox, at) = self.place(id).await?;
+            let (sandbox, at) = self.locate(id).await?;
             if let Some(tried) = message.tried_at {
-                self.is_over(id, tried)?;
+                self.check_call_ended(id, tried)?;
                 if self.has_arrived(&at, id, &message, tried).await? {
                     tracing::info!(conversation.id = %id, message.id = %message.id, "a waiting message had arrived");
                     ports.pending.complete_delivery(message.id).await?;
                     continue;
                 }
             }
-            self.say(&sandbox, &at, id, &message).await?;
+            self.deliver(&sandbox, &at, id, &message).await?;
         }
         Ok(())
     }
 
     /// Where the conversation is now.
-    async fn place(&self, id: ConversationId) -> Result<(SandboxId, AgentEndpoint), AppError> {
+    async fn locate(&self, id: ConversationId) -> Result<(SandboxId, AgentEndpoint), AppError> {
         let ports = &self.inner.ports;
         let found = ports.conversations.find(&Scope::System, id).await?;
         let sandbox = found.and_then(|view| view.sandbox);
@@ -318,17 +318,17 @@ impl Delivery {
 
     /// Whether the call that was begun then must have ended. Ours of this life have; those of earlier lives, too, unless
     /// other processes serve this host.
-    fn is_over(&self, id: ConversationId, tried: Timestamp) -> Result<(), Stop> {
+    fn check_call_ended(&self, id: ConversationId, tried: Timestamp) -> Result<(), DeliveryStop> {
         let is_ours = || {
-            self.rests()
+            self.backoffs()
                 .get(&id)
                 .is_some_and(|it| it.tried == Some(tried))
         };
-        let end = tried.plus(CALL + CLOCK_SKEW_GRACE);
+        let end = tried.plus(CALL_TIMEOUT + CLOCK_SKEW_GRACE);
         if !self.inner.policy.is_host_shared || is_ours() || self.inner.ports.clock.now() > end {
             Ok(())
         } else {
-            Err(Stop::Elsewhere)
+            Err(DeliveryStop::OtherProcess)
         }
     }
 
@@ -340,21 +340,21 @@ impl Delivery {
         message: &PendingMessage,
         tried: Timestamp,
     ) -> Result<bool, AppError> {
-        if self.was_said(at, id, message, tried).await? {
+        if self.is_in_log(at, id, message, tried).await? {
             return Ok(true);
         }
-        let ours = self.rests().get(&id).copied();
+        let ours = self.backoffs().get(&id).copied();
         let ours = ours.filter(|rest| rest.tried == Some(tried));
         let (is_early, is_late) = match ours.map(|rest| rest.unanswered) {
             // It was answered, or broke off: then the log says it all.
             Some(None) => return Ok(false),
-            Some(Some(since)) => (since.elapsed() < SETTLED, since.elapsed() >= LONGEST_STEP),
+            Some(Some(since)) => (since.elapsed() < IDLE_AGENT_TIMEOUT, since.elapsed() >= RUNNING_AGENT_TIMEOUT),
             // Of another life, or another process, which may have called a moment ago.
             None => {
                 let now = self.inner.ports.clock.now();
                 (
-                    self.inner.policy.is_host_shared && tried.plus(SETTLED) > now,
-                    tried.plus(LONGEST_STEP) <= now,
+                    self.inner.policy.is_host_shared && tried.plus(IDLE_AGENT_TIMEOUT) > now,
+                    tried.plus(RUNNING_AGENT_TIMEOUT) <= now,
                 )
             }
         };
@@ -363,7 +363,7 @@ impl Delivery {
             return Err(AppError::refused(ErrorClass::Unavailable, detail));
         }
         // It may have come since the first look.
-        self.was_said(at, id, message, tried).await
+        self.is_in_log(at, id, message, tried).await
     }
 
     async fn is_running(&self, at: &AgentEndpoint, id: ConversationId) -> Result<bool, AppError> {
@@ -373,7 +373,7 @@ impl Delivery {
     }
 
     /// Whether the agent server has the message in its log, at or after the moment at which its delivery began.
-    async fn was_said(
+    async fn is_in_log(
         &self,
         at: &AgentEndpoint,
         id: ConversationId,
@@ -382,10 +382,10 @@ impl Delivery {
     ) -> Result<bool, AppError> {
         let agents = &self.inner.ports.agents;
         let mut cursor = None;
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_LOG_PAGES {
             let page = agents.events(at, id, Some(from), cursor.as_deref()).await?;
             let mut events = page.items.iter().filter(|event| event.timestamp >= from);
-            if events.any(|event| says(event, &message.message)) {
+            if events.any(|event| is_event_of(event, &message.message)) {
                 return Ok(true);
             }
             cursor = page.next;
@@ -396,13 +396,13 @@ impl Delivery {
         Ok(false)
     }
 
-    async fn say(
+    async fn deliver(
         &self,
         sandbox: &SandboxId,
         at: &AgentEndpoint,
         id: ConversationId,
         message: &PendingMessage,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), DeliveryStop> {
         let ports = &self.inner.ports;
         let now = ports.clock.now();
         if !ports
@@ -410,23 +410,23 @@ impl Delivery {
             .begin_delivery(message.id, message.tried_at, now)
             .await?
         {
-            return Err(Stop::Elsewhere);
+            return Err(DeliveryStop::OtherProcess);
         }
         self.rest(id, |rest| (rest.tried, rest.unanswered) = (Some(now), None));
         let said = ports.agents.send(at, id, &message.message);
-        let said = tokio::time::timeout(CALL, said).await;
-        match said.unwrap_or(Err(AgentError::TimedOut(CALL))) {
+        let said = tokio::time::timeout(CALL_TIMEOUT, said).await;
+        match said.unwrap_or(Err(AgentError::TimedOut(CALL_TIMEOUT))) {
             Ok(MessageDelivery::Delivered) => {
                 ports.pending.complete_delivery(message.id).await?;
                 if message.message.run {
-                    now_runs(ports, sandbox, id, now).await?;
+                    mark_running(ports, sandbox, id, now).await?;
                 }
             }
             Ok(MessageDelivery::RunRefused) => {
                 let note = "A message that waited is saved, but the sandbox already ran as many conversations as it may.";
                 ports.pending.drop_with_note(message.id, note).await?;
             }
-            Err(error) if is_final(&error) => {
+            Err(error) if is_permanent_refusal(&error) => {
                 tracing::warn!(conversation.id = %id, message.id = %message.id, "an agent server refuses a waiting message for good; it is dropped");
                 let note = format!("A message that waited was dropped: {error}.");
                 ports.pending.drop_with_note(message.id, &note).await?;

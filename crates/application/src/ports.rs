@@ -29,8 +29,8 @@ use domain::vault::{Fingerprints, VaultRepository};
 use domain::workspace::SandboxWorkspace;
 use url::Url;
 
-use crate::live::Live;
-use crate::trace::Traces;
+use crate::live::LiveSetting;
+use crate::trace::TracePropagation;
 use crate::warm::WarmPolicy;
 
 /// One adapter per port.
@@ -127,9 +127,9 @@ pub struct Policy {
     /// Whether agents are told of our own MCP server, where their user has a git provider's token.
     pub mcp_in_conversations: bool,
     /// Caps on running sandboxes.
-    pub caps: Live<SandboxCaps>,
+    pub caps: LiveSetting<SandboxCaps>,
     /// What each user may store, and how fast sandboxes may report. Without limits unless they are set.
-    pub quota: Live<QuotaLimits>,
+    pub quota: LiveSetting<QuotaLimits>,
     /// From the start of a sandbox's process until its agent server must answer.
     pub sandbox_start_deadline: Duration,
     /// Agent servers that boot at the same time, whatever started them. Waiting for a turn is not part of the deadline.
@@ -159,9 +159,9 @@ pub struct Policy {
     /// How often what is old enough is deleted.
     pub housekeeping_interval: Duration,
     /// What is old enough.
-    pub retention: Live<Retention>,
+    pub retention: LiveSetting<Retention>,
     /// How traces are handed on; `None` where none are exported.
-    pub traces: Option<Traces>,
+    pub traces: Option<TracePropagation>,
 }
 
 /// How long things are kept that nobody works with any more; `None` for ever.
@@ -211,11 +211,11 @@ impl Policy {
             cors_origins: Vec::new(),
             verify_git_tokens: false,
             mcp_in_conversations: true,
-            caps: Live::new(SandboxCaps {
+            caps: LiveSetting::new(SandboxCaps {
                 per_user: 10,
                 overall: 50,
             }),
-            quota: Live::default(),
+            quota: LiveSetting::default(),
             sandbox_start_deadline: Duration::from_secs(120),
             parallel_boots: 8,
             warm: WarmPolicy::default(),
@@ -230,7 +230,7 @@ impl Policy {
             relist_interval: Duration::from_secs(30),
             retire_interval: Duration::from_secs(30),
             housekeeping_interval: Duration::from_secs(10 * 60),
-            retention: Live::new(Retention::default()),
+            retention: LiveSetting::new(Retention::default()),
             traces: None,
         }
     }

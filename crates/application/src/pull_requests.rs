@@ -19,7 +19,7 @@ use crate::{AppError, Inner};
 const SERVER_NAME: &str = "default";
 
 /// The parameter of the MCP server's address that names the conversation.
-pub const CONVERSATION: &str = "conversation_id";
+pub const CONVERSATION_PARAMETER: &str = "conversation_id";
 
 /// Who opens pull requests.
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ impl GitService {
 }
 
 /// Why there is no pull request, and what to do: for the agent that asked, which tells its user.
-pub fn advice(provider: GitProvider, failure: &GitServiceError) -> String {
+pub fn failure_advice(provider: GitProvider, failure: &GitServiceError) -> String {
     match failure {
         GitServiceError::NotConnected(_) => format!(
             "No token of {provider} is stored. The user can add one in the settings, among the git providers."
@@ -92,7 +92,7 @@ pub fn advice(provider: GitProvider, failure: &GitServiceError) -> String {
         ),
         GitServiceError::Provider(GitError::NotAllowed { .. }) => format!(
             "The token that is stored for {provider} may not open pull requests in this repository. It needs: {}.",
-            scope(provider)
+            required_token_scope(provider)
         ),
         GitServiceError::Provider(GitError::NotFound { .. }) => format!(
             "{provider} does not know this repository or branch, or does not show it to the stored token. Check the names, \
@@ -121,7 +121,7 @@ pub fn advice(provider: GitProvider, failure: &GitServiceError) -> String {
 }
 
 /// What a token must be allowed to do, in the provider's own words.
-fn scope(provider: GitProvider) -> &'static str {
+fn required_token_scope(provider: GitProvider) -> &'static str {
     match provider {
         GitProvider::Github => {
             "scope repo, or for a fine-grained token \"Pull requests: read and write\""
@@ -172,7 +172,7 @@ fn address(webhook_url: &Url, conversation: ConversationId) -> Url {
     if let Ok(mut path) = url.path_segments_mut() {
         path.pop_if_empty().pop().pop().pop().extend(["mcp", "mcp"]);
     }
-    url.set_query(Some(&format!("{CONVERSATION}={conversation}")));
+    url.set_query(Some(&format!("{CONVERSATION_PARAMETER}={conversation}")));
     url.set_fragment(None);
     url
 }
@@ -230,7 +230,7 @@ mod tests {
             (refused.into(), "github refuses: exists already."),
             (AppError::invalid("hush").into(), "Nothing was sent"),
         ] {
-            let text = advice(provider, &failure);
+            let text = failure_advice(provider, &failure);
             assert!(text.contains(expected), "{text}");
             assert!(!text.contains("hush"), "{text}");
         }

@@ -10,7 +10,7 @@ use crate::AppError;
 use crate::ports::Ports;
 
 /// How long an answer is kept (decisions, section 4).
-pub(crate) const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const RESPONSE_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The key of a request that may come again, and how its answer is written.
 pub struct IdempotentCall<'a, T> {
@@ -26,7 +26,7 @@ pub struct IdempotentCall<'a, T> {
 
 /// The answer to a request that may have been sent before.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer<T> {
+pub enum IdempotentResult<T> {
     /// It was carried out now.
     New(T),
     /// It was carried out before: the body of the answer it got then.
@@ -40,7 +40,7 @@ impl<T> IdempotentCall<'_, T> {
             owner: owner.clone(),
             key: self.key.clone(),
             fingerprint: ports.fingerprints.fingerprint(&purpose, self.input),
-            since: now.minus(KEPT_FOR),
+            since: now.minus(RESPONSE_TTL),
         }
     }
 
@@ -62,10 +62,10 @@ impl<T> IdempotentCall<'_, T> {
         ports: &Ports,
         owner: &UserId,
         found: T,
-    ) -> Result<Answer<T>, AppError> {
+    ) -> Result<IdempotentResult<T>, AppError> {
         let answer = self.answer(ports, owner, &found);
-        let earlier = repeated(ports.answers.store_response(&answer).await?)?;
-        Ok(earlier.map_or(Answer::New(found), Answer::Repeated))
+        let earlier = earlier_response(ports.answers.store_response(&answer).await?)?;
+        Ok(earlier.map_or(IdempotentResult::New(found), IdempotentResult::Repeated))
     }
 
     /// The earlier answer, if there is one. Asked first, so that a repetition is not refused for what the first made.
@@ -75,12 +75,12 @@ impl<T> IdempotentCall<'_, T> {
         owner: &UserId,
     ) -> Result<Option<String>, AppError> {
         let request = self.request(ports, owner, ports.clock.now());
-        repeated(ports.answers.look_up(&request).await?)
+        earlier_response(ports.answers.look_up(&request).await?)
     }
 }
 
 /// The answer of a repetition; `None` for a first request.
-pub(crate) fn repeated(known: IdempotencyCheck) -> Result<Option<String>, AppError> {
+pub(crate) fn earlier_response(known: IdempotencyCheck) -> Result<Option<String>, AppError> {
     match known {
         IdempotencyCheck::New => Ok(None),
         IdempotencyCheck::Replay(answer) => Ok(Some(answer)),

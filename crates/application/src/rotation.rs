@@ -18,32 +18,32 @@ use domain::vault::{KeyHolder, VaultRepository};
 use tokio::time::Instant;
 
 /// Records of one page and one transaction.
-const BATCH: usize = 100;
+const MAX_BATCH_RECORDS: usize = 100;
 /// The same for settings, of which one record may be a megabyte and more.
-const LARGE_BATCH: usize = 10;
+const MAX_BATCH_SETTINGS: usize = 10;
 /// What a process said longer ago is of no interest: it says it again every few seconds.
-const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
+const KEY_HOLDER_TTL: Duration = Duration::from_secs(60 * 60);
 /// A process that says nothing for so long is gone. Watched by our own clock, because clocks of machines differ.
-const GONE_AFTER: Duration = Duration::from_secs(25);
+const SILENT_PROCESS_TIMEOUT: Duration = Duration::from_secs(25);
 /// Between two looks at what processes say. There is no event for it.
-const PAUSE: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Passes over all records before we give up. Each one but the last found something that was sealed with a former key
 /// before a service changed to the new one and stored after the pass before it, or by a process that does not say what it
 /// seals with (an older version).
-const PASSES: usize = 12;
+const MAX_PASSES: usize = 12;
 
 /// How long a store that is busy or away is asked again: services that save a lot, a database that is restarted.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STORE_RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Asks the store again while it is not available, for a while.
-pub async fn patiently<T>(
+pub async fn retry_while_unavailable<T>(
     mut ask: impl AsyncFnMut() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + STORE_RETRY_TIMEOUT;
     loop {
         match ask().await {
             Err(StoreError::Unavailable { .. }) if Instant::now() < give_up => {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             answer => return answer,
         }
@@ -52,7 +52,7 @@ pub async fn patiently<T>(
 
 /// Records of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Count {
+pub struct SealedRecordCount {
     /// Of what.
     pub kind: SealedKind,
     /// How many there are.
@@ -65,7 +65,7 @@ pub struct Count {
 
 /// What the rotation needs.
 #[derive(Clone, Copy)]
-pub struct Rotation<'a> {
+pub struct MasterKeyRotation<'a> {
     /// Says who has which key.
     pub vault: &'a dyn VaultRepository,
     /// What is sealed.
@@ -76,9 +76,9 @@ pub struct Rotation<'a> {
     pub clock: &'a dyn Clock,
 }
 
-impl Rotation<'_> {
+impl MasterKeyRotation<'_> {
     /// What is stored, changing nothing.
-    pub async fn count(&self) -> Result<Vec<Count>, StoreError> {
+    pub async fn count(&self) -> Result<Vec<SealedRecordCount>, StoreError> {
         let mut counts = Vec::new();
         for kind in SealedKind::ALL {
             counts.push(self.pass(kind, false, &mut |_| {}).await?);
@@ -95,12 +95,12 @@ impl Rotation<'_> {
     pub async fn reseal(
         &self,
         under_way: Duration,
-        told: &mut dyn FnMut(Count),
-    ) -> Result<Vec<Count>, StoreError> {
+        told: &mut dyn FnMut(SealedRecordCount),
+    ) -> Result<Vec<SealedRecordCount>, StoreError> {
         let over = Instant::now() + under_way;
         let mut is_over = under_way.is_zero();
-        let mut counts: Vec<Count> = Vec::new();
-        for _ in 0..PASSES {
+        let mut counts: Vec<SealedRecordCount> = Vec::new();
+        for _ in 0..MAX_PASSES {
             let mut seen = Vec::new();
             for kind in SealedKind::ALL {
                 seen.push(self.pass(kind, true, told).await?);
@@ -141,8 +141,8 @@ impl Rotation<'_> {
         let mut heard: HashMap<String, (KeyHolder, Instant)> = HashMap::new();
         let mut waited_for = Vec::new();
         loop {
-            let since = self.clock.now().minus(FORGOTTEN);
-            let mut missing = patiently(async || self.vault.list_holders(since).await).await?;
+            let since = self.clock.now().minus(KEY_HOLDER_TTL);
+            let mut missing = retry_while_unavailable(async || self.vault.list_holders(since).await).await?;
             missing.retain(|holder| !is_ready(holder));
             missing.retain(|holder| {
                 let now = Instant::now();
@@ -152,7 +152,7 @@ impl Rotation<'_> {
                 if last.0 != *holder {
                     *last = (holder.clone(), now);
                 }
-                last.1.elapsed() < GONE_AFTER
+                last.1.elapsed() < SILENT_PROCESS_TIMEOUT
             });
             if missing.is_empty() || Instant::now() >= give_up {
                 return Ok(missing);
@@ -162,7 +162,7 @@ impl Rotation<'_> {
                 told(&missing);
                 waited_for = ids;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -171,9 +171,9 @@ impl Rotation<'_> {
         &self,
         kind: SealedKind,
         reseal: bool,
-        told: &mut dyn FnMut(Count),
-    ) -> Result<Count, StoreError> {
-        let mut count = Count {
+        told: &mut dyn FnMut(SealedRecordCount),
+    ) -> Result<SealedRecordCount, StoreError> {
+        let mut count = SealedRecordCount {
             kind,
             total: 0,
             outdated: 0,
@@ -181,11 +181,11 @@ impl Rotation<'_> {
         };
         let mut after = None;
         let limit = match kind {
-            SealedKind::Settings => LARGE_BATCH,
-            _ => BATCH,
+            SealedKind::Settings => MAX_BATCH_SETTINGS,
+            _ => MAX_BATCH_RECORDS,
         };
         loop {
-            let page = patiently(async || self.records.page(kind, after.as_ref(), limit).await);
+            let page = retry_while_unavailable(async || self.records.page(kind, after.as_ref(), limit).await);
             let page = page.await?;
             let is_last = page.len() < limit;
             count.total += page.len() as u64;
@@ -197,14 +197,14 @@ impl Rotation<'_> {
             count.outdated += outdated.len() as u64;
             let mut batch = Vec::new();
             for it in outdated {
-                match self.anew(it) {
+                match self.reseal_record(it) {
                     Some(it) => batch.push(it),
                     None => count.broken += 1,
                 }
             }
             if reseal && !batch.is_empty() {
                 // What was changed meanwhile is sealed anew by that, or found by the next pass.
-                patiently(async || self.records.replace(&batch).await).await?;
+                retry_while_unavailable(async || self.records.replace(&batch).await).await?;
                 told(count);
             }
             if is_last {
@@ -214,7 +214,7 @@ impl Rotation<'_> {
     }
 
     /// The same secret under the present key; `None` if it does not open.
-    fn anew(&self, it: SealedRecord) -> Option<ResealedRecord> {
+    fn reseal_record(&self, it: SealedRecord) -> Option<ResealedRecord> {
         let context = it.place.context();
         let after = self
             .cipher

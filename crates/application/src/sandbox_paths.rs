@@ -7,15 +7,15 @@ use crate::AppError;
 
 /// Where clients believe the workspace to be, whatever the sandbox: it is so in the reference's containers, and front ends
 /// have it built in.
-const BELIEVED_ROOT: &str = "/workspace/project";
+const CLIENT_ROOT: &str = "/workspace/project";
 /// What is around it there. Where a sandbox has no such directory, it is the workspace, too.
-const BELIEVED_PARENT: &str = "/workspace";
+const CLIENT_PARENT: &str = "/workspace";
 
 /// The path that a client means: what is below the place where it believes the workspace to be is below the workspace.
 /// `root` is the sandbox's workspace.
-pub(crate) fn believed(asked: &str, root: &str) -> String {
-    let parent = (!is_below(root, BELIEVED_PARENT)).then_some(BELIEVED_PARENT);
-    for believed in std::iter::once(BELIEVED_ROOT).chain(parent) {
+pub(crate) fn to_sandbox_path(asked: &str, root: &str) -> String {
+    let parent = (!is_below(root, CLIENT_PARENT)).then_some(CLIENT_PARENT);
+    for believed in std::iter::once(CLIENT_ROOT).chain(parent) {
         if is_below(asked, believed) {
             return format!("{root}{}", &asked[believed.len()..]);
         }
@@ -24,7 +24,7 @@ pub(crate) fn believed(asked: &str, root: &str) -> String {
 }
 
 /// 404 of a path that leads out of the sandbox.
-pub(crate) fn outside() -> AppError {
+pub(crate) fn outside_workspace() -> AppError {
     AppError::refused(
         ErrorClass::NotFound,
         "The path leads out of the workspace of this sandbox",
@@ -32,9 +32,9 @@ pub(crate) fn outside() -> AppError {
 }
 
 /// What a client is told when a path was not resolved.
-pub(crate) fn unresolved(error: SandboxError) -> AppError {
+pub(crate) fn map_resolve_error(error: SandboxError) -> AppError {
     match error {
-        SandboxError::NotFound => outside(),
+        SandboxError::NotFound => outside_workspace(),
         error => error.into(),
     }
 }
@@ -64,7 +64,7 @@ mod tests {
             ("/workspace", "/workspace/project/a", "/workspace/a"),
             ("/workspace", "/workspace/a", "/workspace/a"),
         ] {
-            assert_eq!(believed(asked, root), expected, "{root} {asked}");
+            assert_eq!(to_sandbox_path(asked, root), expected, "{root} {asked}");
         }
     }
 }

@@ -14,30 +14,30 @@ use url::Url;
 
 use crate::conversations::check_branch;
 use crate::settings::marketplaces;
-use crate::turns::Turns;
+use crate::turns::KeyedSemaphore;
 use crate::{AppError, Inner};
 
 /// Marketplaces that one request may ask about, those that are fetched for it at the same time, and how long all may take.
-const MOST: usize = 20;
-const AT_ONCE: usize = 2;
-const PATIENCE: Duration = Duration::from_secs(90);
+const MAX_MARKETPLACES: usize = 20;
+const MAX_PARALLEL_FETCHES: usize = 2;
+const FETCH_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Requests of one user for which marketplaces are read at a time, those that are under way or wait, and how long they do: a
 /// fetch may take a minute, and there are not many for all users together.
-const OF_USER: usize = 1;
-const MOST_WAITING: usize = 4;
-const TURN: Duration = Duration::from_secs(30);
+const MAX_REQUESTS_PER_USER: usize = 1;
+const MAX_WAITING_PER_USER: usize = 4;
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Skills to choose from.
 #[derive(Clone)]
 pub struct Skills {
     inner: Arc<Inner>,
-    turns: Arc<Turns<UserId>>,
+    fetch_slots: Arc<KeyedSemaphore<UserId>>,
 }
 
 /// A marketplace as a user names it; checked by [`check_name`], [`check_source`] and [`check_repo_path`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registration {
+pub struct RegisteredMarketplace {
     /// Its name.
     pub name: String,
     /// `github:owner/repo`, a git address or a relative path.
@@ -50,11 +50,11 @@ pub struct Registration {
 
 /// What marketplaces offer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Offers {
+pub struct MarketplaceOffers {
     /// Skills of all of them.
     pub skills: Vec<ListedSkill>,
     /// Plugins of all of them.
-    pub plugins: Vec<Plugin>,
+    pub plugins: Vec<OfferedPlugin>,
     /// By marketplace the names of its skills, for those that could be read.
     pub by_marketplace: BTreeMap<String, Vec<String>>,
     /// What could not be read and why, for the user.
@@ -63,7 +63,7 @@ pub struct Offers {
 
 /// A plugin that a marketplace offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plugin {
+pub struct OfferedPlugin {
     /// Its name.
     pub name: String,
     /// What it is good for.
@@ -78,13 +78,13 @@ impl Skills {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self {
             inner,
-            turns: Arc::new(Turns::new(OF_USER, MOST_WAITING)),
+            fetch_slots: Arc::new(KeyedSemaphore::new(MAX_REQUESTS_PER_USER, MAX_WAITING_PER_USER)),
         }
     }
 
     /// A page of the installation's skills, by source and name.
     pub async fn search(&self, page: &PageRequest) -> Result<Page<ListedSkill>, AppError> {
-        let after = page.after.as_ref().map(mark).transpose()?;
+        let after = page.after.as_ref().map(parse_cursor).transpose()?;
         let all = self.inner.ports.skills.list().await;
         let mut all = all.map_err(|error| {
             let class = match error {
@@ -99,7 +99,7 @@ impl Skills {
             .map(|(source, name)| (source.as_str(), name.as_str()));
         let mut rest = all
             .into_iter()
-            .filter(|skill| after.is_none_or(|mark| key(skill) > mark));
+            .filter(|skill| after.is_none_or(|parse_cursor| key(skill) > parse_cursor));
         let items: Vec<_> = rest.by_ref().take(page.limit.get()).collect();
         let last = items.last().filter(|_| rest.next().is_some());
         let next = last.map(|skill| PageToken(format!("{}:{}", skill.source, skill.name)));
@@ -107,16 +107,16 @@ impl Skills {
     }
 
     /// What these marketplaces offer. What cannot be read is told in `errors`; the others are read all the same.
-    pub async fn offers(&self, user: &UserId, of: Vec<Registration>) -> Offers {
-        let mut offers = Offers::default();
-        let turn = timeout(TURN, self.turns.take(user)).await;
-        let Ok(Some(_turn)) = turn else {
+    pub async fn offers(&self, user: &UserId, of: Vec<RegisteredMarketplace>) -> MarketplaceOffers {
+        let mut offers = MarketplaceOffers::default();
+        let slot = timeout(QUEUE_TIMEOUT, self.fetch_slots.acquire(user)).await;
+        let Ok(Some(_slot)) = slot else {
             let why = "not read, because others are being read for you; try again in a minute";
             offers.errors = of.iter().map(|of| format!("{}: {why}", of.name)).collect();
             return offers;
         };
-        let until = Instant::now() + PATIENCE;
-        let (asked, left_out) = of.split_at(of.len().min(MOST));
+        let until = Instant::now() + FETCH_TIMEOUT;
+        let (asked, left_out) = of.split_at(of.len().min(MAX_MARKETPLACES));
         let answers = stream::iter(asked).map(|one| async move {
             let answer = timeout_at(until, self.offer(one)).await;
             (
@@ -124,21 +124,21 @@ impl Skills {
                 answer.unwrap_or_else(|_| Err("reading all of them takes too long".to_owned())),
             )
         });
-        let mut answers = answers.buffered(AT_ONCE);
+        let mut answers = answers.buffered(MAX_PARALLEL_FETCHES);
         while let Some((of, answer)) = answers.next().await {
             match answer {
                 Ok(offer) => offers.add(of, offer),
                 Err(why) => offers.errors.push(format!("{}: {why}", of.name)),
             }
         }
-        let why = format!("not read, because at most {MOST} are read at a time");
+        let why = format!("not read, because at most {MAX_MARKETPLACES} are read at a time");
         let left_out = left_out.iter().map(|of| format!("{}: {why}", of.name));
         offers.errors.extend(left_out);
         offers
     }
 
-    async fn offer(&self, of: &Registration) -> Result<MarketplaceContents, String> {
-        let url = address(&of.source)?;
+    async fn offer(&self, of: &RegisteredMarketplace) -> Result<MarketplaceContents, String> {
+        let url = repository_url(&of.source)?;
         if let Some(reference) = &of.reference {
             check_branch(reference).map_err(|_| "`ref` is no branch, tag or commit".to_owned())?;
         }
@@ -158,13 +158,13 @@ impl Skills {
     }
 }
 
-impl Offers {
-    fn add(&mut self, of: &Registration, offer: MarketplaceContents) {
+impl MarketplaceOffers {
+    fn add(&mut self, of: &RegisteredMarketplace, offer: MarketplaceContents) {
         let names = offer.skills.iter().map(|skill| skill.name.clone());
         self.by_marketplace.insert(of.name.clone(), names.collect());
         self.skills.extend(offer.skills);
         self.plugins
-            .extend(offer.plugins.into_iter().map(|plugin| Plugin {
+            .extend(offer.plugins.into_iter().map(|plugin| OfferedPlugin {
                 name: plugin.name,
                 description: plugin.description,
                 source: of.source.clone(),
@@ -178,7 +178,7 @@ fn key(skill: &ListedSkill) -> (&str, &str) {
 }
 
 /// Source and name of the last skill of a page.
-fn mark(token: &PageToken) -> Result<(String, String), AppError> {
+fn parse_cursor(token: &PageToken) -> Result<(String, String), AppError> {
     let parts = token.0.split_once(':');
     let parts = parts.filter(|(source, _)| matches!(*source, "global" | "user"));
     let parts = parts.map(|(source, name)| (source.to_owned(), name.to_owned()));
@@ -186,10 +186,10 @@ fn mark(token: &PageToken) -> Result<(String, String), AppError> {
 }
 
 /// Where the repository is cloned from.
-fn address(source: &str) -> Result<Url, String> {
+fn repository_url(source: &str) -> Result<Url, String> {
     if let Some(repository) = source.strip_prefix("github:") {
-        let address = format!("https://github.com/{repository}.git");
-        return address
+        let repository_url = format!("https://github.com/{repository}.git");
+        return repository_url
             .parse()
             .map_err(|_| "it is no repository on GitHub".to_owned());
     }
@@ -225,7 +225,7 @@ pub fn check_name(name: String) -> Result<String, &'static str> {
 
 /// The source of a marketplace, or what is wrong with it.
 pub fn check_source(source: String) -> Result<String, &'static str> {
-    if source.len() <= marketplaces::LONGEST && marketplaces::is_source(&source) {
+    if source.len() <= marketplaces::MAX_TEXT_BYTES && marketplaces::is_source(&source) {
         Ok(source)
     } else {
         Err(marketplaces::SOURCE_RULE)
@@ -234,7 +234,7 @@ pub fn check_source(source: String) -> Result<String, &'static str> {
 
 /// A directory inside a repository, or what is wrong with it.
 pub fn check_repo_path(path: String) -> Result<String, &'static str> {
-    let is_text = path.len() <= marketplaces::LONGEST && !path.contains(char::is_control);
+    let is_text = path.len() <= marketplaces::MAX_TEXT_BYTES && !path.contains(char::is_control);
     if is_text && marketplaces::is_relative(&path) {
         Ok(path)
     } else {
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn sources_become_addresses() {
-        let text = |source| address(source).map(String::from);
+        let text = |source| repository_url(source).map(String::from);
         assert_eq!(
             text("github:o/r").as_deref(),
             Ok("https://github.com/o/r.git")
@@ -270,7 +270,7 @@ mod tests {
             ("https://h/r?x=1", "neither"),
             ("https://", "read"),
         ] {
-            let said = address(source).unwrap_err();
+            let said = repository_url(source).unwrap_err();
             assert!(said.contains(word), "{source}: {said}");
         }
     }
@@ -278,10 +278,10 @@ mod tests {
     #[test]
     fn tokens_are_ours_or_refused() {
         let token = |text: &str| PageToken(text.to_owned());
-        let (source, name) = mark(&token("user:a:b")).unwrap();
+        let (source, name) = parse_cursor(&token("user:a:b")).unwrap();
         assert_eq!((source.as_str(), name.as_str()), ("user", "a:b"));
         for foreign in ["", "zzz", "2", "other:x"] {
-            assert!(mark(&token(foreign)).is_err(), "{foreign}");
+            assert!(parse_cursor(&token(foreign)).is_err(), "{foreign}");
         }
     }
 }

@@ -24,35 +24,35 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::AppError;
 use crate::conversations::provisional_title;
-use crate::followers::Followers;
+use crate::followers::StreamRegistry;
 use crate::ports::{Policy, Ports};
 use crate::quotas::{Quotas, event_bytes};
 use crate::sandboxes::endpoint;
 
 /// Requests waiting at most; a dropped one is made up for by the periodic pass.
-const QUEUE: usize = 1024;
+const MAX_QUEUED_REQUESTS: usize = 1024;
 /// Conversations of one sandbox looked at in one pass (agent servers take less than 100 ids at once).
-const BATCH: usize = 99;
-const MOST_CONVERSATIONS: usize = 990;
+const MAX_SNAPSHOT_CONVERSATIONS: usize = 99;
+const MAX_CONVERSATIONS_PER_SANDBOX: usize = 990;
 /// Conversations that may have news, told of at once; with more, all running sandboxes are compared.
-const MOST_UNSETTLED: usize = 5_000;
+const MAX_UNSETTLED_CONVERSATIONS: usize = 5_000;
 /// Pages of one conversation's log read in one pass; the next pass goes on from there.
-const MOST_PAGES: usize = 50;
+const MAX_LOG_PAGES: usize = 50;
 /// Every so many periodic passes look at all running sandboxes, not only at those that may have news.
-const ALL_EVERY: u32 = 6;
+const FULL_PASS_PERIOD_TICKS: u32 = 6;
 /// Sandboxes compared at once.
-const PARALLEL: usize = 8;
+const MAX_PARALLEL_PASSES: usize = 8;
 /// One comparison of one sandbox takes no longer; the next goes on where it was.
-const PASS: Duration = Duration::from_secs(120);
+const PASS_TIMEOUT: Duration = Duration::from_secs(120);
 /// Deleted conversations that agent servers are told of in one round.
-const MOST_FORGOTTEN: usize = 1_000;
+const MAX_AGENT_DELETIONS: usize = 1_000;
 /// An automatic title that has not come by then will not come.
-const TITLE_PATIENCE: Duration = Duration::from_secs(10 * 60);
+const TITLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// Watermarks kept; past that all are forgotten (and logs are read from their start once more).
-const MOST_WATERMARKS: usize = 10_000;
+const MAX_WATERMARKS: usize = 10_000;
 
 /// Whose turn it is: in the order of their ids, and from the first one again, so that each gets one however many are wanted.
-fn next(
+fn next_sandbox(
     wanted: &BTreeSet<SandboxId>,
     busy: &BTreeSet<SandboxId>,
     last: Option<&SandboxId>,
@@ -64,12 +64,12 @@ fn next(
 
 /// Asks for and performs comparisons. Cheap to clone.
 #[derive(Clone)]
-pub struct Syncer(Arc<Shared>);
+pub struct ConversationSyncer(Arc<SyncerShared>);
 
-struct Shared {
+struct SyncerShared {
     ports: Ports,
     policy: Policy,
-    followers: Followers,
+    followers: StreamRegistry,
     quotas: Quotas,
     requests: mpsc::Sender<SandboxId>,
     inbox: Mutex<Option<mpsc::Receiver<SandboxId>>>,
@@ -78,11 +78,11 @@ struct Shared {
     /// Rung when messages may be delivered.
     news: Notify,
     /// How far each conversation's log is known, and the `updated_at` at which it was complete.
-    known: Mutex<HashMap<ConversationId, Known>>,
+    watermark: Mutex<HashMap<ConversationId, LogWatermark>>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct LogWatermark {
     /// The last event read, in the order of the log (which is not that of the timestamps: a statistic is stamped before
     /// it is logged). Agent servers page by event id, and begin at the start for one that they do not have.
     last: Option<EventId>,
@@ -101,15 +101,15 @@ enum Backfill {
     TooFast,
 }
 
-impl Syncer {
+impl ConversationSyncer {
     pub(crate) fn new(
         ports: Ports,
         policy: Policy,
-        (followers, quotas): (Followers, Quotas),
+        (followers, quotas): (StreamRegistry, Quotas),
     ) -> Self {
-        let (requests, inbox) = mpsc::channel(QUEUE);
+        let (requests, inbox) = mpsc::channel(MAX_QUEUED_REQUESTS);
         let inbox = Mutex::new(Some(inbox));
-        Self(Arc::new(Shared {
+        Self(Arc::new(SyncerShared {
             ports,
             policy,
             followers,
@@ -118,36 +118,36 @@ impl Syncer {
             inbox,
             deleted: Notify::new(),
             news: Notify::new(),
-            known: Mutex::default(),
+            watermark: Mutex::default(),
         }))
     }
 
     /// Asks for a comparison of this sandbox soon. Never waits.
     pub fn request(&self, sandbox: &SandboxId) {
-        self.ring();
+        self.notify_news();
         if self.0.requests.try_send(sandbox.clone()).is_err() {
             tracing::debug!(sandbox.id = %sandbox, "sync queue is full; the periodic pass will do it");
         }
     }
 
     /// Wakes whoever has something to say to sandboxes: one came up, a start is ready, or there is a new message.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify_news(&self) {
         self.0.news.notify_one();
     }
 
     /// Returns when it rang since the last time. For one listener.
-    pub(crate) async fn rung(&self) {
+    pub(crate) async fn wait_for_news(&self) {
         self.0.news.notified().await;
     }
 
     /// Serves requests and the periodic pass until the service stops. Call once.
     pub(crate) async fn run(self) {
-        tokio::join!(self.compare(), self.forget());
+        tokio::join!(self.run_sync(), self.run_deletions());
     }
 
-    /// Each sandbox is compared by itself: one that hangs keeps no other waiting (but a place among [`PARALLEL`], for
-    /// [`PASS`] at most).
-    async fn compare(&self) {
+    /// Each sandbox is compared by itself: one that hangs keeps no other waiting (but a place among [`MAX_PARALLEL_PASSES`], for
+    /// [`PASS_TIMEOUT`] at most).
+    async fn run_sync(&self) {
         let inbox = self
             .0
             .inbox
@@ -168,11 +168,11 @@ impl Syncer {
                 }
                 _ = tick.tick() => {
                     // Now and then all of them: somebody may speak to an agent server directly, whose reports get lost.
-                    ticks = (ticks + 1) % ALL_EVERY;
+                    ticks = (ticks + 1) % FULL_PASS_PERIOD_TICKS;
                     if ticks == 0 {
-                        wanted.extend(self.running().await);
+                        wanted.extend(self.list_running().await);
                     } else {
-                        wanted.extend(self.with_news().await);
+                        wanted.extend(self.list_unsettled().await);
                     }
                 }
                 Some(id) = passes.next() => {
@@ -180,19 +180,19 @@ impl Syncer {
                 }
             }
             // Asked for while it is being compared: once more after that.
-            while busy.len() < PARALLEL
-                && let Some(id) = next(&wanted, &busy, last.as_ref())
+            while busy.len() < MAX_PARALLEL_PASSES
+                && let Some(id) = next_sandbox(&wanted, &busy, last.as_ref())
             {
                 wanted.remove(&id);
                 busy.insert(id.clone());
                 last = Some(id.clone());
-                passes.push(self.pass(id));
+                passes.push(self.run_pass(id));
             }
         }
     }
 
-    async fn pass(&self, id: SandboxId) -> SandboxId {
-        match tokio::time::timeout(PASS, self.sandbox(&id)).await {
+    async fn run_pass(&self, id: SandboxId) -> SandboxId {
+        match tokio::time::timeout(PASS_TIMEOUT, self.sync_sandbox(&id)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::debug!(sandbox.id = %id, error = %chain(&error), "sync failed; trying again later");
@@ -210,13 +210,13 @@ impl Syncer {
 
     /// Asks for every running sandbox of this host: after a restart of ours.
     pub(crate) async fn request_all(&self) {
-        for id in self.running().await {
+        for id in self.list_running().await {
             self.request(&id);
         }
     }
 
     /// Running sandboxes of this host.
-    async fn running(&self) -> Vec<SandboxId> {
+    async fn list_running(&self) -> Vec<SandboxId> {
         let mut running = Vec::new();
         let mut after: Option<SandboxId> = None;
         loop {
@@ -240,30 +240,30 @@ impl Syncer {
     }
 
     /// Those of them with a conversation that may have news: one query, however many sandboxes there are.
-    async fn with_news(&self) -> BTreeSet<SandboxId> {
+    async fn list_unsettled(&self) -> BTreeSet<SandboxId> {
         let (ports, host) = (&self.0.ports, &self.0.policy.host);
-        let untitled_since = ports.clock.now().minus(TITLE_PATIENCE);
+        let untitled_since = ports.clock.now().minus(TITLE_TIMEOUT);
         let found = ports
             .conversations
-            .list_unsettled(host, untitled_since, MOST_UNSETTLED);
+            .list_unsettled(host, untitled_since, MAX_UNSETTLED_CONVERSATIONS);
         match found.await {
-            Ok(found) if found.len() < MOST_UNSETTLED => found
+            Ok(found) if found.len() < MAX_UNSETTLED_CONVERSATIONS => found
                 .into_iter()
                 .filter(may_change)
                 .map(|it| it.sandbox_id)
                 .collect(),
             // Those that were not told of may have news, too.
-            Ok(_) => self.running().await.into_iter().collect(),
+            Ok(_) => self.list_running().await.into_iter().collect(),
             Err(error) => {
                 // One row that cannot be read must not keep the others from being compared.
                 tracing::debug!(error = %chain(&error), "cannot list conversations to sync");
-                self.running().await.into_iter().collect()
+                self.list_running().await.into_iter().collect()
             }
         }
     }
 
     /// Compares one sandbox's conversations with its agent server.
-    pub(crate) async fn sandbox(&self, id: &SandboxId) -> Result<(), AppError> {
+    pub(crate) async fn sync_sandbox(&self, id: &SandboxId) -> Result<(), AppError> {
         let ports = &self.0.ports;
         let row = ports
             .sandboxes
@@ -277,14 +277,14 @@ impl Syncer {
         let at = endpoint(ports, &row, &url)?;
         let conversations = ports
             .conversations
-            .list_in_sandbox(id, MOST_CONVERSATIONS)
+            .list_in_sandbox(id, MAX_CONVERSATIONS_PER_SANDBOX)
             .await?;
-        for batch in conversations.chunks(BATCH) {
+        for batch in conversations.chunks(MAX_SNAPSHOT_CONVERSATIONS) {
             let ids: Vec<_> = batch.iter().map(|c| c.id).collect();
             let infos = ports.agents.snapshot_many(&at, &ids).await?;
             for (conversation, info) in batch.iter().zip(infos) {
                 let Some(info) = info else { continue };
-                match self.conversation(&row, &at, conversation, &info).await {
+                match self.sync_conversation(&row, &at, conversation, &info).await {
                     Ok(()) => {}
                     // This one's log is the trouble, not its neighbours'.
                     Err(AppError::Agent(
@@ -299,7 +299,7 @@ impl Syncer {
         Ok(())
     }
 
-    async fn conversation(
+    async fn sync_conversation(
         &self,
         row: &Sandbox,
         at: &AgentEndpoint,
@@ -309,10 +309,10 @@ impl Syncer {
         let (ports, id) = (&self.0.ports, conversation.id);
         let now = ports.clock.now();
         // Events first: who sees `finished` also finds the events that led there.
-        let known = self.known(id);
-        if known.complete_at.is_none() || known.complete_at != info.updated_at {
-            match self.backfill(row, at, id, known).await {
-                Ok(Backfill::Complete) => self.remember(id, |k| k.complete_at = info.updated_at),
+        let watermark = self.watermark(id);
+        if watermark.complete_at.is_none() || watermark.complete_at != info.updated_at {
+            match self.backfill(row, at, id, watermark).await {
+                Ok(Backfill::Complete) => self.update_watermark(id, |k| k.complete_at = info.updated_at),
                 // More to read: a finish is not believed before the log is complete.
                 Ok(Backfill::More) => {
                     self.request(&row.id);
@@ -325,7 +325,7 @@ impl Syncer {
             }
         }
         let observation = info.observation(now);
-        if differs(conversation, &observation) {
+        if changes_row(conversation, &observation) {
             ports
                 .conversations
                 .apply_report(&row.id, id, &observation, now)
@@ -340,11 +340,11 @@ impl Syncer {
         row: &Sandbox,
         at: &AgentEndpoint,
         id: ConversationId,
-        known: Known,
+        watermark: LogWatermark,
     ) -> Result<Backfill, AppError> {
         let (ports, quotas) = (&self.0.ports, &self.0.quotas);
-        let mut cursor = known.last.map(|id| id.to_string());
-        for _ in 0..MOST_PAGES {
+        let mut cursor = watermark.last.map(|id| id.to_string());
+        for _ in 0..MAX_LOG_PAGES {
             // What is new in the log counts as if it had been reported.
             if quotas.must_wait(&row.id) {
                 return Ok(Backfill::TooFast);
@@ -377,7 +377,7 @@ impl Syncer {
                 }
             }
             if let Some(last) = last {
-                self.remember(id, |k| k.last = Some(last));
+                self.update_watermark(id, |k| k.last = Some(last));
             }
             cursor = page.next;
             if cursor.is_none() {
@@ -388,19 +388,19 @@ impl Syncer {
     }
 
     /// A conversation was deleted whose sandbox lives on: its agent server is told soon.
-    pub(crate) fn request_forget(&self) {
+    pub(crate) fn request_agent_deletion(&self) {
         self.0.deleted.notify_one();
     }
 
     /// Tells agent servers of deleted conversations, sandbox by sandbox, until the service stops.
-    async fn forget(&self) {
+    async fn run_deletions(&self) {
         let mut tick = self.tick();
         loop {
             tokio::select! {
                 () = self.0.deleted.notified() => {}
                 _ = tick.tick() => {}
             }
-            let forgotten = self.0.ports.conversations.list_pending_agent_deletions(MOST_FORGOTTEN).await;
+            let forgotten = self.0.ports.conversations.list_pending_agent_deletions(MAX_AGENT_DELETIONS).await;
             let mut by_sandbox: BTreeMap<SandboxId, Vec<ConversationId>> = BTreeMap::new();
             for entry in forgotten.unwrap_or_default() {
                 by_sandbox
@@ -409,8 +409,8 @@ impl Syncer {
                     .push(entry.id);
             }
             futures::stream::iter(by_sandbox)
-                .for_each_concurrent(PARALLEL, |(sandbox, ids)| async move {
-                    if let Err(error) = self.forget_in(&sandbox, &ids).await {
+                .for_each_concurrent(MAX_PARALLEL_PASSES, |(sandbox, ids)| async move {
+                    if let Err(error) = self.delete_in_agent(&sandbox, &ids).await {
                         tracing::debug!(sandbox.id = %sandbox, error = %chain(&error), "not told yet; trying again later");
                     }
                 })
@@ -419,7 +419,7 @@ impl Syncer {
     }
 
     /// Stops at the first failure: a sandbox that does not answer is asked again later, not a hundred times now.
-    async fn forget_in(&self, sandbox: &SandboxId, ids: &[ConversationId]) -> Result<(), AppError> {
+    async fn delete_in_agent(&self, sandbox: &SandboxId, ids: &[ConversationId]) -> Result<(), AppError> {
         let ports = &self.0.ports;
         let row = ports
             .sandboxes
@@ -435,7 +435,7 @@ impl Syncer {
             ports.agents.delete_conversation(&at, *id).await?;
             ports.conversations.complete_agent_deletion(*id).await?;
             self.0
-                .known
+                .watermark
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .remove(id);
@@ -443,9 +443,9 @@ impl Syncer {
         Ok(())
     }
 
-    fn known(&self, id: ConversationId) -> Known {
+    fn watermark(&self, id: ConversationId) -> LogWatermark {
         self.0
-            .known
+            .watermark
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(&id)
@@ -453,12 +453,12 @@ impl Syncer {
             .unwrap_or_default()
     }
 
-    fn remember(&self, id: ConversationId, change: impl FnOnce(&mut Known)) {
-        let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_WATERMARKS && !known.contains_key(&id) {
-            known.clear();
+    fn update_watermark(&self, id: ConversationId, change: impl FnOnce(&mut LogWatermark)) {
+        let mut watermark = self.0.watermark.lock().unwrap_or_else(PoisonError::into_inner);
+        if watermark.len() >= MAX_WATERMARKS && !watermark.contains_key(&id) {
+            watermark.clear();
         }
-        change(known.entry(id).or_default());
+        change(watermark.entry(id).or_default());
     }
 }
 
@@ -477,7 +477,7 @@ fn may_change(it: &UnsettledConversation) -> bool {
 }
 
 /// Whether a report would change the row (so that an idle conversation is not written every few seconds).
-fn differs(conversation: &Conversation, seen: &ConversationReport) -> bool {
+fn changes_row(conversation: &Conversation, seen: &ConversationReport) -> bool {
     let status = seen.execution_status.map(|(status, _)| status);
     (status.is_some() && status != conversation.execution_status)
         || seen

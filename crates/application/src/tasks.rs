@@ -10,13 +10,13 @@ use tracing::Instrument;
 
 /// Spawns on the main runtime (an actix worker's own runtime dies with the worker) and joins at the end.
 #[derive(Debug, Clone)]
-pub struct Tasks {
+pub struct BackgroundTasks {
     handle: Handle,
     tracker: TaskTracker,
     stop: CancellationToken,
 }
 
-impl Tasks {
+impl BackgroundTasks {
     /// Tasks of this runtime.
     pub fn new(handle: Handle) -> Self {
         Self {
@@ -43,8 +43,8 @@ impl Tasks {
     }
 
     /// Runs to its end, also while the service stops: for a last word that takes a moment, and that nobody misses if it
-    /// is not said within the deadline of [`Tasks::stop`].
-    pub(crate) fn spawn_last(&self, work: impl Future<Output = ()> + Send + 'static) {
+    /// is not said within the deadline of [`BackgroundTasks::stop`].
+    pub(crate) fn spawn_uncancelled(&self, work: impl Future<Output = ()> + Send + 'static) {
         let span = tracing::Span::current();
         self.tracker.spawn_on(work.instrument(span), &self.handle);
     }

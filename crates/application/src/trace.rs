@@ -10,7 +10,7 @@ pub type TraceHeaders = Vec<(&'static str, String)>;
 
 /// How the present span is tied to what other programs did before it, and do because of it.
 #[derive(Debug, Clone, Copy)]
-pub struct Traces {
+pub struct TracePropagation {
     /// Makes a span, in which nothing has happened yet, part of the trace that these headers name.
     pub adopt: fn(&Span, &[(&'static str, String)]),
     /// Names the trace of the current span.
@@ -18,20 +18,20 @@ pub struct Traces {
 }
 
 /// The names of the headers, as they are kept.
-const NAMES: [&str; 2] = ["traceparent", "tracestate"];
+const HEADER_NAMES: [&str; 2] = ["traceparent", "tracestate"];
 
 /// The trace of the current request, to be kept with what it asks for.
-pub(crate) fn noted(traces: Option<Traces>) -> BTreeMap<String, String> {
+pub(crate) fn current_context(traces: Option<TracePropagation>) -> BTreeMap<String, String> {
     let headers = traces.map(|it| (it.current)()).unwrap_or_default();
     let named = |(name, value): (&str, String)| (name.to_owned(), value);
     headers.into_iter().map(named).collect()
 }
 
 /// Makes the span of work that a request asked for part of the trace that was noted.
-pub(crate) fn go_on(traces: Option<Traces>, noted: &BTreeMap<String, String>, span: &Span) {
+pub(crate) fn continue_trace(traces: Option<TracePropagation>, context: &BTreeMap<String, String>, span: &Span) {
     let Some(traces) = traces else { return };
-    let headers = NAMES.iter().filter_map(|name| {
-        let value = noted.get(*name)?;
+    let headers = HEADER_NAMES.iter().filter_map(|name| {
+        let value = context.get(*name)?;
         Some((*name, value.clone()))
     });
     let headers: Vec<_> = headers.collect();
@@ -62,7 +62,7 @@ impl StepSpan {
     }
 
     /// Ends the span of the last step, if this is another.
-    pub(crate) fn go_on(&mut self, status: StartStatus) {
+    pub(crate) fn continue_with(&mut self, status: StartStatus) {
         if self.status != status {
             *self = Self::enter(status);
         }
@@ -86,16 +86,16 @@ mod tests {
                 ("tracestate", "a=b".to_owned()),
             ]
         };
-        let traces = Traces {
+        let traces = TracePropagation {
             adopt: |_, headers| ADOPTED.lock().unwrap().extend_from_slice(headers),
             current: headers,
         };
-        let noted = noted(Some(traces));
-        go_on(None, &noted, &Span::none());
-        go_on(Some(traces), &BTreeMap::new(), &Span::none());
+        let context = current_context(Some(traces));
+        continue_trace(None, &context, &Span::none());
+        continue_trace(Some(traces), &BTreeMap::new(), &Span::none());
         assert!(ADOPTED.lock().unwrap().is_empty());
-        go_on(Some(traces), &noted, &Span::none());
+        continue_trace(Some(traces), &context, &Span::none());
         assert_eq!(*ADOPTED.lock().unwrap(), headers());
-        assert!(super::noted(None).is_empty());
+        assert!(super::current_context(None).is_empty());
     }
 }

@@ -7,31 +7,31 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The turns of all who take any. One short lock is all that they share. Nothing is kept of those who neither have one nor wait.
-pub struct Turns<K> {
-    each: usize,
-    most: usize,
-    known: Mutex<HashMap<K, Weak<Semaphore>>>,
+pub struct KeyedSemaphore<K> {
+    permits_per_key: usize,
+    max_holders_per_key: usize,
+    semaphores: Mutex<HashMap<K, Weak<Semaphore>>>,
 }
 
 /// One turn, until it is dropped.
-pub type Turn = OwnedSemaphorePermit;
+pub type KeyedPermit = OwnedSemaphorePermit;
 
-impl<K: Eq + Hash + Clone> Turns<K> {
-    /// `each` at a time for one of them; of one at most `most` have a turn or wait.
+impl<K: Eq + Hash + Clone> KeyedSemaphore<K> {
+    /// `permits_per_key` at a time for one of them; of one at most `max_holders_per_key` have a turn or wait.
     #[must_use]
-    pub fn new(each: usize, most: usize) -> Self {
+    pub fn new(permits_per_key: usize, max_holders_per_key: usize) -> Self {
         Self {
-            each,
-            most,
-            known: Mutex::default(),
+            permits_per_key,
+            max_holders_per_key,
+            semaphores: Mutex::default(),
         }
     }
 
     /// Waits for a turn; whoever asks bounds how long. `None`: too many wait already.
-    pub async fn take(&self, whose: &K) -> Option<Turn> {
-        let own = self.of(whose);
+    pub async fn acquire(&self, key: &K) -> Option<KeyedPermit> {
+        let own = self.semaphore(key);
         // Whoever has a turn or waits for one holds the semaphore.
-        if Arc::strong_count(&own) > self.most {
+        if Arc::strong_count(&own) > self.max_holders_per_key {
             return None;
         }
         own.acquire_owned().await.ok()
@@ -39,18 +39,18 @@ impl<K: Eq + Hash + Clone> Turns<K> {
 
     /// How many are remembered.
     #[cfg(test)]
-    pub(crate) fn kept(&self) -> usize {
-        self.known.lock().expect("no panic").len()
+    pub(crate) fn len(&self) -> usize {
+        self.semaphores.lock().expect("no panic").len()
     }
 
-    fn of(&self, whose: &K) -> Arc<Semaphore> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = known.get(whose).and_then(Weak::upgrade) {
+    fn semaphore(&self, key: &K) -> Arc<Semaphore> {
+        let mut semaphores = self.semaphores.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = semaphores.get(key).and_then(Weak::upgrade) {
             return own;
         }
-        known.retain(|_, own| own.strong_count() > 0);
-        let own = Arc::new(Semaphore::new(self.each));
-        known.insert(whose.clone(), Arc::downgrade(&own));
+        semaphores.retain(|_, own| own.strong_count() > 0);
+        let own = Arc::new(Semaphore::new(self.permits_per_key));
+        semaphores.insert(key.clone(), Arc::downgrade(&own));
         own
     }
 }

@@ -9,7 +9,7 @@ use domain::identity::{PurgeCounts, User, UserRepository};
 use crate::{AppError, Inner};
 
 /// Rows of one transaction.
-const BATCH: usize = 500;
+const MAX_BATCH_ROWS: usize = 500;
 
 /// Lists and deletes users.
 #[derive(Clone)]
@@ -48,7 +48,7 @@ pub async fn purge(
     user: &UserId,
 ) -> Result<Option<PurgeCounts>, AppError> {
     let mut sum: Option<PurgeCounts> = None;
-    while let Some(purged) = users.purge(user, clock.now(), BATCH).await? {
+    while let Some(purged) = users.purge(user, clock.now(), MAX_BATCH_ROWS).await? {
         *sum.get_or_insert_default() += purged;
         if !purged.more {
             break;

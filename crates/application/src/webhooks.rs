@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::{AppError, Inner};
 
 /// The longest delay that is counted as one: the time of an event comes from its sandbox, which may be wrong by decades.
-const LONGEST_LAG: Duration = Duration::from_secs(60 * 60);
+const MAX_LAG: Duration = Duration::from_secs(60 * 60);
 
 /// Intake. Answers only after the commit.
 #[derive(Clone)]
@@ -40,12 +40,12 @@ impl Webhooks {
         batch: Vec<Value>,
     ) -> Result<(), AppError> {
         let sent = batch.len();
-        let taken = self.take_in(from, conversation, batch).await;
+        let taken = self.store_events(from, conversation, batch).await;
         self.0.measures.reported(sent, &taken);
         taken
     }
 
-    async fn take_in(
+    async fn store_events(
         &self,
         from: &Sandbox,
         conversation: ConversationId,
@@ -72,9 +72,9 @@ impl Webhooks {
                 .append(&from.id, conversation, events, &observation, now)
         };
         let mut appended = append().await?;
-        if is_not_of_sandbox(&appended) {
-            let adopted = self.adopt(from, &found(from, conversation, now)).await?;
-            appended = settled(from, conversation, &adopted, append().await?)?;
+        if is_foreign_or_unknown(&appended) {
+            let adopted = self.adopt(from, &adopted_conversation(from, conversation, now)).await?;
+            appended = resolve_outcome(from, conversation, &adopted, append().await?)?;
         }
         if let AppendOutcome::Stored { new } = appended
             && new > 0
@@ -82,7 +82,7 @@ impl Webhooks {
             quotas.stored(&from.owner, &admitted, new);
             if let Some(oldest) = events.iter().map(|event| event.timestamp).min() {
                 let lag = self.0.ports.clock.now().since(oldest);
-                self.0.measures.lag(lag.min(LONGEST_LAG));
+                self.0.measures.lag(lag.min(MAX_LAG));
             }
             self.0.followers.wake(conversation);
         }
@@ -114,11 +114,11 @@ impl Webhooks {
                 .apply_report(&from.id, info.id, &info.observation(now), now)
                 .await
         };
-        if is_not_of_sandbox(&observe().await?) {
-            let mut found = found(from, info.id, now);
-            found.agent_kind.clone_from(&info.agent_kind);
-            let adopted = self.adopt(from, &found).await?;
-            settled(from, info.id, &adopted, observe().await?)?;
+        if is_foreign_or_unknown(&observe().await?) {
+            let mut adopted_conversation = adopted_conversation(from, info.id, now);
+            adopted_conversation.agent_kind.clone_from(&info.agent_kind);
+            let adopted = self.adopt(from, &adopted_conversation).await?;
+            resolve_outcome(from, info.id, &adopted, observe().await?)?;
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Webhooks {
         from: &Sandbox,
         conversation: &Conversation,
     ) -> Result<AppendOutcome, AppError> {
-        if !self.still_reports(from).await? {
+        if !self.may_still_report(from).await? {
             return Err(not_found());
         }
         let wanted = [(Quota::Conversations, 1)];
@@ -155,14 +155,14 @@ impl Webhooks {
         self.0.quotas.check_report(&from.id)
     }
 
-    async fn still_reports(&self, from: &Sandbox) -> Result<bool, AppError> {
-        let found = self.0.ports.sandboxes.find(&Scope::System, &from.id);
-        Ok(found.await?.is_some_and(|it| self.0.may_report(&it)))
+    async fn may_still_report(&self, from: &Sandbox) -> Result<bool, AppError> {
+        let adopted_conversation = self.0.ports.sandboxes.find(&Scope::System, &from.id);
+        Ok(adopted_conversation.await?.is_some_and(|it| self.0.may_report(&it)))
     }
 }
 
 /// The row of a conversation that was made inside the sandbox, not through us.
-fn found(from: &Sandbox, id: ConversationId, now: Timestamp) -> Conversation {
+fn adopted_conversation(from: &Sandbox, id: ConversationId, now: Timestamp) -> Conversation {
     Conversation {
         id,
         owner: from.owner.clone(),
@@ -187,22 +187,22 @@ fn found(from: &Sandbox, id: ConversationId, now: Timestamp) -> Conversation {
 }
 
 /// Whether the conversation is another sandbox's, or of none as yet.
-fn is_not_of_sandbox(outcome: &AppendOutcome) -> bool {
+fn is_foreign_or_unknown(outcome: &AppendOutcome) -> bool {
     matches!(outcome, AppendOutcome::Foreign | AppendOutcome::Unknown)
 }
 
 /// What became of a report after the attempt to adopt its conversation. A conversation of another sandbox gets the same
 /// steps and the same answer as one that exists nowhere, so that no sandbox finds out which ids exist elsewhere.
-fn settled(
+fn resolve_outcome(
     from: &Sandbox,
     id: ConversationId,
     adopted: &AppendOutcome,
     outcome: AppendOutcome,
 ) -> Result<AppendOutcome, AppError> {
-    if !is_not_of_sandbox(&outcome) {
+    if !is_foreign_or_unknown(&outcome) {
         return Ok(outcome);
     }
-    if is_not_of_sandbox(adopted) {
+    if is_foreign_or_unknown(adopted) {
         tracing::warn!(conversation.id = %id, sandbox.id = %from.id, "a report about a conversation that is not this sandbox's was dropped");
         return Ok(outcome);
     }

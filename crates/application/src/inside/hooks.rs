@@ -12,9 +12,9 @@ const EVENTS: [&str; 6] = [
     "stop",
 ];
 /// Matchers of an event, and hooks of a matcher, that are listed.
-const MOST: usize = 200;
+const MAX_LISTED_ITEMS: usize = 200;
 /// Seconds that a hook has when it does not say.
-const USUAL_TIMEOUT: u64 = 60;
+const DEFAULT_TIMEOUT_SECONDS: u64 = 60;
 
 /// The hooks of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(super) fn read(config: &Value) -> Vec<EventHooks> {
 
 fn items(value: &Value) -> impl Iterator<Item = &Value> {
     let all = value.as_array().into_iter().flatten();
-    all.filter(|item| item.is_object()).take(MOST)
+    all.filter(|item| item.is_object()).take(MAX_LISTED_ITEMS)
 }
 
 fn matcher(document: &Value) -> HookMatcher {
@@ -74,7 +74,7 @@ fn hook(document: &Value) -> Hook {
     Hook {
         kind: text(document, "type", "command"),
         command: text(document, "command", ""),
-        timeout: document["timeout"].as_u64().unwrap_or(USUAL_TIMEOUT),
+        timeout: document["timeout"].as_u64().unwrap_or(DEFAULT_TIMEOUT_SECONDS),
         is_async: is_async.and_then(Value::as_bool).unwrap_or(false),
     }
 }

@@ -13,24 +13,24 @@ const DASHED: &str = "01234567-89ab-cdef-0123-456789abcdef";
 #[test]
 fn every_question_has_an_answer_where_nobody_can_be_asked() {
     use ErrorClass::{Conflict, NotFound};
-    use Obstacle::{NoConversation, NoSandbox, NotRunning, Paused};
-    use Question::{Files, Git, Model, Profile};
+    use UnreachableReason::{NoConversation, NoSandbox, NotRunning, Paused};
+    use InspectionKind::{Files, Git, Model, Profile};
     let unreachable = format!("Conversation {DASHED} is not reachable");
-    for obstacle in [NoConversation, NoSandbox, Paused, NotRunning] {
-        assert!(refusal(Question::File, obstacle, id()).is_none());
+    for unreachable_reason in [NoConversation, NoSandbox, Paused, NotRunning] {
+        assert!(refusal(InspectionKind::File, unreachable_reason, id()).is_none());
     }
-    assert!(refusal(Question::Project, Paused, id()).is_none());
+    assert!(refusal(InspectionKind::Project, Paused, id()).is_none());
     let gone = |question| {
         [NoConversation, NoSandbox, NotRunning]
-            .map(|obstacle| (question, obstacle, NotFound, unreachable.clone()))
+            .map(|unreachable_reason| (question, unreachable_reason, NotFound, unreachable.clone()))
     };
     let stands = |question, before: &str| {
         let detail = format!("Sandbox is paused; resume it before {before}.");
         (question, Paused, Conflict, detail)
     };
-    let missing = |obstacle, text: &str| {
+    let missing = |unreachable_reason, text: &str| {
         let detail = text.replace("{}", DASHED);
-        (Question::Project, obstacle, NotFound, detail)
+        (InspectionKind::Project, unreachable_reason, NotFound, detail)
     };
     let told = [
         stands(Files, "listing files"),
@@ -42,12 +42,12 @@ fn every_question_has_an_answer_where_nobody_can_be_asked() {
         missing(NotRunning, "Sandbox not ready for conversation {}"),
     ];
     let all = [Files, Git, Profile, Model].map(gone);
-    for (question, obstacle, class, detail) in told.into_iter().chain(all.into_iter().flatten()) {
-        let refused = refusal(question, obstacle, id()).expect("refused");
+    for (question, unreachable_reason, class, detail) in told.into_iter().chain(all.into_iter().flatten()) {
+        let refused = refusal(question, unreachable_reason, id()).expect("refused");
         assert_eq!(
             (refused.class(), refused.public().as_ref()),
             (class, detail.as_str()),
-            "{question:?} {obstacle:?}"
+            "{question:?} {unreachable_reason:?}"
         );
     }
 }
@@ -57,17 +57,17 @@ fn a_sandbox_is_asked_while_it_runs_and_shall_run() {
     use SandboxStatus::{Error, Missing, Paused, Running, Starting};
     for (desired, status, expected) in [
         (DesiredState::Running, Running, None),
-        (DesiredState::Running, Starting, Some(Obstacle::NotRunning)),
-        (DesiredState::Running, Paused, Some(Obstacle::Paused)),
-        (DesiredState::Running, Error, Some(Obstacle::NotRunning)),
-        (DesiredState::Running, Missing, Some(Obstacle::NotRunning)),
-        (DesiredState::Paused, Running, Some(Obstacle::Paused)),
-        (DesiredState::Paused, Paused, Some(Obstacle::Paused)),
-        (DesiredState::Paused, Missing, Some(Obstacle::NotRunning)),
-        (DesiredState::Deleted, Running, Some(Obstacle::NotRunning)),
+        (DesiredState::Running, Starting, Some(UnreachableReason::NotRunning)),
+        (DesiredState::Running, Paused, Some(UnreachableReason::Paused)),
+        (DesiredState::Running, Error, Some(UnreachableReason::NotRunning)),
+        (DesiredState::Running, Missing, Some(UnreachableReason::NotRunning)),
+        (DesiredState::Paused, Running, Some(UnreachableReason::Paused)),
+        (DesiredState::Paused, Paused, Some(UnreachableReason::Paused)),
+        (DesiredState::Paused, Missing, Some(UnreachableReason::NotRunning)),
+        (DesiredState::Deleted, Running, Some(UnreachableReason::NotRunning)),
     ] {
         assert_eq!(
-            obstacle(desired, status),
+            unreachable_reason(desired, status),
             expected,
             "{desired:?} {status:?}"
         );
@@ -76,7 +76,7 @@ fn a_sandbox_is_asked_while_it_runs_and_shall_run() {
 
 #[test]
 fn a_path_is_where_the_client_believes_it_to_be() {
-    let located = |asked| located(asked, "/data/s/workspace", "/data/s/workspace/repo");
+    let resolve_client_path = |asked| resolve_client_path(asked, "/data/s/workspace", "/data/s/workspace/repo");
     for (asked, expected) in [
         ("/workspace/project", "/data/s/workspace"),
         ("/workspace/project/", "/data/s/workspace/"),
@@ -92,7 +92,7 @@ fn a_path_is_where_the_client_believes_it_to_be() {
         ("", "/data/s/workspace/repo"),
         (".env", "/data/s/workspace/repo/.env"),
     ] {
-        assert_eq!(located(asked), expected, "{asked:?}");
+        assert_eq!(resolve_client_path(asked), expected, "{asked:?}");
     }
 }
 
@@ -103,12 +103,12 @@ fn what_an_agent_server_refuses_is_its_failure() {
         reason: "why".to_owned(),
     };
     for (error, class) in [
-        (upstream(AgentError::NotFound), ErrorClass::Upstream),
-        (upstream(rejected(400)), ErrorClass::Upstream),
-        (of_program(AgentError::NotFound), ErrorClass::Upstream),
-        (of_program(rejected(400)), ErrorClass::Invalid),
-        (of_program(rejected(504)), ErrorClass::TimedOut),
-        (of_program(rejected(409)), ErrorClass::Upstream),
+        (upstream_error(AgentError::NotFound), ErrorClass::Upstream),
+        (upstream_error(rejected(400)), ErrorClass::Upstream),
+        (acp_error(AgentError::NotFound), ErrorClass::Upstream),
+        (acp_error(rejected(400)), ErrorClass::Invalid),
+        (acp_error(rejected(504)), ErrorClass::TimedOut),
+        (acp_error(rejected(409)), ErrorClass::Upstream),
     ] {
         assert_eq!(error.class(), class, "{error:?}");
         assert!(error.public().starts_with("Agent server error: "));

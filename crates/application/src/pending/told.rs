@@ -6,7 +6,7 @@ use domain::event::Event;
 use serde_json::Value;
 
 /// Whether the agent server will never take this message: a refusal of what it says, not of when or by whom.
-pub(super) fn is_final(error: &AgentError) -> bool {
+pub(super) fn is_permanent_refusal(error: &AgentError) -> bool {
     let AgentError::Rejected { status, .. } = error else {
         return false;
     };
@@ -14,7 +14,7 @@ pub(super) fn is_final(error: &AgentError) -> bool {
 }
 
 /// Whether the event is this message.
-pub(super) fn says(event: &Event, message: &MessageInput) -> bool {
+pub(super) fn is_event_of(event: &Event, message: &MessageInput) -> bool {
     let said = &event.body["llm_message"];
     let Some(content) = said["content"].as_array() else {
         return false;
@@ -26,11 +26,11 @@ pub(super) fn says(event: &Event, message: &MessageInput) -> bool {
         && content
             .iter()
             .zip(&message.content)
-            .all(|(one, other)| meaning(one) == meaning(other))
+            .all(|(one, other)| comparable_content(one) == comparable_content(other))
 }
 
 /// What an item of a message says, without what agent servers add to it.
-fn meaning(item: &Value) -> (&Value, &Value) {
+fn comparable_content(item: &Value) -> (&Value, &Value) {
     (&item["text"], &item["image_urls"])
 }
 
@@ -64,7 +64,7 @@ mod tests {
         let text = json!({"type": "text", "text": "é", "cache_prompt": true, "new": 1});
         let image = json!({"type": "image", "image_urls": ["https://a"]});
         let same = json!([text, image]);
-        assert!(says(&event("user", "user", &same), &message));
+        assert!(is_event_of(&event("user", "user", &same), &message));
         for (source, role, content) in [
             ("agent", "user", &same),
             ("user", "assistant", &same),
@@ -77,7 +77,7 @@ mod tests {
             ),
             ("user", "user", &json!("é")),
         ] {
-            assert!(!says(&event(source, role, content), &message), "{content}");
+            assert!(!is_event_of(&event(source, role, content), &message), "{content}");
         }
     }
 
@@ -88,12 +88,12 @@ mod tests {
             reason: String::new(),
         };
         for status in [400, 413, 422] {
-            assert!(is_final(&rejected(status)), "{status}");
+            assert!(is_permanent_refusal(&rejected(status)), "{status}");
         }
         for status in [401, 403, 404, 408, 409, 429, 500, 503] {
-            assert!(!is_final(&rejected(status)), "{status}");
+            assert!(!is_permanent_refusal(&rejected(status)), "{status}");
         }
-        assert!(!is_final(&AgentError::NotFound));
-        assert!(!is_final(&AgentError::TimedOut(Duration::ZERO)));
+        assert!(!is_permanent_refusal(&AgentError::NotFound));
+        assert!(!is_permanent_refusal(&AgentError::TimedOut(Duration::ZERO)));
     }
 }

@@ -25,8 +25,8 @@ use domain::usage::{EventStorage, Quota, QuotaLimits, Usage, UsageRepository};
 use tokio::time::Instant;
 
 use self::report_rate::ReportRate;
-use crate::live::Live;
-use crate::tasks::Tasks;
+use crate::live::LiveSetting;
+use crate::tasks::BackgroundTasks;
 use crate::{AppError, Inner};
 
 /// How long figures are believed that are within all quotas, and those that are not.
@@ -54,8 +54,8 @@ pub struct Quotas(Arc<Shared>);
 
 struct Shared {
     usage: Arc<dyn UsageRepository>,
-    limits: Live<QuotaLimits>,
-    tasks: Tasks,
+    limits: LiveSetting<QuotaLimits>,
+    tasks: BackgroundTasks,
     users: Mutex<HashMap<UserId, KnownUsage>>,
     report_rate: ReportRate,
     refusals: [Counter; Quota::ALL.len()],
@@ -104,8 +104,8 @@ pub struct QuotaCounts {
 impl Quotas {
     pub(crate) fn new(
         usage: Arc<dyn UsageRepository>,
-        limits: Live<QuotaLimits>,
-        tasks: Tasks,
+        limits: LiveSetting<QuotaLimits>,
+        tasks: BackgroundTasks,
     ) -> Self {
         Self(Arc::new(Shared {
             usage,

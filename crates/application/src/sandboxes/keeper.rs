@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-pub(crate) use boots::{Ahead as BootAhead, Boots};
+pub(crate) use boots::{SpareBootSlot, BootSlots};
 pub(crate) use contact::is_known;
 use domain::agent::AgentEndpoint;
 use domain::clock::Timestamp;
@@ -29,43 +29,43 @@ use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::Instrument;
 use url::Url;
 
-use crate::look_ups::LookUps;
+use crate::look_ups::KeyCache;
 use crate::ports::{Policy, Ports};
-use crate::sync::Syncer;
-use crate::{AppError, Tasks};
+use crate::sync::ConversationSyncer;
+use crate::{AppError, BackgroundTasks};
 
 /// How often a line of progress is written down.
 const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Acts on sandboxes. Cheap to clone.
 #[derive(Clone)]
-pub struct SandboxReconciler(Arc<Shared>);
+pub struct SandboxReconciler(Arc<ReconcilerShared>);
 
-struct Shared {
+struct ReconcilerShared {
     ports: Ports,
     policy: Policy,
-    syncer: Syncer,
-    tasks: Tasks,
+    syncer: ConversationSyncer,
+    tasks: BackgroundTasks,
     /// When this keeper's process began.
-    born: Timestamp,
+    started_at: Timestamp,
     /// The store has served this host before.
-    at_home: AtomicBool,
+    owns_host: AtomicBool,
     /// Turns to boot an agent server.
-    boots: Boots,
+    boots: BootSlots,
     /// Sandboxes of this host that count in the caps, as of the last comparison.
     up: AtomicU32,
     /// All sandboxes of this host by status, as of the last comparison.
     statuses: [Gauge; SandboxStatus::ALL.len()],
     /// Whether the backend can be asked.
-    contact: contact::Known,
+    contact: contact::ContactTracker,
     /// One slot per sandbox in use; dead entries are swept when the map is next touched.
-    slots: Mutex<HashMap<SandboxId, Weak<Slot>>>,
+    slots: Mutex<HashMap<SandboxId, Weak<SandboxSlot>>>,
     /// Sandboxes that reported a moment ago.
-    reporters: LookUps<Sandbox>,
+    reporters: KeyCache<Sandbox>,
 }
 
 /// What those who want to act on one sandbox share.
-struct Slot {
+struct SandboxSlot {
     lock: Arc<tokio::sync::Mutex<()>>,
     /// Counts changes of intent away from running: a start under way gives up.
     changes: watch::Sender<u64>,
@@ -76,26 +76,26 @@ struct Slot {
 }
 
 /// The right to act on one sandbox. Changes of intent are seen from before the row is read.
-struct Turn {
+struct SandboxGuard {
     _guard: OwnedMutexGuard<()>,
     /// Keeps the senders alive.
-    slot: Arc<Slot>,
+    slot: Arc<SandboxSlot>,
     changes: watch::Receiver<u64>,
     /// Where others serve the same host.
-    lease: Option<lease::Lease>,
+    lease: Option<lease::SandboxLease>,
 }
 
 /// Why a turn ends early.
-enum Over {
+enum GuardEnd {
     /// The owner pauses or deletes the sandbox.
     IntentChanged,
     /// Somebody else may act on the sandbox: nothing more may be done.
     LeaseLost,
 }
 
-impl Turn {
+impl SandboxGuard {
     /// Does something that is idempotent, unless the right to do it is lost meanwhile.
-    async fn unless_lost<T>(
+    async fn unless_lease_lost<T>(
         &self,
         work: impl Future<Output = Result<T, AppError>>,
     ) -> Result<T, AppError> {
@@ -104,12 +104,12 @@ impl Turn {
         };
         tokio::select! {
             done = work => done,
-            () = lease.lost() => Err(AppError::Elsewhere),
+            () = lease.lost() => Err(AppError::TakenOver),
         }
     }
 
     /// Completes when it must not go on.
-    async fn is_over(&mut self) -> Over {
+    async fn is_over(&mut self) -> GuardEnd {
         let lost = async {
             match &self.lease {
                 Some(lease) => lease.lost().await,
@@ -118,21 +118,21 @@ impl Turn {
         };
         tokio::select! {
             // The sender lives as long as the slot, so this is never the error of a closed channel.
-            _ = self.changes.changed() => Over::IntentChanged,
-            () = lost => Over::LeaseLost,
+            _ = self.changes.changed() => GuardEnd::IntentChanged,
+            () = lost => GuardEnd::LeaseLost,
         }
     }
 }
 
 /// Follows what a start is waiting for.
-pub(crate) struct Progressing {
+pub(crate) struct ProgressFollower {
     /// Keeps the sender alive.
-    _slot: Arc<Slot>,
+    _slot: Arc<SandboxSlot>,
     lines: watch::Receiver<Option<String>>,
     told: Option<String>,
 }
 
-impl Progressing {
+impl ProgressFollower {
     /// The next line that says something new, a second after it was said: a quick preparation says nothing.
     pub(crate) async fn next(&mut self) -> String {
         loop {
@@ -151,47 +151,47 @@ impl Progressing {
 
 impl SandboxReconciler {
     /// A keeper for the sandboxes of this host.
-    pub(crate) fn new(ports: Ports, policy: Policy, syncer: Syncer, tasks: Tasks) -> Self {
-        let born = ports.clock.now();
-        Self(Arc::new(Shared {
-            born,
-            at_home: AtomicBool::new(false),
-            boots: Boots::new(policy.parallel_boots),
+    pub(crate) fn new(ports: Ports, policy: Policy, syncer: ConversationSyncer, tasks: BackgroundTasks) -> Self {
+        let started_at = ports.clock.now();
+        Self(Arc::new(ReconcilerShared {
+            started_at,
+            owns_host: AtomicBool::new(false),
+            boots: BootSlots::new(policy.parallel_boots),
             up: AtomicU32::new(0),
             statuses: Default::default(),
-            contact: contact::Known::default(),
+            contact: contact::ContactTracker::default(),
             ports,
             policy,
             syncer,
             tasks,
             slots: Mutex::default(),
-            reporters: LookUps::default(),
+            reporters: KeyCache::default(),
         }))
     }
 
     /// How many sandboxes of this host start or run, as of the last comparison and what was begun since.
-    pub(crate) fn up(&self) -> u32 {
+    pub(crate) fn running_count(&self) -> u32 {
         self.0.up.load(Ordering::Relaxed)
     }
 
     /// One more is begun here.
-    pub(crate) fn begins(&self) {
+    pub(crate) fn count_start(&self) {
         self.0.up.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Sandboxes by their keys, for reports. Whoever changes what a key opens clears this once the store was asked to, also
     /// when that failed: it may have happened.
-    pub(crate) fn reporters(&self) -> &LookUps<Sandbox> {
+    pub(crate) fn reporters(&self) -> &KeyCache<Sandbox> {
         &self.0.reporters
     }
 
-    fn slot(&self, id: &SandboxId) -> Arc<Slot> {
+    fn slot(&self, id: &SandboxId) -> Arc<SandboxSlot> {
         let mut slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = slots.get(id).and_then(Weak::upgrade) {
             return slot;
         }
         slots.retain(|_, slot| slot.strong_count() > 0);
-        let slot = Arc::new(Slot {
+        let slot = Arc::new(SandboxSlot {
             lock: Arc::default(),
             changes: watch::Sender::new(0),
             progress: watch::Sender::new(None),
@@ -201,12 +201,12 @@ impl SandboxReconciler {
         slot
     }
 
-    async fn turn(&self, id: &SandboxId) -> Turn {
+    async fn turn(&self, id: &SandboxId) -> SandboxGuard {
         let slot = self.slot(id);
         let guard = Arc::clone(&slot.lock).lock_owned().await;
         let changes = slot.changes.subscribe();
         let lease = self.lease(id).await;
-        Turn {
+        SandboxGuard {
             lease,
             _guard: guard,
             slot,
@@ -215,10 +215,10 @@ impl SandboxReconciler {
     }
 
     /// What a start of this sandbox is waiting for, whoever asked for it.
-    pub(crate) fn progress(&self, id: &SandboxId) -> Progressing {
+    pub(crate) fn progress(&self, id: &SandboxId) -> ProgressFollower {
         let slot = self.slot(id);
         let lines = slot.progress.subscribe();
-        Progressing {
+        ProgressFollower {
             _slot: slot,
             lines,
             told: None,
@@ -231,7 +231,7 @@ impl SandboxReconciler {
     }
 
     /// The owner no longer wants it to run (committed): a start that is under way gives up at once.
-    pub(crate) fn not_wanted(&self, id: &SandboxId) {
+    pub(crate) fn cancel_start(&self, id: &SandboxId) {
         self.slot(id).changes.send_modify(|changes| *changes += 1);
     }
 
@@ -251,7 +251,7 @@ impl SandboxReconciler {
         }
         if row.desired != DesiredState::Running {
             // A start that is under way here gives up.
-            self.not_wanted(id);
+            self.cancel_start(id);
         }
         // On Postgres our own changes come back, one for each line of progress. One waits for its turn, for all of them.
         let slot = self.slot(id);
@@ -295,13 +295,13 @@ impl SandboxReconciler {
         .await
     }
 
-    async fn act(&self, row: Sandbox, turn: &mut Turn) -> Result<(), AppError> {
+    async fn act(&self, row: Sandbox, turn: &mut SandboxGuard) -> Result<(), AppError> {
         match row.desired {
             DesiredState::Running if row.status.is_up() => self.bring_up(row, turn).await.map(drop),
             // It failed meanwhile, and waits for its owner.
             DesiredState::Running => Ok(()),
-            DesiredState::Paused => turn.unless_lost(self.put_down(&row)).await,
-            DesiredState::Deleted => turn.unless_lost(self.clear(&row)).await,
+            DesiredState::Paused => turn.unless_lease_lost(self.pause_sandbox(&row)).await,
+            DesiredState::Deleted => turn.unless_lease_lost(self.clear(&row)).await,
         }
     }
 
@@ -309,7 +309,7 @@ impl SandboxReconciler {
     /// start worker.
     pub async fn ensure_running(&self, id: &SandboxId) -> Result<(Sandbox, SandboxEndpoints), AppError> {
         let mut turn = self.turn(id).await;
-        let mut row = self.row(id).await?.ok_or_else(not_wanted_any_more)?;
+        let mut row = self.row(id).await?.ok_or_else(start_cancelled)?;
         if row.desired == DesiredState::Running && !row.status.is_up() {
             // It failed since the start was asked for, and counts in no cap.
             let (ports, caps) = (&self.0.ports, &self.0.policy.caps.get());
@@ -318,10 +318,10 @@ impl SandboxReconciler {
                 ports
                     .sandboxes
                     .set_desired(&Scope::System, id, DesiredState::Running, caps, now);
-            row = again.await?.ok_or_else(not_wanted_any_more)?;
+            row = again.await?.ok_or_else(start_cancelled)?;
         }
         if row.desired != DesiredState::Running {
-            return Err(not_wanted_any_more());
+            return Err(start_cancelled());
         }
         self.bring_up(row, &mut turn).await
     }
@@ -346,7 +346,7 @@ impl SandboxReconciler {
     }
 }
 
-fn not_wanted_any_more() -> AppError {
+fn start_cancelled() -> AppError {
     AppError::conflict("The sandbox was paused or deleted while it was starting")
 }
 

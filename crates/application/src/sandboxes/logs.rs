@@ -17,25 +17,25 @@ use super::Sandboxes;
 use crate::AppError;
 
 /// Logs that one user may read at the same time, at this process.
-const PER_USER: usize = 10;
+const MAX_READERS_PER_USER: usize = 10;
 /// Logs of all users: each holds a piece of one in memory, and a connection to the engine.
-const OVERALL: usize = 64;
+const MAX_READERS: usize = 64;
 /// A log that is followed and says nothing for so long is not followed any more: a reader that is gone is only noticed
 /// when something is said.
-const QUIET: Duration = Duration::from_secs(15 * 60);
+const SILENT_LOG_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// Who reads logs in this process: bounds how many they are.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct LogReaders(Arc<Mutex<HashMap<UserId, usize>>>);
+pub(crate) struct LogReaderLimiter(Arc<Mutex<HashMap<UserId, usize>>>);
 
 /// One reader; it is gone when this is dropped.
 #[derive(Debug)]
-struct Place {
-    readers: LogReaders,
+struct LogReaderSlot {
+    readers: LogReaderLimiter,
     user: UserId,
 }
 
-impl LogReaders {
+impl LogReaderLimiter {
     fn lock(&self) -> MutexGuard<'_, HashMap<UserId, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -45,26 +45,26 @@ impl LogReaders {
         self.lock().values().sum()
     }
 
-    fn enter(&self, user: &UserId) -> Result<Place, AppError> {
+    fn acquire(&self, user: &UserId) -> Result<LogReaderSlot, AppError> {
         let mut users = self.lock();
-        if users.get(user).is_some_and(|count| *count >= PER_USER) {
-            let detail = format!("At most {PER_USER} logs at a time: close one");
+        if users.get(user).is_some_and(|count| *count >= MAX_READERS_PER_USER) {
+            let detail = format!("At most {MAX_READERS_PER_USER} logs at a time: close one");
             return Err(AppError::refused(ErrorClass::RateLimited, detail));
         }
-        if users.values().sum::<usize>() >= OVERALL {
+        if users.values().sum::<usize>() >= MAX_READERS {
             let detail = "Too many logs are being read: try again later";
             return Err(AppError::refused(ErrorClass::Unavailable, detail));
         }
         *users.entry(user.clone()).or_default() += 1;
         drop(users);
-        Ok(Place {
+        Ok(LogReaderSlot {
             readers: self.clone(),
             user: user.clone(),
         })
     }
 }
 
-impl Drop for Place {
+impl Drop for LogReaderSlot {
     fn drop(&mut self) {
         let mut users = self.readers.lock();
         if let Some(count) = users.get_mut(&self.user) {
@@ -77,20 +77,20 @@ impl Drop for Place {
 }
 
 /// A log that is being read.
-pub struct Reading {
+pub struct SandboxLogReader {
     logs: LogStream,
     id: SandboxId,
     ending: CancellationToken,
     /// When it last said something: whoever reads may ask in short turns.
     said: Instant,
-    _place: Place,
+    _place: LogReaderSlot,
 }
 
-impl Reading {
+impl SandboxLogReader {
     /// The next lines, without keys. `None` at the end: of the log, of the sandbox's main process, of this service, after a
     /// long silence, or when it cannot be read any further (which is in our log).
     pub async fn next(&mut self) -> Option<Vec<u8>> {
-        let next = tokio::time::timeout_at(self.said + QUIET, self.logs.next());
+        let next = tokio::time::timeout_at(self.said + SILENT_LOG_TIMEOUT, self.logs.next());
         let next = self.ending.run_until_cancelled(next).await?;
         match next.ok()?? {
             Ok(lines) => {
@@ -113,8 +113,8 @@ impl Sandboxes {
         user: &UserId,
         id: &SandboxId,
         tail: LogTail,
-    ) -> Result<Reading, AppError> {
-        let place = self.0.log_readers.enter(user)?;
+    ) -> Result<SandboxLogReader, AppError> {
+        let place = self.0.log_readers.acquire(user)?;
         let ports = &self.0.ports;
         let scope = Scope::User(user.clone());
         let row = ports.sandboxes.find(&scope, id).await?;
@@ -124,8 +124,8 @@ impl Sandboxes {
                 "The sandbox is on another host, and only the service there can read its log";
             return Err(AppError::refused(ErrorClass::Unavailable, detail));
         }
-        let logs = ports.backend.logs(id, &self.keys_of(&row), tail).await?;
-        Ok(Reading {
+        let logs = ports.backend.logs(id, &self.open_keys(&row), tail).await?;
+        Ok(SandboxLogReader {
             logs,
             id: id.clone(),
             ending: self.0.followers.ending().clone(),
@@ -135,7 +135,7 @@ impl Sandboxes {
     }
 
     /// Its keys. One that does not open cannot be looked for; it is as long as what is masked in any case.
-    fn keys_of(&self, row: &Sandbox) -> Vec<SecretString> {
+    fn open_keys(&self, row: &Sandbox) -> Vec<SecretString> {
         let context = Sandbox::key_context(&row.id);
         let sealed = [&row.session_key, &row.secret_key];
         let open = |it| self.0.ports.cipher.open(&context, it).ok();
@@ -151,16 +151,16 @@ mod tests {
 
     #[test]
     fn users_read_so_many_logs_each_and_all_together_too() {
-        let readers = LogReaders::default();
-        let enter = |name: &str| readers.enter(&UserId::parse(name).unwrap());
-        let mut open: Vec<_> = (0..PER_USER).map(|_| enter("ada").unwrap()).collect();
-        assert_eq!(enter("ada").unwrap_err().class(), ErrorClass::RateLimited);
+        let readers = LogReaderLimiter::default();
+        let acquire = |name: &str| readers.acquire(&UserId::parse(name).unwrap());
+        let mut open: Vec<_> = (0..MAX_READERS_PER_USER).map(|_| acquire("ada").unwrap()).collect();
+        assert_eq!(acquire("ada").unwrap_err().class(), ErrorClass::RateLimited);
         open.pop();
-        open.push(enter("ada").unwrap());
-        for n in PER_USER..OVERALL {
-            open.push(enter(&format!("user{n}")).unwrap());
+        open.push(acquire("ada").unwrap());
+        for n in MAX_READERS_PER_USER..MAX_READERS {
+            open.push(acquire(&format!("user{n}")).unwrap());
         }
-        assert_eq!(enter("bob").unwrap_err().class(), ErrorClass::Unavailable);
+        assert_eq!(acquire("bob").unwrap_err().class(), ErrorClass::Unavailable);
         drop(open);
         assert!(readers.lock().is_empty() && readers.count() == 0);
     }

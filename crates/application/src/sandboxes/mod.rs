@@ -19,22 +19,22 @@ use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
 
 pub use keeper::SandboxReconciler;
-pub(crate) use keeper::{BootAhead, endpoint, is_known};
-pub(crate) use logs::LogReaders;
-pub use logs::Reading;
-pub(crate) use session_keys::SessionKeys;
+pub(crate) use keeper::{SpareBootSlot, endpoint, is_known};
+pub(crate) use logs::LogReaderLimiter;
+pub use logs::SandboxLogReader;
+pub(crate) use session_keys::SessionKeyCache;
 
 use crate::ports::{Policy, Ports};
-use crate::repeat::{Answer, IdempotentCall, repeated};
+use crate::repeat::{IdempotentResult, IdempotentCall, earlier_response};
 use crate::settings::SettingsService;
-use crate::warm::Claim;
+use crate::warm::WarmClaim;
 use crate::{AppError, Inner};
 
 /// How long a request waits for a sandbox to be paused or deleted. The work goes on without it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CONVERGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often a change by another process is looked for when nothing announces it.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A new row of intent with fresh keys, sealed. Not stored yet.
 pub(crate) fn reserve(
@@ -157,10 +157,10 @@ impl Sandboxes {
         owner: &UserId,
         spec: Option<&str>,
         repeatable: &IdempotentCall<'_, Sandbox>,
-    ) -> Result<Answer<Sandbox>, AppError> {
+    ) -> Result<IdempotentResult<Sandbox>, AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         if let Some(answer) = repeatable.earlier(ports, owner).await? {
-            return Ok(Answer::Repeated(answer));
+            return Ok(IdempotentResult::Repeated(answer));
         }
         self.0.refuse_second_owner(owner).await?;
         let spec = choose_spec(ports, &self.1, owner, spec).await?;
@@ -171,11 +171,11 @@ impl Sandboxes {
         if let Some(claim) = claim {
             claim.settle(&known, |known| matches!(known, IdempotencyCheck::New));
         }
-        if let Some(answer) = repeated(known?)? {
-            return Ok(Answer::Repeated(answer));
+        if let Some(answer) = earlier_response(known?)? {
+            return Ok(IdempotentResult::Repeated(answer));
         }
         self.converge(&sandbox.id);
-        Ok(Answer::New(sandbox))
+        Ok(IdempotentResult::New(sandbox))
     }
 
     /// A row to be stored: a warm one's, if there is one.
@@ -183,7 +183,7 @@ impl Sandboxes {
         &self,
         owner: &UserId,
         spec: SpecId,
-    ) -> Result<(Sandbox, Option<Claim>), AppError> {
+    ) -> Result<(Sandbox, Option<WarmClaim>), AppError> {
         let claim = self.0.warm.claim(&spec).await;
         let warm = claim.as_ref().and_then(|claim| claim.sandbox(owner));
         let row = match warm {
@@ -202,14 +202,14 @@ impl Sandboxes {
                 "This sandbox backend cannot pause.",
             ));
         }
-        let row = self.intend(scope, id, DesiredState::Paused).await?;
+        let row = self.set_intent(scope, id, DesiredState::Paused).await?;
         if !self.is_here(&row) {
             let is_down = |row: Option<&Sandbox>| {
                 row.is_none_or(|row| row.desired != DesiredState::Paused || !row.status.is_up())
             };
-            return self.wait_for_others(id, is_down).await;
+            return self.wait_for_other_process(id, is_down).await;
         }
-        self.0.keeper.not_wanted(id);
+        self.0.keeper.cancel_start(id);
         self.converge_and_wait(id).await
     }
 
@@ -219,7 +219,7 @@ impl Sandboxes {
         if let Scope::User(owner) = scope {
             self.0.refuse_second_owner(owner).await?;
         }
-        let row = self.intend(scope, id, DesiredState::Running).await?;
+        let row = self.set_intent(scope, id, DesiredState::Running).await?;
         if self.is_here(&row) {
             self.converge(id);
         }
@@ -228,12 +228,12 @@ impl Sandboxes {
 
     /// Deletes: hidden at once; processes and files are gone when this answers, or soon after if the backend is slow.
     pub async fn delete(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
-        let row = self.intend(scope, id, DesiredState::Deleted).await?;
+        let row = self.set_intent(scope, id, DesiredState::Deleted).await?;
         let done = if self.is_here(&row) {
-            self.0.keeper.not_wanted(id);
+            self.0.keeper.cancel_start(id);
             self.converge_and_wait(id).await
         } else {
-            self.wait_for_others(id, |row| row.is_none()).await
+            self.wait_for_other_process(id, |row| row.is_none()).await
         };
         if let Err(error) = done {
             // The intent is committed: the keeper tries again until it is done.
@@ -247,7 +247,7 @@ impl Sandboxes {
         Ok(self.0.ports.specs.list().await?)
     }
 
-    async fn intend(
+    async fn set_intent(
         &self,
         scope: &Scope,
         id: &SandboxId,
@@ -267,7 +267,7 @@ impl Sandboxes {
     }
 
     /// Waits until another process has done what was asked.
-    async fn wait_for_others(
+    async fn wait_for_other_process(
         &self,
         id: &SandboxId,
         is_done: impl Fn(Option<&Sandbox>) -> bool,
@@ -288,11 +288,11 @@ impl Sandboxes {
                     }
                     std::future::pending::<()>().await;
                 };
-                let _ = tokio::time::timeout(LOOK_AGAIN, hint).await;
+                let _ = tokio::time::timeout(POLL_INTERVAL, hint).await;
             }
         };
-        let outcome = tokio::time::timeout(PATIENCE, wait).await;
-        outcome.unwrap_or_else(|_| Err(takes_long()))
+        let outcome = tokio::time::timeout(CONVERGE_TIMEOUT, wait).await;
+        outcome.unwrap_or_else(|_| Err(still_in_progress()))
     }
 
     /// Lets the keeper act on the row in the background.
@@ -314,15 +314,15 @@ impl Sandboxes {
             let _ = done.send(keeper.converge(&id).await);
         });
         let shutting_down = "The service is shutting down. Try again.";
-        match tokio::time::timeout(PATIENCE, outcome).await {
+        match tokio::time::timeout(CONVERGE_TIMEOUT, outcome).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(AppError::refused(ErrorClass::Unavailable, shutting_down)),
-            Err(_) => Err(takes_long()),
+            Err(_) => Err(still_in_progress()),
         }
     }
 }
 
-fn takes_long() -> AppError {
+fn still_in_progress() -> AppError {
     let detail = "This is taking long; it goes on, and the sandbox's status will show it.";
     AppError::refused(ErrorClass::Unavailable, detail)
 }

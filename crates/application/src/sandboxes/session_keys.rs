@@ -4,7 +4,7 @@
 //! * The row is read for every request. A key is taken from here only while the sealed text in the row is the very same,
 //!   byte by byte (none comes twice, each has a nonce of its own), so what was changed or sealed anew, here or by another
 //!   replica, is opened anew; and it is looked for by the sandbox whose it is, as the seal is bound to it.
-//! * A key is taken from here for [`LIFE`] at most. What is older is wiped when another is kept, once in [`SWEEP`] at most.
+//! * A key is taken from here for [`KEY_TTL`] at most. What is older is wiped when another is kept, once in [`SWEEP_INTERVAL`] at most.
 //! * What does not open is not remembered.
 
 use std::collections::HashMap;
@@ -18,37 +18,37 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 /// For how long a key is remembered.
-const LIFE: Duration = Duration::from_secs(10 * 60);
+const KEY_TTL: Duration = Duration::from_secs(10 * 60);
 /// How often old ones are looked for.
-const SWEEP: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// Keys that are remembered. With more, the rest is opened each time.
-const MOST: usize = 1_000;
+const MAX_KEYS: usize = 1_000;
 /// Bytes of a sealed key. What we seal has some 200.
-const LONGEST: usize = 1024;
+const MAX_SEALED_BYTES: usize = 1024;
 
-struct Opened {
+struct CachedKey {
     of: Sealed,
     at: Instant,
     key: Arc<SecretString>,
 }
 
-impl Opened {
-    fn is_of_use(&self, now: Instant) -> bool {
-        now.duration_since(self.at) < LIFE
+impl CachedKey {
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.duration_since(self.at) < KEY_TTL
     }
 }
 
 /// Keys by their sandboxes.
 #[derive(Default)]
-pub(crate) struct SessionKeys(Mutex<Known>);
+pub(crate) struct SessionKeyCache(Mutex<CachedKeys>);
 
 #[derive(Default)]
-struct Known {
-    keys: HashMap<SandboxId, Opened>,
+struct CachedKeys {
+    keys: HashMap<SandboxId, CachedKey>,
     swept: Option<Instant>,
 }
 
-impl SessionKeys {
+impl SessionKeyCache {
     /// The key of this sandbox, which `open` opens if it is not known.
     pub(super) fn of(
         &self,
@@ -59,7 +59,7 @@ impl SessionKeys {
             return Ok(key);
         }
         let key = Arc::new(open()?);
-        if sandbox.sealed.as_text().len() <= LONGEST {
+        if sandbox.sealed.as_text().len() <= MAX_SEALED_BYTES {
             self.keep(sandbox, Arc::clone(&key));
         }
         Ok(key)
@@ -68,25 +68,25 @@ impl SessionKeys {
     fn find(&self, sandbox: SealedSessionKey<'_>) -> Option<Arc<SecretString>> {
         let known = self.lock();
         let opened = known.keys.get(sandbox.id)?;
-        let is_it = opened.of == *sandbox.sealed && opened.is_of_use(Instant::now());
+        let is_it = opened.of == *sandbox.sealed && opened.is_fresh(Instant::now());
         is_it.then(|| Arc::clone(&opened.key))
     }
 
     fn keep(&self, sandbox: SealedSessionKey<'_>, key: Arc<SecretString>) {
         let (of, at) = (sandbox.sealed.clone(), Instant::now());
         let mut known = self.lock();
-        if known.swept.is_none_or(|swept| at >= swept + SWEEP) {
+        if known.swept.is_none_or(|swept| at >= swept + SWEEP_INTERVAL) {
             known.swept = Some(at);
-            known.keys.retain(|_, opened| opened.is_of_use(at));
+            known.keys.retain(|_, opened| opened.is_fresh(at));
         }
         known.keys.remove(sandbox.id);
-        if known.keys.len() < MOST {
-            let opened = Opened { of, at, key };
+        if known.keys.len() < MAX_KEYS {
+            let opened = CachedKey { of, at, key };
             known.keys.insert(sandbox.id.clone(), opened);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, CachedKeys> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     /// The key, which is what was sealed, and whether it was opened for this.
-    fn ask(known: &SessionKeys, sandbox: &Sandbox) -> (String, bool) {
+    fn ask(known: &SessionKeyCache, sandbox: &Sandbox) -> (String, bool) {
         let opened = Cell::new(false);
         let key = known.of(sandbox.into(), || {
             opened.set(true);
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_key_is_opened_once_and_anew_when_the_row_has_another() {
-        let known = SessionKeys::default();
+        let known = SessionKeyCache::default();
         for sealed in ["a", "b", "a"] {
             let (row, key) = (sandbox(1, sealed), format!("box-1-{sealed}"));
             assert_eq!(ask(&known, &row), (key.clone(), true));
@@ -152,9 +152,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn none_is_remembered_for_long() {
-        let known = SessionKeys::default();
+        let known = SessionKeyCache::default();
         assert!(ask(&known, &sandbox(1, "a")).1);
-        tokio::time::advance(LIFE).await;
+        tokio::time::advance(KEY_TTL).await;
         assert!(ask(&known, &sandbox(2, "a")).1);
         assert_eq!(known.lock().keys.len(), 1, "what is too old is wiped");
         assert!(ask(&known, &sandbox(1, "a")).1);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_does_not_open_is_tried_again() {
-        let (known, row) = (SessionKeys::default(), sandbox(1, "a"));
+        let (known, row) = (SessionKeyCache::default(), sandbox(1, "a"));
         assert!(
             known
                 .of((&row).into(), || Err(CipherError::Damaged))
@@ -173,15 +173,15 @@ mod tests {
 
     #[test]
     fn there_is_a_bound() {
-        let known = SessionKeys::default();
-        for number in 0..MOST + 2 {
+        let known = SessionKeyCache::default();
+        for number in 0..MAX_KEYS + 2 {
             assert!(ask(&known, &sandbox(number, "a")).1);
         }
-        assert_eq!(known.lock().keys.len(), MOST);
+        assert_eq!(known.lock().keys.len(), MAX_KEYS);
         assert!(!ask(&known, &sandbox(0, "a")).1);
-        assert!(ask(&known, &sandbox(MOST, "a")).1);
-        let long = "x".repeat(LONGEST + 1);
-        let known = SessionKeys::default();
+        assert!(ask(&known, &sandbox(MAX_KEYS, "a")).1);
+        let long = "x".repeat(MAX_SEALED_BYTES + 1);
+        let known = SessionKeyCache::default();
         assert!(ask(&known, &sandbox(1, &long)).1 && ask(&known, &sandbox(1, &long)).1);
     }
 }

@@ -20,11 +20,11 @@ use crate::AppError;
 use crate::settings::ProviderToken;
 
 /// Associated data: nothing else that is sealed opens as a token, and no token as anything else.
-const CONTEXT: &str = "access-token";
+const SEAL_CONTEXT: &str = "access-token";
 /// No token of ours is longer; a longer text is refused unopened.
-const LONGEST: usize = 4_096;
+const MAX_TOKEN_BYTES: usize = 4_096;
 /// The reference's tokens live for 14 days.
-const LONGEST_LIFE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+const MAX_TOKEN_TTL: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// What decides how a stored token may be used: where it goes, and how it is written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ impl TokenUse {
 
 /// What an access token says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Grant {
+pub(super) struct AccessGrant {
     pub(super) owner: UserId,
     pub(super) sandbox: SandboxId,
     pub(super) provider: GitProvider,
@@ -80,27 +80,27 @@ impl AccessTokens {
         usage: &TokenUse,
         ttl: Duration,
     ) -> Result<SecretString, AppError> {
-        let grant = Grant {
+        let grant = AccessGrant {
             owner: owner.clone(),
             sandbox: sandbox.clone(),
             provider,
             usage: usage.clone(),
-            expires_at: self.clock.now().plus(ttl.min(LONGEST_LIFE)),
+            expires_at: self.clock.now().plus(ttl.min(MAX_TOKEN_TTL)),
         };
         let text = serde_json::to_string(&grant)
             .map_err(|error| domain::cipher::CipherError::Other(error.into()))?;
-        let sealed = self.cipher.seal(CONTEXT, &SecretString::from(text))?;
+        let sealed = self.cipher.seal(SEAL_CONTEXT, &SecretString::from(text))?;
         Ok(SecretString::from(sealed.as_text().to_owned()))
     }
 
     /// What the token says; `None` if it is not ours, was changed, or is past its end.
-    pub(super) fn read(&self, token: &SecretString) -> Option<Grant> {
+    pub(super) fn read(&self, token: &SecretString) -> Option<AccessGrant> {
         let text = token.expose_secret();
-        if text.len() > LONGEST {
+        if text.len() > MAX_TOKEN_BYTES {
             return None;
         }
-        let opened = self.cipher.open(CONTEXT, &Sealed::from_text(text)).ok()?;
-        let grant: Grant = serde_json::from_str(opened.expose_secret()).ok()?;
+        let opened = self.cipher.open(SEAL_CONTEXT, &Sealed::from_text(text)).ok()?;
+        let grant: AccessGrant = serde_json::from_str(opened.expose_secret()).ok()?;
         (self.clock.now() < grant.expires_at).then_some(grant)
     }
 }
@@ -163,13 +163,13 @@ mod tests {
     #[test]
     fn no_token_lives_for_ever() {
         let grant = tokens().read(&minted(Duration::MAX)).unwrap();
-        let end = SystemClock.now().plus(LONGEST_LIFE);
+        let end = SystemClock.now().plus(MAX_TOKEN_TTL);
         assert!(grant.expires_at <= end);
     }
 
     #[test]
     fn whatever_else_comes_is_no_token() {
-        let long = format!("access-token|{}", " ".repeat(LONGEST));
+        let long = format!("access-token|{}", " ".repeat(MAX_TOKEN_BYTES));
         for text in ["", "garbage", "é\0", "access-token|{}", "x|{}", &long] {
             assert_eq!(tokens().read(&SecretString::from(text)), None, "{text:.40}");
         }

@@ -6,13 +6,13 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::settings::MASK;
 
 /// Characters of a name.
-const LONGEST_NAME: usize = 255;
+const MAX_SECRET_NAME_CHARS: usize = 255;
 /// Characters of a description.
-const LONGEST_DESCRIPTION: usize = 4_096;
+const MAX_DESCRIPTION_CHARS: usize = 4_096;
 /// Bytes of a value.
-pub(crate) const LARGEST_VALUE: usize = 65_536;
+pub(crate) const MAX_SECRET_VALUE_BYTES: usize = 65_536;
 /// Names that the sandbox itself needs.
-const RESERVED: &[&str] = &[
+const RESERVED_NAMES: &[&str] = &[
     "OPENVSCODE_SERVER_ROOT",
     "OH_ENABLE_VNC",
     "LOG_JSON",
@@ -29,25 +29,25 @@ const RESERVED: &[&str] = &[
 /// Whether a secret of this name would get into the way of the sandbox, or of the agent's own model.
 pub(crate) fn is_reserved(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
-    RESERVED.contains(&upper.as_str()) || upper.starts_with("LLM_")
+    RESERVED_NAMES.contains(&upper.as_str()) || upper.starts_with("LLM_")
 }
 
 /// Whether the text can be the name of an environment variable in every shell.
-pub(super) fn is_name(text: &str) -> bool {
+pub(super) fn is_valid_name(text: &str) -> bool {
     let head = text.bytes().next().unwrap_or_default();
-    text.len() <= LONGEST_NAME
+    text.len() <= MAX_SECRET_NAME_CHARS
         && (head.is_ascii_alphabetic() || head == b'_')
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 /// Why this cannot be the name of a secret. Does not repeat it: people paste a value into the wrong field.
 pub fn check_name(name: &str) -> Result<(), String> {
-    if name.chars().count() > LONGEST_NAME {
+    if name.chars().count() > MAX_SECRET_NAME_CHARS {
         return Err(format!(
-            "Invalid secret name. It has more than {LONGEST_NAME} characters."
+            "Invalid secret name. It has more than {MAX_SECRET_NAME_CHARS} characters."
         ));
     }
-    if !is_name(name) {
+    if !is_valid_name(name) {
         return Err(
             "Invalid secret name. Must start with a letter or underscore, and contain only alphanumeric characters and \
              underscores."
@@ -62,9 +62,9 @@ pub fn check_name(name: &str) -> Result<(), String> {
 
 /// Why this cannot be a description.
 pub fn check_description(text: &str) -> Result<(), String> {
-    if text.chars().count() > LONGEST_DESCRIPTION {
+    if text.chars().count() > MAX_DESCRIPTION_CHARS {
         return Err(format!(
-            "The description has more than {LONGEST_DESCRIPTION} characters"
+            "The description has more than {MAX_DESCRIPTION_CHARS} characters"
         ));
     }
     Ok(())
@@ -73,8 +73,8 @@ pub fn check_description(text: &str) -> Result<(), String> {
 /// Why this cannot be the value of a secret. Never repeats it.
 pub fn check_value(value: &SecretString) -> Result<(), String> {
     let text = value.expose_secret();
-    if text.len() > LARGEST_VALUE {
-        return Err(format!("The value is larger than {LARGEST_VALUE} bytes"));
+    if text.len() > MAX_SECRET_VALUE_BYTES {
+        return Err(format!("The value is larger than {MAX_SECRET_VALUE_BYTES} bytes"));
     }
     if text.contains('\0') {
         return Err("The value must not contain the character NUL".to_owned());
@@ -120,9 +120,9 @@ mod tests {
     fn values_have_a_bound_and_are_not_repeated() {
         let value = |text: &str| check_value(&SecretString::from(text.to_owned()));
         assert_eq!(value(""), Ok(()));
-        assert_eq!(value(&"v".repeat(LARGEST_VALUE)), Ok(()));
+        assert_eq!(value(&"v".repeat(MAX_SECRET_VALUE_BYTES)), Ok(()));
         assert!(value(MASK).is_err() && value("a\0b").is_err());
-        let refused = value(&"hunter2".repeat(LARGEST_VALUE)).expect_err("too large");
+        let refused = value(&"hunter2".repeat(MAX_SECRET_VALUE_BYTES)).expect_err("too large");
         assert!(!refused.contains("hunter2"));
         assert!(check_description(&"d".repeat(4_096)).is_ok());
         assert!(check_description(&"d".repeat(4_097)).is_err());

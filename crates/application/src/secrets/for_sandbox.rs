@@ -13,7 +13,7 @@ use domain::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::check::is_name;
+use super::check::is_valid_name;
 use super::{SecretsService, TokenUse};
 use crate::AppError;
 use crate::settings::{ProviderToken, token_name};
@@ -58,7 +58,7 @@ impl SecretsService {
     /// The value of a secret of the sandbox's owner.
     pub async fn reveal(&self, to: &Sandbox, name: &str) -> Result<SecretString, AppError> {
         let not_found = || AppError::not_found("Secret not found");
-        if !is_name(name) {
+        if !is_valid_name(name) {
             return Err(not_found());
         }
         let value = if let Some(secret) = self.ports.secrets.find(&to.owner, name).await? {
@@ -104,7 +104,7 @@ impl SecretsService {
             .cipher
             .open(&Sandbox::key_context(&sandbox.id), &sandbox.session_key)?;
         let look_up = |name: &str, description: Option<String>| LaunchSecret::LookUp {
-            url: self.address(sandbox, name),
+            url: self.lookup_url(sandbox, name),
             headers: BTreeMap::from([(KEY_HEADER.to_owned(), key.clone())]),
             description,
         };
@@ -129,7 +129,7 @@ impl SecretsService {
         Ok(found)
     }
 
-    fn address(&self, sandbox: &Sandbox, name: &str) -> Url {
+    fn lookup_url(&self, sandbox: &Sandbox, name: &str) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend([

@@ -24,7 +24,7 @@ use crate::quotas::Quotas;
 use crate::settings::SettingsService;
 
 pub use access_token::{AccessTokens, TokenUse};
-pub(crate) use check::{LARGEST_VALUE, is_reserved};
+pub(crate) use check::{MAX_SECRET_VALUE_BYTES, is_reserved};
 pub use check::{check_description, check_name, check_value};
 pub use for_sandbox::{SecretInfo, may_read_secrets};
 

@@ -10,17 +10,17 @@ use domain::conversation::GitProvider;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
-use super::mcp::{McpConfig, Show};
+use super::mcp::{McpConfig, SecretDisplay};
 use super::model::{AgentDocument, GROUPINGS, ProviderToken, Settings, exposed, wipe};
 use super::profiles::Profiles;
 
 /// Not a JSON object.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unreadable;
+pub(super) struct NotAnObject;
 
-struct Reader(Map<String, Value>);
+struct DocumentReader(Map<String, Value>);
 
-impl Reader {
+impl DocumentReader {
     /// Takes the value out if `read` understands it; else it stays among the unread ones.
     fn take<T>(&mut self, key: &str, read: impl FnOnce(&Value) -> Option<T>) -> Option<T> {
         let value = read(self.0.get(key)?)?;
@@ -66,10 +66,10 @@ fn strings(value: &Value) -> Option<Vec<String>> {
 }
 
 /// Opens the text of a stored document.
-pub(super) fn decode(text: &SecretString) -> Result<Settings, Unreadable> {
+pub(super) fn decode(text: &SecretString) -> Result<Settings, NotAnObject> {
     let root: Map<String, Value> =
-        serde_json::from_str(text.expose_secret()).map_err(|_| Unreadable)?;
-    let mut r = Reader(root);
+        serde_json::from_str(text.expose_secret()).map_err(|_| NotAnObject)?;
+    let mut r = DocumentReader(root);
     let default = Settings::default();
     let grouping = r.take("sandbox_grouping_strategy", |v| {
         v.as_str()
@@ -132,7 +132,7 @@ pub(super) fn secrets(value: &Value) -> Option<BTreeMap<String, SecretString>> {
 }
 
 /// Entries of providers that this version does not know stay in the document.
-fn provider_tokens(r: &mut Reader) -> BTreeMap<GitProvider, ProviderToken> {
+fn provider_tokens(r: &mut DocumentReader) -> BTreeMap<GitProvider, ProviderToken> {
     let mut known = BTreeMap::new();
     if let Some(Value::Object(map)) = r.0.get_mut("provider_tokens") {
         map.retain(|name, entry| {
@@ -239,7 +239,7 @@ fn secret_parts(s: &Settings) -> [(&'static str, Value); 7] {
     let mcp = s
         .mcp
         .as_ref()
-        .map_or(Value::Null, |m| m.to_json(Show::Clear));
+        .map_or(Value::Null, |m| m.to_json(SecretDisplay::Clear));
     [
         ("search_api_key", hidden(&s.search_api_key)),
         ("sandbox_api_key", hidden(&s.sandbox_api_key)),

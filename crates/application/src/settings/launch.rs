@@ -62,7 +62,7 @@ pub struct LaunchProfile {
 /// The settings do not suffice for a start: the text names the field to set. No secret in it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NeedsSettings(pub String);
+pub struct MissingSettings(pub String);
 
 /// Name of the environment secret with the token of a provider.
 pub fn token_name(provider: GitProvider) -> String {
@@ -70,14 +70,14 @@ pub fn token_name(provider: GitProvider) -> String {
 }
 
 /// Characters of a name or an address for git.
-const LONGEST_IDENTITY: usize = 255;
+const MAX_GIT_IDENTITY_CHARS: usize = 255;
 /// Fields of the model document that are carried elsewhere or belong to the starter.
-const NOT_OPTIONS: [&str; 4] = ["model", "base_url", "api_key", "usage_id"];
+const NON_OPTION_FIELDS: [&str; 4] = ["model", "base_url", "api_key", "usage_id"];
 
 pub(super) fn profile(
     settings: &Settings,
     model_override: Option<&str>,
-) -> Result<LaunchProfile, NeedsSettings> {
+) -> Result<LaunchProfile, MissingSettings> {
     let mut notes = Vec::new();
     let acp = acp::agent(settings)?;
     let llm = match &acp {
@@ -169,9 +169,9 @@ fn tools(settings: &Settings) -> Option<Vec<AgentTool>> {
 /// What git is told of the user: it goes into a command, which has room for so much.
 fn identity(name: &str, text: Option<&String>, notes: &mut Vec<String>) -> Option<String> {
     let text = filled(text)?;
-    if text.chars().count() > LONGEST_IDENTITY {
+    if text.chars().count() > MAX_GIT_IDENTITY_CHARS {
         notes.push(format!(
-            "{name} is longer than {LONGEST_IDENTITY} characters and was left out."
+            "{name} is longer than {MAX_GIT_IDENTITY_CHARS} characters and was left out."
         ));
         return None;
     }
@@ -204,7 +204,7 @@ fn condenser(settings: &Settings) -> Option<CondenserConfig> {
 pub(super) fn language_model(
     settings: &Settings,
     model_override: Option<&str>,
-) -> Result<LlmConfig, NeedsSettings> {
+) -> Result<LlmConfig, MissingSettings> {
     let agent = &settings.agent;
     let model_override = model_override.map(str::trim).filter(|m| !m.is_empty());
     let default_model = agent.effective("llm.model");
@@ -220,13 +220,13 @@ pub(super) fn language_model(
     let api_key = agent.llm_api_key().cloned();
     if api_key.is_none() && base_url.is_none() {
         if model_override.is_none() && own_model.is_none() {
-            return Err(NeedsSettings(
+            return Err(MissingSettings(
                 "No language model is configured. Set llm_model and llm_api_key in the settings."
                     .to_owned(),
             ));
         }
-        if !comes_without_key(settings, model) {
-            return Err(NeedsSettings(format!(
+        if !needs_no_key(settings, model) {
+            return Err(MissingSettings(format!(
                 "The model '{}' needs a key. Set llm_api_key in the settings.",
                 short(model)
             )));
@@ -239,7 +239,7 @@ pub(super) fn language_model(
         llm::vendor_of(model),
     ) && *of != vendor
     {
-        return Err(NeedsSettings(format!(
+        return Err(MissingSettings(format!(
             "The stored llm_api_key was set for '{}' models and is not sent to '{}'. Set llm_api_key for the model \
              '{}' in the settings.",
             short(of),
@@ -264,7 +264,7 @@ pub(super) fn language_model(
 }
 
 /// Local models, and those whose credentials are not a key.
-fn comes_without_key(settings: &Settings, model: &str) -> bool {
+fn needs_no_key(settings: &Settings, model: &str) -> bool {
     llm::works_without_key(model)
         || settings.agent.effective("llm.auth_type") == "subscription"
         || settings.agent.text("llm.ollama_base_url").is_some()
@@ -277,7 +277,7 @@ fn options(settings: &Settings) -> Map<String, Value> {
         .fields
         .iter()
         .filter(|f| !f.secret && f.parts().0 == Some("llm"))
-        .filter(|f| !NOT_OPTIONS.contains(&f.parts().1))
+        .filter(|f| !NON_OPTION_FIELDS.contains(&f.parts().1))
         .filter_map(|f| {
             let value = f.coerce(fields::set_value(overlay, f)?).ok()?;
             Some((f.parts().1.to_owned(), value))

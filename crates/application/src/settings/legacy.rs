@@ -16,7 +16,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
 use super::fields::put;
-use super::mcp::{McpConfig, Show};
+use super::mcp::{McpConfig, SecretDisplay};
 use super::model::{AgentDocument, LLM_API_KEY, SecretInput, Settings};
 use super::{SettingsService, UpdateError, llm};
 use crate::error::AppError;
@@ -104,7 +104,7 @@ fn merge(mut s: Settings, input: &LegacySettings) -> Settings {
     let analytics = input.user_consents_to_analytics;
     s.user_consents_to_analytics = analytics.or(s.user_consents_to_analytics);
     if let Some(mcp) = input.mcp_config {
-        s.mcp = Some(mcp.over(s.mcp.as_ref()));
+        s.mcp = Some(mcp.with_stored_secrets(s.mcp.as_ref()));
     }
     let shown_as_set = input.search_api_key_set;
     let is_echo = |key: &SecretString| shown_as_set && key.expose_secret().is_empty();
@@ -236,7 +236,7 @@ impl Settings {
 
     /// `mcp_config` in its normal form with secrets masked; `None` if never set.
     pub fn legacy_mcp(&self) -> Option<Value> {
-        Some(self.mcp.as_ref()?.to_json(Show::Masked))
+        Some(self.mcp.as_ref()?.to_json(SecretDisplay::Masked))
     }
 }
 

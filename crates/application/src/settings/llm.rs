@@ -5,18 +5,18 @@
 
 use url::Url;
 
-struct Vendor {
+struct LlmVendor {
     /// litellm's provider prefix.
     name: &'static str,
     /// Beginnings of bare model names.
     bare: &'static [&'static str],
     /// Default endpoints.
     hosts: &'static [&'static str],
-    key: Key,
+    key: KeyRequirement,
 }
 
 #[derive(PartialEq)]
-enum Key {
+enum KeyRequirement {
     Needed,
     /// Runs locally, or takes its credentials from elsewhere.
     Optional,
@@ -26,25 +26,25 @@ const fn vendor(
     name: &'static str,
     bare: &'static [&'static str],
     hosts: &'static [&'static str],
-) -> Vendor {
-    Vendor {
+) -> LlmVendor {
+    LlmVendor {
         name,
         bare,
         hosts,
-        key: Key::Needed,
+        key: KeyRequirement::Needed,
     }
 }
 
-const fn keyless(name: &'static str) -> Vendor {
-    Vendor {
+const fn keyless(name: &'static str) -> LlmVendor {
+    LlmVendor {
         name,
         bare: &[],
         hosts: &[],
-        key: Key::Optional,
+        key: KeyRequirement::Optional,
     }
 }
 
-const VENDORS: &[Vendor] = &[
+const VENDORS: &[LlmVendor] = &[
     vendor("openhands", &[], &["llm-proxy.app.all-hands.dev"]),
     vendor(
         "openai",
@@ -128,7 +128,7 @@ pub(super) fn works_without_key(model: &str) -> bool {
     vendor_of(model).is_some_and(|name| {
         VENDORS
             .iter()
-            .any(|v| v.name == name && v.key == Key::Optional)
+            .any(|v| v.name == name && v.key == KeyRequirement::Optional)
     })
 }
 

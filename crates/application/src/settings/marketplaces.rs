@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 /// Marketplaces of one user.
-const MOST: usize = 100;
+const MAX_MARKETPLACES: usize = 100;
 /// Bytes of a text in one.
-pub(crate) const LONGEST: usize = 2_048;
+pub(crate) const MAX_TEXT_BYTES: usize = 2_048;
 
 /// What is wrong with a name, a source or a path, in the words that clients know.
 pub(crate) const NAME_RULE: &str =
@@ -22,9 +22,9 @@ pub(super) fn normalise(list: &Value) -> Result<Vec<Value>, String> {
         Value::Array(items) => items,
         _ => return Err("registered_marketplaces: Input should be a valid list".to_owned()),
     };
-    if items.len() > MOST {
+    if items.len() > MAX_MARKETPLACES {
         return Err(format!(
-            "registered_marketplaces: At most {MOST} marketplaces"
+            "registered_marketplaces: At most {MAX_MARKETPLACES} marketplaces"
         ));
     }
     let mut out: Vec<Value> = Vec::new();
@@ -82,7 +82,7 @@ fn normalise_one(item: &Value) -> Result<Value, String> {
 fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, &'static str> {
     match map.get(key) {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) if text.len() <= LONGEST && !text.contains(char::is_control) => {
+        Some(Value::String(text)) if text.len() <= MAX_TEXT_BYTES && !text.contains(char::is_control) => {
             Ok(Some(text))
         }
         Some(_) => Err("Input should be a valid string"),

@@ -43,7 +43,7 @@ use secrecy::ExposeSecret;
 
 use crate::error::AppError;
 
-pub use launch::{LaunchProfile, NeedsSettings, token_name};
+pub use launch::{LaunchProfile, MissingSettings, token_name};
 pub use legacy::LegacySettings;
 pub use llm::llm_endpoint;
 pub use mcp::{McpConfig, McpRemote, McpStdio, has_credentials};
@@ -53,15 +53,15 @@ pub use model::{
 pub use profiles::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal, Profiles, SaveProfile};
 pub use providers::{GitProvidersInput, TokenInput, TokenRefusal};
 pub use refusal::{Issue, IssueKind};
-pub use shown::Shown;
-pub use v1::{Reveal, V1Refusal, agent_schema, conversation_schema};
+pub use shown::ViewCache;
+pub use v1::{SecretVisibility, V1Refusal, agent_schema, conversation_schema};
 
 /// How long a change waits for its turn and is tried again after other replicas were faster. Each failure means that
 /// somebody else's save went through, so this only ends under a steady stream of saves for one user.
-const PATIENCE: Duration = Duration::from_secs(20);
+const UPDATE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Bytes of a stored document.
-const MAX_DOCUMENT: usize = 1024 * 1024;
+const MAX_DOCUMENT_BYTES: usize = 1024 * 1024;
 
 /// Why a change was not made: refused by the change itself, or it could not be stored.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ pub struct SettingsService {
     store: Arc<dyn SettingsRepository>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
-    turns: turns::Turns,
+    update_queues: turns::UpdateQueues,
     /// Whom new git tokens are shown before they are stored; `None`: nobody.
     verifier: Option<Arc<dyn GitHosting>>,
 }
@@ -100,7 +100,7 @@ impl SettingsService {
             store,
             cipher,
             clock,
-            turns: turns::Turns::default(),
+            update_queues: turns::UpdateQueues::default(),
             verifier: None,
         }
     }
@@ -167,8 +167,8 @@ impl SettingsService {
         F: FnMut(Option<Settings>) -> Result<Option<Settings>, E> + Send,
         E: Send,
     {
-        let ended = tokio::time::timeout(PATIENCE, self.change_in_turn(owner, change)).await;
-        ended.unwrap_or_else(|_| Err(crowded().into()))
+        let ended = tokio::time::timeout(UPDATE_TIMEOUT, self.change_in_turn(owner, change)).await;
+        ended.unwrap_or_else(|_| Err(too_many_updates().into()))
     }
 
     async fn change_in_turn<E, F>(
@@ -180,8 +180,8 @@ impl SettingsService {
         F: FnMut(Option<Settings>) -> Result<Option<Settings>, E> + Send,
         E: Send,
     {
-        let turn = self.turns.take(owner).await;
-        let mut turn = turn.map_err(|turns::Crowded| crowded())?;
+        let turn = self.update_queues.acquire(owner).await;
+        let mut turn = turn.map_err(|turns::QueueFull| too_many_updates())?;
         loop {
             let (before, revision) = self.load_revision(owner).await?.unzip();
             let Some(after) = change(before).map_err(UpdateError::Refused)? else {
@@ -190,7 +190,7 @@ impl SettingsService {
             match self.save(owner, &after, revision).await {
                 Ok(()) => return Ok(Some(after)),
                 Err(AppError::Store(StoreError::Stale { .. } | StoreError::Conflict { .. })) => {
-                    turn.was_beaten().await;
+                    turn.back_off().await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -204,7 +204,7 @@ impl SettingsService {
         expected: Option<Revision>,
     ) -> Result<(), AppError> {
         let text = document::encode(settings);
-        if text.expose_secret().len() > MAX_DOCUMENT {
+        if text.expose_secret().len() > MAX_DOCUMENT_BYTES {
             return Err(AppError::refused(
                 ErrorClass::TooLarge,
                 "The settings are too large.",
@@ -218,7 +218,7 @@ impl SettingsService {
     }
 
     /// What a start needs from the user's settings. `model_override` is the model that the start request names. If the
-    /// settings do not suffice, the error (class `Invalid`) says which one to set: see [`NeedsSettings`].
+    /// settings do not suffice, the error (class `Invalid`) says which one to set: see [`MissingSettings`].
     pub async fn launch_profile(
         &self,
         owner: &UserId,
@@ -229,7 +229,7 @@ impl SettingsService {
     }
 }
 
-fn crowded() -> AppError {
+fn too_many_updates() -> AppError {
     AppError::refused(
         ErrorClass::Unavailable,
         "Your settings are being changed from several places at once. Try again.",

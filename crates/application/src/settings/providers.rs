@@ -50,10 +50,10 @@ pub enum TokenRefusal {
 }
 
 /// Until when all providers together must have said something of the tokens they are shown.
-const VERIFIED_WITHIN: Duration = Duration::from_secs(5);
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Their member in the stored document.
-const TOKENS: &str = "provider_tokens";
+const PROVIDER_TOKENS_KEY: &str = "provider_tokens";
 
 impl SettingsService {
     /// Stores git tokens (and an MCP configuration). All or nothing: with an issue, nothing is stored.
@@ -79,7 +79,7 @@ impl SettingsService {
     /// Forgets all git tokens. Does nothing (and stores nothing) if there are none.
     pub async fn unset_git_providers(&self, owner: &UserId) -> Result<(), AppError> {
         let nothing_there = self.load(owner).await?.is_none_or(|settings| {
-            settings.provider_tokens.is_empty() && !settings.unread.contains_key(TOKENS)
+            settings.provider_tokens.is_empty() && !settings.unread.contains_key(PROVIDER_TOKENS_KEY)
         });
         if nothing_there {
             return Ok(());
@@ -87,7 +87,7 @@ impl SettingsService {
         let cleared = self.update(owner, |mut settings| {
             settings.provider_tokens.clear();
             // Also those of providers that this version does not know.
-            settings.unread.shift_remove(TOKENS);
+            settings.unread.shift_remove(PROVIDER_TOKENS_KEY);
             Ok::<_, std::convert::Infallible>(settings)
         });
         match cleared.await {
@@ -112,7 +112,7 @@ async fn verify(
             matches!(SecretInput::from_text(text), SecretInput::Set(_)).then_some(())?;
             let access = wanted.provider_tokens.get(provider)?.access(*provider);
             Some(async move {
-                let answer = tokio::time::timeout(VERIFIED_WITHIN, providers.user(&access)).await;
+                let answer = tokio::time::timeout(VERIFY_TIMEOUT, providers.user(&access)).await;
                 (access.provider, answer)
             })
         });
@@ -122,7 +122,7 @@ async fn verify(
             Ok(Ok(_)) => {}
             Ok(Err(GitError::Denied { .. })) => rejected.push(provider),
             Ok(Err(GitError::Forbidden { reason, .. })) => issues.push(Issue::at(
-                &[TOKENS, provider.as_str(), "host"],
+                &[PROVIDER_TOKENS_KEY, provider.as_str(), "host"],
                 IssueKind::Other(format!("the host may not be called: {reason}")),
             )),
             Ok(Err(error)) => {
@@ -164,7 +164,7 @@ fn merge(mut settings: Settings, input: &GitProvidersInput) -> Result<Settings, 
         }
     }
     if let Some(mcp) = &input.mcp_config {
-        settings.mcp = Some(mcp.clone().over(settings.mcp.as_ref()));
+        settings.mcp = Some(mcp.clone().with_stored_secrets(settings.mcp.as_ref()));
     }
     if issues.is_empty() {
         Ok(settings)

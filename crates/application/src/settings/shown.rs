@@ -17,23 +17,23 @@ use super::{Settings, SettingsService};
 use crate::error::AppError;
 
 /// Users of whom something is remembered.
-const MOST: usize = 1_000;
+const MAX_USERS: usize = 1_000;
 /// Bytes that are remembered in all, sealed documents included.
-const MOST_BYTES: usize = 4 * 1024 * 1024;
+const MAX_CACHED_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of one user: larger ones are made anew each time.
-const MOST_BYTES_OF_ONE: usize = 64 * 1024;
+const MAX_VIEW_BYTES: usize = 64 * 1024;
 
 /// One kind of answer, by user. With too many of them all are forgotten, and remembered again as they are asked for.
-pub struct Shown<V>(Mutex<Kept<V>>);
+pub struct ViewCache<V>(Mutex<CachedViews<V>>);
 
-struct Kept<V> {
+struct CachedViews<V> {
     by_user: HashMap<UserId, (Sealed, Arc<V>)>,
     bytes: usize,
 }
 
-impl<V> Default for Shown<V> {
+impl<V> Default for ViewCache<V> {
     fn default() -> Self {
-        Self(Mutex::new(Kept {
+        Self(Mutex::new(CachedViews {
             by_user: HashMap::new(),
             bytes: 0,
         }))
@@ -44,7 +44,7 @@ fn size<V: AsRef<[u8]>>((document, shown): &(Sealed, Arc<V>)) -> usize {
     document.as_text().len() + shown.as_ref().as_ref().len()
 }
 
-impl<V: AsRef<[u8]>> Shown<V> {
+impl<V: AsRef<[u8]>> ViewCache<V> {
     fn find(&self, owner: &UserId, document: &Sealed) -> Option<Arc<V>> {
         let kept = self.lock();
         let (of, shown) = kept.by_user.get(owner)?;
@@ -56,10 +56,10 @@ impl<V: AsRef<[u8]>> Shown<V> {
         let added = size(&new);
         let mut kept = self.lock();
         kept.forget(owner);
-        if added > MOST_BYTES_OF_ONE {
+        if added > MAX_VIEW_BYTES {
             return;
         }
-        if kept.by_user.len() >= MOST || kept.bytes + added > MOST_BYTES {
+        if kept.by_user.len() >= MAX_USERS || kept.bytes + added > MAX_CACHED_BYTES {
             kept.by_user.clear();
             kept.bytes = 0;
         }
@@ -67,12 +67,12 @@ impl<V: AsRef<[u8]>> Shown<V> {
         kept.by_user.insert(owner.clone(), new);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept<V>> {
+    fn lock(&self) -> MutexGuard<'_, CachedViews<V>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<V: AsRef<[u8]>> Kept<V> {
+impl<V: AsRef<[u8]>> CachedViews<V> {
     fn forget(&mut self, owner: &UserId) {
         if let Some(old) = self.by_user.remove(owner) {
             self.bytes -= size(&old);
@@ -86,7 +86,7 @@ impl SettingsService {
     pub async fn shown<V, E>(
         &self,
         owner: &UserId,
-        shown: &Shown<V>,
+        shown: &ViewCache<V>,
         show: impl FnOnce(&Settings) -> Result<V, E>,
     ) -> Result<Option<Arc<V>>, E>
     where
@@ -126,7 +126,7 @@ mod tests {
     }
 
     /// The language that is shown, and how often it was made.
-    async fn ask(service: &SettingsService, memory: &Shown<String>, made: &Cell<u32>) -> String {
+    async fn ask(service: &SettingsService, memory: &ViewCache<String>, made: &Cell<u32>) -> String {
         let show = |settings: &Settings| {
             made.set(made.get() + 1);
             Ok::<_, AppError>(settings.language.clone().unwrap_or_default())
@@ -143,7 +143,7 @@ mod tests {
             SettingsService::new(store.clone(), cipher, Arc::new(SystemClock))
         };
         let (ours, other) = (replica(), replica());
-        let (memory, made) = (Shown::default(), Cell::new(0));
+        let (memory, made) = (ViewCache::default(), Cell::new(0));
         assert_eq!(ask(&ours, &memory, &made).await, "nothing");
         for (count, language) in (1..).zip(["de", "fr"]) {
             let change = |mut settings: Settings| {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn only_the_very_same_document_is_known() {
-        let shown = Shown::default();
+        let shown = ViewCache::default();
         shown.keep(&user(1), sealed("a"), Arc::new("A"));
         assert_eq!(shown.find(&user(1), &sealed("a")).as_deref(), Some(&"A"));
         assert_eq!(shown.find(&user(1), &sealed("b")), None);
@@ -171,24 +171,24 @@ mod tests {
 
     #[test]
     fn neither_users_nor_bytes_grow_without_bound() {
-        let large = "x".repeat(MOST_BYTES_OF_ONE / 2);
+        let large = "x".repeat(MAX_VIEW_BYTES / 2);
         for text in ["x", large.as_str()] {
-            let shown = Shown::default();
-            for number in 0..3 * MOST {
+            let shown = ViewCache::default();
+            for number in 0..3 * MAX_USERS {
                 shown.keep(&user(number), sealed("x"), Arc::new(text.to_owned()));
                 let kept = shown.lock();
-                assert!(kept.by_user.len() <= MOST && kept.bytes <= MOST_BYTES);
+                assert!(kept.by_user.len() <= MAX_USERS && kept.bytes <= MAX_CACHED_BYTES);
                 assert_eq!(kept.bytes, kept.by_user.values().map(size).sum::<usize>());
             }
-            assert!(shown.find(&user(3 * MOST - 1), &sealed("x")).is_some());
+            assert!(shown.find(&user(3 * MAX_USERS - 1), &sealed("x")).is_some());
         }
     }
 
     #[test]
     fn what_is_too_large_is_not_kept_nor_is_what_was_before_it() {
-        let shown = Shown::default();
+        let shown = ViewCache::default();
         shown.keep(&user(1), sealed("a"), Arc::new("A".to_owned()));
-        let large = Arc::new("x".repeat(MOST_BYTES_OF_ONE));
+        let large = Arc::new("x".repeat(MAX_VIEW_BYTES));
         shown.keep(&user(1), sealed("b"), large);
         assert_eq!(shown.find(&user(1), &sealed("b")), None);
         let kept = shown.lock();

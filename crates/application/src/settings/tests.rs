@@ -15,14 +15,14 @@ use store_memory::{FakeGitHosting, FakeProvider, MarkerCipher};
 use super::*;
 
 #[derive(Default)]
-struct Store {
+struct RevisionStore {
     rows: std::sync::Mutex<BTreeMap<String, StoredSettings>>,
     /// How many saves are beaten by another replica.
     beaten: AtomicUsize,
     latency_ms: AtomicU64,
 }
 
-impl Store {
+impl RevisionStore {
     async fn answers_after_a_while(&self) {
         tokio::task::yield_now().await;
         let latency = Duration::from_millis(self.latency_ms.load(Ordering::SeqCst));
@@ -33,7 +33,7 @@ impl Store {
 }
 
 #[async_trait]
-impl SettingsRepository for Store {
+impl SettingsRepository for RevisionStore {
     async fn load(&self, owner: &UserId) -> Result<Option<StoredSettings>, StoreError> {
         self.answers_after_a_while().await;
         Ok(self.rows.lock().unwrap().get(owner.as_str()).cloned())
@@ -66,8 +66,8 @@ impl SettingsRepository for Store {
     }
 }
 
-fn service() -> (Arc<Store>, SettingsService) {
-    let store = Arc::new(Store::default());
+fn service() -> (Arc<RevisionStore>, SettingsService) {
+    let store = Arc::new(RevisionStore::default());
     let service =
         SettingsService::new(store.clone(), Arc::new(MarkerCipher), Arc::new(SystemClock));
     (store, service)
@@ -180,7 +180,7 @@ async fn a_damaged_document_is_an_internal_error_and_belongs_to_its_user() {
 async fn a_document_that_is_too_large_is_refused() {
     let (_, service) = service();
     match service
-        .update(&alice(), skill("x".repeat(MAX_DOCUMENT)))
+        .update(&alice(), skill("x".repeat(MAX_DOCUMENT_BYTES)))
         .await
     {
         Err(UpdateError::Failed(error)) => assert_eq!(error.class(), ErrorClass::TooLarge),

@@ -15,46 +15,46 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 /// Changes of one user that wait. Each waits with its request, and at the end all of them are too late.
-const MOST_WAITING: usize = 100;
+const MAX_WAITING_UPDATES: usize = 100;
 /// From this many queues on those that are of no use any more are taken away.
-const TIDY: usize = 64;
+const SWEEP_THRESHOLD_QUEUES: usize = 64;
 /// Bounds of a gap.
-const GAP: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
+const GAP_BOUNDS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
 /// The queues of this process, one for each user who changes something at this moment: nobody waits for anybody else.
 #[derive(Clone, Default)]
-pub(super) struct Turns(Arc<Mutex<HashMap<UserId, Queue>>>);
+pub(super) struct UpdateQueues(Arc<Mutex<HashMap<UserId, UserQueue>>>);
 
 /// First come, first served. As many share it as have their turn or wait for it, and the map.
-type Queue = Arc<tokio::sync::Mutex<Free>>;
+type UserQueue = Arc<tokio::sync::Mutex<NextStart>>;
 
 /// When the next turn may begin; `None` before the first one.
-type Free = Option<Instant>;
+type NextStart = Option<Instant>;
 
 /// The right to change; given back when dropped.
-pub(super) struct Turn {
-    free: OwnedMutexGuard<Free>,
+pub(super) struct UpdatePermit {
+    free: OwnedMutexGuard<NextStart>,
     began: Instant,
 }
 
 /// Too many wait already.
 #[derive(Debug)]
-pub(super) struct Crowded;
+pub(super) struct QueueFull;
 
-impl Turns {
+impl UpdateQueues {
     /// Waits for a turn at the settings of this user.
-    pub(super) async fn take(&self, owner: &UserId) -> Result<Turn, Crowded> {
+    pub(super) async fn acquire(&self, owner: &UserId) -> Result<UpdatePermit, QueueFull> {
         let free = self.queue(owner)?.lock_owned().await;
         if let Some(at) = *free {
             tokio::time::sleep_until(at).await;
         }
         let began = Instant::now();
-        Ok(Turn { free, began })
+        Ok(UpdatePermit { free, began })
     }
 
-    fn queue(&self, owner: &UserId) -> Result<Queue, Crowded> {
+    fn queue(&self, owner: &UserId) -> Result<UserQueue, QueueFull> {
         let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if queues.len() >= TIDY {
+        if queues.len() >= SWEEP_THRESHOLD_QUEUES {
             let now = Instant::now();
             // Whoever comes is given a queue under this lock only, so one that nobody shares stays so. One whose gap is
             // not over is of use still.
@@ -66,22 +66,22 @@ impl Turns {
             });
         }
         let queue = queues.entry(owner.clone()).or_default();
-        if Arc::strong_count(queue) > MOST_WAITING {
-            return Err(Crowded);
+        if Arc::strong_count(queue) > MAX_WAITING_UPDATES {
+            return Err(QueueFull);
         }
         Ok(Arc::clone(queue))
     }
 }
 
-impl Turn {
+impl UpdatePermit {
     /// Another replica was faster: waits before the next attempt.
-    pub(super) async fn was_beaten(&mut self) {
+    pub(super) async fn back_off(&mut self) {
         tokio::time::sleep(gap(self.began.elapsed())).await;
         self.began = Instant::now();
     }
 }
 
-impl Drop for Turn {
+impl Drop for UpdatePermit {
     fn drop(&mut self) {
         *self.free = Some(Instant::now() + gap(self.began.elapsed()));
     }
@@ -92,7 +92,7 @@ fn gap(took: Duration) -> Duration {
     // Differs from call to call: every state has keys of its own.
     let dice = RandomState::new().hash_one(0_u8) % 1024;
     let percent = 50 + u32::try_from(dice * 100 / 1024).unwrap_or(0);
-    (took.clamp(GAP[0], GAP[1]) * percent / 100).min(GAP[1])
+    (took.clamp(GAP_BOUNDS[0], GAP_BOUNDS[1]) * percent / 100).min(GAP_BOUNDS[1])
 }
 
 #[cfg(test)]
@@ -113,17 +113,17 @@ mod tests {
         );
         assert!(gaps.iter().any(|gap| *gap < took) && gaps.iter().any(|gap| *gap > took));
         assert!(gap(Duration::ZERO) > Duration::ZERO);
-        assert!(gap(Duration::from_secs(60)) <= GAP[1]);
+        assert!(gap(Duration::from_secs(60)) <= GAP_BOUNDS[1]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_turn_ends_some_time_before_the_next_one_begins() {
-        let turns = Turns::default();
-        let turn = turns.take(&ada()).await.unwrap();
+        let turns = UpdateQueues::default();
+        let turn = turns.acquire(&ada()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
         drop(turn);
         let ended = Instant::now();
-        let _turn = turns.take(&ada()).await.unwrap();
+        let _turn = turns.acquire(&ada()).await.unwrap();
         assert!(
             ended.elapsed() >= Duration::from_millis(10),
             "{:?}",
@@ -133,29 +133,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_the_queue_of_somebody_else() {
-        let turns = Turns::default();
-        let _held = turns.take(&ada()).await.unwrap();
+        let turns = UpdateQueues::default();
+        let _held = turns.acquire(&ada()).await.unwrap();
         for n in 0..1_000 {
             let other = UserId::parse(format!("user-{n}")).unwrap();
-            let turn = tokio::time::timeout(Duration::from_secs(1), turns.take(&other));
+            let turn = tokio::time::timeout(Duration::from_secs(1), turns.acquire(&other));
             drop(turn.await.expect("no waiting").unwrap());
-            tokio::time::advance(GAP[1]).await;
+            tokio::time::advance(GAP_BOUNDS[1]).await;
         }
         let kept = turns.0.lock().unwrap().len();
-        assert!(kept <= TIDY, "{kept}");
+        assert!(kept <= SWEEP_THRESHOLD_QUEUES, "{kept}");
         let ada = ada();
-        let again = tokio::time::timeout(Duration::from_secs(1), turns.take(&ada));
+        let again = tokio::time::timeout(Duration::from_secs(1), turns.acquire(&ada));
         assert!(again.await.is_err(), "a turn that is taken stays so");
     }
 
     #[tokio::test(start_paused = true)]
     async fn of_a_crowd_some_wait_and_the_others_are_refused_at_once() {
-        let turns = Turns::default();
-        let held = turns.take(&ada()).await.unwrap();
+        let turns = UpdateQueues::default();
+        let held = turns.acquire(&ada()).await.unwrap();
         let mut crowd = tokio::task::JoinSet::new();
-        for _ in 0..2 * MOST_WAITING {
+        for _ in 0..2 * MAX_WAITING_UPDATES {
             let turns = turns.clone();
-            crowd.spawn(async move { turns.take(&ada()).await.is_ok() });
+            crowd.spawn(async move { turns.acquire(&ada()).await.is_ok() });
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
         let mut refused = 0;
@@ -163,12 +163,12 @@ mod tests {
             refused += usize::from(!done.unwrap());
         }
         assert!(
-            (MOST_WAITING..=MOST_WAITING + 2).contains(&refused),
+            (MAX_WAITING_UPDATES..=MAX_WAITING_UPDATES + 2).contains(&refused),
             "{refused}"
         );
         drop(held);
         let rest = crowd.join_all().await;
         let served = rest.into_iter().filter(|done| *done).count();
-        assert_eq!(served, 2 * MOST_WAITING - refused);
+        assert_eq!(served, 2 * MAX_WAITING_UPDATES - refused);
     }
 }

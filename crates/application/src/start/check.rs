@@ -8,32 +8,32 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use crate::conversations::{check_branch, check_repository};
-use crate::secrets::{LARGEST_VALUE, is_reserved};
+use crate::secrets::{MAX_SECRET_VALUE_BYTES, is_reserved};
 
 /// Secrets in one request at most (contract v1, section 3.2).
-const MAX_SECRETS_PER_USER: usize = 50;
-const LONGEST_NAME: usize = 256;
+const MAX_REQUEST_SECRETS: usize = 50;
+const MAX_SECRET_NAME_BYTES: usize = 256;
 /// Number, size and names of a request's secrets.
 pub fn check_secrets(secrets: &BTreeMap<String, SecretString>) -> Result<(), String> {
-    if secrets.len() > MAX_SECRETS_PER_USER {
+    if secrets.len() > MAX_REQUEST_SECRETS {
         return Err(format!(
-            "Too many secrets: {} (at most {MAX_SECRETS_PER_USER})",
+            "Too many secrets: {} (at most {MAX_REQUEST_SECRETS})",
             secrets.len()
         ));
     }
     for (name, value) in secrets {
         // The name is not repeated: people paste a value into the wrong field.
-        if name.is_empty() || name.len() > LONGEST_NAME || name.contains(['\0', '=']) {
+        if name.is_empty() || name.len() > MAX_SECRET_NAME_BYTES || name.contains(['\0', '=']) {
             return Err(format!(
-                "Every secret name must have 1 to {LONGEST_NAME} characters, without '=' or NUL"
+                "Every secret name must have 1 to {MAX_SECRET_NAME_BYTES} characters, without '=' or NUL"
             ));
         }
         if is_reserved(name) {
             return Err("A secret name is reserved".to_owned());
         }
-        if value.expose_secret().len() > LARGEST_VALUE {
+        if value.expose_secret().len() > MAX_SECRET_VALUE_BYTES {
             return Err(format!(
-                "The value of a secret is larger than {LARGEST_VALUE} bytes"
+                "The value of a secret is larger than {MAX_SECRET_VALUE_BYTES} bytes"
             ));
         }
     }
@@ -46,7 +46,7 @@ pub(super) fn check_request(request: &mut StartRequest) -> Result<(), String> {
         if request.initial_message.is_some() {
             return Err("suggested_task cannot be combined with initial_message".to_owned());
         }
-        request.initial_message = Some(message_for(task));
+        request.initial_message = Some(suggested_task_message(task));
         // It is about this repository, so it is worked on there.
         let text = |name: &str| task.get(name).and_then(Value::as_str);
         if request.selected_repository.is_none() {
@@ -66,7 +66,7 @@ pub(super) fn check_request(request: &mut StartRequest) -> Result<(), String> {
 }
 
 /// Our own words for a suggested task.
-fn message_for(task: &Value) -> MessageInput {
+fn suggested_task_message(task: &Value) -> MessageInput {
     let text = |name: &str| task.get(name).and_then(Value::as_str).unwrap_or_default();
     let number = task
         .get("issue_number")
@@ -89,7 +89,7 @@ fn message_for(task: &Value) -> MessageInput {
 }
 
 /// What this version does not do yet is said in the task, never passed over in silence.
-pub(super) fn notes(request: &StartRequest) -> Vec<String> {
+pub(super) fn unsupported_notes(request: &StartRequest) -> Vec<String> {
     let mut notes = Vec::new();
     if request.agent_profile_id.is_some() {
         notes.push("agent_profile_id is recorded but has no effect in this version.".to_owned());

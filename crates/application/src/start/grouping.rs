@@ -18,7 +18,7 @@ use crate::sandboxes::{choose_spec, is_known, reserve};
 const DIRECTORY_TAG: &str = "workspace_directory";
 
 /// Where a conversation may run.
-pub(super) enum Chosen {
+pub(super) enum SandboxChoice {
     /// In the sandbox that was named.
     Named(Sandbox),
     /// In the first of `shared` that still has room when the start is committed, else in a new one.
@@ -50,7 +50,7 @@ impl StartService {
         id: ConversationId,
         request: &mut StartRequest,
         parent: Option<&ConversationView>,
-    ) -> Result<Chosen, AppError> {
+    ) -> Result<SandboxChoice, AppError> {
         let (ports, policy) = (&self.inner.ports, &self.inner.policy);
         let grouping = self.grouping(owner).await;
         request.directory = match parent {
@@ -71,7 +71,7 @@ impl StartService {
                     "Sandbox {named} is MISSING and cannot be used"
                 )));
             }
-            return Ok(Chosen::Named(row));
+            return Ok(SandboxChoice::Named(row));
         }
         let spec = choose_spec(ports, &self.settings, owner, None).await?.id;
         let shared = match grouping {
@@ -84,7 +84,7 @@ impl StartService {
             None => Vec::new(),
         };
         let new = reserve(ports, policy, owner, spec)?;
-        Ok(Chosen::Ours { shared, new })
+        Ok(SandboxChoice::Ours { shared, new })
     }
 
     /// Settings that cannot be read are no reason to refuse a start here.

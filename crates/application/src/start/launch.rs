@@ -12,14 +12,14 @@ use serde_json::{Map, Value, json};
 
 use super::check::wants_auto_title;
 use super::place::plan_path;
-use super::prepare::Prepared;
+use super::prepare::PreparedWorkspace;
 use crate::ports::Ports;
 use crate::secrets::SecretsService;
 use crate::settings::LaunchProfile;
 use crate::{AppError, Inner, pull_requests};
 
 /// Secrets that are named as ones that cannot be opened.
-const MAX_START_TASK_NOTES: usize = 10;
+const MAX_SECRET_NOTES: usize = 10;
 
 /// The tag that names the program of an ACP agent (contract v1, section 2.1).
 const ACP_SERVER_TAG: &str = "acpserver";
@@ -38,7 +38,7 @@ pub(super) async fn request(
     task: &StartTask,
     profile: LaunchProfile,
     sandbox: &Sandbox,
-    prepared: Prepared,
+    prepared: PreparedWorkspace,
 ) -> Result<(LaunchRequest, Vec<String>), AppError> {
     let asked = &task.request;
     let plans = asked.agent_type == AgentType::Plan && profile.acp.is_none();
@@ -86,18 +86,18 @@ pub(super) async fn request(
 }
 
 /// What the conversation's row says about its agent from the beginning (contract v1, section 2.1).
-pub(super) struct Shown {
+pub(super) struct AgentSummary {
     pub(super) agent_kind: &'static str,
     pub(super) llm_model: Option<String>,
     pub(super) tags: BTreeMap<String, String>,
 }
 
-pub(super) fn shown(request: &LaunchRequest) -> Shown {
+pub(super) fn agent_summary(request: &LaunchRequest) -> AgentSummary {
     let (agent_kind, llm_model) = match &request.acp {
         Some(acp) => ("acp", acp.model.clone()),
         None => ("openhands", Some(request.llm.model.clone())),
     };
-    Shown {
+    AgentSummary {
         agent_kind,
         llm_model,
         tags: request.tags.clone(),
@@ -184,7 +184,7 @@ async fn all_secrets(
             Err(error) if error.class() == ErrorClass::NotFound => {}
             Err(AppError::Cipher(error)) => {
                 tracing::warn!(error = %chain(&error), "a secret cannot be opened; the agent starts without it");
-                if notes.len() < MAX_START_TASK_NOTES {
+                if notes.len() < MAX_SECRET_NOTES {
                     notes.push(format!(
                         "The secret {name} cannot be opened and was left out. Store it again."
                     ));

@@ -1,7 +1,7 @@
 //! Starting a conversation: check at once, commit the intent, let a worker do it.
 
 mod check;
-mod earlier;
+mod interrupted;
 mod grouping;
 mod launch;
 mod place;
@@ -32,17 +32,17 @@ use tokio::sync::{Notify, mpsc};
 
 pub use check::check_secrets;
 pub(crate) use place::{plan_path, project_of};
-pub use updates::Updates;
+pub use updates::StartUpdates;
 
-use self::grouping::Chosen;
+use self::grouping::SandboxChoice;
 
-use crate::repeat::{Answer, IdempotentCall, repeated};
+use crate::repeat::{IdempotentResult, IdempotentCall, earlier_response};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::{AppError, Inner, trace};
 
 /// The entity of a `NotFound` that means the sandbox of a start.
-const SANDBOX: &str = "sandbox";
+const SANDBOX_ENTITY: &str = "sandbox";
 
 /// Starts conversations and shows the tasks that do it.
 #[derive(Clone)]
@@ -64,7 +64,7 @@ pub struct StartInput {
 }
 
 /// A start to be committed.
-struct Planned {
+struct PlannedStart {
     start: NewStartTask,
     /// Sandboxes that it may share instead of a new one, best first.
     shared: Vec<Sandbox>,
@@ -89,9 +89,9 @@ impl StartService {
     pub async fn start(&self, owner: &UserId, input: StartInput) -> Result<StartTask, AppError> {
         let planned = self.plan(owner, input).await?;
         match self.commit(planned).await? {
-            Answer::New(task) => Ok(task),
+            IdempotentResult::New(task) => Ok(task),
             // Only a request with a key can have been answered before.
-            Answer::Repeated(_) => Err(AppError::IdempotencyKeyReused),
+            IdempotentResult::Repeated(_) => Err(AppError::IdempotencyKeyReused),
         }
     }
 
@@ -101,17 +101,17 @@ impl StartService {
         owner: &UserId,
         input: StartInput,
         repeatable: &IdempotentCall<'_, StartTask>,
-    ) -> Result<Answer<StartTask>, AppError> {
+    ) -> Result<IdempotentResult<StartTask>, AppError> {
         let ports = &self.inner.ports;
         if let Some(answer) = repeatable.earlier(ports, owner).await? {
-            return Ok(Answer::Repeated(answer));
+            return Ok(IdempotentResult::Repeated(answer));
         }
         let mut planned = self.plan(owner, input).await?;
         let start = &mut planned.start;
         start.answer = Some(repeatable.answer(ports, owner, &start.task));
         let id = start.task.id;
         match self.commit(planned).await? {
-            Answer::New(earlier) if earlier.id != id => {
+            IdempotentResult::New(earlier) if earlier.id != id => {
                 repeatable.keep(ports, owner, earlier).await
             }
             answer => Ok(answer),
@@ -153,8 +153,8 @@ impl StartService {
         let id = planned.start.task.id;
         // Subscribed before the commit: no state can be missed.
         let updates = self.inner.updates.subscribe(&planned.start.task);
-        let committed = self.commit(planned).await;
-        let Answer::New(task) = committed.inspect_err(|_| self.inner.updates.end(id))? else {
+        let map_commit = self.commit(planned).await;
+        let IdempotentResult::New(task) = map_commit.inspect_err(|_| self.inner.updates.end(id))? else {
             return Err(AppError::IdempotencyKeyReused);
         };
         if task.id == id && !task.status.is_terminal() {
@@ -212,8 +212,8 @@ impl StartService {
 
     /// Commits it where there is room. Whether a sandbox has room is known only in the transaction: one that has filled up,
     /// stopped or gone since it was looked at is passed over, and at the end there is the new one.
-    async fn commit(&self, mut planned: Planned) -> Result<Answer<StartTask>, AppError> {
-        planned.start.task.request.trace = trace::noted(self.inner.policy.traces);
+    async fn commit(&self, mut planned: PlannedStart) -> Result<IdempotentResult<StartTask>, AppError> {
+        planned.start.task.request.trace = trace::current_context(self.inner.policy.traces);
         for sandbox in planned.shared {
             let mut start = planned.start.clone();
             start.task.host = sandbox.host;
@@ -223,8 +223,8 @@ impl StartService {
                 max_conversations: MAX_SHARED_CONVERSATIONS,
             };
             match self.insert(&start).await {
-                Err(StoreError::Full { .. } | StoreError::NotFound { entity: SANDBOX }) => {}
-                done => return self.committed(start.task, done),
+                Err(StoreError::Full { .. } | StoreError::NotFound { entity: SANDBOX_ENTITY }) => {}
+                done => return self.map_commit(start.task, done),
             }
         }
         let mut start = planned.start;
@@ -233,7 +233,7 @@ impl StartService {
         if let Some(claim) = claim {
             claim.settle(&done, |done| matches!(done, StartTaskInsertOutcome::New));
         }
-        self.committed(start.task, done)
+        self.map_commit(start.task, done)
     }
 
     async fn insert(&self, start: &NewStartTask) -> Result<StartTaskInsertOutcome, StoreError> {
@@ -241,11 +241,11 @@ impl StartService {
         tasks.insert(start, &self.inner.policy.caps.get()).await
     }
 
-    fn committed(
+    fn map_commit(
         &self,
         task: StartTask,
         done: Result<StartTaskInsertOutcome, StoreError>,
-    ) -> Result<Answer<StartTask>, AppError> {
+    ) -> Result<IdempotentResult<StartTask>, AppError> {
         match done {
             Ok(StartTaskInsertOutcome::New) => {
                 let stored = [
@@ -254,12 +254,12 @@ impl StartService {
                 ];
                 self.inner.quotas.add(&task.owner, &stored);
                 self.wake.notify_one();
-                Ok(Answer::New(task))
+                Ok(IdempotentResult::New(task))
             }
-            Ok(StartTaskInsertOutcome::Existing(task)) => Ok(Answer::New(task)),
+            Ok(StartTaskInsertOutcome::Existing(task)) => Ok(IdempotentResult::New(task)),
             Ok(StartTaskInsertOutcome::Repeated(known)) => {
-                let answer = repeated(known)?.ok_or(AppError::IdempotencyKeyReused)?;
-                Ok(Answer::Repeated(answer))
+                let answer = earlier_response(known)?.ok_or(AppError::IdempotencyKeyReused)?;
+                Ok(IdempotentResult::Repeated(answer))
             }
             Err(StoreError::Conflict { .. } | StoreError::Full { .. }) => {
                 Err(AppError::conflict("conversation_id is already in use"))
@@ -273,18 +273,18 @@ impl StartService {
     }
 
     /// Everything that can be refused is refused here, before any work.
-    async fn plan(&self, owner: &UserId, mut input: StartInput) -> Result<Planned, AppError> {
+    async fn plan(&self, owner: &UserId, mut input: StartInput) -> Result<PlannedStart, AppError> {
         if let Some(secrets) = &input.secrets {
             check_secrets(secrets).map_err(AppError::invalid)?;
         }
         check::check_request(&mut input.request).map_err(AppError::invalid)?;
         let scope = Scope::User(owner.clone());
         if let Some(existing) = self
-            .already_asked(&scope, input.request.conversation_id)
+            .find_existing(&scope, input.request.conversation_id)
             .await?
         {
-            return Ok(Planned {
-                start: self.again(existing),
+            return Ok(PlannedStart {
+                start: self.placeholder_task(existing),
                 shared: Vec::new(),
             });
         }
@@ -304,8 +304,8 @@ impl StartService {
         let request = &mut input.request;
         let chosen = self.choose_sandbox(&scope, owner, id, request, parent.as_ref());
         let (sandbox, shared, is_new) = match chosen.await? {
-            Chosen::Named(sandbox) => (sandbox, Vec::new(), false),
-            Chosen::Ours { shared, new } => (new, shared, true),
+            SandboxChoice::Named(sandbox) => (sandbox, Vec::new(), false),
+            SandboxChoice::Ours { shared, new } => (new, shared, true),
         };
         let mut task = self.new_task(owner, input, id, &sandbox)?;
         task.owns_sandbox = is_new;
@@ -319,12 +319,12 @@ impl StartService {
             place,
             answer: None,
         };
-        Ok(Planned { start, shared })
+        Ok(PlannedStart { start, shared })
     }
 
     /// Tells followers of tasks that run in other processes what the store says.
-    pub(crate) async fn look_elsewhere(&self) {
-        let ids = self.inner.updates.elsewhere();
+    pub(crate) async fn poll_other_processes(&self) {
+        let ids = self.inner.updates.list_remote();
         if ids.is_empty() {
             return;
         }
@@ -349,7 +349,7 @@ impl StartService {
     }
 
     /// The unfailed task of a conversation id that the client chose before.
-    async fn already_asked(
+    async fn find_existing(
         &self,
         scope: &Scope,
         id: Option<ConversationId>,
@@ -359,7 +359,7 @@ impl StartService {
     }
 
     /// A task that will meet its predecessor in the store (which answers `Existing`), or conflict: it reserves nothing.
-    fn again(&self, view: ConversationView) -> NewStartTask {
+    fn placeholder_task(&self, view: ConversationView) -> NewStartTask {
         let now = self.inner.ports.clock.now();
         let task = StartTask {
             id: StartTaskId::new(self.inner.ports.ids.uuid()),
@@ -420,7 +420,7 @@ impl StartService {
             host: sandbox.host.clone(),
             status: StartStatus::Working,
             detail: None,
-            notes: check::notes(&input.request),
+            notes: check::unsupported_notes(&input.request),
             conversation_id,
             sandbox_id: sandbox.id.clone(),
             owns_sandbox: false,

@@ -17,25 +17,25 @@ use tokio::time::Instant;
 
 use super::check::wants_auto_title;
 use super::grouping::directory_tag;
-use super::prepare::{Plan, Preparation, Prepared};
-use super::{earlier, launch, seeding};
+use super::prepare::{PreparationPlan, WorkspacePreparation, PreparedWorkspace};
+use super::{interrupted, launch, seeding};
 use crate::conversations::provisional_title;
-use crate::measures::Ended;
+use crate::measures::StartOutcome;
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::trace::StepSpan;
 use crate::{AppError, Inner};
 
 /// A task that could not be finished in so many claims (each a crash, a lost lease or a store that went away) fails.
-const MOST_ATTEMPTS: u32 = 50;
+const MAX_ATTEMPTS: u32 = 50;
 /// How long a full sandbox is asked again before the start fails: a slot is held meanwhile.
-const PATIENCE_WITH_A_FULL_SANDBOX: Duration = Duration::from_secs(30);
+const FULL_SANDBOX_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Looking for advice must not make a start late.
-const ADVICE_LIMIT: Duration = Duration::from_secs(6);
+const ADVICE_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// A claimed task on its way.
-pub(super) struct Run {
+pub(super) struct StartRun {
     inner: Arc<Inner>,
     settings: SettingsService,
     secrets: SecretsService,
@@ -48,25 +48,25 @@ pub(super) struct Run {
 }
 
 /// Why a run ends before READY.
-enum Stop {
+enum RunStop {
     /// With a cause for the person who asked, and one for the log.
     Failed(String, Option<AppError>),
     /// Without a word: the lease is lost, the task was ended by somebody else, or the store is away. Whoever claims the
     /// task next goes on.
-    Left,
+    Abandoned,
 }
 
-impl Stop {
+impl RunStop {
     fn failed(detail: impl Into<String>) -> Self {
         Self::Failed(detail.into(), None)
     }
 }
 
-impl From<AppError> for Stop {
+impl From<AppError> for RunStop {
     fn from(error: AppError) -> Self {
         match error {
             AppError::Store(StoreError::Unavailable { .. } | StoreError::Stale { .. })
-            | AppError::Elsewhere => Self::Left,
+            | AppError::TakenOver => Self::Abandoned,
             // A task is read by its owner alone: what the agent server objects to (its client removed every key) is what
             // helps them.
             AppError::Agent(agent) => Self::Failed(agent.to_string(), Some(agent.into())),
@@ -75,13 +75,13 @@ impl From<AppError> for Stop {
     }
 }
 
-impl From<StoreError> for Stop {
+impl From<StoreError> for RunStop {
     fn from(error: StoreError) -> Self {
         AppError::from(error).into()
     }
 }
 
-impl Run {
+impl StartRun {
     pub(super) fn new(
         inner: Arc<Inner>,
         settings: SettingsService,
@@ -101,28 +101,28 @@ impl Run {
     }
 
     /// Runs all steps; ends in READY or ERROR, or leaves the task to the next worker.
-    pub(super) async fn finish(mut self) {
+    pub(super) async fn run(mut self) {
         let inner = Arc::clone(&self.inner);
         let _running = inner.measures.start();
-        let outcome = if self.task.attempts > MOST_ATTEMPTS {
-            Err(Stop::failed(format!(
+        let outcome = if self.task.attempts > MAX_ATTEMPTS {
+            Err(RunStop::failed(format!(
                 "the start was interrupted {MOST_ATTEMPTS} times"
             )))
         } else {
-            self.steps().await
+            self.run_steps().await
         };
         match outcome {
             Ok(()) => {
-                inner.measures.ended(Ended::Ready);
+                inner.measures.ended(StartOutcome::Ready);
                 tracing::info!(conversation.id = %self.task.conversation_id, timings = ?self.task.timings, "conversation ready");
             }
-            Err(Stop::Left) => {
-                inner.measures.ended(Ended::Left);
+            Err(RunStop::Abandoned) => {
+                inner.measures.ended(StartOutcome::Abandoned);
                 tracing::info!("start left to the next worker");
-                tell_if_ended(&self.inner, self.task.id).await;
+                publish_if_ended(&self.inner, self.task.id).await;
             }
-            Err(Stop::Failed(detail, cause)) => {
-                inner.measures.ended(Ended::Failed);
+            Err(RunStop::Failed(detail, cause)) => {
+                inner.measures.ended(StartOutcome::Failed);
                 self.log(&detail, cause.as_ref());
                 self.fail(detail).await;
             }
@@ -135,10 +135,10 @@ impl Run {
         tracing::warn!(conversation.id = %id, %step, detail, error, "start failed");
     }
 
-    async fn steps(&mut self) -> Result<(), Stop> {
-        if let Some((sandbox, info)) = self.earlier().await? {
-            let (advice, ()) = futures::join!(self.advice(&sandbox), self.tidy());
-            return self.ready(&sandbox, &info, advice).await;
+    async fn run_steps(&mut self) -> Result<(), RunStop> {
+        if let Some((sandbox, info)) = self.find_earlier().await? {
+            let (advice, ()) = futures::join!(self.advice(&sandbox), self.clean_up());
+            return self.complete(&sandbox, &info, advice).await;
         }
         // Settings first: a start that cannot succeed costs no sandbox.
         let model = self.task.request.llm_model.as_deref();
@@ -149,7 +149,7 @@ impl Run {
         self.note(profile.notes.clone());
         let settings = self.settings.load(&self.task.owner).await?;
         let settings = settings.unwrap_or_default();
-        let plan = Plan::of(&self.inner.ports, &self.task, &profile, &settings).await?;
+        let plan = PreparationPlan::of(&self.inner.ports, &self.task, &profile, &settings).await?;
         self.enter(StartStatus::WaitingForSandbox).await?;
         let (sandbox, located) = self.sandbox().await?;
         let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
@@ -163,7 +163,7 @@ impl Run {
         let (inner, task) = (&self.inner, &task);
         let (request, notes) =
             launch::request(inner, &self.secrets, task, profile, &sandbox, prepared).await?;
-        let mut agent = launch::shown(&request);
+        let mut agent = launch::agent_summary(&request);
         agent.tags.extend(plan.tags());
         agent.tags.extend(directory_tag(&task.request));
         self.note(notes);
@@ -172,18 +172,18 @@ impl Run {
         let (info, advice, ()) = futures::join!(
             self.launch(&at, &request),
             self.advice(&sandbox.id),
-            self.tidy()
+            self.clean_up()
         );
-        self.ready(&sandbox.id, &info?, advice).await
+        self.complete(&sandbox.id, &info?, advice).await
     }
 
     /// Leaves nothing in the sandbox that only the preparation needed: access tokens before all.
-    async fn tidy(&self) {
+    async fn clean_up(&self) {
         let Some(at) = &self.at else { return };
         if self.task.request.selected_repository.is_none() {
             return;
         }
-        let command = Preparation::tidying(&self.task);
+        let command = WorkspacePreparation::cleanup_command(&self.task);
         if let Err(error) = self.inner.ports.workspace.run(at, &command).await {
             tracing::debug!(error = %chain(&error), "could not tidy up after the preparation");
         }
@@ -191,24 +191,24 @@ impl Run {
 
     /// The conversation that an earlier run has asked for, if there is one. It is looked for before anything is done again:
     /// its agent may be at work, and nothing that fails now must cost it.
-    async fn earlier(&mut self) -> Result<Option<(SandboxId, AgentConversation)>, Stop> {
+    async fn find_earlier(&mut self) -> Result<Option<(SandboxId, AgentConversation)>, RunStop> {
         if self.task.status != StartStatus::StartingConversation {
             return Ok(None);
         }
         let (sandbox, located) = self.sandbox().await?;
         let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
         self.at = Some(at.clone());
-        let found = earlier::outcome(&self.inner.ports, &at, &self.task).await;
+        let found = interrupted::find_earlier_conversation(&self.inner.ports, &at, &self.task).await;
         Ok(found.map(|info| (sandbox.id, info)))
     }
 
     /// The last step.
-    async fn ready(
+    async fn complete(
         &mut self,
         sandbox: &SandboxId,
         info: &AgentConversation,
         advice: Vec<String>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RunStop> {
         self.task
             .notes
             .extend(info.notes.iter().cloned().chain(advice));
@@ -225,7 +225,7 @@ impl Run {
     }
 
     /// The running sandbox. While it has to be waited for, the task tells what for.
-    async fn sandbox(&mut self) -> Result<(Sandbox, SandboxEndpoints), Stop> {
+    async fn sandbox(&mut self) -> Result<(Sandbox, SandboxEndpoints), RunStop> {
         let (keeper, id) = (self.inner.keeper.clone(), self.task.sandbox_id.clone());
         let mut progress = keeper.progress(&id);
         let mut work = std::pin::pin!(keeper.ensure_running(&id));
@@ -240,7 +240,7 @@ impl Run {
             let stored = tasks
                 .advance(self.task.id, self.fence, &step, self.now())
                 .await?;
-            self.entered(stored);
+            self.apply_stored(stored);
         }
     }
 
@@ -248,13 +248,13 @@ impl Run {
     /// (contract v1, section 4.1).
     async fn prepare(
         &mut self,
-        plan: &Plan,
+        plan: &PreparationPlan,
         at: &AgentEndpoint,
         root: &str,
-    ) -> Result<Prepared, Stop> {
+    ) -> Result<PreparedWorkspace, RunStop> {
         let (inner, task) = (Arc::clone(&self.inner), self.task.clone());
-        let mut work = Preparation::new(&inner.ports, &inner.policy, at, plan, &task, root);
-        self.enter_with(StartStatus::PreparingRepository, work.shown())
+        let mut work = WorkspacePreparation::new(&inner.ports, &inner.policy, at, plan, &task, root);
+        self.enter_with(StartStatus::PreparingRepository, work.progress_detail())
             .await?;
         work.repository(&task).await?;
         let running = work
@@ -267,7 +267,7 @@ impl Run {
         work.git_hooks().await?;
         self.enter(StartStatus::SettingUpSkills).await?;
         work.skills().await;
-        let prepared = work.done();
+        let prepared = work.finish();
         self.note(prepared.notes.clone());
         Ok(prepared)
     }
@@ -285,7 +285,7 @@ impl Run {
     async fn advice(&self, sandbox: &SandboxId) -> Vec<String> {
         let (ports, policy) = (&self.inner.ports, &self.inner.policy);
         let advice = ports.backend.list_warnings(sandbox, &policy.webhook_url);
-        tokio::time::timeout(ADVICE_LIMIT, advice)
+        tokio::time::timeout(ADVICE_TIMEOUT, advice)
             .await
             .unwrap_or_default()
     }
@@ -296,7 +296,7 @@ impl Run {
         at: &AgentEndpoint,
         request: &LaunchRequest,
     ) -> Result<AgentConversation, AppError> {
-        let give_up = Instant::now() + PATIENCE_WITH_A_FULL_SANDBOX;
+        let give_up = Instant::now() + FULL_SANDBOX_TIMEOUT;
         let mut pause = Duration::from_millis(250);
         loop {
             match self.inner.ports.agents.start(at, request).await {
@@ -312,7 +312,7 @@ impl Run {
     }
 
     /// Stores and publishes a status, unless an earlier run was further.
-    async fn enter(&mut self, status: StartStatus) -> Result<(), Stop> {
+    async fn enter(&mut self, status: StartStatus) -> Result<(), RunStop> {
         self.enter_with(status, None).await
     }
 
@@ -321,7 +321,7 @@ impl Run {
         &mut self,
         status: StartStatus,
         detail: Option<String>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RunStop> {
         if self.task.status >= status {
             return Ok(());
         }
@@ -332,7 +332,7 @@ impl Run {
             .start_tasks
             .advance(self.task.id, self.fence, &step, self.now())
             .await?;
-        self.entered(stored);
+        self.apply_stored(stored);
         Ok(())
     }
 
@@ -340,9 +340,9 @@ impl Run {
     async fn begin(
         &mut self,
         located: &SandboxEndpoints,
-        agent: launch::Shown,
+        agent: launch::AgentSummary,
         provider: Option<GitProvider>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RunStop> {
         let mut step = self.step(StartStatus::StartingConversation, None);
         step.agent_server_url = Some(
             located
@@ -360,27 +360,27 @@ impl Run {
             .begin_conversation(self.task.id, self.fence, &conversation, &step, self.now())
             .await;
         match stored {
-            Ok(task) => self.entered(task),
+            Ok(task) => self.apply_stored(task),
             Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY }) => {
-                return Err(Stop::failed(
+                return Err(RunStop::failed(
                     "the parent conversation was deleted while this one was starting".to_owned(),
                 ));
             }
             Err(StoreError::NotFound { .. }) => {
-                return Err(Stop::failed(
+                return Err(RunStop::failed(
                     "the sandbox was paused or deleted while the conversation was starting"
                         .to_owned(),
                 ));
             }
             Err(StoreError::Conflict { .. }) => {
-                return Err(Stop::failed("conversation_id is already in use"));
+                return Err(RunStop::failed("conversation_id is already in use"));
             }
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    fn conversation(&self, agent: launch::Shown) -> Conversation {
+    fn conversation(&self, agent: launch::AgentSummary) -> Conversation {
         let (task, request, now) = (&self.task, &self.task.request, self.now());
         Conversation {
             id: task.conversation_id,
@@ -411,7 +411,7 @@ impl Run {
     }
 
     async fn fail(mut self, detail: String) {
-        self.take_back().await;
+        self.forget_conversation().await;
         let step = self.step(StartStatus::Error, Some(detail));
         match self
             .inner
@@ -420,7 +420,7 @@ impl Run {
             .fail(self.task.id, self.fence, &step, self.now())
             .await
         {
-            Ok(task) => self.entered(task),
+            Ok(task) => self.apply_stored(task),
             Err(error) => {
                 return tracing::warn!(error = %chain(&error), "failure not recorded; the next worker will");
             }
@@ -434,7 +434,7 @@ impl Run {
 
     /// The agent server may have made the conversation all the same (a time-out says nothing, and an earlier run may have
     /// asked), and the sandbox may live on.
-    async fn take_back(&self) {
+    async fn forget_conversation(&self) {
         if self.task.status != StartStatus::StartingConversation {
             return;
         }
@@ -467,9 +467,9 @@ impl Run {
         }
     }
 
-    fn entered(&mut self, stored: StartTask) {
+    fn apply_stored(&mut self, stored: StartTask) {
         self.inner.updates.publish(&stored);
-        self.span.go_on(stored.status);
+        self.span.continue_with(stored.status);
         self.task = stored;
     }
 
@@ -479,7 +479,7 @@ impl Run {
 }
 
 /// Whoever follows a task that somebody else ended (its conversation was deleted, another worker was faster) is told.
-pub(super) async fn tell_if_ended(inner: &Inner, id: StartTaskId) {
+pub(super) async fn publish_if_ended(inner: &Inner, id: StartTaskId) {
     let found = inner
         .ports
         .start_tasks

@@ -9,7 +9,7 @@ use crate::ports::Ports;
 use crate::settings::Settings;
 
 /// Ten profiles take far less than a second; a start does not depend on them.
-const LIMIT: Duration = Duration::from_secs(10);
+const SEED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes the agent server's list of profiles the user's, if the user has any (contract v1, section 4.1). A note if that
 /// failed.
@@ -19,11 +19,11 @@ pub(super) async fn seed(ports: &Ports, at: &AgentEndpoint, settings: &Settings)
         return None;
     }
     let seeding = ports.agents.seed_profiles(at, &profiles);
-    let (why, cause) = match tokio::time::timeout(LIMIT, seeding).await {
+    let (why, cause) = match tokio::time::timeout(SEED_TIMEOUT, seeding).await {
         Ok(Ok(())) => return None,
         Ok(Err(error)) => (error.to_string(), chain(&error)),
         Err(_) => {
-            let why = format!("no end within {} s", LIMIT.as_secs());
+            let why = format!("no end within {} s", SEED_TIMEOUT.as_secs());
             (why.clone(), why)
         }
     };

@@ -8,23 +8,23 @@ use domain::start_task::StartTask;
 use tokio::sync::mpsc;
 
 /// More than a task has states, also when it is started twice.
-const STATES: usize = 64;
+const MAX_BUFFERED_STATES: usize = 64;
 
 /// Delivers every state of a task, in order, to those who follow it in this process. Published only after the store has
 /// it. An mpsc queue, not a watch: no state of a task that runs here may be skipped. One that runs in another process is
 /// read from the store when it changes (`elsewhere`).
 #[derive(Debug, Default, Clone)]
-pub struct Updates(Arc<Mutex<State>>);
+pub struct StartUpdates(Arc<Mutex<UpdateSubscriptions>>);
 
 #[derive(Debug, Default)]
-struct State {
-    followed: HashMap<StartTaskId, Followed>,
+struct UpdateSubscriptions {
+    followed: HashMap<StartTaskId, FollowedTask>,
     /// Tasks whose worker is in this process.
     here: HashSet<StartTaskId>,
 }
 
 #[derive(Debug, Default)]
-struct Followed {
+struct FollowedTask {
     senders: Vec<mpsc::Sender<StartTask>>,
     /// What was said last.
     told: Option<StartTask>,
@@ -32,22 +32,22 @@ struct Followed {
 
 /// While it lives, the task's states come from this process.
 #[derive(Debug)]
-pub(crate) struct RunsHere(Updates, StartTaskId);
+pub(crate) struct LocalRun(StartUpdates, StartTaskId);
 
-impl Drop for RunsHere {
+impl Drop for LocalRun {
     fn drop(&mut self) {
         self.0.lock().here.remove(&self.1);
     }
 }
 
-impl Updates {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl StartUpdates {
+    fn lock(&self) -> MutexGuard<'_, UpdateSubscriptions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Follows a task from now on; its follower knows it as it is given here. The stream ends when the task does.
     pub fn subscribe(&self, known: &StartTask) -> mpsc::Receiver<StartTask> {
-        let (sender, receiver) = mpsc::channel(STATES);
+        let (sender, receiver) = mpsc::channel(MAX_BUFFERED_STATES);
         let mut state = self.lock();
         // Those who went away without their task having said anything more.
         state.followed.retain(|_, followed| {
@@ -61,13 +61,13 @@ impl Updates {
     }
 
     /// The task is worked on in this process as long as the answer lives.
-    pub(crate) fn runs_here(&self, id: StartTaskId) -> RunsHere {
+    pub(crate) fn track_local(&self, id: StartTaskId) -> LocalRun {
         self.lock().here.insert(id);
-        RunsHere(self.clone(), id)
+        LocalRun(self.clone(), id)
     }
 
     /// Followed tasks whose states do not come from this process.
-    pub(crate) fn elsewhere(&self) -> Vec<StartTaskId> {
+    pub(crate) fn list_remote(&self) -> Vec<StartTaskId> {
         let state = self.lock();
         let ids = state.followed.keys().copied();
         ids.filter(|id| !state.here.contains(id)).collect()

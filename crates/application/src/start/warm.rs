@@ -4,16 +4,16 @@ use domain::start_task::{NewStartTask, SandboxAssignment};
 use tokio::time::Instant;
 
 use super::StartService;
-use crate::warm::Claim;
+use crate::warm::WarmClaim;
 
 /// Entries of [`StartTask::timings`](domain::start_task::StartTask::timings) that are no status: how long it took to find a
 /// warm sandbox, or that there is none, in milliseconds. Neither is there where none are kept.
-const WARM_SANDBOX: &str = "WARM_SANDBOX";
-const NO_WARM_SANDBOX: &str = "NO_WARM_SANDBOX";
+const WARM_SANDBOX_TIMING: &str = "WARM_SANDBOX";
+const NO_WARM_SANDBOX_TIMING: &str = "NO_WARM_SANDBOX";
 
 impl StartService {
     /// Where a start needs a new sandbox and a warm one is there, it gets that one. To be settled where one was looked for.
-    pub(super) async fn claim_warm(&self, start: &mut NewStartTask) -> Option<Claim> {
+    pub(super) async fn claim_warm(&self, start: &mut NewStartTask) -> Option<WarmClaim> {
         let SandboxAssignment::New(new) = &mut start.place else {
             return None;
         };
@@ -21,12 +21,12 @@ impl StartService {
         let claim = self.inner.warm.claim(&new.spec_id).await?;
         let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let name = match claim.sandbox(&new.owner) {
-            None => NO_WARM_SANDBOX,
+            None => NO_WARM_SANDBOX_TIMING,
             Some(warm) => {
                 *new = warm;
                 start.task.sandbox_id = new.id.clone();
                 start.task.host = new.host.clone();
-                WARM_SANDBOX
+                WARM_SANDBOX_TIMING
             }
         };
         start.task.timings.insert(name.to_owned(), took);

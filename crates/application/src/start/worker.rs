@@ -11,16 +11,16 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::StartService;
-use super::run::{Run, tell_if_ended};
-use crate::measures::Ended;
+use super::run::{StartRun, publish_if_ended};
+use crate::measures::StartOutcome;
 use crate::{AuthMode, Policy, trace};
 
 /// Between two tries to renew a lease while the store is busy.
-const RETRY: Duration = Duration::from_millis(200);
+const RENEW_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How many starts of one user run at once: a start may take minutes, so some slots are always left to others. Where there
 /// is one user only, all of them.
-fn most_of_one(policy: &Policy) -> usize {
+fn max_starts_per_user(policy: &Policy) -> usize {
     let slots = policy.max_parallel_starts;
     match policy.auth {
         AuthMode::Open(_) => slots,
@@ -47,7 +47,7 @@ impl StartService {
                 };
                 let worker = self.clone();
                 let span = tracing::info_span!("start", task.id = %claim.task.id, sandbox.id = %claim.task.sandbox_id);
-                trace::go_on(policy.traces, &claim.task.request.trace, &span);
+                trace::continue_trace(policy.traces, &claim.task.request.trace, &span);
                 let work = async move {
                     worker.under_lease(claim, until).await;
                     drop(slot);
@@ -89,7 +89,7 @@ impl StartService {
         let until = now.plus(policy.lease);
         let limit = ClaimLimit {
             tasks: free,
-            per_owner: most_of_one(policy),
+            per_owner: max_starts_per_user(policy),
         };
         let claimed = ports
             .start_tasks
@@ -104,22 +104,22 @@ impl StartService {
     /// Runs a task while its lease is renewed; stops the moment the lease may be over.
     async fn under_lease(&self, claim: LeasedStartTask, until: Instant) {
         let (id, fence) = (claim.task.id, claim.fence);
-        let _here = self.inner.updates.runs_here(id);
-        let run = Run::new(
+        let _here = self.inner.updates.track_local(id);
+        let run = StartRun::new(
             self.inner.clone(),
             self.settings.clone(),
             self.secrets.clone(),
             claim,
         );
         tokio::select! {
-            () = run.finish() => return,
+            () = run.run() => return,
             () = self.keep_lease(id, fence, until) => {
                 tracing::warn!("lease lost; another worker goes on");
-                tell_if_ended(&self.inner, id).await;
+                publish_if_ended(&self.inner, id).await;
             }
             () = self.inner.leaving.cancelled() => self.hand_over(id, fence).await,
         }
-        self.inner.measures.ended(Ended::Left);
+        self.inner.measures.ended(StartOutcome::Abandoned);
     }
 
     /// What this run has begun is cut off, as by a crash; whoever claims the task finds it.
@@ -151,7 +151,7 @@ impl StartService {
                 // A busy store is no lost lease, until the lease has run out.
                 Ok(Err(error)) => {
                     tracing::warn!(error = %chain(&error), "cannot renew the lease");
-                    pause = RETRY;
+                    pause = RENEW_RETRY_INTERVAL;
                 }
             }
         }

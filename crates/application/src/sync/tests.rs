@@ -12,9 +12,9 @@ fn each_gets_its_turn_though_all_are_wanted_again_and_again() {
     let mut last = None;
     let mut seen = Vec::new();
     for _ in 0..6 {
-        last = next(&all, &busy, last.as_ref());
+        last = next_sandbox(&all, &busy, last.as_ref());
         seen.push(last.as_ref().unwrap().to_string());
     }
     assert_eq!(seen, ["b", "c", "d", "b", "c", "d"]);
-    assert_eq!(next(&all, &all, last.as_ref()), None);
+    assert_eq!(next_sandbox(&all, &all, last.as_ref()), None);
 }

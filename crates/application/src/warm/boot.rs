@@ -11,24 +11,24 @@ use domain::sandbox::{
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
-use super::Warm;
-use super::size::pause_after;
+use super::WarmSandboxPool;
+use super::size::boot_backoff;
 use crate::AppError;
-use crate::sandboxes::BootAhead;
+use crate::sandboxes::SpareBootSlot;
 
 /// How much later a new one is booted than it is wanted: what a start with a warm sandbox takes, several times over.
-const HEAD_START: Duration = Duration::from_millis(500);
+const BOOT_DELAY: Duration = Duration::from_millis(500);
 /// Whose a warm sandbox is, for labels of backends.
-const OWNER: &str = "nobody";
+const WARM_OWNER: &str = "nobody";
 
 /// One that this process boots. While it is there the pool counts it.
-pub(super) struct Booting {
-    warm: Warm,
+pub(super) struct BootGuard {
+    warm: WarmSandboxPool,
     id: SandboxId,
 }
 
-impl Booting {
-    pub(super) fn new(warm: &Warm, id: SandboxId) -> Self {
+impl BootGuard {
+    pub(super) fn new(warm: &WarmSandboxPool, id: SandboxId) -> Self {
         warm.state().booting.insert(id.clone());
         Self {
             warm: warm.clone(),
@@ -37,30 +37,30 @@ impl Booting {
     }
 }
 
-impl Drop for Booting {
+impl Drop for BootGuard {
     fn drop(&mut self) {
         self.warm.state().booting.remove(&self.id);
-        self.warm.0.bell.notify_one();
+        self.warm.0.wake.notify_one();
     }
 }
 
 /// How a boot ended.
-enum Outcome {
+enum BootOutcome {
     Dormant(SandboxEndpoints),
     /// It cannot be dormant.
     Awake,
     GaveWay,
 }
 
-impl Warm {
+impl WarmSandboxPool {
     /// A new one.
-    pub(super) async fn boot_new(self, booting: Booting, spec: SpecId, recipe: String) {
+    pub(super) async fn boot_new(self, booting: BootGuard, spec: SpecId, recipe: String) {
         if let Err(error) = self.prepare(&spec).await {
             return self.failed(&error);
         }
         // Most often one has just been taken over, and a boot takes a whole core from the start that it belongs to.
-        tokio::time::sleep(HEAD_START).await;
-        let Some(turn) = self.0.keeper.boots().ahead().await else {
+        tokio::time::sleep(BOOT_DELAY).await;
+        let Some(turn) = self.0.keeper.boots().acquire_spare().await else {
             return;
         };
         // It may have been waited for a while.
@@ -85,8 +85,8 @@ impl Warm {
     }
 
     /// One that an earlier life of this process, or another one, had begun to boot.
-    pub(super) async fn boot_again(self, booting: Booting, row: WarmSandbox) {
-        if let Some(turn) = self.0.keeper.boots().ahead().await {
+    pub(super) async fn boot_again(self, booting: BootGuard, row: WarmSandbox) {
+        if let Some(turn) = self.0.keeper.boots().acquire_spare().await {
             self.boot(&row, turn).await;
         }
         drop(booting);
@@ -122,21 +122,21 @@ impl Warm {
         })
     }
 
-    async fn boot(&self, row: &WarmSandbox, mut turn: BootAhead<'_>) {
+    async fn boot(&self, row: &WarmSandbox, mut turn: SpareBootSlot<'_>) {
         let began = Instant::now();
         let outcome = tokio::select! {
             outcome = self.boot_dormant(row) => outcome,
-            () = turn.gives_way() => Ok(Outcome::GaveWay),
+            () = turn.wait_for_demand() => Ok(BootOutcome::GaveWay),
         };
         // Before anything that may take long: somebody may wait for it.
         drop(turn);
         match outcome {
-            Ok(Outcome::Dormant(located)) => self.booted(row, &located, began).await,
-            Ok(Outcome::Awake) => {
-                self.refuse(&row.recipe);
+            Ok(BootOutcome::Dormant(located)) => self.booted(row, &located, began).await,
+            Ok(BootOutcome::Awake) => {
+                self.refuse_recipe(&row.recipe);
                 self.end(row, "it cannot boot dormant").await;
             }
-            Ok(Outcome::GaveWay) => {
+            Ok(BootOutcome::GaveWay) => {
                 self.state().counts.gave_way += 1;
                 self.end(row, "somebody waits for its turn to boot").await;
             }
@@ -147,22 +147,22 @@ impl Warm {
         }
     }
 
-    async fn boot_dormant(&self, row: &WarmSandbox) -> Result<Outcome, AppError> {
-        let located = self.0.keeper.boot_ahead(&self.launch(row)?).await?;
+    async fn boot_dormant(&self, row: &WarmSandbox) -> Result<BootOutcome, AppError> {
+        let located = self.0.keeper.boot_spare(&self.launch(row)?).await?;
         let agents = &self.0.ports.agents;
         let is_dormant = agents.is_dormant(&row.id, &located.agent_url).await?;
         if !is_dormant {
-            return Ok(Outcome::Awake);
+            return Ok(BootOutcome::Awake);
         }
         // What it has done now nobody waits for later.
         agents.prewarm(&row.id, &located.agent_url).await;
-        Ok(Outcome::Dormant(located))
+        Ok(BootOutcome::Dormant(located))
     }
 
     fn launch(&self, row: &WarmSandbox) -> Result<SandboxLaunch, AppError> {
         let context = Sandbox::key_context(&row.id);
         let (cipher, policy) = (&self.0.ports.cipher, &self.0.policy);
-        let owner = UserId::parse(OWNER).map_err(|_| AppError::invalid("no such user"))?;
+        let owner = UserId::parse(WARM_OWNER).map_err(|_| AppError::invalid("no such user"))?;
         Ok(SandboxLaunch {
             id: row.id.clone(),
             owner,
@@ -180,7 +180,7 @@ impl Warm {
         match ports.warm.mark_ready(&row.id, located, ports.clock.now()).await {
             Ok(is_ready) => {
                 let mut state = self.state();
-                state.demand.booted(began.elapsed());
+                state.demand.record_boot(began.elapsed());
                 (state.failures, state.not_before) = (0, None);
                 if is_ready {
                     state.ready.insert(row.id.clone());
@@ -199,7 +199,7 @@ impl Warm {
         // Once for all that were booted together: what one has met the others have met, too.
         if state.not_before.is_none_or(|at| at <= now) {
             state.failures = state.failures.saturating_add(1);
-            state.not_before = Some(now + pause_after(state.failures));
+            state.not_before = Some(now + boot_backoff(state.failures));
         }
         let pause = state.not_before.map(|at| at - now);
         let cause = error.public().lines().next().unwrap_or_default().to_owned();
@@ -210,7 +210,7 @@ impl Warm {
         );
     }
 
-    fn refuse(&self, recipe: &str) {
+    fn refuse_recipe(&self, recipe: &str) {
         let mut state = self.state();
         if state.refused.as_deref() != Some(recipe) {
             state.refused = Some(recipe.to_owned());

@@ -9,30 +9,30 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, WarmSandbox};
 use domain::scope::Scope;
 use tokio::time::Instant;
 
-use super::Warm;
+use super::WarmSandboxPool;
 use crate::AppError;
 
 /// How long one is asked whether it is dormant before it is promised.
-const ANSWER: Duration = Duration::from_secs(1);
+const DORMANT_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What came of looking for a warm one, which is promised. Dropped without a word it stays promised, until the pool finds out
 /// what became of it.
-pub(crate) struct Claim {
-    warm: Warm,
+pub(crate) struct WarmClaim {
+    warm: WarmSandboxPool,
     /// `None`: there is none now.
     it: Option<WarmSandbox>,
 }
 
-impl Warm {
+impl WarmSandboxPool {
     /// Takes one of this template; `None` where none of it are kept, which costs nothing. Else it costs one query, and one
     /// question to the one that was found.
-    pub(crate) async fn claim(&self, spec: &SpecId) -> Option<Claim> {
+    pub(crate) async fn claim(&self, spec: &SpecId) -> Option<WarmClaim> {
         if !self.is_on() {
             return None;
         }
-        let is_first = !self.state().has_looked;
+        let is_first = !self.state().has_loaded_recipe;
         // Before the pool's first look: what an earlier life kept is there already.
-        if is_first && let Err(error) = self.look_up_recipe().await {
+        if is_first && let Err(error) = self.load_recipe().await {
             tracing::debug!(error = %chain(&error), "it cannot be told what a warm sandbox must be made of");
         }
         let current = self.state().current.clone();
@@ -45,10 +45,10 @@ impl Warm {
             None
         });
         let it = match found {
-            Some(it) => self.dormant(it).await,
+            Some(it) => self.confirm_dormant(it).await,
             None => None,
         };
-        Some(Claim {
+        Some(WarmClaim {
             warm: self.clone(),
             it,
         })
@@ -56,11 +56,11 @@ impl Warm {
 
     /// It, if it says that it is dormant. The row alone does not do: where a store has gone back in time (a standby that
     /// took over, a backup) it may be of one that is a user's since.
-    async fn dormant(&self, it: WarmSandbox) -> Option<WarmSandbox> {
+    async fn confirm_dormant(&self, it: WarmSandbox) -> Option<WarmSandbox> {
         self.state().ready.remove(&it.id);
         let at = it.located.as_ref()?;
         let asked = self.0.ports.agents.is_dormant(&it.id, &at.agent_url);
-        let is_awake = match tokio::time::timeout(ANSWER, asked).await {
+        let is_awake = match tokio::time::timeout(DORMANT_CHECK_TIMEOUT, asked).await {
             Ok(Ok(true)) => return Some(it),
             Ok(Ok(false)) => true,
             Ok(Err(_)) | Err(_) => false,
@@ -69,7 +69,7 @@ impl Warm {
         self.0.tasks.spawn(async move {
             let done = if is_awake {
                 tracing::warn!(sandbox.id = %it.id, "a warm sandbox is awake, and is given to nobody");
-                warm.give_up(&it.id).await
+                warm.abandon_claim(&it.id).await
             } else {
                 // The machine may be busy: the pool finds out.
                 warm.0.ports.warm.release(&it.id, warm.0.ports.clock.now()).await.map(drop).map_err(Into::into)
@@ -77,13 +77,13 @@ impl Warm {
             if let Err(error) = done {
                 tracing::debug!(sandbox.id = %it.id, error = %chain(&error), "claim not given up; the pool will");
             }
-            warm.0.bell.notify_one();
+            warm.0.wake.notify_one();
         });
         None
     }
 
     /// Ends one that is promised and has not become a sandbox's.
-    pub(super) async fn give_up(&self, id: &SandboxId) -> Result<(), AppError> {
+    pub(super) async fn abandon_claim(&self, id: &SandboxId) -> Result<(), AppError> {
         let ports = &self.0.ports;
         let row = ports.sandboxes.find(&Scope::System, id).await?;
         if row.is_none() {
@@ -94,7 +94,7 @@ impl Warm {
     }
 }
 
-impl Claim {
+impl WarmClaim {
     /// The sandbox that it becomes, to be stored.
     pub(crate) fn sandbox(&self, owner: &UserId) -> Option<Sandbox> {
         let (it, now) = (self.it.as_ref()?, self.warm.0.ports.clock.now());
@@ -128,10 +128,10 @@ impl Claim {
         };
         let Self { warm, it } = self;
         if is_stored {
-            warm.counts_in(it.is_some());
+            warm.count_claim(it.is_some());
         }
         let Some(WarmSandbox { id, .. }) = it else {
-            return warm.0.bell.notify_one();
+            return warm.0.wake.notify_one();
         };
         let tasks = warm.0.tasks.clone();
         // Nobody has to wait for that.
@@ -145,17 +145,17 @@ impl Claim {
             if let Err(error) = settled {
                 tracing::debug!(sandbox.id = %id, error = %chain(&error), "claim not settled; the pool will");
             }
-            warm.0.bell.notify_one();
+            warm.0.wake.notify_one();
         });
     }
 }
 
-impl Warm {
+impl WarmSandboxPool {
     /// One more is begun here. Requests that were refused or repeated ask for nothing.
-    fn counts_in(&self, was_warm: bool) {
-        self.0.keeper.begins();
+    fn count_claim(&self, was_warm: bool) {
+        self.0.keeper.count_start();
         let mut state = self.state();
-        state.demand.arrives(Instant::now());
+        state.demand.record_arrival(Instant::now());
         let counts = &mut state.counts;
         *if was_warm {
             &mut counts.hits

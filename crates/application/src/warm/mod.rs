@@ -17,13 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub(crate) use claim::Claim;
+pub(crate) use claim::WarmClaim;
 use domain::id::{SandboxId, SpecId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::size::Demand;
-use crate::Tasks;
+use self::size::WarmDemand;
+use crate::BackgroundTasks;
 use crate::ports::{Policy, Ports};
 use crate::sandboxes::SandboxReconciler;
 
@@ -79,23 +79,23 @@ pub struct WarmCounts {
 
 /// The pool of this process. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Warm(Arc<Shared>);
+pub(crate) struct WarmSandboxPool(Arc<WarmShared>);
 
-struct Shared {
+struct WarmShared {
     ports: Ports,
     policy: Policy,
     keeper: SandboxReconciler,
-    tasks: Tasks,
-    state: Mutex<State>,
+    tasks: BackgroundTasks,
+    state: Mutex<PoolState>,
     /// Wakes the pool.
-    bell: Notify,
+    wake: Notify,
 }
 
-struct State {
+struct PoolState {
     /// The template that is kept warm, and what a cold start of it would be made of now.
     current: Option<(SpecId, String)>,
     /// Whether that was looked up ever.
-    has_looked: bool,
+    has_loaded_recipe: bool,
     /// A recipe that cannot boot dormant.
     refused: Option<String>,
     /// What this process boots.
@@ -106,38 +106,38 @@ struct State {
     silent: BTreeMap<SandboxId, u32>,
     /// When the READY ones were last asked.
     asked_at: Option<Instant>,
-    demand: Demand,
+    demand: WarmDemand,
     /// Boots that failed, in a row.
     failures: u32,
     not_before: Option<Instant>,
     counts: WarmCounts,
 }
 
-impl Warm {
-    pub(crate) fn new(ports: Ports, policy: Policy, keeper: SandboxReconciler, tasks: Tasks) -> Self {
-        Self(Arc::new(Shared {
+impl WarmSandboxPool {
+    pub(crate) fn new(ports: Ports, policy: Policy, keeper: SandboxReconciler, tasks: BackgroundTasks) -> Self {
+        Self(Arc::new(WarmShared {
             ports,
             policy,
             keeper,
             tasks,
-            state: Mutex::new(State {
+            state: Mutex::new(PoolState {
                 current: None,
-                has_looked: false,
+                has_loaded_recipe: false,
                 refused: None,
                 booting: BTreeSet::new(),
                 ready: BTreeSet::new(),
                 silent: BTreeMap::new(),
                 asked_at: None,
-                demand: Demand::new(Instant::now()),
+                demand: WarmDemand::new(Instant::now()),
                 failures: 0,
                 not_before: None,
                 counts: WarmCounts::default(),
             }),
-            bell: Notify::new(),
+            wake: Notify::new(),
         }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -153,7 +153,7 @@ impl Warm {
     /// How many there should be now.
     fn target(&self) -> u32 {
         let (policy, now) = (&self.0.policy, Instant::now());
-        let room = policy.caps.get().overall.saturating_sub(self.0.keeper.up());
+        let room = policy.caps.get().overall.saturating_sub(self.0.keeper.running_count());
         let mut state = self.state();
         let target = state.demand.target(policy.warm.keep, room, now);
         state.counts.target = target;

@@ -10,18 +10,18 @@ use futures::StreamExt;
 use futures::stream;
 use tokio::time::Instant;
 
-use super::Warm;
-use super::boot::Booting;
-use super::size::THEIRS;
+use super::WarmSandboxPool;
+use super::boot::BootGuard;
+use super::size::REPLICA_GRACE;
 use crate::AppError;
 
 /// How many are asked at once whether they are well, and how often in a row one may not answer.
-const PARALLEL: usize = 8;
-const MOST_SILENT: u32 = 2;
+const MAX_PARALLEL_CHECKS: usize = 8;
+const MAX_UNANSWERED_CHECKS: u32 = 2;
 
 /// What a pass found.
 #[derive(Default)]
-struct Found {
+struct PoolSnapshot {
     /// Ready, and as they should be, oldest first.
     ready: Vec<WarmSandbox>,
     /// Of others that serve this host: being booted, or as they would boot it.
@@ -30,14 +30,14 @@ struct Found {
 }
 
 /// Why one cannot stay.
-enum Objection {
+enum EvictionReason {
     /// Whoever keeps it: it is of no use to anybody.
-    Spent(&'static str),
+    Unusable(&'static str),
     /// This process would not boot it now.
-    Differs(&'static str),
+    Outdated(&'static str),
 }
 
-impl Warm {
+impl WarmSandboxPool {
     /// Keeps the pool until the service stops. Where none are to be kept, until what was kept before is gone.
     pub(crate) async fn run(self) {
         let mut facts = self.0.ports.backend.watch().fuse();
@@ -46,7 +46,7 @@ impl Warm {
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
-                () = self.0.bell.notified() => {}
+                () = self.0.wake.notified() => {}
                 Some(fact) = facts.next() => if !self.state().ready.contains(&fact.id) {
                     continue;
                 },
@@ -54,7 +54,7 @@ impl Warm {
             if self.0.keeper.is_out_of_contact() {
                 continue;
             }
-            match self.pass().await {
+            match self.run_pass().await {
                 Ok(0) if !self.is_on() => return,
                 Ok(_) => {}
                 Err(error) => {
@@ -65,26 +65,26 @@ impl Warm {
     }
 
     /// Looks at all, ends what should not be, boots what is missing. How many there are in any state.
-    async fn pass(&self) -> Result<usize, AppError> {
+    async fn run_pass(&self) -> Result<usize, AppError> {
         let before = self.state().booting.clone();
         let rows = self.0.ports.warm.list_on_host(&self.0.policy.host).await?;
         let count = rows.len();
         let looked_up = if self.is_on() {
-            self.look_up_recipe().await
+            self.load_recipe().await
         } else {
             Ok(())
         };
         if count > 0 || self.is_on() {
-            let mut found = self.sort(rows, &before, looked_up.is_ok()).await?;
+            let mut found = self.classify(rows, &before, looked_up.is_ok()).await?;
             self.check(&mut found).await;
-            self.adjust(found);
+            self.resize(found);
         }
         looked_up?;
         Ok(count)
     }
 
     /// What a cold start of the default template would be made of now.
-    pub(super) async fn look_up_recipe(&self) -> Result<(), AppError> {
+    pub(super) async fn load_recipe(&self) -> Result<(), AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         let current = async {
             let specs = ports.specs.list().await?;
@@ -100,7 +100,7 @@ impl Warm {
         };
         let current = current.await;
         let mut state = self.state();
-        state.has_looked = true;
+        state.has_loaded_recipe = true;
         match current {
             Ok(current) => state.current = current,
             Err(error) => {
@@ -113,13 +113,13 @@ impl Warm {
     }
 
     /// What each row is, and whether it may stay. `is_known`: it could be told what one would be made of now.
-    async fn sort(
+    async fn classify(
         &self,
         rows: Vec<WarmSandbox>,
         before: &BTreeSet<SandboxId>,
         is_known: bool,
-    ) -> Result<Found, AppError> {
-        let mut found = Found::default();
+    ) -> Result<PoolSnapshot, AppError> {
+        let mut found = PoolSnapshot::default();
         if rows.is_empty() {
             return Ok(found);
         }
@@ -135,19 +135,19 @@ impl Warm {
                     }
                 }
                 WarmState::Booting if before.contains(&row.id) || self.boots_here(&row.id) => {}
-                WarmState::Booting if self.is_theirs(&row) => found.elsewhere += 1,
+                WarmState::Booting if self.boots_elsewhere(&row) => found.elsewhere += 1,
                 // It is seen to again when that can be told.
                 WarmState::Booting if !is_known => found.elsewhere += 1,
-                WarmState::Booting => self.take_up(row),
+                WarmState::Booting => self.resume_boot(row),
                 WarmState::Ready => {
                     let runs = matches!(states.get(&row.id), Some(BackendState::Running(_)));
-                    match self.objection(&row, runs) {
+                    match self.eviction_reason(&row, runs) {
                         None => found.ready.push(row),
-                        Some(Objection::Differs(_)) if !is_known => found.ready.push(row),
-                        Some(Objection::Differs(_)) if self.is_left_to_others(&row) => {
+                        Some(EvictionReason::Outdated(_)) if !is_known => found.ready.push(row),
+                        Some(EvictionReason::Outdated(_)) if self.is_reserved_for_replicas(&row) => {
                             found.elsewhere += 1;
                         }
-                        Some(Objection::Differs(why) | Objection::Spent(why)) => {
+                        Some(EvictionReason::Outdated(why) | EvictionReason::Unusable(why)) => {
                             self.end_soon(row, why);
                         }
                     }
@@ -162,41 +162,41 @@ impl Warm {
     }
 
     /// Whether another process that serves this host may still be booting it.
-    fn is_theirs(&self, row: &WarmSandbox) -> bool {
+    fn boots_elsewhere(&self, row: &WarmSandbox) -> bool {
         let (now, policy) = (self.0.ports.clock.now(), &self.0.policy);
         policy.is_host_shared && now.since(row.updated_at) <= policy.sandbox_start_deadline * 2
     }
 
     /// One that a process died over. What it had begun is gone on with, if it is still wanted.
-    fn take_up(&self, row: WarmSandbox) {
-        if self.objection(&row, true).is_some() {
+    fn resume_boot(&self, row: WarmSandbox) {
+        if self.eviction_reason(&row, true).is_some() {
             return self.end_soon(row, "it is not as one would be booted now");
         }
-        let booting = Booting::new(self, row.id.clone());
+        let booting = BootGuard::new(self, row.id.clone());
         self.0.tasks.spawn(self.clone().boot_again(booting, row));
     }
 
     /// Whether others that serve this host may still want it, whatever this process would boot.
-    fn is_left_to_others(&self, row: &WarmSandbox) -> bool {
+    fn is_reserved_for_replicas(&self, row: &WarmSandbox) -> bool {
         let (now, policy) = (self.0.ports.clock.now(), &self.0.policy);
-        policy.is_host_shared && now.since(row.updated_at) <= THEIRS
+        policy.is_host_shared && now.since(row.updated_at) <= REPLICA_GRACE
     }
 
     /// Why it cannot stay.
-    fn objection(&self, row: &WarmSandbox, runs: bool) -> Option<Objection> {
+    fn eviction_reason(&self, row: &WarmSandbox, runs: bool) -> Option<EvictionReason> {
         let age = self.0.ports.clock.now().since(row.created_at);
         let state = self.state();
         let current = state.current.as_ref();
         let fits =
             |(spec, recipe): &(SpecId, String)| *spec == row.spec_id && *recipe == row.recipe;
         if !runs {
-            Some(Objection::Spent("it ended by itself"))
+            Some(EvictionReason::Unusable("it ended by itself"))
         } else if age > self.0.policy.warm.max_age {
-            Some(Objection::Spent("it is too old"))
+            Some(EvictionReason::Unusable("it is too old"))
         } else if !self.is_on() {
-            Some(Objection::Differs("none are kept warm any more"))
+            Some(EvictionReason::Outdated("none are kept warm any more"))
         } else if !current.is_some_and(fits) {
-            Some(Objection::Differs("it is not as one would be booted now"))
+            Some(EvictionReason::Outdated("it is not as one would be booted now"))
         } else {
             None
         }
@@ -208,11 +208,11 @@ impl Warm {
         if ports.clock.now().since(row.updated_at) <= self.0.policy.warm.claim_grace {
             return Ok(());
         }
-        self.give_up(&row.id).await
+        self.abandon_claim(&row.id).await
     }
 
     /// Asks the ready ones whether they are well, now and then.
-    async fn check(&self, found: &mut Found) {
+    async fn check(&self, found: &mut PoolSnapshot) {
         let now = Instant::now();
         {
             let mut state = self.state();
@@ -224,12 +224,12 @@ impl Warm {
         }
         let rows = std::mem::take(&mut found.ready);
         let asked = stream::iter(rows).map(|row| async move {
-            let is_well = self.is_well(&row).await;
-            (row, is_well)
+            let is_healthy = self.is_healthy(&row).await;
+            (row, is_healthy)
         });
-        let asked: Vec<_> = asked.buffered(PARALLEL).collect().await;
-        for (row, is_well) in asked {
-            if is_well {
+        let asked: Vec<_> = asked.buffered(MAX_PARALLEL_CHECKS).collect().await;
+        for (row, is_healthy) in asked {
+            if is_healthy {
                 found.ready.push(row);
             } else {
                 self.end_soon(row, "it does not answer as it should");
@@ -237,7 +237,7 @@ impl Warm {
         }
     }
 
-    async fn is_well(&self, row: &WarmSandbox) -> bool {
+    async fn is_healthy(&self, row: &WarmSandbox) -> bool {
         let Some(located) = &row.located else {
             return false;
         };
@@ -251,17 +251,17 @@ impl Warm {
         // The machine may be busy.
         let silent = state.silent.entry(row.id.clone()).or_default();
         *silent += 1;
-        *silent < MOST_SILENT
+        *silent < MAX_UNANSWERED_CHECKS
     }
 
     /// Ends what is too much, and boots what is missing.
-    fn adjust(&self, mut found: Found) {
+    fn resize(&self, mut found: PoolSnapshot) {
         let target = self.target() as usize;
         let booting = self.state().booting.len() + found.elsewhere;
         let there = found.ready.len() + booting;
         // Others may know of more demand; but not of more room.
         let is_room_short = target < self.0.policy.warm.keep as usize;
-        let may_end = |row: &WarmSandbox| is_room_short || !self.is_left_to_others(row);
+        let may_end = |row: &WarmSandbox| is_room_short || !self.is_reserved_for_replicas(row);
         let surplus = there.saturating_sub(target).min(found.ready.len());
         let surplus: Vec<_> = found
             .ready
@@ -270,8 +270,8 @@ impl Warm {
         for row in surplus {
             self.end_soon(row, "there are more than are needed");
         }
-        self.note(&found, booting);
-        let Some((spec, recipe)) = self.may_boot() else {
+        self.record_counts(&found, booting);
+        let Some((spec, recipe)) = self.next_boot() else {
             return;
         };
         for _ in there..target {
@@ -279,7 +279,7 @@ impl Warm {
         }
     }
 
-    fn note(&self, found: &Found, booting: usize) {
+    fn record_counts(&self, found: &PoolSnapshot, booting: usize) {
         let size = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut state = self.state();
         let ready: BTreeSet<_> = found.ready.iter().map(|row| row.id.clone()).collect();
@@ -291,7 +291,7 @@ impl Warm {
     }
 
     /// What to boot, if anything may be booted now.
-    fn may_boot(&self) -> Option<(SpecId, String)> {
+    fn next_boot(&self) -> Option<(SpecId, String)> {
         let state = self.state();
         let (spec, recipe) = state.current.clone()?;
         let is_refused = state.refused.as_ref() == Some(&recipe);
@@ -300,7 +300,7 @@ impl Warm {
     }
 
     fn boot_soon(&self, spec: SpecId, recipe: String) {
-        let booting = Booting::new(self, self.0.ports.ids.sandbox_id());
+        let booting = BootGuard::new(self, self.0.ports.ids.sandbox_id());
         let boot = self.clone().boot_new(booting, spec, recipe);
         self.0.tasks.spawn(boot);
     }

@@ -5,50 +5,50 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Over this time arrivals are smoothed: what came a while ago counts for less and less.
-const MEMORY: Duration = Duration::from_secs(120);
+const SMOOTHING_INTERVAL: Duration = Duration::from_secs(120);
 /// What a boot is thought to take before one was seen.
-const FIRST_BOOT: Duration = Duration::from_secs(8);
+const INITIAL_BOOT_ESTIMATE: Duration = Duration::from_secs(8);
 /// The share of the last boot in the mean.
-const NEWEST: f64 = 0.3;
+const LATEST_BOOT_WEIGHT: f64 = 0.3;
 /// By demand the pool grows to so many times its size, and no further.
-const MOST_TIMES: u32 = 2;
+const MAX_GROWTH_FACTOR: u32 = 2;
 
 /// How fast sandboxes are asked for, and how long one takes to boot.
 #[derive(Debug, Clone)]
-pub(super) struct Demand {
+pub(super) struct WarmDemand {
     /// A second, as of `at`.
     rate: f64,
     at: Instant,
     boot: Duration,
 }
 
-impl Demand {
+impl WarmDemand {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             rate: 0.0,
             at: now,
-            boot: FIRST_BOOT,
+            boot: INITIAL_BOOT_ESTIMATE,
         }
     }
 
     /// Somebody asked for one.
-    pub(super) fn arrives(&mut self, now: Instant) {
-        self.rate = self.rate(now) + 1.0 / MEMORY.as_secs_f64();
+    pub(super) fn record_arrival(&mut self, now: Instant) {
+        self.rate = self.rate(now) + 1.0 / SMOOTHING_INTERVAL.as_secs_f64();
         self.at = now;
     }
 
     /// One booted, in this time.
-    pub(super) fn booted(&mut self, took: Duration) {
-        self.boot = self.boot.mul_f64(1.0 - NEWEST) + took.mul_f64(NEWEST);
+    pub(super) fn record_boot(&mut self, took: Duration) {
+        self.boot = self.boot.mul_f64(1.0 - LATEST_BOOT_WEIGHT) + took.mul_f64(LATEST_BOOT_WEIGHT);
     }
 
     fn rate(&self, now: Instant) -> f64 {
         let age = now.saturating_duration_since(self.at).as_secs_f64();
-        self.rate * (-age / MEMORY.as_secs_f64()).exp()
+        self.rate * (-age / SMOOTHING_INTERVAL.as_secs_f64()).exp()
     }
 
     /// How many are asked for while one boots, on average.
-    fn meanwhile(&self, now: Instant) -> f64 {
+    fn arrivals_per_boot(&self, now: Instant) -> f64 {
         self.rate(now) * self.boot.as_secs_f64()
     }
 
@@ -59,9 +59,9 @@ impl Demand {
         if kept == 0 {
             return 0;
         }
-        let meanwhile = self.meanwhile(now);
-        let wanted = (meanwhile + meanwhile.sqrt()).ceil();
-        let most = kept.saturating_mul(MOST_TIMES);
+        let arrivals_per_boot = self.arrivals_per_boot(now);
+        let wanted = (arrivals_per_boot + arrivals_per_boot.sqrt()).ceil();
+        let most = kept.saturating_mul(MAX_GROWTH_FACTOR);
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -74,15 +74,15 @@ impl Demand {
 
 /// On a shared host, what others that serve it may want is left to them for so long: they may know of more demand, or be of
 /// another version.
-pub(super) const THEIRS: Duration = Duration::from_secs(600);
+pub(super) const REPLICA_GRACE: Duration = Duration::from_secs(600);
 
 /// How long nothing is booted after so many failures in a row.
-pub(super) fn pause_after(failures: u32) -> Duration {
-    const FIRST: Duration = Duration::from_secs(10);
-    const LONGEST: Duration = Duration::from_secs(600);
-    FIRST
+pub(super) fn boot_backoff(failures: u32) -> Duration {
+    const MIN_BACKOFF: Duration = Duration::from_secs(10);
+    const MAX_BACKOFF: Duration = Duration::from_secs(600);
+    MIN_BACKOFF
         .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
-        .min(LONGEST)
+        .min(MAX_BACKOFF)
 }
 
 #[cfg(test)]
@@ -94,16 +94,16 @@ mod tests {
     }
 
     /// After so many arrivals, evenly over so many seconds; and the moment of the last.
-    fn after(arrivals: u32, over: u64, boot: u64) -> (Demand, Instant) {
+    fn after(arrivals: u32, over: u64, boot: u64) -> (WarmDemand, Instant) {
         let first = Instant::now();
-        let mut demand = Demand::new(first);
+        let mut demand = WarmDemand::new(first);
         for _ in 0..100 {
-            demand.booted(seconds(boot));
+            demand.record_boot(seconds(boot));
         }
         let mut now = first;
         for n in 1..=arrivals {
             now = first + seconds(over) * n / arrivals;
-            demand.arrives(now);
+            demand.record_arrival(now);
         }
         (demand, now)
     }
@@ -149,8 +149,8 @@ mod tests {
 
     #[test]
     fn failures_are_answered_with_longer_and_longer_pauses() {
-        let pauses: Vec<u64> = (1..=8).map(|n| pause_after(n).as_secs()).collect();
+        let pauses: Vec<u64> = (1..=8).map(|n| boot_backoff(n).as_secs()).collect();
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 600, 600]);
-        assert_eq!(pause_after(u32::MAX).as_secs(), 600);
+        assert_eq!(boot_backoff(u32::MAX).as_secs(), 600);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use application::follow::{Begin, End, Following, IDLE, News};
+use application::follow::{StreamPosition, StreamEndReason, EventStream, KEEP_ALIVE_INTERVAL, StreamItem};
 use domain::conversation::ConversationReport;
 use domain::error::{Classify, ErrorClass};
 use domain::event::{Event, EventStore as _};
@@ -32,15 +32,15 @@ async fn report(world: &World, at: &(ConversationId, Sandbox), ids: &[&str]) {
     taken.await.expect("taken in");
 }
 
-async fn follow(world: &World, id: ConversationId, begin: Begin) -> Following {
+async fn follow(world: &World, id: ConversationId, begin: StreamPosition) -> EventStream {
     let opened = world.app.follow.open(&alice(), id, begin, None).await;
     opened.expect("alice's conversation")
 }
 
 /// The ids of what comes next, within a time.
-async fn next(following: &mut Following, within: Duration) -> Vec<String> {
+async fn next(following: &mut EventStream, within: Duration) -> Vec<String> {
     match timeout(within, following.next()).await {
-        Ok(News::SequencedEvent(events)) => {
+        Ok(StreamItem::Events(events)) => {
             let ids = events.iter().map(|it| it.event.id.to_string());
             ids.collect()
         }
@@ -48,9 +48,9 @@ async fn next(following: &mut Following, within: Duration) -> Vec<String> {
     }
 }
 
-async fn ends(following: &mut Following, within: Duration) -> End {
+async fn ends(following: &mut EventStream, within: Duration) -> StreamEndReason {
     match timeout(within, following.next()).await {
-        Ok(News::End(end)) => end,
+        Ok(StreamItem::End(end)) => end,
         other => panic!("{other:?}"),
     }
 }
@@ -60,10 +60,10 @@ async fn what_is_there_comes_first_and_then_what_arrives_at_once() {
     let world = World::new().await;
     let at = started(&world).await;
     report(&world, &at, &["b", "a"]).await;
-    let mut from_the_first = follow(&world, at.0, Begin::First).await;
-    let mut from_now = follow(&world, at.0, Begin::Now).await;
+    let mut from_the_first = follow(&world, at.0, StreamPosition::First).await;
+    let mut from_now = follow(&world, at.0, StreamPosition::Now).await;
     assert_eq!(from_now.at(), 2);
-    let mut from_one = follow(&world, at.0, Begin::After(1)).await;
+    let mut from_one = follow(&world, at.0, StreamPosition::After(1)).await;
     assert_eq!(next(&mut from_the_first, AT_ONCE).await, ["b", "a"]);
     assert_eq!(next(&mut from_one, AT_ONCE).await, ["a"]);
     for follower in [&mut from_the_first, &mut from_now, &mut from_one] {
@@ -83,7 +83,7 @@ async fn what_is_there_comes_first_and_then_what_arrives_at_once() {
 async fn nothing_is_lost_when_a_wait_is_given_up() {
     let world = World::new().await;
     let at = started(&world).await;
-    let mut following = follow(&world, at.0, Begin::First).await;
+    let mut following = follow(&world, at.0, StreamPosition::First).await;
     for n in 0..50 {
         let id = n.to_string();
         let ids = [id.as_str()];
@@ -93,7 +93,7 @@ async fn nothing_is_lost_when_a_wait_is_given_up() {
         );
         let began = Instant::now();
         match gave_up {
-            Ok(News::SequencedEvent(events)) => assert_eq!(events[0].event.id.as_str(), id),
+            Ok(StreamItem::Events(events)) => assert_eq!(events[0].event.id.as_str(), id),
             Ok(other) => panic!("{other:?}"),
             Err(_) => assert_eq!(next(&mut following, AT_ONCE).await, [id]),
         }
@@ -106,7 +106,7 @@ async fn nothing_is_lost_when_a_wait_is_given_up() {
 async fn what_another_process_stores_is_found_without_a_word() {
     let world = World::new().await;
     let at = started(&world).await;
-    let mut following = follow(&world, at.0, Begin::Now).await;
+    let mut following = follow(&world, at.0, StreamPosition::Now).await;
     let nothing = timeout(Duration::from_secs(5), following.next()).await;
     assert!(nothing.is_err(), "{nothing:?}");
     let other = world.replica(|policy| policy.host = HostId::parse("other").expect("an id"));
@@ -132,42 +132,42 @@ async fn a_kind_is_followed_past_all_others() {
     stored.await.expect("stored");
     let kind = Some("B".to_owned());
     let alice = alice();
-    let opened = world.app.follow.open(&alice, at.0, Begin::First, kind);
+    let opened = world.app.follow.open(&alice, at.0, StreamPosition::First, kind);
     let mut following = opened.await.expect("opened");
     assert_eq!(next(&mut following, AT_ONCE).await, ["399"]);
     assert_eq!(next(&mut following, AT_ONCE).await, ["799"]);
     let began = Instant::now();
-    assert!(matches!(following.next().await, News::Idle));
+    assert!(matches!(following.next().await, StreamItem::Idle));
     assert_eq!(following.at(), 1_000);
-    assert!(began.elapsed() >= IDLE && began.elapsed() < IDLE + AT_ONCE);
+    assert!(began.elapsed() >= KEEP_ALIVE_INTERVAL && began.elapsed() < KEEP_ALIVE_INTERVAL + AT_ONCE);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conversation_that_is_deleted_ends_its_followers() {
     let world = World::new().await;
     let at = started(&world).await;
-    let mut following = follow(&world, at.0, Begin::First).await;
+    let mut following = follow(&world, at.0, StreamPosition::First).await;
     report(&world, &at, &["x"]).await;
     assert_eq!(next(&mut following, AT_ONCE).await, ["x"]);
     let deleted = world.app.conversations.delete(&mine(), at.0).await;
     deleted.expect("deleted");
     let within = Duration::from_secs(3);
-    assert_eq!(ends(&mut following, within).await, End::Deleted);
+    assert_eq!(ends(&mut following, within).await, StreamEndReason::Deleted);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_stops_ends_all_followers_also_late_ones() {
     let world = World::new().await;
     let at = started(&world).await;
-    let mut following = follow(&world, at.0, Begin::First).await;
+    let mut following = follow(&world, at.0, StreamPosition::First).await;
     let ending = async {
         tokio::task::yield_now().await;
         world.app.follow.end_all();
     };
     let (end, ()) = tokio::join!(ends(&mut following, AT_ONCE), ending);
-    assert_eq!(end, End::Shutdown);
-    let mut late = follow(&world, at.0, Begin::First).await;
-    assert_eq!(ends(&mut late, AT_ONCE).await, End::Shutdown);
+    assert_eq!(end, StreamEndReason::Shutdown);
+    let mut late = follow(&world, at.0, StreamPosition::First).await;
+    assert_eq!(ends(&mut late, AT_ONCE).await, StreamEndReason::Shutdown);
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,17 +182,17 @@ async fn what_cannot_be_followed_is_refused() {
         opened.err().map(|error| error.class())
     };
     let not_found = Some(ErrorClass::NotFound);
-    assert_eq!(refusal(&bob, at.0, Begin::First).await, not_found);
-    assert_eq!(refusal(&alice(), nobodys, Begin::Now).await, not_found);
-    let beyond = refusal(&alice(), at.0, Begin::After(2)).await;
+    assert_eq!(refusal(&bob, at.0, StreamPosition::First).await, not_found);
+    assert_eq!(refusal(&alice(), nobodys, StreamPosition::Now).await, not_found);
+    let beyond = refusal(&alice(), at.0, StreamPosition::After(2)).await;
     assert_eq!(beyond, Some(ErrorClass::Unprocessable));
-    assert_eq!(refusal(&alice(), at.0, Begin::After(1)).await, None);
+    assert_eq!(refusal(&alice(), at.0, StreamPosition::After(1)).await, None);
     let mut open = Vec::new();
     while open.len() < 100 {
-        open.push(follow(&world, at.0, Begin::First).await);
+        open.push(follow(&world, at.0, StreamPosition::First).await);
     }
-    let too_many = refusal(&alice(), at.0, Begin::First).await;
+    let too_many = refusal(&alice(), at.0, StreamPosition::First).await;
     assert_eq!(too_many, Some(ErrorClass::RateLimited));
     open.pop();
-    assert_eq!(refusal(&alice(), at.0, Begin::First).await, None);
+    assert_eq!(refusal(&alice(), at.0, StreamPosition::First).await, None);
 }

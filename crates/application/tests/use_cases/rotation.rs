@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use application::rotation::Rotation;
+use application::rotation::MasterKeyRotation;
 use async_trait::async_trait;
 use domain::cipher::{Cipher, CipherError, Sealed};
 use domain::clock::{Clock as _, SystemClock, Timestamp};
@@ -90,8 +90,8 @@ async fn opened(store: &MemoryStore, users: usize) -> Vec<String> {
     texts
 }
 
-fn rotation<'a>(store: &'a MemoryStore, records: &'a dyn SealedRecordRepository) -> Rotation<'a> {
-    Rotation {
+fn rotation<'a>(store: &'a MemoryStore, records: &'a dyn SealedRecordRepository) -> MasterKeyRotation<'a> {
+    MasterKeyRotation {
         vault: store,
         records,
         cipher: &NEW,
@@ -255,7 +255,7 @@ async fn what_is_saved_meanwhile_is_never_lost() {
 async fn a_write_that_was_under_way_does_not_stay_under_the_old_key() {
     let store = filled(3).await;
     let writer = store.clone();
-    let tasks = application::Tasks::new(tokio::runtime::Handle::current());
+    let tasks = application::BackgroundTasks::new(tokio::runtime::Handle::current());
     tasks.spawn(async move {
         let sealed = document(7, &OLD, "late");
         tokio::time::sleep(Duration::from_secs(50)).await;
@@ -350,7 +350,7 @@ async fn services_that_live_are_waited_for_and_dead_ones_are_not() {
             .expect("announces");
     }
     let beating = store.clone();
-    let tasks = application::Tasks::new(tokio::runtime::Handle::current());
+    let tasks = application::BackgroundTasks::new(tokio::runtime::Handle::current());
     tasks.spawn(async move {
         for beat in 1.. {
             tokio::time::sleep(Duration::from_secs(5)).await;

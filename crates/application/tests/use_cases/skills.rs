@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use application::skills::Registration;
+use application::skills::RegisteredMarketplace;
 use domain::id::UserId;
 use tokio::time::{Instant, timeout};
 
 use crate::world::{World, alice};
 
-fn marketplace(name: &str) -> Vec<Registration> {
-    vec![Registration {
+fn marketplace(name: &str) -> Vec<RegisteredMarketplace> {
+    vec![RegisteredMarketplace {
         name: name.to_owned(),
         source: "github:acme/x".to_owned(),
         reference: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use application::settings::LegacySettings;
 use application::start::StartInput;
-use application::{App, AuthMode, Policy, Ports, Tasks, background};
+use application::{App, AuthMode, Policy, Ports, BackgroundTasks, background};
 use domain::clock::{Clock, SystemClock};
 use domain::conversation::{ConversationView, MessageInput};
 use domain::id::{ConversationId, HostId, UserId};
@@ -26,7 +26,7 @@ pub(crate) struct World {
     pub(crate) specs: Arc<FakeSpecs>,
     pub(crate) workspace: Arc<FakeWorkspace>,
     ids: Arc<SequentialIds>,
-    tasks: Tasks,
+    tasks: BackgroundTasks,
     change: fn(&mut Policy),
 }
 
@@ -217,7 +217,7 @@ fn build(
     workspace: &Arc<FakeWorkspace>,
     ids: &Arc<SequentialIds>,
     change: fn(&mut Policy),
-) -> (App, Tasks) {
+) -> (App, BackgroundTasks) {
     let ports = Ports {
         conversations: Arc::clone(store) as _,
         events: Arc::clone(store) as _,
@@ -248,7 +248,7 @@ fn build(
         clock: clock(),
         ids: Arc::clone(ids) as _,
     };
-    let tasks = Tasks::new(tokio::runtime::Handle::current());
+    let tasks = BackgroundTasks::new(tokio::runtime::Handle::current());
     (App::new(ports, policy_of(change), tasks.clone()), tasks)
 }
 

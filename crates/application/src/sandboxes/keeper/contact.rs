@@ -21,10 +21,10 @@ pub(crate) fn is_known(row: &Sandbox) -> bool {
 
 /// What is known about the backend, and whether the rows say it.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<State>);
+pub(super) struct ContactTracker(Mutex<ContactState>);
 
 #[derive(Debug, Default, Clone)]
-struct State {
+struct ContactState {
     /// Why it is out of reach.
     lost: Option<String>,
     /// When it last came back.
@@ -33,8 +33,8 @@ struct State {
     is_owed: bool,
 }
 
-impl Known {
-    fn state(&self) -> State {
+impl ContactTracker {
+    fn state(&self) -> ContactState {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -65,11 +65,11 @@ impl SandboxReconciler {
             BackendReachability::Unreachable { detail } => Some(detail.clone()),
         };
         self.0.contact.set(lost, self.0.ports.clock.now());
-        self.tell_rows().await
+        self.annotate_rows().await
     }
 
     /// Writes down what [`SandboxReconciler::note_contact`] could not. Cheap when nothing is owed.
-    pub(crate) async fn tell_rows(&self) -> Result<(), AppError> {
+    pub(crate) async fn annotate_rows(&self) -> Result<(), AppError> {
         let state = self.0.contact.state();
         if !state.is_owed {
             return Ok(());
@@ -87,7 +87,7 @@ impl SandboxReconciler {
 
     /// Takes away what another process, or an earlier life of this one, wrote while it was out of contact and could not
     /// take back. To be called when the backend has just answered.
-    pub(super) async fn clear_old_words(
+    pub(super) async fn clear_stale_annotations(
         &self,
         rows: &HashMap<SandboxId, Sandbox>,
     ) -> Result<(), AppError> {

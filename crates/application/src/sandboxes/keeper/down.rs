@@ -11,17 +11,17 @@ use super::SandboxReconciler;
 use crate::AppError;
 
 /// Interrupting a run before a pause takes no longer.
-const INTERRUPT_DEADLINE: Duration = Duration::from_secs(5);
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many conversations of one sandbox are looked at when it is paused.
-const CONVERSATIONS_AT_PAUSE: usize = 100;
+const MAX_INTERRUPTED_CONVERSATIONS: usize = 100;
 
 impl SandboxReconciler {
     /// Pause: interrupt what runs (so that the agent server writes it down), stop, settle the rows.
-    pub(super) async fn put_down(&self, row: &Sandbox) -> Result<(), AppError> {
+    pub(super) async fn pause_sandbox(&self, row: &Sandbox) -> Result<(), AppError> {
         let (ports, now) = (&self.0.ports, self.0.ports.clock.now());
         if let Some(BackendState::Running(located)) = ports.backend.inspect(&row.id).await? {
             let interrupt = self.interrupt_runs(row, &located.agent_url);
-            if tokio::time::timeout(INTERRUPT_DEADLINE, interrupt)
+            if tokio::time::timeout(INTERRUPT_TIMEOUT, interrupt)
                 .await
                 .is_err()
             {
@@ -60,7 +60,7 @@ impl SandboxReconciler {
             .0
             .ports
             .conversations
-            .list_in_sandbox(&row.id, CONVERSATIONS_AT_PAUSE)
+            .list_in_sandbox(&row.id, MAX_INTERRUPTED_CONVERSATIONS)
             .await;
         for conversation in known.unwrap_or_default() {
             if conversation.execution_status == Some(ExecutionStatus::Running)

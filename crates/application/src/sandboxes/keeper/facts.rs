@@ -11,16 +11,16 @@ use domain::sandbox::{BackendFact, BackendState, DesiredState, Sandbox, SandboxF
 
 use super::SandboxReconciler;
 use super::up::first_line;
-use crate::{AppError, Tasks};
+use crate::{AppError, BackgroundTasks};
 
 impl SandboxReconciler {
     /// Something ended that nobody asked to end: find out what is true now and write it down.
     pub(crate) async fn note_fact(&self, fact: &BackendFact) -> Result<(), AppError> {
         let turn = self.turn(&fact.id).await;
-        turn.unless_lost(self.look_into(fact)).await
+        turn.unless_lease_lost(self.inspect_ended(fact)).await
     }
 
-    async fn look_into(&self, fact: &BackendFact) -> Result<(), AppError> {
+    async fn inspect_ended(&self, fact: &BackendFact) -> Result<(), AppError> {
         let Some(row) = self.row(&fact.id).await? else {
             return Ok(());
         };
@@ -59,16 +59,16 @@ impl SandboxReconciler {
     /// One pass over everything of this host: removes what no row owns, acts on what is not as it should be. The backend
     /// is listed *before* the rows, and a row exists before its sandbox, so nothing new is taken for an orphan. Each
     /// action is a task of its own: one sandbox that takes minutes keeps no other waiting.
-    pub(crate) async fn relist(&self, tasks: &Tasks) -> Result<(), AppError> {
+    pub(crate) async fn relist(&self, tasks: &BackgroundTasks) -> Result<(), AppError> {
         let facts = self.0.ports.backend.list().await?;
         // All of them: no more are stored than are read. Before the rows: the row of a sandbox is there before that of the warm one it was goes.
         let warm = self.0.ports.warm.list_on_host(&self.0.policy.host).await?;
         let rows = self.rows().await?;
-        self.count_up(&rows);
+        self.count_statuses(&rows);
         let warm: HashSet<_> = warm.into_iter().map(|warm| warm.id).collect();
         let is_owned = |id: &SandboxId| rows.contains_key(id) || warm.contains(id);
         let orphans = facts.iter().filter(|fact| !is_owned(&fact.id));
-        let orphans: Vec<_> = if self.is_at_home(orphans.clone().count()).await? {
+        let orphans: Vec<_> = if self.check_host_ownership(orphans.clone().count()).await? {
             orphans.collect()
         } else {
             Vec::new()
@@ -81,22 +81,22 @@ impl SandboxReconciler {
             .into_iter()
             .map(|fact| (fact.id, fact.state))
             .collect();
-        self.clear_old_words(&rows).await?;
+        self.clear_stale_annotations(&rows).await?;
         for row in rows.into_values() {
             // Where somebody is at it already, their turn ends in a recorded fact.
             let act = needs_action(&row, states.get(&row.id)) && !self.is_under_way(&row);
             if act && self.is_idle(&row.id) {
                 let keeper = self.clone();
-                tasks.spawn(async move { keeper.put_right(&row).await });
+                tasks.spawn(async move { keeper.repair(&row).await });
             } else if act && row.desired != DesiredState::Running {
                 // A start that is under way has not heard of it (the command line told the store alone), and gives up.
-                self.not_wanted(&row.id);
+                self.cancel_start(&row.id);
             }
         }
         Ok(())
     }
 
-    fn count_up(&self, rows: &HashMap<SandboxId, Sandbox>) {
+    fn count_statuses(&self, rows: &HashMap<SandboxId, Sandbox>) {
         let is_up = |row: &&Sandbox| row.desired == DesiredState::Running && row.status.is_up();
         let up = rows.values().filter(is_up).count();
         let up = u32::try_from(up).unwrap_or(u32::MAX);
@@ -117,8 +117,8 @@ impl SandboxReconciler {
 
     /// Whether what no row owns may be removed: only if the host's sandboxes were made with this store. A host without
     /// any is at home from now on.
-    async fn is_at_home(&self, orphans: usize) -> Result<bool, AppError> {
-        if self.0.at_home.load(Ordering::Relaxed) {
+    async fn check_host_ownership(&self, orphans: usize) -> Result<bool, AppError> {
+        if self.0.owns_host.load(Ordering::Relaxed) {
             return Ok(true);
         }
         let (hosts, host) = (&self.0.ports.hosts, &self.0.policy.host);
@@ -135,7 +135,7 @@ impl SandboxReconciler {
         if !is_known {
             hosts.register(host, self.0.ports.clock.now()).await?;
         }
-        self.0.at_home.store(true, Ordering::Relaxed);
+        self.0.owns_host.store(true, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -143,12 +143,12 @@ impl SandboxReconciler {
         let turn = self.turn(id).await;
         tracing::warn!(sandbox.id = %id, "removing a sandbox that no row owns");
         let removal = async { Ok(self.0.ports.backend.remove(id).await?) };
-        if let Err(error) = turn.unless_lost(removal).await {
+        if let Err(error) = turn.unless_lease_lost(removal).await {
             tracing::warn!(sandbox.id = %id, error = %chain(&error), "orphan not removed yet");
         }
     }
 
-    async fn put_right(&self, row: &Sandbox) {
+    async fn repair(&self, row: &Sandbox) {
         let outcome = match (row.desired, row.status) {
             (DesiredState::Running, SandboxStatus::Running) => self.recheck(&row.id).await,
             (DesiredState::Running, SandboxStatus::Error | SandboxStatus::Missing) => {
@@ -173,7 +173,7 @@ impl SandboxReconciler {
         };
         row.desired == DesiredState::Running
             && row.status == SandboxStatus::Starting
-            && row.updated_at >= self.0.born
+            && row.updated_at >= self.0.started_at
             && now.since(row.updated_at) <= patience
             && !self.was_out_of_contact(row.updated_at)
     }
@@ -199,7 +199,7 @@ impl SandboxReconciler {
             .is_some_and(|row| row.desired == DesiredState::Running && failed(&row))
         {
             let stop = async { Ok(self.0.ports.backend.stop(id).await?) };
-            turn.unless_lost(stop).await?;
+            turn.unless_lease_lost(stop).await?;
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl SandboxReconciler {
             Some(row)
                 if row.desired == DesiredState::Running && row.status == SandboxStatus::Running =>
             {
-                turn.unless_lost(self.already_up(&row)).await.map(drop)
+                turn.unless_lease_lost(self.already_up(&row)).await.map(drop)
             }
             _ => Ok(()),
         }

@@ -9,14 +9,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::SandboxReconciler;
 
-/// First pause between two tries to take a lease that somebody has; doubles up to [`SLOWEST_TRY`].
-const FASTEST_TRY: Duration = Duration::from_millis(20);
-const SLOWEST_TRY: Duration = Duration::from_millis(500);
+/// First pause between two tries to take a lease that somebody has; doubles up to [`MAX_TAKE_BACKOFF`].
+const MIN_TAKE_BACKOFF: Duration = Duration::from_millis(20);
+const MAX_TAKE_BACKOFF: Duration = Duration::from_millis(500);
 /// Between two tries to prolong one while the store is busy.
-const RETRY: Duration = Duration::from_millis(200);
+const RENEW_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Held until dropped. Whoever crashes with it frees it by its end.
-pub(super) struct Lease {
+pub(super) struct SandboxLease {
     keeper: SandboxReconciler,
     name: String,
     /// One of its own for each turn: giving back late must not end the lease of this process' next turn.
@@ -28,7 +28,7 @@ pub(super) struct Lease {
     lost: CancellationToken,
 }
 
-impl Lease {
+impl SandboxLease {
     /// Completes when somebody else may act on the sandbox.
     pub(super) async fn lost(&self) {
         self.lost.cancelled().await;
@@ -37,11 +37,11 @@ impl Lease {
 
 impl SandboxReconciler {
     /// Waits for the right to act on a sandbox. Where nobody else serves the host there is nothing to wait for.
-    pub(super) async fn lease(&self, id: &SandboxId) -> Option<Lease> {
+    pub(super) async fn lease(&self, id: &SandboxId) -> Option<SandboxLease> {
         if !self.0.policy.is_host_shared {
             return None;
         }
-        let mut lease = Lease {
+        let mut lease = SandboxLease {
             keeper: self.clone(),
             name: format!("sandbox/{id}"),
             holder: self.0.ports.ids.uuid().simple().to_string(),
@@ -49,15 +49,15 @@ impl SandboxReconciler {
             renewed: None,
             lost: CancellationToken::new(),
         };
-        let until = lease.taken().await;
+        let until = lease.acquire().await;
         let (keeper, name) = (self.clone(), lease.name.clone());
         let (holder, over, lost) = (lease.holder.clone(), lease.over.clone(), lease.lost.clone());
         let renewed = CancellationToken::new();
         lease.renewed = Some(renewed.clone());
         // To its end: a renewal that was cut off might still come to the store, after the lease was given back.
-        self.0.tasks.spawn_last(async move {
+        self.0.tasks.spawn_uncancelled(async move {
             let _renewed = renewed.drop_guard();
-            if keeper.prolong(&name, &holder, until, &over).await.is_none() {
+            if keeper.renew_until_done(&name, &holder, until, &over).await.is_none() {
                 lost.cancel();
             }
         });
@@ -66,7 +66,7 @@ impl SandboxReconciler {
 
     /// `Some` when it is over, `None` when the lease is not ours any more, or could not be prolonged in time. `until` is
     /// when it ends, counted from before it was asked for, so that nobody can have it while we think that we do.
-    async fn prolong(
+    async fn renew_until_done(
         &self,
         name: &str,
         holder: &str,
@@ -87,7 +87,7 @@ impl SandboxReconciler {
                 // A busy store is no lost lease, until the lease has run out.
                 Ok(Err(error)) => {
                     tracing::debug!(lease = name, error = %chain(&error), "lease not prolonged yet");
-                    pause = RETRY;
+                    pause = RENEW_RETRY_INTERVAL;
                 }
             }
         }
@@ -102,32 +102,32 @@ impl SandboxReconciler {
     }
 }
 
-impl Lease {
+impl SandboxLease {
     /// Waits until it is ours; until when.
-    async fn taken(&mut self) -> Instant {
-        let mut pause = FASTEST_TRY;
+    async fn acquire(&mut self) -> Instant {
+        let mut pause = MIN_TAKE_BACKOFF;
         loop {
             let asked = Instant::now();
             match self.keeper.take(&self.name, &self.holder).await {
                 Ok(true) => return asked + self.keeper.0.policy.lease,
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::debug!(lease = self.name, error = %chain(&error), "lease not taken yet");
+                    tracing::debug!(lease = self.name, error = %chain(&error), "cannot take the lease yet; trying again");
                 }
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(SLOWEST_TRY);
+            pause = (pause * 2).min(MAX_TAKE_BACKOFF);
         }
     }
 }
 
-impl Drop for Lease {
+impl Drop for SandboxLease {
     fn drop(&mut self) {
         self.over.cancel();
         let (keeper, name) = (self.keeper.clone(), std::mem::take(&mut self.name));
         let (holder, renewed) = (std::mem::take(&mut self.holder), self.renewed.take());
         // Also when the service stops: whoever goes on need not wait until it runs out.
-        self.keeper.0.tasks.spawn_last(async move {
+        self.keeper.0.tasks.spawn_uncancelled(async move {
             if let Some(renewed) = renewed {
                 renewed.cancelled().await;
             }

@@ -13,26 +13,26 @@ use domain::sandbox::{RetirementReason, Sandbox, SandboxSpec, SandboxStatus};
 use futures::stream::{self, StreamExt};
 
 use super::SandboxReconciler;
-use crate::{AppError, Tasks};
+use crate::{AppError, BackgroundTasks};
 
 /// How many are looked at in one pass, and how many of them at once.
-const BATCH: usize = 5_000;
-const PARALLEL: usize = 8;
+const MAX_RETIRED_SANDBOXES: usize = 5_000;
+const MAX_PARALLEL_RETIREMENTS: usize = 8;
 /// Looking at what happens inside one takes no longer.
-const LOOK: Duration = Duration::from_secs(10);
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Limits of one template.
 #[derive(Clone, Copy)]
-struct Limits {
+struct SpecLimits {
     idle: Option<Duration>,
     lifetime: Option<Duration>,
 }
 
 impl SandboxReconciler {
     /// One pass. Acting on what was retired is left to tasks: one slow sandbox keeps no other waiting.
-    pub(crate) async fn retire(&self, tasks: &Tasks) -> Result<(), AppError> {
+    pub(crate) async fn retire(&self, tasks: &BackgroundTasks) -> Result<(), AppError> {
         let specs = self.0.ports.specs.list().await?;
-        let known: HashMap<&SpecId, Limits> = specs.iter().map(|s| (&s.id, limits(s))).collect();
+        let known: HashMap<&SpecId, SpecLimits> = specs.iter().map(|s| (&s.id, limits(s))).collect();
         // A sandbox whose template is gone (an upgrade) has the limits of the default.
         let Some(default) = specs.first().map(limits) else {
             return Ok(());
@@ -45,10 +45,10 @@ impl SandboxReconciler {
                 .into_iter()
                 .filter_map(|row| Some((of(&row).idle?, row)));
             stream::iter(due)
-                .for_each_concurrent(PARALLEL, |(idle, row)| async move {
+                .for_each_concurrent(MAX_PARALLEL_RETIREMENTS, |(idle, row)| async move {
                     if !self.is_in_use(&row, idle).await {
                         let why = RetirementReason::IdleSince(self.before(idle));
-                        self.end(&row, why, tasks).await;
+                        self.retire_sandbox(&row, why, tasks).await;
                     }
                 })
                 .await;
@@ -59,9 +59,9 @@ impl SandboxReconciler {
                 .into_iter()
                 .filter_map(|row| Some((of(&row).lifetime?, row)));
             stream::iter(due)
-                .for_each_concurrent(PARALLEL, |(lifetime, row)| async move {
+                .for_each_concurrent(MAX_PARALLEL_RETIREMENTS, |(lifetime, row)| async move {
                     let why = RetirementReason::OlderThan(self.before(lifetime));
-                    self.end(&row, why, tasks).await;
+                    self.retire_sandbox(&row, why, tasks).await;
                 })
                 .await;
         }
@@ -79,7 +79,7 @@ impl SandboxReconciler {
     ) -> Result<Vec<Sandbox>, AppError> {
         let (ports, host) = (&self.0.ports, &self.0.policy.host);
         let why = why(self.before(age));
-        Ok(ports.sandboxes.list_retirable(host, why, BATCH).await?)
+        Ok(ports.sandboxes.list_retirable(host, why, MAX_RETIRED_SANDBOXES).await?)
     }
 
     /// Whether somebody uses its agent server directly. One that is too busy to say is in use; one that is dead is not.
@@ -91,16 +91,16 @@ impl SandboxReconciler {
             return false;
         };
         let agents = &self.0.ports.agents;
-        match tokio::time::timeout(LOOK, agents.idle_time(&at)).await {
+        match tokio::time::timeout(INSPECT_TIMEOUT, agents.idle_time(&at)).await {
             Ok(Ok(idle)) => idle.is_some_and(|idle| idle < limit),
             Ok(Err(_)) | Err(_) => agents.is_alive(&row.id, url).await,
         }
     }
 
-    async fn end(&self, row: &Sandbox, why: RetirementReason, tasks: &Tasks) {
+    async fn retire_sandbox(&self, row: &Sandbox, why: RetirementReason, tasks: &BackgroundTasks) {
         // The store may not have heard of a run yet: reports get lost, and somebody may speak to the agent server directly.
         if row.status == SandboxStatus::Running {
-            let looked = tokio::time::timeout(LOOK, self.0.syncer.sandbox(&row.id)).await;
+            let looked = tokio::time::timeout(INSPECT_TIMEOUT, self.0.syncer.sync_sandbox(&row.id)).await;
             if let Ok(Err(error)) = looked {
                 tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "not compared before it is retired");
             }
@@ -120,7 +120,7 @@ impl SandboxReconciler {
             }
         }
         tracing::info!(sandbox.id = %row.id, ?why, "sandbox {} is not needed any more", row.id);
-        self.not_wanted(&row.id);
+        self.cancel_start(&row.id);
         let (keeper, id) = (self.clone(), row.id.clone());
         tasks.spawn(async move {
             if let Err(error) = keeper.converge(&id).await {
@@ -130,8 +130,8 @@ impl SandboxReconciler {
     }
 }
 
-fn limits(spec: &SandboxSpec) -> Limits {
-    Limits {
+fn limits(spec: &SandboxSpec) -> SpecLimits {
+    SpecLimits {
         idle: spec.idle_stop,
         lifetime: spec.lifetime,
     }

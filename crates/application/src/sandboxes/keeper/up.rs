@@ -16,111 +16,111 @@ use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use url::Url;
 
-use super::{SandboxReconciler, Over, Slot, Turn, not_wanted_any_more};
+use super::{SandboxReconciler, GuardEnd, SandboxSlot, SandboxGuard, start_cancelled};
 use crate::AppError;
 
 /// Between two health checks while it may be booting: a start is late by half of it. A connection that is refused costs a process
 /// next to nothing; in front of a container there may be a program of the engine that takes it first.
-const CHECK: Duration = Duration::from_millis(20);
-/// The same of one that has not answered for [`LONGEST_BOOT`].
-const SLOW_CHECK: Duration = Duration::from_millis(250);
+const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// The same of one that has not answered for [`BOOT_TIMEOUT`].
+const SLOW_HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// How long one that does not answer counts as booting: keeps others from it.
-const LONGEST_BOOT: Duration = Duration::from_secs(20);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(20);
 /// A process that dies while starting is started once more before the start fails.
-const STARTS: u32 = 2;
+const MAX_START_ATTEMPTS: u32 = 2;
 
 /// Why a starting agent server will not answer.
-pub(super) enum Death {
+pub(super) enum BootFailure {
     Exited(String),
     Silent,
 }
 
 /// What the backend has of a sandbox.
-pub(super) enum Found {
+pub(super) enum ExistingSandbox {
     /// It runs, and its agent server answers.
-    Up(SandboxEndpoints),
+    Answering(SandboxEndpoints),
     /// Something, which can be started.
-    Down,
+    Startable,
     /// Nothing.
-    Nothing,
+    Absent,
 }
 
 /// Why a sandbox was not brought up.
-enum Failure {
+enum StartFailure {
     /// The row says what it waits for, or follows another intent by now.
-    Waits(AppError),
+    Retryable(AppError),
     /// The start failed.
     Final(AppError),
 }
 
-impl From<AppError> for Failure {
+impl From<AppError> for StartFailure {
     /// What the store refuses is tried again by the next pass.
     fn from(error: AppError) -> Self {
-        Self::Waits(error)
+        Self::Retryable(error)
     }
 }
 
-const NOTHING_LEFT: &str = "nothing is left of the sandbox where it ran: its workspace is gone";
+const WORKSPACE_GONE: &str = "nothing is left of the sandbox where it ran: its workspace is gone";
 
 impl SandboxReconciler {
     pub(super) async fn bring_up(
         &self,
         mut row: Sandbox,
-        turn: &mut Turn,
+        turn: &mut SandboxGuard,
     ) -> Result<(Sandbox, SandboxEndpoints), AppError> {
         loop {
             let slot = Arc::clone(&turn.slot);
             let outcome = tokio::select! {
                 outcome = self.find_or_start(&row, &slot) => outcome,
                 over = turn.is_over() => match over {
-                    Over::LeaseLost => return Err(AppError::Elsewhere),
-                    Over::IntentChanged => {
+                    GuardEnd::LeaseLost => return Err(AppError::TakenOver),
+                    GuardEnd::IntentChanged => {
                         // Paused or deleted: the next turn follows that. Paused and resumed again: this one goes on.
                         let now = self.row(&row.id).await?;
                         let wanted = |row: &Sandbox| row.desired == DesiredState::Running && row.status.is_up();
-                        row = now.filter(wanted).ok_or_else(not_wanted_any_more)?;
+                        row = now.filter(wanted).ok_or_else(start_cancelled)?;
                         continue;
                     }
                 },
             };
             return match outcome {
                 Ok(located) => Ok((row, located)),
-                Err(Failure::Waits(error)) => Err(error),
-                Err(Failure::Final(error)) => {
-                    turn.unless_lost(self.give_up(&row, &error)).await?;
+                Err(StartFailure::Retryable(error)) => Err(error),
+                Err(StartFailure::Final(error)) => {
+                    turn.unless_lease_lost(self.give_up(&row, &error)).await?;
                     Err(error)
                 }
             };
         }
     }
 
-    async fn find_or_start(&self, row: &Sandbox, slot: &Arc<Slot>) -> Result<SandboxEndpoints, Failure> {
-        let may_sleep = match self.already_up(row).await {
-            Ok(Found::Up(located)) => return Ok(located),
+    async fn find_or_start(&self, row: &Sandbox, slot: &Arc<SandboxSlot>) -> Result<SandboxEndpoints, StartFailure> {
+        let may_be_dormant = match self.already_up(row).await {
+            Ok(ExistingSandbox::Answering(located)) => return Ok(located),
             // It ran once, so starting it would put an empty workspace in the place of the one that is gone.
-            Ok(Found::Nothing) if row.workspace.is_some() => {
-                let detail = NOTHING_LEFT.to_owned();
+            Ok(ExistingSandbox::Absent) if row.workspace.is_some() => {
+                let detail = WORKSPACE_GONE.to_owned();
                 self.record(row, DesiredState::Running, &SandboxFacts::Missing { detail })
                     .await?;
-                return Err(Failure::Waits(AppError::refused(
+                return Err(StartFailure::Retryable(AppError::refused(
                     ErrorClass::Gone,
-                    NOTHING_LEFT,
+                    WORKSPACE_GONE,
                 )));
             }
             // What is made now is told all by its environment.
-            Ok(Found::Nothing) => false,
-            Ok(Found::Down) => true,
-            Err(error) => return Err(self.out_of_reach(row, error).await),
+            Ok(ExistingSandbox::Absent) => false,
+            Ok(ExistingSandbox::Startable) => true,
+            Err(error) => return Err(self.record_unreachable(row, error).await),
         };
         let located = self
-            .start_and_wait(row, slot, may_sleep)
+            .start_and_wait(row, slot, may_be_dormant)
             .await
-            .map_err(Failure::Final)?;
+            .map_err(StartFailure::Final)?;
         let facts = SandboxFacts::Running {
             located: located.clone(),
         };
         if !self.record(row, DesiredState::Running, &facts).await? {
-            return Err(Failure::Waits(not_wanted_any_more()));
+            return Err(StartFailure::Retryable(start_cancelled()));
         }
         self.0.syncer.request(&row.id);
         Ok(located)
@@ -141,13 +141,13 @@ impl SandboxReconciler {
     }
 
     /// The backend cannot be asked: a STARTING row says so while it waits for the next pass.
-    async fn out_of_reach(&self, row: &Sandbox, error: AppError) -> Failure {
+    async fn record_unreachable(&self, row: &Sandbox, error: AppError) -> StartFailure {
         let waits = matches!(
             error,
             AppError::Sandbox(SandboxError::Unavailable { .. } | SandboxError::TimedOut { .. })
         );
         if !waits {
-            return Failure::Final(error);
+            return StartFailure::Final(error);
         }
         if row.status == SandboxStatus::Starting {
             let detail = error.public().into_owned();
@@ -156,26 +156,26 @@ impl SandboxReconciler {
                 tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cause not recorded");
             }
         }
-        Failure::Waits(error)
+        StartFailure::Retryable(error)
     }
 
     /// A sandbox that runs and answers: adopted after a restart of ours, or simply found again.
-    pub(super) async fn already_up(&self, row: &Sandbox) -> Result<Found, AppError> {
+    pub(super) async fn already_up(&self, row: &Sandbox) -> Result<ExistingSandbox, AppError> {
         let located = match self.0.ports.backend.inspect(&row.id).await? {
             Some(BackendState::Running(located)) => located,
-            Some(BackendState::Absent) | None => return Ok(Found::Nothing),
-            Some(_) => return Ok(Found::Down),
+            Some(BackendState::Absent) | None => return Ok(ExistingSandbox::Absent),
+            Some(_) => return Ok(ExistingSandbox::Startable),
         };
-        let is_woken = self.is_woken_at_once(row, &located.agent_url).await;
+        let is_woken = self.try_wake_immediately(row, &located.agent_url).await;
         let agents = &self.0.ports.agents;
         if !is_woken && !agents.is_alive(&row.id, &located.agent_url).await {
-            return Ok(Found::Down);
+            return Ok(ExistingSandbox::Startable);
         }
         if row.status != SandboxStatus::Running
             || row.agent_url.as_deref() != Some(&located.agent_url)
         {
             if !is_woken && let Err(error) = self.wake_up(row, &located.agent_url).await {
-                return self.not_woken(row, error).await;
+                return self.replace_unwakeable(row, error).await;
             }
             self.record(
                 row,
@@ -187,11 +187,11 @@ impl SandboxReconciler {
             .await?;
             self.0.syncer.request(&row.id);
         }
-        Ok(Found::Up(located))
+        Ok(ExistingSandbox::Answering(located))
     }
 
     /// Has the backend fetch what it needs, while row and followers hear how far that is.
-    async fn prepare(&self, row: &Sandbox, slot: &Arc<Slot>) -> Result<(), AppError> {
+    async fn prepare(&self, row: &Sandbox, slot: &Arc<SandboxSlot>) -> Result<(), AppError> {
         let told = slot.progress.clone();
         let progress = PrepareProgress::new(move |line| {
             told.send_replace(Some(line.to_owned()));
@@ -223,24 +223,24 @@ impl SandboxReconciler {
         }
     }
 
-    /// `may_sleep`: what is started was made before, perhaps to boot dormant for life.
+    /// `may_be_dormant`: what is started was made before, perhaps to boot dormant for life.
     async fn start_and_wait(
         &self,
         row: &Sandbox,
-        slot: &Arc<Slot>,
-        may_sleep: bool,
+        slot: &Arc<SandboxSlot>,
+        may_be_dormant: bool,
     ) -> Result<SandboxEndpoints, AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         self.prepare(row, slot).await?;
         // More boots than cores only make all of them late.
-        let mut boot = self.0.boots.turn().await;
+        let mut boot = self.0.boots.acquire().await;
         let launch = self.launch(row)?;
         let mut last = None;
-        for attempt in 1..=STARTS {
+        for attempt in 1..=MAX_START_ATTEMPTS {
             let mut exits = ports.backend.watch();
             let located = match ports.backend.start(&launch).await {
                 // It may have ended before the backend could say where it is.
-                Err(SandboxError::StartFailed { detail, .. }) if attempt < STARTS => {
+                Err(SandboxError::StartFailed { detail, .. }) if attempt < MAX_START_ATTEMPTS => {
                     tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "sandbox died while starting");
                     continue;
                 }
@@ -261,16 +261,16 @@ impl SandboxReconciler {
                 Ok(()) => {
                     // It has booted.
                     drop(boot.take());
-                    if may_sleep {
+                    if may_be_dormant {
                         self.wake_up(row, &located.agent_url).await?;
                     }
                     return Ok(located);
                 }
-                Err(Death::Exited(detail)) => {
+                Err(BootFailure::Exited(detail)) => {
                     tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "agent server died while starting");
                     last = Some(detail);
                 }
-                Err(Death::Silent) => {
+                Err(BootFailure::Silent) => {
                     let seconds = policy.sandbox_start_deadline.as_secs();
                     return Err(start_failed(format!(
                         "the agent server did not answer within {seconds}s"
@@ -280,7 +280,7 @@ impl SandboxReconciler {
         }
         let detail = last.unwrap_or_default();
         Err(start_failed(format!(
-            "the agent server ended while starting ({STARTS} tries): {detail}"
+            "the agent server ended while starting ({MAX_START_ATTEMPTS} tries): {detail}"
         )))
     }
 
@@ -291,13 +291,13 @@ impl SandboxReconciler {
         url: &Url,
         exits: &mut BoxStream<'static, BackendFact>,
         boot: &mut Option<SemaphorePermit<'_>>,
-    ) -> Result<(), Death> {
+    ) -> Result<(), BootFailure> {
         let mut alive = std::pin::pin!(self.wait_until_alive(id, url, exits));
         loop {
             tokio::select! {
                 biased;
                 outcome = &mut alive => return outcome,
-                () = tokio::time::sleep(LONGEST_BOOT), if boot.is_some() => *boot = None,
+                () = tokio::time::sleep(BOOT_TIMEOUT), if boot.is_some() => *boot = None,
             }
         }
     }
@@ -323,12 +323,12 @@ impl SandboxReconciler {
         id: &SandboxId,
         url: &Url,
         exits: &mut BoxStream<'static, BackendFact>,
-    ) -> Result<(), Death> {
+    ) -> Result<(), BootFailure> {
         let healthy = async {
             let began = Instant::now();
             while !self.0.ports.agents.is_alive(id, url).await {
-                let is_late = began.elapsed() > LONGEST_BOOT;
-                tokio::time::sleep(if is_late { SLOW_CHECK } else { CHECK }).await;
+                let is_late = began.elapsed() > BOOT_TIMEOUT;
+                tokio::time::sleep(if is_late { SLOW_HEALTH_CHECK_INTERVAL } else { HEALTH_CHECK_INTERVAL }).await;
             }
         };
         let death = async {
@@ -348,8 +348,8 @@ impl SandboxReconciler {
         };
         tokio::select! {
             () = healthy => Ok(()),
-            detail = death => Err(Death::Exited(detail)),
-            () = tokio::time::sleep(self.0.policy.sandbox_start_deadline) => Err(Death::Silent),
+            detail = death => Err(BootFailure::Exited(detail)),
+            () = tokio::time::sleep(self.0.policy.sandbox_start_deadline) => Err(BootFailure::Silent),
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Field, Kind, Schema};
+use super::{SettingsField, FieldKind, SettingsSchema};
 
-impl Kind {
+impl FieldKind {
     fn name(self) -> &'static str {
         match self {
             Self::String => "string",
@@ -17,9 +17,9 @@ impl Kind {
     }
 }
 
-impl Schema {
+impl SettingsSchema {
     /// The schema document that settings pages are built from. Descriptions are ours to write, so they are null.
-    pub(crate) fn describe(&self, model: &str, sections: &[Section]) -> Value {
+    pub(crate) fn describe(&self, model: &str, sections: &[SchemaSection]) -> Value {
         let sections: Vec<Value> = sections
             .iter()
             .map(|section| {
@@ -36,7 +36,7 @@ impl Schema {
         json!({"model_name": model, "sections": sections})
     }
 
-    fn describe_field(&self, field: &Field, section: &Section) -> Value {
+    fn describe_field(&self, field: &SettingsField, section: &SchemaSection) -> Value {
         let choices: Vec<Value> = field
             .choices
             .iter()
@@ -54,7 +54,7 @@ impl Schema {
 }
 
 /// A section of a schema document.
-pub(crate) struct Section {
+pub(crate) struct SchemaSection {
     pub(crate) key: &'static str,
     pub(crate) label: &'static str,
     pub(crate) variant: Option<&'static str>,
@@ -62,8 +62,8 @@ pub(crate) struct Section {
     pub(crate) of_agent: bool,
 }
 
-impl Section {
-    fn holds(&self, field: &Field) -> bool {
+impl SchemaSection {
+    fn holds(&self, field: &SettingsField) -> bool {
         let own = match (&field.section, field.parts().0) {
             (Some(section), _) => section,
             (None, Some(section)) => section,

@@ -13,13 +13,13 @@ use serde_json::{Map, Number, Value};
 
 use super::refusal::{Issue, IssueKind};
 
-pub(super) use describe::Section;
+pub(super) use describe::SchemaSection;
 pub(super) use read::{boolean, integer, number};
 
 /// JSON type of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
+pub(super) enum FieldKind {
     String,
     Integer,
     Number,
@@ -31,13 +31,13 @@ pub(super) enum Kind {
 /// One field of a document.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Field {
+pub(super) struct SettingsField {
     /// Dotted path, at most two levels.
     pub(super) key: String,
     #[serde(default)]
     label: String,
     #[serde(rename = "type")]
-    pub(super) kind: Kind,
+    pub(super) kind: FieldKind,
     #[serde(default)]
     prominence: String,
     #[serde(default)]
@@ -58,33 +58,33 @@ pub(super) struct Field {
 }
 
 /// A document: its fields and its defaults.
-pub(super) struct Schema {
-    pub(super) fields: Vec<Field>,
+pub(super) struct SettingsSchema {
+    pub(super) fields: Vec<SettingsField>,
     pub(super) defaults: Value,
 }
 
-const VALID: &str = "the embedded tables are valid (tested)";
+const TABLES_VALID: &str = "the embedded tables are valid (tested)";
 
 /// Both variants of the agent document in one table: they have no conflicting field.
-pub(super) static AGENT: LazyLock<Schema> = LazyLock::new(|| Schema {
-    fields: serde_json::from_str(include_str!("../agent-fields.json")).expect(VALID),
+pub(super) static AGENT: LazyLock<SettingsSchema> = LazyLock::new(|| SettingsSchema {
+    fields: serde_json::from_str(include_str!("../agent-fields.json")).expect(TABLES_VALID),
     defaults: {
         let mut document: Map<String, Value> =
-            serde_json::from_str(include_str!("../agent-defaults.json")).expect(VALID);
+            serde_json::from_str(include_str!("../agent-defaults.json")).expect(TABLES_VALID);
         let acp: Map<String, Value> =
-            serde_json::from_str(include_str!("../acp-defaults.json")).expect(VALID);
+            serde_json::from_str(include_str!("../acp-defaults.json")).expect(TABLES_VALID);
         document.extend(acp);
         Value::Object(document)
     },
 });
 
 /// The conversation document.
-pub(super) static CONVERSATION: LazyLock<Schema> = LazyLock::new(|| Schema {
-    fields: serde_json::from_str(include_str!("../conversation-fields.json")).expect(VALID),
-    defaults: serde_json::from_str(include_str!("../conversation-defaults.json")).expect(VALID),
+pub(super) static CONVERSATION: LazyLock<SettingsSchema> = LazyLock::new(|| SettingsSchema {
+    fields: serde_json::from_str(include_str!("../conversation-fields.json")).expect(TABLES_VALID),
+    defaults: serde_json::from_str(include_str!("../conversation-defaults.json")).expect(TABLES_VALID),
 });
 
-impl Field {
+impl SettingsField {
     /// JSON pointer of the field.
     pub(super) fn pointer(&self) -> String {
         format!("/{}", self.key.replace('.', "/"))
@@ -122,15 +122,15 @@ impl Field {
             };
         }
         let value = match self.kind {
-            Kind::String => value.as_str().map(Value::from).ok_or(IssueKind::String)?,
-            Kind::Integer => Value::from(integer(value)?),
-            Kind::Number => {
+            FieldKind::String => value.as_str().map(Value::from).ok_or(IssueKind::String)?,
+            FieldKind::Integer => Value::from(integer(value)?),
+            FieldKind::Number => {
                 Value::Number(Number::from_f64(number(value)?).ok_or(IssueKind::Finite)?)
             }
-            Kind::Boolean => Value::Bool(boolean(value)?),
-            Kind::Array if value.is_array() => value.clone(),
-            Kind::Object if value.is_object() => value.clone(),
-            Kind::Array | Kind::Object => return Err(self.kind.expected()),
+            FieldKind::Boolean => Value::Bool(boolean(value)?),
+            FieldKind::Array if value.is_array() => value.clone(),
+            FieldKind::Object if value.is_object() => value.clone(),
+            FieldKind::Array | FieldKind::Object => return Err(self.kind.expected()),
         };
         self.check(&value)?;
         Ok(value)
@@ -156,7 +156,7 @@ impl Field {
     }
 }
 
-impl Kind {
+impl FieldKind {
     pub(super) fn expected(self) -> IssueKind {
         match self {
             Self::String => IssueKind::String,
@@ -169,20 +169,20 @@ impl Kind {
     }
 }
 
-impl Schema {
+impl SettingsSchema {
     /// What the document says at this field: the user's own value, or (absent, or of a wrong type) the default.
-    pub(super) fn effective(&self, overlay: &Map<String, Value>, field: &Field) -> Value {
+    pub(super) fn effective(&self, overlay: &Map<String, Value>, field: &SettingsField) -> Value {
         set_value(overlay, field)
             .and_then(|value| field.coerce(value).ok())
             .unwrap_or_else(|| self.default_of(field))
     }
 
     /// The field with this dotted key.
-    pub(super) fn field(&self, key: &str) -> Option<&Field> {
+    pub(super) fn field(&self, key: &str) -> Option<&SettingsField> {
         self.fields.iter().find(|f| f.key == key)
     }
 
-    pub(super) fn default_of(&self, field: &Field) -> Value {
+    pub(super) fn default_of(&self, field: &SettingsField) -> Value {
         self.defaults
             .pointer(&field.pointer())
             .cloned()
@@ -200,7 +200,7 @@ impl Schema {
         &self,
         overlay: &mut Map<String, Value>,
         diff: &Map<String, Value>,
-        secret: &mut dyn FnMut(&Field, &Value) -> Result<(), IssueKind>,
+        secret: &mut dyn FnMut(&SettingsField, &Value) -> Result<(), IssueKind>,
     ) -> Vec<Issue> {
         let mut issues = Vec::new();
         for (name, value) in diff {
@@ -227,7 +227,7 @@ impl Schema {
 }
 
 /// What the user's sparse document itself says at this field, unchecked.
-pub(super) fn set_value<'a>(overlay: &'a Map<String, Value>, field: &Field) -> Option<&'a Value> {
+pub(super) fn set_value<'a>(overlay: &'a Map<String, Value>, field: &SettingsField) -> Option<&'a Value> {
     match field.parts() {
         (Some(section), name) => overlay.get(section)?.get(name),
         (None, name) => overlay.get(name),
@@ -263,9 +263,9 @@ pub(super) fn put(overlay: &mut Map<String, Value>, key: &str, value: Option<Val
 
 fn set(
     overlay: &mut Map<String, Value>,
-    field: &Field,
+    field: &SettingsField,
     value: &Value,
-    secret: &mut dyn FnMut(&Field, &Value) -> Result<(), IssueKind>,
+    secret: &mut dyn FnMut(&SettingsField, &Value) -> Result<(), IssueKind>,
 ) -> Result<(), IssueKind> {
     if field.secret {
         return secret(field, value);
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn values_are_read_leniently_and_refused_by_kind() {
-        let table: [(&Schema, &str, Value, Result<Value, IssueKind>); 14] = [
+        let table: [(&SettingsSchema, &str, Value, Result<Value, IssueKind>); 14] = [
             (&CONVERSATION, "max_iterations", json!("10"), Ok(json!(10))),
             (&CONVERSATION, "max_iterations", json!(2.0), Ok(json!(2))),
             (

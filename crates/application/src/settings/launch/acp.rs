@@ -3,7 +3,7 @@
 use domain::agent::{AcpAgent, LlmConfig};
 use serde_json::{Map, Value};
 
-use super::{NeedsSettings, short};
+use super::{MissingSettings, short};
 use crate::settings::fields;
 use crate::settings::model::Settings;
 
@@ -15,7 +15,7 @@ const CUSTOM: &str = "custom";
 const OPTIONS: [&str; 1] = ["acp_file_secrets"];
 
 /// The program, if the settings ask for one.
-pub(super) fn agent(settings: &Settings) -> Result<Option<AcpAgent>, NeedsSettings> {
+pub(super) fn agent(settings: &Settings) -> Result<Option<AcpAgent>, MissingSettings> {
     let document = &settings.agent;
     if document.variant() != "acp" {
         return Ok(None);
@@ -23,7 +23,7 @@ pub(super) fn agent(settings: &Settings) -> Result<Option<AcpAgent>, NeedsSettin
     let server = document.text("acp_server").unwrap_or(DEFAULT_SERVER);
     let command = strings(settings, "acp_command");
     if server == CUSTOM && command.is_empty() {
-        return Err(NeedsSettings(
+        return Err(MissingSettings(
             "The ACP agent has no command. Set acp_command in the settings, or choose a known acp_server.".to_owned(),
         ));
     }

@@ -69,7 +69,7 @@ fn a_start_needs_a_model_and_what_the_model_needs() {
         let outcome = profile(&llm(&options, key), wanted);
         match (outcome, named) {
             (Ok(_), None) => {}
-            (Err(NeedsSettings(text)), Some(names)) => {
+            (Err(MissingSettings(text)), Some(names)) => {
                 assert!(names.iter().all(|n| text.contains(n)), "{options}: {text}");
             }
             (outcome, _) => panic!("{options}, {wanted:?}: {outcome:?}"),
@@ -206,7 +206,7 @@ fn a_program_that_is_the_agent_needs_no_model_and_gets_no_key() {
     );
     assert!(profile(&own, Some("m1")).unwrap().notes.is_empty());
 
-    let NeedsSettings(text) = profile(&with(json!({"acp_server": "custom"})), None).unwrap_err();
+    let MissingSettings(text) = profile(&with(json!({"acp_server": "custom"})), None).unwrap_err();
     assert!(text.contains("acp_command"), "{text}");
 }
 

@@ -10,9 +10,9 @@ use super::opaque::servers;
 use super::{McpConfig, McpRemote};
 
 /// Servers that one agent gets.
-const MOST_SERVERS: usize = 100;
+const MAX_SERVERS: usize = 100;
 /// Servers that the notes name one by one.
-const MAX_START_TASK_NOTES: usize = 20;
+const MAX_SERVER_NOTES: usize = 20;
 
 /// The servers for an agent, and what could not be used (in words that name no secret). Names are unique; a remote
 /// server that both forms name by the same URL appears once.
@@ -20,7 +20,7 @@ pub(crate) fn for_agent(
     typed: Option<&McpConfig>,
     opaque: Option<&Value>,
 ) -> (Vec<McpServer>, Vec<String>) {
-    let mut list = List::default();
+    let mut list = ServerList::default();
     for (name, server) in opaque.and_then(servers).into_iter().flatten() {
         match read(name, server) {
             Ok(Some(server)) => list.push(server),
@@ -54,15 +54,15 @@ pub(crate) fn for_agent(
 }
 
 #[derive(Default)]
-struct List {
+struct ServerList {
     servers: Vec<McpServer>,
     left_out: usize,
     notes: Vec<String>,
 }
 
-impl List {
+impl ServerList {
     fn push(&mut self, mut server: McpServer) {
-        if self.servers.len() >= MOST_SERVERS {
+        if self.servers.len() >= MAX_SERVERS {
             self.left_out += 1;
             return;
         }
@@ -77,11 +77,11 @@ impl List {
     }
 
     fn finish(mut self) -> (Vec<McpServer>, Vec<String>) {
-        self.notes.truncate(MAX_START_TASK_NOTES);
+        self.notes.truncate(MAX_SERVER_NOTES);
         if self.left_out > 0 {
             let n = self.left_out;
             self.notes.push(format!(
-                "{n} MCP servers were left out: at most {MOST_SERVERS} are used."
+                "{n} MCP servers were left out: at most {MAX_SERVERS} are used."
             ));
         }
         (self.servers, self.notes)
@@ -263,7 +263,7 @@ mod tests {
     fn the_list_is_bounded() {
         let many = (0..150).map(|n| (format!("s{n}"), json!({"command": "c"})));
         let (servers, notes) = for_agent(None, Some(&Value::Object(many.collect())));
-        assert_eq!(servers.len(), MOST_SERVERS);
+        assert_eq!(servers.len(), MAX_SERVERS);
         assert_eq!(
             notes,
             ["50 MCP servers were left out: at most 100 are used."]

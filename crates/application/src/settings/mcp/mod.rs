@@ -59,14 +59,14 @@ pub struct McpConfig {
 
 /// How secrets are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Show {
+pub(super) enum SecretDisplay {
     /// As the mask.
     Masked,
     /// In clear: for the sealed document, and for a sandbox that may see them.
     Clear,
 }
 
-impl Show {
+impl SecretDisplay {
     pub(super) fn secret(self, secret: &SecretString) -> Value {
         match self {
             Self::Masked => Value::from(MASK),
@@ -76,11 +76,11 @@ impl Show {
 }
 
 impl McpRemote {
-    fn to_json(&self, show: Show, with_timeout: bool) -> Value {
+    fn to_json(&self, show: SecretDisplay, with_timeout: bool) -> Value {
         let mut map = Map::new();
         let url = match show {
-            Show::Masked => address::masked(&self.url),
-            Show::Clear => self.url.clone(),
+            SecretDisplay::Masked => address::masked(&self.url),
+            SecretDisplay::Clear => self.url.clone(),
         };
         map.insert("url".into(), url.into());
         if let Some(key) = &self.api_key {
@@ -102,7 +102,7 @@ impl McpRemote {
 }
 
 impl McpStdio {
-    fn to_json(&self, show: Show) -> Value {
+    fn to_json(&self, show: SecretDisplay) -> Value {
         let env: Map<String, Value> = self
             .env
             .iter()
@@ -139,7 +139,7 @@ fn secret_at(value: &Value, key: &str) -> Option<SecretString> {
 
 impl McpConfig {
     /// All three lists; an `api_key` that is not set is left out.
-    pub(super) fn to_json(&self, show: Show) -> Value {
+    pub(super) fn to_json(&self, show: SecretDisplay) -> Value {
         let remotes = |list: &[McpRemote], timeout| -> Vec<Value> {
             list.iter().map(|s| s.to_json(show, timeout)).collect()
         };
@@ -175,7 +175,7 @@ impl McpConfig {
 
     /// The configuration to store when this one came in and `stored` is there: masks become the stored secrets.
     #[must_use]
-    pub fn over(mut self, stored: Option<&Self>) -> Self {
+    pub fn with_stored_secrets(mut self, stored: Option<&Self>) -> Self {
         let none = Self::default();
         let stored = stored.unwrap_or(&none);
         unmask_remotes(&mut self.sse_servers, &stored.sse_servers);
@@ -236,19 +236,19 @@ mod tests {
             "stdio_servers": [{"name": "n", "command": "c", "args": ["x"], "env": {"K": "v"}}],
             "shttp_servers": [{"url": "https://h/mcp", "api_key": "h", "timeout": 30}],
         }));
-        let shown = stored.to_json(Show::Masked);
+        let shown = stored.to_json(SecretDisplay::Masked);
         assert_eq!(
             shown["shttp_servers"][0],
             json!({"url": "https://h/mcp", "api_key": MASK, "timeout": 30})
         );
-        let back = config(&shown).over(Some(&stored));
-        assert_eq!(back.to_json(Show::Clear), stored.to_json(Show::Clear));
+        let back = config(&shown).with_stored_secrets(Some(&stored));
+        assert_eq!(back.to_json(SecretDisplay::Clear), stored.to_json(SecretDisplay::Clear));
 
         let moved = config(&json!({
             "sse_servers": [{"url": "https://elsewhere/", "api_key": MASK}],
             "stdio_servers": [{"name": "other", "command": "c", "env": {"K": MASK}}],
         }));
-        let moved = moved.over(Some(&stored)).to_json(Show::Clear);
+        let moved = moved.with_stored_secrets(Some(&stored)).to_json(SecretDisplay::Clear);
         assert_eq!(moved["sse_servers"], json!([{"url": "https://elsewhere/"}]));
         assert_eq!(moved["stdio_servers"][0]["env"], json!({}));
     }
@@ -260,12 +260,12 @@ mod tests {
             config(&json!({"shttp_servers": [{"url": url(key), "api_key": bearer}]}))
         };
         let stored = server("s1", "s2");
-        let shown = stored.to_json(Show::Masked);
+        let shown = stored.to_json(SecretDisplay::Masked);
         assert_eq!(shown["shttp_servers"][0]["url"], url(MASK));
-        let back = config(&shown).over(Some(&stored));
-        assert_eq!(back.to_json(Show::Clear), stored.to_json(Show::Clear));
+        let back = config(&shown).with_stored_secrets(Some(&stored));
+        assert_eq!(back.to_json(SecretDisplay::Clear), stored.to_json(SecretDisplay::Clear));
         // Nothing behind the mask: no parameter.
-        let fresh = server(MASK, "k").over(None).to_json(Show::Clear);
+        let fresh = server(MASK, "k").with_stored_secrets(None).to_json(SecretDisplay::Clear);
         assert_eq!(fresh["shttp_servers"][0]["url"], "https://h/mcp?x=1");
     }
 }

@@ -12,7 +12,7 @@ use super::super::model::{AgentDocument, LLM_API_KEY};
 /// Name of the part.
 pub(super) const LLM: &str = "llm";
 /// How pointers of its secrets begin.
-const OF_LLM: &str = "/llm/";
+const LLM_POINTER_PREFIX: &str = "/llm/";
 
 impl AgentDocument {
     /// Nothing but the model's configuration. The model stands in it, also where it is the default one: defaults change.
@@ -43,7 +43,7 @@ impl AgentDocument {
 
     pub(super) fn llm_secrets(&self) -> BTreeMap<String, SecretString> {
         let secrets = self.secrets.iter();
-        let of_llm = secrets.filter(|(pointer, _)| pointer.starts_with(OF_LLM));
+        let of_llm = secrets.filter(|(pointer, _)| pointer.starts_with(LLM_POINTER_PREFIX));
         of_llm.map(|(p, s)| (p.clone(), s.clone())).collect()
     }
 
@@ -53,11 +53,11 @@ impl AgentDocument {
         let kept = self
             .llm_api_key()
             .cloned()
-            .filter(|_| self.goes_where(other));
+            .filter(|_| self.has_same_destination(other));
         let values = other.llm_values().cloned().unwrap_or_default();
         self.overlay.insert(LLM.to_owned(), Value::Object(values));
         self.secrets
-            .retain(|pointer, _| !pointer.starts_with(OF_LLM));
+            .retain(|pointer, _| !pointer.starts_with(LLM_POINTER_PREFIX));
         self.secrets.extend(other.llm_secrets());
         if other.llm_api_key().is_some() {
             self.key_vendor.clone_from(&other.key_vendor);
@@ -69,7 +69,7 @@ impl AgentDocument {
     }
 
     /// Whether both configurations send their key to the same place.
-    fn goes_where(&self, other: &Self) -> bool {
+    fn has_same_destination(&self, other: &Self) -> bool {
         let vendor = |agent: &Self| llm::vendor_of(&agent.effective_model());
         self.llm_base_url() == other.llm_base_url()
             && (self.llm_base_url().is_some() || vendor(self) == vendor(other))

@@ -13,9 +13,9 @@ use super::agent::LLM;
 use super::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal};
 
 /// Shown in every configuration, so it comes back; it follows from `auth_type`.
-const DERIVED: &str = "is_subscription";
+const DERIVED_FIELD: &str = "is_subscription";
 /// Objects whose values may be secret and are shown masked.
-const GUARDED: [&str; 2] = ["extra_headers", "litellm_extra_body"];
+const MASKED_OBJECT_FIELDS: [&str; 2] = ["extra_headers", "litellm_extra_body"];
 
 /// A profile to be saved.
 #[derive(Clone)]
@@ -58,10 +58,10 @@ pub(super) fn save(
     if input.preserve_existing_api_key
         && let Some(existing) = existing
     {
-        agent.take_key_of(existing);
+        agent.copy_key_from(existing);
     }
     if !input.include_secrets {
-        agent.forget_secrets();
+        agent.clear_secrets();
     }
     let profiles = &mut settings.profiles;
     let is_full = profiles.list.len() >= MAX_PROFILES_PER_USER;
@@ -83,10 +83,10 @@ fn configured(
     llm: &Map<String, Value>,
     existing: Option<&AgentDocument>,
 ) -> Result<AgentDocument, Vec<Issue>> {
-    let mut issues = faults(llm);
+    let mut issues = precheck(llm);
     let mut llm = llm.clone();
-    llm.shift_remove(DERIVED);
-    for key in GUARDED {
+    llm.shift_remove(DERIVED_FIELD);
+    for key in MASKED_OBJECT_FIELDS {
         if let Some(value) = llm.get_mut(key) {
             let before = existing.and_then(|agent| agent.llm_values()?.get(key));
             *value = with_masks_restored(value.take(), before);
@@ -123,7 +123,7 @@ fn configured(
 }
 
 /// What is wrong before a single value is looked at.
-fn faults(llm: &Map<String, Value>) -> Vec<Issue> {
+fn precheck(llm: &Map<String, Value>) -> Vec<Issue> {
     let mut issues = Vec::new();
     match llm.get("model") {
         None => issues.push(Issue::at(&[LLM, "model"], IssueKind::Missing)),
@@ -134,7 +134,7 @@ fn faults(llm: &Map<String, Value>) -> Vec<Issue> {
         Some(_) => {}
     }
     for (key, value) in llm {
-        let known = key == DERIVED || AGENT.field(&format!("{LLM}.{key}")).is_some();
+        let known = key == DERIVED_FIELD || AGENT.field(&format!("{LLM}.{key}")).is_some();
         if !known {
             issues.push(Issue::at(&[LLM, key], IssueKind::Unknown));
         } else if depth(value) > MAX_DEPTH {
@@ -152,7 +152,7 @@ fn faults(llm: &Map<String, Value>) -> Vec<Issue> {
 }
 
 impl AgentDocument {
-    fn take_key_of(&mut self, other: &Self) {
+    fn copy_key_from(&mut self, other: &Self) {
         self.secrets.remove(LLM_API_KEY);
         self.key_vendor = None;
         if let Some(key) = other.llm_api_key() {
@@ -162,10 +162,10 @@ impl AgentDocument {
     }
 
     /// Also what stands in free-form objects that are shown masked.
-    fn forget_secrets(&mut self) {
+    fn clear_secrets(&mut self) {
         self.secrets.clear();
         self.key_vendor = None;
-        for key in GUARDED {
+        for key in MASKED_OBJECT_FIELDS {
             fields::put(&mut self.overlay, &format!("{LLM}.{key}"), None);
         }
     }

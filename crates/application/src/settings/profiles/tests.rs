@@ -2,7 +2,7 @@ use secrecy::ExposeSecret;
 use serde_json::json;
 
 use super::super::model::MASK;
-use super::super::v1::Reveal;
+use super::super::v1::SecretVisibility;
 use super::*;
 
 const VALUES: &str = "https://llm.example/v1";
@@ -180,7 +180,7 @@ fn what_is_shown_can_be_saved_again() {
         "extra_headers": {"X-Key": "h"}, "litellm_extra_body": {"token": "t", "n": 1}});
     let s = saved(Settings::default(), "p", &with(llm));
     let now = domain::clock::Timestamp::from_micros(0);
-    let view = s.profiles.list[0].view(Reveal::Hidden, now);
+    let view = s.profiles.list[0].view(SecretVisibility::Hidden, now);
     assert_eq!(view["api_key"], Value::Null);
     assert_eq!(view["extra_headers"], json!({"X-Key": MASK}));
     assert!(!view.to_string().contains("aws\""));

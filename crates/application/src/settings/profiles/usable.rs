@@ -4,12 +4,12 @@ use domain::agent::LlmProfile;
 use domain::id::UserId;
 
 use super::super::SettingsService;
-use super::super::launch::{NeedsSettings, language_model};
+use super::super::launch::{MissingSettings, language_model};
 use super::super::model::Settings;
 use crate::error::AppError;
 
 /// Characters of a name that are repeated: no profile has a longer one.
-const LONGEST_NAME: usize = 64;
+const MAX_NAME_CHARS: usize = 64;
 
 impl Settings {
     /// The models of all profiles that can be used as they are. One without a key has the key in force, where that was for
@@ -22,7 +22,7 @@ impl Settings {
     }
 
     /// The model of a profile, as it would be in force if the profile were active; `None` if there is no such profile.
-    fn llm_profile(&self, name: &str) -> Option<Result<LlmProfile, NeedsSettings>> {
+    fn llm_profile(&self, name: &str) -> Option<Result<LlmProfile, MissingSettings>> {
         let settings = self.clone().with_active(name)?;
         let llm = language_model(&settings, None);
         Some(llm.map(|llm| LlmProfile {
@@ -39,7 +39,7 @@ impl SettingsService {
         let settings = self.load(owner).await?;
         let settings = settings.ok_or_else(|| AppError::not_found("Settings not found"))?;
         let Some(profile) = settings.llm_profile(name) else {
-            let name: String = name.chars().take(LONGEST_NAME).collect();
+            let name: String = name.chars().take(MAX_NAME_CHARS).collect();
             return Err(AppError::not_found(format!("Profile '{name}' not found")));
         };
         profile.map_err(|needs| AppError::invalid(needs.0))

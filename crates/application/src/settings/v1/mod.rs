@@ -20,7 +20,7 @@ use super::model::{AgentDocument, GROUPINGS, LLM_API_KEY, SecretInput, Settings}
 use super::refusal::{Issue, IssueKind, alternatives};
 use super::{SettingsService, UpdateError};
 
-pub use view::{Reveal, agent_schema, conversation_schema};
+pub use view::{SecretVisibility, agent_schema, conversation_schema};
 
 /// Why a V1 save is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +123,7 @@ fn diff<'a>(
 }
 
 /// Characters of a name that a refusal repeats.
-const LONGEST_NAME: usize = 100;
+const MAX_NAME_CHARS: usize = 100;
 
 /// Where a text with NUL is, innermost name first. Such a text is lost or cut on the way to a process, and a document
 /// with it does not fit into every store.
@@ -139,7 +139,7 @@ pub(super) fn nul_in(key: &str, value: &Value) -> Option<Vec<String>> {
         _ => None,
     };
     let name = key.chars().filter(|c| !c.is_control());
-    let name: String = name.take(LONGEST_NAME).collect();
+    let name: String = name.take(MAX_NAME_CHARS).collect();
     found.map(|mut at| {
         at.push(name);
         at

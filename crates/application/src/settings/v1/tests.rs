@@ -21,7 +21,7 @@ fn refused(body: &Value) -> String {
     }
 }
 
-fn view(settings: &Settings, reveal: Reveal) -> Value {
+fn view(settings: &Settings, reveal: SecretVisibility) -> Value {
     settings.agent_view(reveal, Timestamp::from_micros(0))
 }
 
@@ -29,7 +29,7 @@ const NOW: &str = "1970-01-01T00:00:00.000000Z";
 
 #[test]
 fn fresh_documents_are_the_defaults() {
-    let fresh = view(&Settings::default(), Reveal::Hidden);
+    let fresh = view(&Settings::default(), SecretVisibility::Hidden);
     let mut expected: Value = serde_json::from_str(include_str!("../agent-defaults.json")).unwrap();
     expected["agent_context"]["current_datetime"] = NOW.into();
     assert_eq!(fresh, expected);
@@ -54,13 +54,13 @@ fn a_partial_save_changes_what_it_names() {
         s,
         &json!({"agent_settings_diff": {"llm": {"temperature": 0.5, "unknown": {"x": 1}}}}),
     );
-    let document = view(&s, Reveal::Masked);
+    let document = view(&s, SecretVisibility::Masked);
     assert_eq!(document["llm"]["model"], "anthropic/claude-sonnet-4-5");
     assert_eq!(document["llm"]["api_key"], MASK);
     assert_eq!(document["llm"]["temperature"], 0.5);
     assert_eq!(document["llm"].get("unknown"), None);
-    assert_eq!(view(&s, Reveal::Hidden)["llm"]["api_key"], Value::Null);
-    assert_eq!(view(&s, Reveal::Clear)["llm"]["api_key"], "sk-test-123");
+    assert_eq!(view(&s, SecretVisibility::Hidden)["llm"]["api_key"], Value::Null);
+    assert_eq!(view(&s, SecretVisibility::Clear)["llm"]["api_key"], "sk-test-123");
     assert_eq!(s.conversation_view()["max_iterations"], 42);
     assert_eq!(s.language.as_deref(), Some("en"));
     assert!(s.search_api_key.is_some() && s.sandbox_api_key.is_some());
@@ -165,26 +165,26 @@ fn an_endpoint_does_not_follow_to_another_vendor() {
         Settings::default(),
         &json!({"agent_settings_diff": {"llm": {"model": "gpt-5.5", "api_key": "sk", "base_url": "https://api.openai.com/v1"}}}),
     );
-    assert_eq!(view(&s, Reveal::Hidden)["llm"]["base_url"], Value::Null);
+    assert_eq!(view(&s, SecretVisibility::Hidden)["llm"]["base_url"], Value::Null);
     let s = saved(
         s,
         &json!({"agent_settings_diff": {"llm": {"model": "anthropic/claude"}}}),
     );
-    assert_eq!(view(&s, Reveal::Hidden)["llm"]["base_url"], Value::Null);
+    assert_eq!(view(&s, SecretVisibility::Hidden)["llm"]["base_url"], Value::Null);
     // A model whose vendor we did not know when the endpoint came in.
     let s = saved(
         s,
         &json!({"agent_settings_diff": {"llm": {"model": "own/x", "base_url": "https://api.openai.com"}}}),
     );
     assert_eq!(
-        view(&s, Reveal::Hidden)["llm"]["base_url"],
+        view(&s, SecretVisibility::Hidden)["llm"]["base_url"],
         "https://api.openai.com"
     );
     let s = saved(
         s,
         &json!({"agent_settings_diff": {"llm": {"model": "openai/gpt-5"}}}),
     );
-    assert_eq!(view(&s, Reveal::Hidden)["llm"]["base_url"], Value::Null);
+    assert_eq!(view(&s, SecretVisibility::Hidden)["llm"]["base_url"], Value::Null);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn the_variants_keep_each_other() {
         s,
         &json!({"agent_settings_diff": {"agent_kind": "acp", "acp_server": "codex"}}),
     );
-    let document = view(&s, Reveal::Masked);
+    let document = view(&s, SecretVisibility::Masked);
     let keys: Vec<&String> = document.as_object().unwrap().keys().collect();
     for key in [
         "acp_server",
@@ -217,7 +217,7 @@ fn the_variants_keep_each_other() {
     assert!(document.get("condenser").is_none() && document.get("agent").is_none());
     assert_eq!(document["acp_server"], "codex");
     let s = saved(s, &json!({"agent_settings_diff": {"agent_kind": "llm"}}));
-    let document = view(&s, Reveal::Masked);
+    let document = view(&s, SecretVisibility::Masked);
     assert_eq!(document["agent_kind"], "openhands");
     assert_eq!(document["condenser"]["max_size"], 80);
     assert_eq!(document["llm"]["api_key"], MASK);
@@ -232,8 +232,8 @@ fn servers_and_headers_are_masked_and_survive_an_echo() {
             "mcp_config": {"a": {"url": "https://h", "headers": {"Authorization": "Bearer s1"}}},
             "llm": {"extra_headers": {"X-Team": "s2"}, "litellm_extra_body": {"n": 1, "api_key": "s3"}}}}),
     );
-    let shown = view(&s, Reveal::Masked);
-    assert_eq!(shown, view(&s, Reveal::Hidden));
+    let shown = view(&s, SecretVisibility::Masked);
+    assert_eq!(shown, view(&s, SecretVisibility::Hidden));
     assert!(
         !["s1", "s2", "s3"]
             .iter()
@@ -245,9 +245,9 @@ fn servers_and_headers_are_masked_and_survive_an_echo() {
             "extra_headers": shown["llm"]["extra_headers"],
             "litellm_extra_body": shown["llm"]["litellm_extra_body"]}}}),
     );
-    assert_eq!(view(&echoed, Reveal::Clear), view(&s, Reveal::Clear));
+    assert_eq!(view(&echoed, SecretVisibility::Clear), view(&s, SecretVisibility::Clear));
     let cleared = saved(echoed, &json!({"agent_settings_diff": {"mcp_config": {}}}));
-    assert_eq!(view(&cleared, Reveal::Clear)["mcp_config"], json!({}));
+    assert_eq!(view(&cleared, SecretVisibility::Clear)["mcp_config"], json!({}));
 }
 
 #[test]
@@ -377,7 +377,7 @@ proptest! {
             Ok(settings) => {
                 let text = crate::settings::document::encode(&settings);
                 let again = crate::settings::document::decode(&text).unwrap();
-                prop_assert_eq!(view(&again, Reveal::Clear), view(&settings, Reveal::Clear));
+                prop_assert_eq!(view(&again, SecretVisibility::Clear), view(&settings, SecretVisibility::Clear));
             }
         }
     }

@@ -4,14 +4,14 @@ use domain::clock::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
-use super::super::fields::{AGENT, CONVERSATION, Field, Section};
+use super::super::fields::{AGENT, CONVERSATION, SettingsField, SchemaSection};
 use super::super::mcp::{masked_members, masked_opaque};
 use super::super::model::{AgentDocument, MASK, Settings, exposed};
 use super::super::profiles::Profile;
 
 /// How secrets are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reveal {
+pub enum SecretVisibility {
     /// As null; flags beside them say whether they are set.
     Hidden,
     /// As the mask.
@@ -20,7 +20,7 @@ pub enum Reveal {
     Clear,
 }
 
-impl Reveal {
+impl SecretVisibility {
     /// A secret of the settings as it is shown.
     pub fn show(self, secret: Option<&SecretString>) -> Value {
         match (self, secret) {
@@ -33,7 +33,7 @@ impl Reveal {
 
 impl Profile {
     /// Its configuration, complete, as it stands in `agent_settings.llm` while it is in force.
-    pub fn view(&self, reveal: Reveal, now: Timestamp) -> Value {
+    pub fn view(&self, reveal: SecretVisibility, now: Timestamp) -> Value {
         self.agent.view(reveal, now)["llm"].take()
     }
 }
@@ -41,7 +41,7 @@ impl Profile {
 /// The documents as the V1 routes show them.
 impl Settings {
     /// `agent_settings`, complete. Values inside `mcp_config` and of extra headers are masked unless revealed in clear.
-    pub fn agent_view(&self, reveal: Reveal, now: Timestamp) -> Value {
+    pub fn agent_view(&self, reveal: SecretVisibility, now: Timestamp) -> Value {
         self.agent.view(reveal, now)
     }
 
@@ -56,7 +56,7 @@ impl Settings {
 }
 
 impl AgentDocument {
-    fn view(&self, reveal: Reveal, now: Timestamp) -> Value {
+    fn view(&self, reveal: SecretVisibility, now: Timestamp) -> Value {
         let (agent, variant) = (self, self.variant());
         let mut document = AGENT.defaults.clone();
         for field in &AGENT.fields {
@@ -68,7 +68,7 @@ impl AgentDocument {
             } else {
                 AGENT.effective(&agent.overlay, field)
             };
-            if is_guarded(field) && reveal != Reveal::Clear {
+            if is_guarded(field) && reveal != SecretVisibility::Clear {
                 *slot = mask_guarded(field, slot.take());
             }
         }
@@ -81,7 +81,7 @@ impl AgentDocument {
         }
         if let Some(map) = document.as_object_mut() {
             map.retain(|name, _| {
-                let group = |f: &&Field| f.parts().0.unwrap_or(&f.key) == name;
+                let group = |f: &&SettingsField| f.parts().0.unwrap_or(&f.key) == name;
                 AGENT
                     .fields
                     .iter()
@@ -92,13 +92,13 @@ impl AgentDocument {
         document
     }
 
-    fn mcp_view(&self, reveal: Reveal) -> Value {
+    fn mcp_view(&self, reveal: SecretVisibility) -> Value {
         let stored = self.mcp.as_ref();
         let stored: Option<Value> =
             stored.and_then(|t| serde_json::from_str(t.expose_secret()).ok());
         match (stored, reveal) {
             (None, _) => Value::Object(Map::new()),
-            (Some(document), Reveal::Clear) => document,
+            (Some(document), SecretVisibility::Clear) => document,
             (Some(document), _) => masked_opaque(&document),
         }
     }
@@ -106,7 +106,7 @@ impl AgentDocument {
 
 /// `GET /api/v1/settings/agent-schema`.
 pub fn agent_schema() -> Value {
-    let section = |key, label, variant| Section {
+    let section = |key, label, variant| SchemaSection {
         key,
         label,
         variant,
@@ -127,7 +127,7 @@ pub fn agent_schema() -> Value {
 
 /// `GET /api/v1/settings/conversation-schema`.
 pub fn conversation_schema() -> Value {
-    let section = |key, label| Section {
+    let section = |key, label| SchemaSection {
         key,
         label,
         variant: None,
@@ -143,14 +143,14 @@ pub fn conversation_schema() -> Value {
 }
 
 /// Free-form objects whose values may be secret: shown masked, and masks that come back leave what is stored.
-fn is_guarded(field: &Field) -> bool {
+fn is_guarded(field: &SettingsField) -> bool {
     matches!(
         field.key.as_str(),
         "llm.extra_headers" | "llm.litellm_extra_body"
     )
 }
 
-fn mask_guarded(field: &Field, value: Value) -> Value {
+fn mask_guarded(field: &SettingsField, value: Value) -> Value {
     match value {
         Value::Object(map) if field.key == "llm.extra_headers" => Value::Object(
             map.into_iter()

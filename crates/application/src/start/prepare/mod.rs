@@ -21,30 +21,30 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::Url;
 
-pub(super) use plan::{Plan, directory_of_repository};
+pub(super) use plan::{PreparationPlan, directory_of_repository};
 
-use self::plan::Repository;
-use self::report::{Found, Git, Hidden, State};
+use self::plan::PlannedRepository;
+use self::report::{WorkspaceFacts, GitAvailability, Redactor, CheckoutState};
 use super::place::working_dir;
 use crate::ports::Ports;
 use crate::secrets::{AccessTokens, TokenUse};
 use crate::{AppError, Policy};
 
 /// For commands that only look, or write a few files.
-const QUICK: Duration = Duration::from_secs(30);
+const QUICK_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a clone's access token is good for, at the least: it is asked for once, at the beginning.
-const ACCESS: Duration = Duration::from_secs(10 * 60);
+const MIN_ACCESS_TOKEN_TTL: Duration = Duration::from_secs(10 * 60);
 
 /// How often a command is asked again of an agent server that was away.
-const REPEATS: u32 = 3;
+const MAX_RETRIES: u32 = 3;
 /// Between two looks at it.
-const PAUSE: Duration = Duration::from_millis(500);
+const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long it may be away each time.
-const AWAY: Duration = Duration::from_secs(20);
+const RESTART_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What the launch takes from the preparation.
 #[derive(Debug, Default)]
-pub(super) struct Prepared {
+pub(super) struct PreparedWorkspace {
     /// Absolute directory inside the sandbox in which the agent works: the repository, or the workspace without one.
     pub(super) working_dir: String,
     /// The project's agent hooks, for the launch.
@@ -53,12 +53,12 @@ pub(super) struct Prepared {
     pub(super) notes: Vec<String>,
 }
 
-/// A preparation on its way: [`Preparation::repository`] first, then the others in their order.
-pub(super) struct Preparation<'a> {
+/// A preparation on its way: [`WorkspacePreparation::repository`] first, then the others in their order.
+pub(super) struct WorkspacePreparation<'a> {
     ports: &'a Ports,
     policy: &'a Policy,
     at: &'a AgentEndpoint,
-    plan: &'a Plan,
+    plan: &'a PreparationPlan,
     /// Id of the task: it names what belongs to this start, and to every attempt of it.
     task: String,
     /// Where it runs.
@@ -69,17 +69,17 @@ pub(super) struct Preparation<'a> {
     workspace: String,
     /// Ours in the sandbox.
     private: String,
-    found: Found,
-    prepared: Prepared,
+    found: WorkspaceFacts,
+    prepared: PreparedWorkspace,
 }
 
-impl<'a> Preparation<'a> {
+impl<'a> WorkspacePreparation<'a> {
     /// In the sandbox's workspace `root`, or in the directory in it that the conversation was given.
     pub(super) fn new(
         ports: &'a Ports,
         policy: &'a Policy,
         at: &'a AgentEndpoint,
-        plan: &'a Plan,
+        plan: &'a PreparationPlan,
         task: &StartTask,
         root: &str,
     ) -> Self {
@@ -96,16 +96,16 @@ impl<'a> Preparation<'a> {
             root: root.trim_end_matches('/').to_owned(),
             workspace,
             private: String::new(),
-            found: Found::default(),
-            prepared: Prepared {
+            found: WorkspaceFacts::default(),
+            prepared: PreparedWorkspace {
                 working_dir,
-                ..Prepared::default()
+                ..PreparedWorkspace::default()
             },
         }
     }
 
     /// What is being cloned, for the task's detail.
-    pub(super) fn shown(&self) -> Option<String> {
+    pub(super) fn progress_detail(&self) -> Option<String> {
         let repository = self.plan.repository.as_ref()?;
         Some(format!(
             "Cloning {} from {}",
@@ -117,24 +117,24 @@ impl<'a> Preparation<'a> {
     /// Makes the workspace and brings the repository there.
     pub(super) async fn repository(&mut self, task: &StartTask) -> Result<(), AppError> {
         let wanted = self.plan.repository.as_ref();
-        let look = scripts::look(&self.workspace, &self.task, &self.plan.identity, wanted);
-        let outcome = self.run(look, QUICK).await?;
-        self.found = Found::read(&outcome.output);
+        let look = scripts::inspect(&self.workspace, &self.task, &self.plan.identity, wanted);
+        let outcome = self.run(look, QUICK_COMMAND_TIMEOUT).await?;
+        self.found = WorkspaceFacts::read(&outcome.output);
         if !outcome.is_success() {
             return Err(self
-                .failed("The workspace could not be made", &outcome)
+                .command_failed("The workspace could not be made", &outcome)
                 .await);
         }
         self.private = self.found.private.clone().unwrap_or_default();
         let Some(repository) = wanted else {
-            if self.found.git != Git::Works {
+            if self.found.git != GitAvailability::Works {
                 self.note(
                     "The workspace is no git repository: git is missing in the sandbox, or failed.",
                 );
             }
             return Ok(());
         };
-        if self.found.git == Git::Missing {
+        if self.found.git == GitAvailability::Missing {
             let cause = format!(
                 "Repository {} was not cloned: there is no git in the sandbox's image.",
                 repository.name
@@ -142,29 +142,29 @@ impl<'a> Preparation<'a> {
             return Err(AppError::refused(ErrorClass::Upstream, cause));
         }
         match self.found.state {
-            State::Ours => Ok(()),
-            State::Same => {
+            CheckoutState::Ours => Ok(()),
+            CheckoutState::Same => {
                 // A part of a conversation works where its parent does: nothing to tell.
                 if task.request.parent_conversation_id.is_none() {
-                    self.note(&already_there(repository, self.found.branch.as_deref()));
+                    self.note(&existing_repository_note(repository, self.found.branch.as_deref()));
                 }
                 Ok(())
             }
-            State::Other => Err(AppError::refused(
+            CheckoutState::Other => Err(AppError::refused(
                 ErrorClass::Conflict,
                 format!(
                     "Repository {} was not cloned: the sandbox's workspace already has a different {}. Use another sandbox.",
                     repository.name, repository.directory
                 ),
             )),
-            State::Absent => self.clone_it(task, repository).await,
+            CheckoutState::Absent => self.clone_repository(task, repository).await,
         }
     }
 
-    async fn clone_it(
+    async fn clone_repository(
         &mut self,
         task: &StartTask,
-        repository: &Repository,
+        repository: &PlannedRepository,
     ) -> Result<(), AppError> {
         // Named by the attempt: an earlier one that is still at work removes its own at its end.
         let helper = repository
@@ -175,7 +175,7 @@ impl<'a> Preparation<'a> {
             let text = self.credential_helper(task, repository, usage)?;
             let path = format!("{}/{name}", self.private);
             let write = || self.ports.workspace.write(self.at, &path, &text);
-            self.insisting(write).await?;
+            self.retry_unreachable(write).await?;
         }
         let helper = helper.as_ref().map(|(name, _)| name.as_str());
         let (workspace, private, deadline) =
@@ -184,18 +184,18 @@ impl<'a> Preparation<'a> {
         let script = scripts::clone(workspace, private, &self.task, identity, repository, helper);
         let cloned = self.run(script, deadline).await;
         if !matches!(&cloned, Ok(outcome) if outcome.is_success()) {
-            let clean_up = scripts::clean_up(workspace, private, &self.task, helper);
-            if let Err(error) = self.run(clean_up, QUICK).await {
+            let remove_partial_clone = scripts::remove_partial_clone(workspace, private, &self.task, helper);
+            if let Err(error) = self.run(remove_partial_clone, QUICK_COMMAND_TIMEOUT).await {
                 tracing::debug!(error = %chain(&error), "could not clean up after a clone that failed");
             }
         }
         let outcome = cloned?;
         if outcome.is_success() {
-            self.found = Found::read(&outcome.output);
+            self.found = WorkspaceFacts::read(&outcome.output);
             return Ok(());
         }
-        let hidden = self.hidden().await;
-        let cause = report::clone_failure(repository, &outcome, deadline, &hidden);
+        let redactor = self.redactor().await;
+        let cause = report::clone_failure(repository, &outcome, deadline, &redactor);
         Err(AppError::refused(ErrorClass::Upstream, cause))
     }
 
@@ -203,11 +203,11 @@ impl<'a> Preparation<'a> {
     fn credential_helper(
         &self,
         task: &StartTask,
-        repository: &Repository,
+        repository: &PlannedRepository,
         usage: &TokenUse,
     ) -> Result<SecretString, AppError> {
         let tokens = AccessTokens::new(self.ports.cipher.clone(), self.ports.clock.clone());
-        let ttl = ACCESS.max(self.policy.clone_deadline);
+        let ttl = MIN_ACCESS_TOKEN_TTL.max(self.policy.clone_deadline);
         let access = tokens.mint(
             &task.owner,
             &task.sandbox_id,
@@ -243,11 +243,11 @@ impl<'a> Preparation<'a> {
         } else if let Some(code) = outcome.exit_code {
             format!("failed with exit code {code}")
         } else {
-            let shown = self.run(scripts::end_of_setup(&self.private), QUICK).await;
-            outcome.output = shown.map(|shown| shown.output).unwrap_or_default();
+            let progress_detail = self.run(scripts::show_setup_output(&self.private), QUICK_COMMAND_TIMEOUT).await;
+            outcome.output = progress_detail.map(|progress_detail| progress_detail.output).unwrap_or_default();
             format!("was ended after {} s", deadline.as_secs())
         };
-        let said = report::quote(&outcome.output, &self.hidden().await);
+        let said = report::quote(&outcome.output, &self.redactor().await);
         let said = said.map_or_else(String::new, |said| format!(" Its last words: {said}"));
         self.note(&format!(
             "The setup script .openhands/setup.sh {how}.{said}"
@@ -265,9 +265,9 @@ impl<'a> Preparation<'a> {
             return Ok(());
         }
         let script = scripts::pre_commit(&self.prepared.working_dir);
-        let outcome = self.run(script, QUICK).await?;
+        let outcome = self.run(script, QUICK_COMMAND_TIMEOUT).await?;
         if !outcome.is_success() {
-            let said = report::quote(&outcome.output, &self.hidden().await);
+            let said = report::quote(&outcome.output, &self.redactor().await);
             self.note(&format!(
                 "The git hook .openhands/pre-commit.sh was not installed: {}",
                 said.as_deref().unwrap_or("no reason was given.")
@@ -319,53 +319,53 @@ impl<'a> Preparation<'a> {
     }
 
     /// The command that removes what the preparation of a start has left in its private directory.
-    pub(super) fn tidying(task: &StartTask) -> ShellCommand {
+    pub(super) fn cleanup_command(task: &StartTask) -> ShellCommand {
         ShellCommand {
-            script: scripts::tidy(&task.id.to_string()),
+            script: scripts::remove_leftovers(&task.id.to_string()),
             directory: None,
-            deadline: QUICK,
+            deadline: QUICK_COMMAND_TIMEOUT,
         }
     }
 
     /// What the launch needs.
-    pub(super) fn done(self) -> Prepared {
+    pub(super) fn finish(self) -> PreparedWorkspace {
         self.prepared
     }
 
     async fn run(&self, script: String, deadline: Duration) -> Result<ShellOutcome, AppError> {
         let command = ShellCommand {
-            script: format!("{}{script}", scripts::NO_KEYS),
+            script: format!("{}{script}", scripts::UNSET_SANDBOX_KEYS),
             directory: None,
             deadline,
         };
         Ok(self
-            .insisting(|| self.ports.workspace.run(self.at, &command))
+            .retry_unreachable(|| self.ports.workspace.run(self.at, &command))
             .await?)
     }
 
     /// An agent server that is away for a moment (the setup script ended it, and it is started again) ends no start. What
     /// it may have begun can be asked again: see [`scripts`].
-    async fn insisting<T, F: Future<Output = Result<T, AgentError>>>(
+    async fn retry_unreachable<T, F: Future<Output = Result<T, AgentError>>>(
         &self,
         ask: impl Fn() -> F,
     ) -> Result<T, AgentError> {
-        for _ in 0..REPEATS {
+        for _ in 0..MAX_RETRIES {
             match ask().await {
                 Err(AgentError::Unreachable(cause)) => {
                     tracing::debug!(%cause, "agent server away while preparing; asking again");
-                    self.back().await;
+                    self.wait_until_alive().await;
                 }
-                done => return done,
+                finish => return finish,
             }
         }
         ask().await
     }
 
     /// Waits until it answers, for a while.
-    async fn back(&self) {
+    async fn wait_until_alive(&self) {
         let answers = async {
             loop {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(HEALTH_CHECK_INTERVAL).await;
                 if self
                     .ports
                     .agents
@@ -376,7 +376,7 @@ impl<'a> Preparation<'a> {
                 }
             }
         };
-        let _ = tokio::time::timeout(AWAY, answers).await;
+        let _ = tokio::time::timeout(RESTART_TIMEOUT, answers).await;
     }
 
     fn note(&mut self, note: &str) {
@@ -384,7 +384,7 @@ impl<'a> Preparation<'a> {
     }
 
     /// What no quotation of a command's output may show. The sandbox's own keys are in it, as far as they can be had.
-    async fn hidden(&self) -> Hidden {
+    async fn redactor(&self) -> Redactor {
         let mut secrets = self.plan.secrets.clone();
         secrets.push(self.at.key.clone());
         let found = self.ports.sandboxes.find(&Scope::System, &self.sandbox);
@@ -393,21 +393,21 @@ impl<'a> Preparation<'a> {
             let opened = self.ports.cipher.open(&context, &sandbox.secret_key);
             secrets.extend(opened.ok());
         }
-        Hidden::new(secrets, &[&self.workspace, &self.root, &self.private])
+        Redactor::new(secrets, &[&self.workspace, &self.root, &self.private])
     }
 
-    async fn failed(&self, what: &str, outcome: &ShellOutcome) -> AppError {
-        let said = report::quote(&outcome.output, &self.hidden().await);
+    async fn command_failed(&self, what: &str, outcome: &ShellOutcome) -> AppError {
+        let said = report::quote(&outcome.output, &self.redactor().await);
         let why = match (&said, outcome.exit_code) {
             (Some(said), _) => said.clone(),
             (None, Some(code)) => format!("exit code {code}"),
-            (None, None) => format!("no end within {} s", QUICK.as_secs()),
+            (None, None) => format!("no end within {} s", QUICK_COMMAND_TIMEOUT.as_secs()),
         };
         AppError::refused(ErrorClass::Upstream, format!("{what}: {why}"))
     }
 }
 
-fn already_there(repository: &Repository, branch: Option<&str>) -> String {
+fn existing_repository_note(repository: &PlannedRepository, branch: Option<&str>) -> String {
     let on = branch.map_or_else(String::new, |branch| format!(", on branch {branch}"));
     format!(
         "Repository {} was in the sandbox already and is used as it is{on}.",

@@ -18,19 +18,19 @@ use crate::settings::{LaunchProfile, Settings};
 use crate::start::place::REPOSITORY_TAG;
 
 /// How often a provider that is away is asked again: for half a minute in all, without what the asking takes.
-const REPEATS: u32 = 4;
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_SOURCE_RETRIES: u32 = 4;
+const MIN_SOURCE_BACKOFF: Duration = Duration::from_secs(2);
 
 /// Who commits are by; what is missing is left as the sandbox has it.
 #[derive(Debug, Clone, Default)]
-pub(in crate::start) struct Identity {
+pub(in crate::start) struct GitIdentity {
     pub(super) name: Option<String>,
     pub(super) email: Option<String>,
 }
 
 /// A repository to clone.
 #[derive(Debug, Clone)]
-pub(in crate::start) struct Repository {
+pub(in crate::start) struct PlannedRepository {
     /// As asked for: `owner/repo`.
     pub(super) name: String,
     /// Its directory inside the workspace.
@@ -51,7 +51,7 @@ pub(in crate::start) struct Repository {
     pub(super) token_use: Option<TokenUse>,
 }
 
-impl Repository {
+impl PlannedRepository {
     /// Name of the host that it is cloned from.
     pub(super) fn host(&self) -> &str {
         self.source.url.host_str().unwrap_or_default()
@@ -60,14 +60,14 @@ impl Repository {
 
 /// Everything that is prepared.
 #[derive(Debug, Clone, Default)]
-pub(in crate::start) struct Plan {
-    pub(super) identity: Identity,
-    pub(in crate::start) repository: Option<Repository>,
+pub(in crate::start) struct PreparationPlan {
+    pub(super) identity: GitIdentity,
+    pub(in crate::start) repository: Option<PlannedRepository>,
     /// Values of the owner's that must not be in a note.
     pub(super) secrets: Vec<SecretString>,
 }
 
-impl Plan {
+impl PreparationPlan {
     /// Reads the request and the settings. Refused is what the person who asked can mend: a host that may not be called, a
     /// provider that does not answer.
     pub(in crate::start) async fn of(
@@ -77,7 +77,7 @@ impl Plan {
         settings: &Settings,
     ) -> Result<Self, AppError> {
         let mut plan = Self {
-            identity: Identity {
+            identity: GitIdentity {
                 name: profile.git_user_name.clone(),
                 email: profile.git_user_email.clone(),
             },
@@ -88,11 +88,11 @@ impl Plan {
         if let Some(name) = &request.selected_repository {
             let provider = request
                 .git_provider
-                .unwrap_or_else(|| only_provider(settings));
-            let source = source_found(ports, settings, provider, name)
+                .unwrap_or_else(|| default_provider(settings));
+            let source = resolve_source(ports, settings, provider, name)
                 .await
-                .map_err(|error| not_found_out(name, provider, &error))?;
-            plan.repository = Some(Repository {
+                .map_err(|error| source_error(name, provider, &error))?;
+            plan.repository = Some(PlannedRepository {
                 name: name.clone(),
                 directory: directory_of_repository(name).to_owned(),
                 token_use: token_use(settings, provider),
@@ -108,7 +108,7 @@ impl Plan {
     }
 }
 
-impl Plan {
+impl PreparationPlan {
     /// Where the repository comes from, if there is one.
     pub(in crate::start) fn provider(&self) -> Option<GitProvider> {
         Some(self.repository.as_ref()?.provider)
@@ -131,7 +131,7 @@ impl Plan {
 }
 
 /// Without a named provider: the one that a token is stored of, if it is the only one; else GitHub.
-fn only_provider(settings: &Settings) -> GitProvider {
+fn default_provider(settings: &Settings) -> GitProvider {
     let mut stored = settings.provider_tokens.keys();
     match (stored.next(), stored.next()) {
         (Some(only), None) => *only,
@@ -140,14 +140,14 @@ fn only_provider(settings: &Settings) -> GitProvider {
 }
 
 /// A name server or a provider that is away for a moment ends no start.
-async fn source_found(
+async fn resolve_source(
     ports: &Ports,
     settings: &Settings,
     provider: GitProvider,
     repository: &str,
 ) -> Result<CloneSource, GitError> {
-    let mut pause = FIRST_PAUSE;
-    for _ in 0..REPEATS {
+    let mut pause = MIN_SOURCE_BACKOFF;
+    for _ in 0..MAX_SOURCE_RETRIES {
         match source(ports, settings, provider, repository).await {
             Err(error @ GitError::Unavailable { .. }) => {
                 tracing::debug!(error = %chain(&error), "git provider away; asking again");
@@ -173,7 +173,7 @@ async fn source(
     ports.git.clone_source(&access, repository).await
 }
 
-fn not_found_out(name: &str, provider: GitProvider, error: &GitError) -> AppError {
+fn source_error(name: &str, provider: GitProvider, error: &GitError) -> AppError {
     AppError::refused(
         ErrorClass::Upstream,
         format!(

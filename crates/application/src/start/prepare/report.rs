@@ -8,19 +8,19 @@ use std::time::Duration;
 use domain::workspace::ShellOutcome;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::plan::Repository;
+use super::plan::PlannedRepository;
 
 /// Characters of a command's output that are quoted in a note or a cause.
-const QUOTED: usize = 500;
+const MAX_QUOTED_CHARS: usize = 500;
 /// Shorter values are not worth hiding and would maim every text.
-const SHORTEST_SECRET: usize = 4;
+const MIN_SECRET_BYTES: usize = 4;
 
 /// What a project directory brings along, and where the private directory is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct WorkspaceFacts {
     pub(super) private: Option<String>,
-    pub(super) state: State,
-    pub(super) git: Git,
+    pub(super) state: CheckoutState,
+    pub(super) git: GitAvailability,
     /// Branch that is checked out in a repository that was there before.
     pub(super) branch: Option<String>,
     brings: BTreeSet<String>,
@@ -28,7 +28,7 @@ pub(super) struct Found {
 
 /// Whether the sandbox has git.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Git {
+pub(super) enum GitAvailability {
     /// It has.
     #[default]
     Works,
@@ -40,7 +40,7 @@ pub(super) enum Git {
 
 /// What is where the repository belongs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum CheckoutState {
     /// Nothing.
     #[default]
     Absent,
@@ -52,7 +52,7 @@ pub(super) enum State {
     Other,
 }
 
-impl Found {
+impl WorkspaceFacts {
     /// Reads `key=value` lines; others are passed over.
     pub(super) fn read(output: &str) -> Self {
         let mut found = Self::default();
@@ -61,12 +61,12 @@ impl Found {
                 ("private", path) if path.starts_with('/') => {
                     found.private = Some(path.to_owned());
                 }
-                ("state", "ours") => found.state = State::Ours,
-                ("state", "same") => found.state = State::Same,
-                ("state", "other") => found.state = State::Other,
+                ("state", "ours") => found.state = CheckoutState::Ours,
+                ("state", "same") => found.state = CheckoutState::Same,
+                ("state", "other") => found.state = CheckoutState::Other,
                 ("branch", name) if !name.is_empty() => found.branch = Some(name.to_owned()),
-                ("git", "no") => found.git = Git::Missing,
-                ("git", "failed") => found.git = Git::Failed,
+                ("git", "no") => found.git = GitAvailability::Missing,
+                ("git", "failed") => found.git = GitAvailability::Failed,
                 ("has", what) => {
                     found.brings.insert(what.to_owned());
                 }
@@ -84,17 +84,17 @@ impl Found {
 
 /// What is taken out of a text before it is quoted.
 #[derive(Debug, Default)]
-pub(super) struct Hidden {
+pub(super) struct Redactor {
     secrets: Vec<SecretString>,
     /// Directories of ours and what is shown in their place.
     places: Vec<(String, &'static str)>,
 }
 
-impl Hidden {
+impl Redactor {
     /// Hides secrets; and of these absolute directories where they are: in a process's sandbox they are the host's.
     pub(super) fn new(mut secrets: Vec<SecretString>, directories: &[&str]) -> Self {
         // Longest first, so that what contains another goes as a whole.
-        secrets.retain(|value| value.expose_secret().len() >= SHORTEST_SECRET);
+        secrets.retain(|value| value.expose_secret().len() >= MIN_SECRET_BYTES);
         secrets.sort_by_key(|value| Reverse(value.expose_secret().len()));
         let mut places = Vec::new();
         for directory in directories.iter().map(Path::new) {
@@ -108,7 +108,7 @@ impl Hidden {
         Self { secrets, places }
     }
 
-    fn taken_out_of(&self, text: &str) -> String {
+    fn redact(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.secrets {
             text = text.replace(secret.expose_secret(), "**********");
@@ -121,10 +121,10 @@ impl Hidden {
 }
 
 /// The end of an output as one line; `None` if nothing was printed.
-pub(super) fn quote(output: &str, hidden: &Hidden) -> Option<String> {
-    let clean = hidden.taken_out_of(output);
+pub(super) fn quote(output: &str, hidden: &Redactor) -> Option<String> {
+    let clean = hidden.redact(output);
     let line = clean.split_whitespace().collect::<Vec<_>>().join(" ");
-    let skip = line.chars().count().saturating_sub(QUOTED);
+    let skip = line.chars().count().saturating_sub(MAX_QUOTED_CHARS);
     let end: String = line.chars().skip(skip).collect();
     match (end.is_empty(), skip) {
         (true, _) => None,
@@ -135,7 +135,7 @@ pub(super) fn quote(output: &str, hidden: &Hidden) -> Option<String> {
 
 /// What goes wrong with clones.
 #[derive(Debug, Clone, Copy)]
-enum Trouble {
+enum CloneFailure {
     NoProgram,
     NoToken,
     TokenRefused,
@@ -150,16 +150,16 @@ enum Trouble {
 }
 
 /// What git (in the language C), curl, or our credential helper say. The first line that has a match decides.
-const SAYINGS: [(Trouble, &[&str]); 11] = [
+const CLONE_FAILURE_PATTERNS: [(CloneFailure, &[&str]); 11] = [
     (
-        Trouble::NoProgram,
+        CloneFailure::NoProgram,
         &["agent-workspace: no curl and no python"],
     ),
-    (Trouble::NoToken, &["agent-workspace: no token"]),
-    (Trouble::TokenRefused, &["agent-workspace: token refused"]),
-    (Trouble::NoBranch, &["not found in upstream"]),
+    (CloneFailure::NoToken, &["agent-workspace: no token"]),
+    (CloneFailure::TokenRefused, &["agent-workspace: token refused"]),
+    (CloneFailure::NoBranch, &["not found in upstream"]),
     (
-        Trouble::Refused,
+        CloneFailure::Refused,
         &[
             "Authentication failed",
             "error: 401",
@@ -168,15 +168,15 @@ const SAYINGS: [(Trouble, &[&str]); 11] = [
         ],
     ),
     (
-        Trouble::Asks,
+        CloneFailure::Asks,
         &["could not read Username", "could not read Password"],
     ),
     (
-        Trouble::Unknown,
+        CloneFailure::Unknown,
         &["Repository not found", "/' not found", "error: 404"],
     ),
     (
-        Trouble::Distrusted,
+        CloneFailure::Distrusted,
         &[
             "SSL certificate",
             "certificate verif",
@@ -185,7 +185,7 @@ const SAYINGS: [(Trouble, &[&str]); 11] = [
         ],
     ),
     (
-        Trouble::Unreachable,
+        CloneFailure::Unreachable,
         &[
             "Could not resolve host",
             "Failed to connect",
@@ -199,11 +199,11 @@ const SAYINGS: [(Trouble, &[&str]); 11] = [
         ],
     ),
     (
-        Trouble::Full,
+        CloneFailure::Full,
         &["No space left on device", "Disk quota exceeded"],
     ),
     (
-        Trouble::SentAway,
+        CloneFailure::SentAway,
         &[
             "error: 301",
             "error: 302",
@@ -216,13 +216,13 @@ const SAYINGS: [(Trouble, &[&str]); 11] = [
 
 /// Why a clone failed, and what to do about it.
 pub(super) fn clone_failure(
-    repository: &Repository,
+    repository: &PlannedRepository,
     outcome: &ShellOutcome,
     deadline: Duration,
-    hidden: &Hidden,
+    hidden: &Redactor,
 ) -> String {
     let said = outcome.output.as_str();
-    let trouble = SAYINGS
+    let trouble = CLONE_FAILURE_PATTERNS
         .iter()
         .find(|(_, texts)| texts.iter().any(|text| said.contains(text)));
     let why = match (outcome.exit_code, trouble) {
@@ -235,51 +235,51 @@ pub(super) fn clone_failure(
             let (host, seconds) = (repository.host(), deadline.as_secs());
             format!("{host} did not deliver it within {seconds} s. Try again{less}.")
         }
-        (Some(_), Some((trouble, _))) => in_words(*trouble, repository),
+        (Some(_), Some((trouble, _))) => explain(*trouble, repository),
         (Some(code), None) => report_of(said, code, hidden),
     };
     format!("Repository {} was not cloned: {why}", repository.name)
 }
 
-fn report_of(said: &str, code: i32, hidden: &Hidden) -> String {
+fn report_of(said: &str, code: i32, hidden: &Redactor) -> String {
     quote(said, hidden).unwrap_or_else(|| format!("git ended with exit code {code}."))
 }
 
-fn in_words(trouble: Trouble, repository: &Repository) -> String {
+fn explain(trouble: CloneFailure, repository: &PlannedRepository) -> String {
     let (host, provider) = (repository.host(), repository.provider);
     match trouble {
-        Trouble::NoProgram => {
+        CloneFailure::NoProgram => {
             "the sandbox's image has neither curl nor python3, one of which is needed to ask for the token.".to_owned()
         }
-        Trouble::NoToken => format!(
+        CloneFailure::NoToken => format!(
             "the sandbox could not get the token of {provider} from this service. Look at the address that sandboxes \
              call back (docs/reference/repositories.md)."
         ),
-        Trouble::TokenRefused => format!(
+        CloneFailure::TokenRefused => format!(
             "the token of {provider} was deleted or exchanged while the start was under way, or its sandbox was paused. Look at \
              the settings and start again."
         ),
-        Trouble::NoBranch => {
+        CloneFailure::NoBranch => {
             let branch = repository.branch.as_deref().unwrap_or_default();
             format!("it has no branch {branch}.")
         }
-        Trouble::Refused => format!(
+        CloneFailure::Refused => format!(
             "{host} does not accept the token of {provider}, or the token may not read it. Store a valid token in the \
              settings."
         ),
-        Trouble::Asks => format!(
+        CloneFailure::Asks => format!(
             "{host} asks for credentials. Store a valid token of {provider} in the settings."
         ),
-        Trouble::Unknown => {
+        CloneFailure::Unknown => {
             format!("{host} does not know it, or the token of {provider} may not see it.")
         }
-        Trouble::Distrusted => format!(
+        CloneFailure::Distrusted => format!(
             "the sandbox does not trust the certificate of {host}. A private certificate authority has to be made known to \
              sandboxes (docs/reference/repositories.md)."
         ),
-        Trouble::Unreachable => format!("{host} cannot be reached from the sandbox."),
-        Trouble::Full => "the sandbox's disk is full.".to_owned(),
-        Trouble::SentAway => format!(
+        CloneFailure::Unreachable => format!("{host} cannot be reached from the sandbox."),
+        CloneFailure::Full => "the sandbox's disk is full.".to_owned(),
+        CloneFailure::SentAway => format!(
             "{host} sends to another address, which is not asked. If the repository was renamed or moved, start with its present \
              name; if the host was, store its present address with the token of {provider}."
         ),
@@ -293,8 +293,8 @@ mod tests {
 
     use super::*;
 
-    fn repository() -> Repository {
-        Repository {
+    fn repository() -> PlannedRepository {
+        PlannedRepository {
             name: "acme/tools".to_owned(),
             directory: "tools".to_owned(),
             branch: Some("next".to_owned()),
@@ -317,7 +317,7 @@ mod tests {
             output: output.to_owned(),
         };
         let secrets = vec![SecretString::from("hunter2hunter2")];
-        let hidden = Hidden::new(secrets, &[]);
+        let hidden = Redactor::new(secrets, &[]);
         clone_failure(&repository(), &outcome, Duration::from_secs(120), &hidden)
     }
 
@@ -396,27 +396,27 @@ mod tests {
     #[test]
     fn facts_are_read_and_noise_is_passed_over() {
         let text = "private=/home/a/.agent-workspace/1\nstate=same\nbranch=main\nhas=setup.sh\nhas=skills\nhas=skills\nnoise\n=\nhas=x\n";
-        let found = Found::read(text);
+        let found = WorkspaceFacts::read(text);
         assert_eq!(
             found,
-            Found {
+            WorkspaceFacts {
                 private: Some("/home/a/.agent-workspace/1".to_owned()),
-                state: State::Same,
+                state: CheckoutState::Same,
                 branch: Some("main".to_owned()),
                 brings: ["setup.sh", "skills", "x"].map(str::to_owned).into(),
-                ..Found::default()
+                ..WorkspaceFacts::default()
             }
         );
-        assert_eq!(Found::read("private=relative"), Found::default());
+        assert_eq!(WorkspaceFacts::read("private=relative"), WorkspaceFacts::default());
     }
 
     #[test]
     fn the_end_of_an_output_is_quoted_on_one_line() {
-        let nothing = Hidden::default();
+        let nothing = Redactor::default();
         assert_eq!(quote(" \n", &nothing), None);
         assert_eq!(quote("a\n  b\n", &nothing).as_deref(), Some("a b"));
         let long = quote(&"é".repeat(900), &nothing).unwrap();
-        assert_eq!(long.chars().count(), QUOTED + 2);
+        assert_eq!(long.chars().count(), MAX_QUOTED_CHARS + 2);
     }
 
     #[test]
@@ -429,7 +429,7 @@ mod tests {
         let secrets = ["abcd-efgh", "abcd", "abc"]
             .map(SecretString::from)
             .to_vec();
-        let hidden = Hidden::new(secrets, &directories);
+        let hidden = Redactor::new(secrets, &directories);
         for (said, quoted) in [
             (
                 "rm: /srv/aw/sandboxes/S/workspace/c/tools: in use",
@@ -447,7 +447,7 @@ mod tests {
         ] {
             assert_eq!(quote(said, &hidden).as_deref(), Some(quoted));
         }
-        let container = Hidden::new(Vec::new(), &["/workspace"]);
+        let container = Redactor::new(Vec::new(), &["/workspace"]);
         assert_eq!(
             quote("/workspace/x", &container).as_deref(),
             Some("/workspace/x")

@@ -10,28 +10,28 @@ use std::fmt::Write;
 
 use url::Position;
 
-use super::plan::{Identity, Repository};
+use super::plan::{GitIdentity, PlannedRepository};
 
 /// Ours inside a sandbox: under its home (or, if that cannot be written to, its directory for temporary files).
-const PRIVATE: &str = ".agent-workspace";
+const PRIVATE_DIRECTORY: &str = ".agent-workspace";
 /// How the hook that we install is recognised.
-const OUR_HOOK: &str = "Installed by agent-workspace";
+const HOOK_MARK: &str = "Installed by agent-workspace";
 /// The first line about a setup script that had begun and not ended.
 pub(super) const INTERRUPTED: &str = "agent-workspace: interrupted";
 /// Bytes of a command's output that are shown.
-const SHOWN: usize = 3_000;
+const MAX_OUTPUT_BYTES: usize = 3_000;
 
 /// One word for a shell.
-pub(super) fn quoted(text: &str) -> String {
+pub(super) fn shell_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Keys of the sandbox that some agent servers (1.34) leave in the environment of commands. What a project's script starts,
 /// and prints, has no use for them.
-pub(super) const NO_KEYS: &str = "unset OH_SECRET_KEY SESSION_API_KEY ${!OH_SESSION_API_KEYS@}\n";
+pub(super) const UNSET_SANDBOX_KEYS: &str = "unset OH_SECRET_KEY SESSION_API_KEY ${!OH_SESSION_API_KEYS@}\n";
 
 /// Tells what a project brings along. `$1`: its directory.
-const FACTS: &str = r#"
+const FACTS_FUNCTION: &str = r#"
 facts() {
   for name in setup.sh pre-commit.sh hooks.json; do
     if [ -f "$1/.openhands/$name" ]; then echo "has=$name"; fi
@@ -45,7 +45,7 @@ facts() {
 
 /// Waits while an earlier run of the script with this name is at work. `$private` is on its command line, so a process
 /// that only has the same number is not taken for it.
-const TURN: &str = r#"
+const TURN_FUNCTION: &str = r#"
 turn() {
   while
     pid=$(cat "$private/$1.pid" 2>/dev/null) && [ "$pid" != $$ ] &&
@@ -56,14 +56,14 @@ turn() {
 "#;
 
 /// Sets who commits are by. `$@`: git's arguments before the names of the settings.
-fn identity(identity: &Identity) -> String {
+fn identity(identity: &GitIdentity) -> String {
     let mut text = String::from("identity() {\n  :\n");
     for (key, value) in [
         ("user.name", &identity.name),
         ("user.email", &identity.email),
     ] {
         if let Some(value) = value {
-            let value = quoted(value);
+            let value = shell_quote(value);
             let _ = writeln!(text, "  git \"$@\" {key} {value} 2>/dev/null");
         }
     }
@@ -72,7 +72,7 @@ fn identity(identity: &Identity) -> String {
 }
 
 /// The same as text of a file of git's; `None` for what git should write itself.
-fn identity_section(identity: &Identity) -> Option<String> {
+fn identity_section(identity: &GitIdentity) -> Option<String> {
     let mut text = String::new();
     for (key, value) in [("name", &identity.name), ("email", &identity.email)] {
         if let Some(value) = value {
@@ -95,12 +95,12 @@ fn in_git_config(value: &str) -> Option<String> {
 /// Writes git's file of the home, of which there is none yet in most sandboxes. Each setting by `git config` would take a
 /// process, for which somebody waits. One that is there is git's to change: then, and where this cannot be written, the
 /// command fails. `set -C` lets one of two that come here at once through.
-fn new_global_settings(workspace: &str, who: &Identity) -> String {
+fn new_global_settings(workspace: &str, who: &GitIdentity) -> String {
     let text = identity_section(who).zip(in_git_config(workspace));
     let Some((section, workspace)) = text else {
         return "false".to_owned();
     };
-    let text = quoted(&format!("{section}[safe]\n\tdirectory = {workspace}\n"));
+    let text = shell_quote(&format!("{section}[safe]\n\tdirectory = {workspace}\n"));
     format!(
         r#"new_global_settings() {{
   [ -n "$HOME" ] && [ -z "${{GIT_CONFIG_GLOBAL+x}}" ] && [ ! -e "${{XDG_CONFIG_HOME:-$HOME/.config}}/git/config" ] &&
@@ -118,8 +118,8 @@ fn private_directory(task: &str) -> String {
     format!(
         r#"private_directory() {{
   for base in "$HOME" "${{TMPDIR:-/tmp}}"; do
-    private="$base/{PRIVATE}/{task}"
-    if [ -n "$base" ] && mkdir -p -- "$private" 2>/dev/null && chmod 700 "$base/{PRIVATE}" "$private" 2>/dev/null; then
+    private="$base/{PRIVATE_DIRECTORY}/{task}"
+    if [ -n "$base" ] && mkdir -p -- "$private" 2>/dev/null && chmod 700 "$base/{PRIVATE_DIRECTORY}" "$private" 2>/dev/null; then
       echo "private=$private"
       return
     fi
@@ -134,25 +134,25 @@ fn private_directory(task: &str) -> String {
 /// The first command: makes the workspace and, if anything will need it, the private directory of this start, and tells what
 /// is there. Without a repository an empty workspace becomes one. It begins no process that it can do without: each takes
 /// milliseconds, and every start waits for this one.
-pub(super) fn look(
+pub(super) fn inspect(
     workspace: &str,
     task: &str,
-    who: &Identity,
-    repository: Option<&Repository>,
+    who: &GitIdentity,
+    repository: Option<&PlannedRepository>,
 ) -> String {
     let mut script = format!(
         r#"workspace={}
 [ -d "$workspace" ] || mkdir -p -- "$workspace" || exit 1
 cd -- "$workspace" || exit 1
 "#,
-        quoted(workspace),
+        shell_quote(workspace),
     );
     script.push_str(&private_directory(task));
     script.push_str(match repository {
         Some(_) => "private_directory\n",
         None => "if [ -f .openhands/setup.sh ]; then private_directory; fi\n",
     });
-    script.push_str(FACTS);
+    script.push_str(FACTS_FUNCTION);
     script.push_str(&identity(who));
     let _ = write!(
         script,
@@ -173,9 +173,9 @@ cd -- "$workspace" || exit 1
 }
 
 /// Makes an empty workspace a repository.
-fn new_repository(who: &Identity) -> String {
+fn new_repository(who: &GitIdentity) -> String {
     let own = match identity_section(who) {
-        Some(section) => format!("printf %s {} >>.git/config", quoted(&section)),
+        Some(section) => format!("printf %s {} >>.git/config", shell_quote(&section)),
         None => "identity config".to_owned(),
     };
     format!(
@@ -189,7 +189,7 @@ facts "$workspace"
 }
 
 /// Tells what is where the repository belongs.
-fn state_of(repository: &Repository) -> String {
+fn state_of(repository: &PlannedRepository) -> String {
     format!(
         r#"target="$workspace"/{directory}
 if [ -d "$target/.git" ]; then
@@ -201,8 +201,8 @@ if [ -d "$target/.git" ]; then
 elif [ -e "$target" ] && [ -n "$(ls -A "$target")" ]; then echo state=other
 else echo state=absent; fi
 "#,
-        directory = quoted(&repository.directory),
-        url = quoted(repository.source.url.as_str()),
+        directory = shell_quote(&repository.directory),
+        url = shell_quote(repository.source.url.as_str()),
     )
 }
 
@@ -212,8 +212,8 @@ pub(super) fn clone(
     workspace: &str,
     private: &str,
     task: &str,
-    who: &Identity,
-    repository: &Repository,
+    who: &GitIdentity,
+    repository: &PlannedRepository,
     helper: Option<&str>,
 ) -> String {
     let mut options = String::new();
@@ -221,10 +221,10 @@ pub(super) fn clone(
         options.push_str(" --depth=1");
     }
     if let Some(branch) = &repository.branch {
-        let _ = write!(options, " --branch={}", quoted(branch));
+        let _ = write!(options, " --branch={}", shell_quote(branch));
     }
     let checkout = if repository.branch.is_none() {
-        let branch = quoted(&repository.working_branch);
+        let branch = shell_quote(&repository.working_branch);
         format!("git -C \"$part\" checkout --quiet -b {branch} >>\"$out\" 2>&1 || fail\n")
     } else {
         String::new()
@@ -232,7 +232,7 @@ pub(super) fn clone(
     let credentials = helper.map_or_else(String::new, |helper| {
         format!(
             "helper=\"$private\"/{}\ncredentials=(-c \"credential.helper=!sh $(printf %q \"$helper\")\")\n",
-            quoted(helper)
+            shell_quote(helper)
         )
     });
     format!(
@@ -244,8 +244,8 @@ out="$private/clone.out"
 helper=
 credentials=()
 {credentials}trap 'if [ -n "$helper" ]; then rm -f -- "$helper"; fi' EXIT
-fail() {{ code=$?; rm -rf -- "$part"; tail -c {SHOWN} "$out"; exit "$code"; }}
-{FACTS}{TURN}{identity}turn clone
+fail() {{ code=$?; rm -rf -- "$part"; tail -c {MAX_OUTPUT_BYTES} "$out"; exit "$code"; }}
+{FACTS_FUNCTION}{TURN_FUNCTION}{identity}turn clone
 if [ -n "$helper" ]; then
   for other in "$private"/credentials-*; do
     if [ "${{other##*-}}" -lt "${{helper##*-}}" ] 2>/dev/null; then rm -f -- "$other"; fi
@@ -265,21 +265,21 @@ if [ ! -e "$target/.git" ]; then
 fi
 facts "$target"
 "#,
-        private = quoted(private),
-        workspace = quoted(workspace),
-        directory = quoted(&repository.directory),
+        private = shell_quote(private),
+        workspace = shell_quote(workspace),
+        directory = shell_quote(&repository.directory),
         identity = identity(who),
         scheme = repository.source.url.scheme(),
-        url = quoted(repository.source.url.as_str()),
+        url = shell_quote(repository.source.url.as_str()),
     )
 }
 
 /// Removes what a clone left that was ended from outside.
-pub(super) fn clean_up(workspace: &str, private: &str, task: &str, helper: Option<&str>) -> String {
+pub(super) fn remove_partial_clone(workspace: &str, private: &str, task: &str, helper: Option<&str>) -> String {
     let helper = helper.map_or_else(String::new, |name| {
-        format!("rm -f -- {}/{}\n", quoted(private), quoted(name))
+        format!("rm -f -- {}/{}\n", shell_quote(private), shell_quote(name))
     });
-    format!("{helper}rm -rf -- {}/.clone-{task}\n", quoted(workspace))
+    format!("{helper}rm -rf -- {}/.clone-{task}\n", shell_quote(workspace))
 }
 
 /// Runs the project's setup script, once for each start: one that was cut off (at its deadline, or with its agent server) is
@@ -287,7 +287,7 @@ pub(super) fn clean_up(workspace: &str, private: &str, task: &str, helper: Optio
 pub(super) fn setup(private: &str, project: &str) -> String {
     format!(
         r#"private={private}
-{TURN}turn setup
+{TURN_FUNCTION}turn setup
 if [ ! -f "$private/setup.exit" ]; then
   if [ -f "$private/setup.begun" ]; then echo {INTERRUPTED}; {end}; exit 1; fi
   cd -- {project} || exit 1
@@ -298,17 +298,17 @@ fi
 {end}
 exit "$(cat "$private/setup.exit")"
 "#,
-        private = quoted(private),
-        project = quoted(project),
-        end = end_of_setup(private),
+        private = shell_quote(private),
+        project = shell_quote(project),
+        end = show_setup_output(private),
     )
 }
 
 /// Removes what only the preparation needed, of every attempt. What tells that a step is done stays.
-pub(super) fn tidy(task: &str) -> String {
+pub(super) fn remove_leftovers(task: &str) -> String {
     format!(
         r#"for base in "$HOME" "${{TMPDIR:-/tmp}}"; do
-  if [ -n "$base" ] && cd -- "$base/{PRIVATE}/{task}" 2>/dev/null; then
+  if [ -n "$base" ] && cd -- "$base/{PRIVATE_DIRECTORY}/{task}" 2>/dev/null; then
     rm -f -- credentials-* clone.out clone.pid setup.out setup.pid setup.part
   fi
 done
@@ -317,15 +317,15 @@ done
 }
 
 /// Shows the end of what the setup script printed.
-pub(super) fn end_of_setup(private: &str) -> String {
-    format!("tail -c {SHOWN} {}/setup.out", quoted(private))
+pub(super) fn show_setup_output(private: &str) -> String {
+    format!("tail -c {MAX_OUTPUT_BYTES} {}/setup.out", shell_quote(private))
 }
 
 /// Has git run `.openhands/pre-commit.sh` before each commit. A hook that was there goes on running, before it.
 pub(super) fn pre_commit(project: &str) -> String {
     let hook = format!(
         r#"#!/bin/sh
-# {OUR_HOOK}: runs the project's own .openhands/pre-commit.sh.
+# {HOOK_MARK}: runs the project's own .openhands/pre-commit.sh.
 earlier="$(dirname "$0")/pre-commit.local"
 if [ -x "$earlier" ]; then "$earlier" "$@" || exit $?; fi
 cd "$(git rev-parse --show-toplevel)" || exit 1
@@ -341,15 +341,15 @@ if [ -e "$hook" ] && ! grep -qF {mark} "$hook"; then
 fi
 printf %s {hook} >"$hook.part" && chmod +x "$hook.part" && mv -f -- "$hook.part" "$hook"
 "#,
-        project = quoted(project),
-        mark = quoted(OUR_HOOK),
-        hook = quoted(&hook),
+        project = shell_quote(project),
+        mark = shell_quote(HOOK_MARK),
+        hook = shell_quote(&hook),
     )
 }
 
 /// A git credential helper that asks `url` for the token, with the access token `{access}` in a header. It answers only for
 /// the host `origin`; the secret is in no process's arguments or environment, and in no file.
-pub(super) fn credential_helper(repository: &Repository, url: &str, access: &str) -> String {
+pub(super) fn credential_helper(repository: &PlannedRepository, url: &str, access: &str) -> String {
     let (source, pair) = (
         &repository.source,
         if repository.is_pair { "yes" } else { "" },
@@ -396,10 +396,10 @@ if [ -n "{pair}" ]; then secret=${{secret#*:}}; fi
 if [ -z "$secret" ]; then echo 'agent-workspace: no token' >&2; echo quit=1; exit 0; fi
 printf 'username=%s\npassword=%s\n' {username} "$secret"
 "#,
-        origin = quoted(origin),
-        url = quoted(url),
-        access = quoted(access),
-        username = quoted(&source.username),
+        origin = shell_quote(origin),
+        url = shell_quote(url),
+        access = shell_quote(access),
+        username = shell_quote(&source.username),
     )
 }
 

@@ -8,26 +8,26 @@ use domain::git::CloneSource;
 use domain::workspace::ShellOutcome;
 use tempfile::TempDir;
 
-use super::super::plan::{Identity, Repository};
-use super::super::report::{Found, Hidden, State, clone_failure};
+use super::super::plan::{GitIdentity, PlannedRepository};
+use super::super::report::{WorkspaceFacts, Redactor, CheckoutState, clone_failure};
 use super::*;
 
-mod look;
+mod inspect;
 
 const TASK: &str = "0123456789abcdef0123456789abcdef";
 
 /// A home, a workspace whose name needs quoting, and a repository that is cloned from a file URL.
-struct Place {
+struct TestSandbox {
     dir: TempDir,
 }
 
-impl Place {
+impl TestSandbox {
     fn new() -> Self {
-        let place = Self {
+        let sandbox = Self {
             dir: TempDir::new().unwrap(),
         };
-        std::fs::create_dir(place.dir.path().join("home")).unwrap();
-        place
+        std::fs::create_dir(sandbox.dir.path().join("home")).unwrap();
+        sandbox
     }
 
     fn home(&self) -> String {
@@ -73,7 +73,7 @@ impl Place {
     }
 
     /// A repository with everything that a project can bring along.
-    fn origin(&self) -> Repository {
+    fn origin(&self) -> PlannedRepository {
         let origin = self.dir.path().join("origin/tools.git");
         self.ok(&format!(
             "git init --quiet --initial-branch=main {0} && cd {0} && mkdir -p .openhands/skills \
@@ -84,7 +84,7 @@ impl Place {
              && git -c user.name=a -c user.email=a commit --quiet -m two && git checkout --quiet main",
             origin.display()
         ));
-        Repository {
+        PlannedRepository {
             name: "acme/tools".to_owned(),
             directory: "tools".to_owned(),
             branch: None,
@@ -101,17 +101,17 @@ impl Place {
         }
     }
 
-    fn look(&self, repository: Option<&Repository>) -> Found {
-        Found::read(&self.ok(&look(&self.workspace(), TASK, &who(), repository)))
+    fn inspect(&self, repository: Option<&PlannedRepository>) -> WorkspaceFacts {
+        WorkspaceFacts::read(&self.ok(&inspect(&self.workspace(), TASK, &who(), repository)))
     }
 
-    fn clone(&self, repository: &Repository, private: &str) -> String {
+    fn clone(&self, repository: &PlannedRepository, private: &str) -> String {
         clone(&self.workspace(), private, TASK, &who(), repository, None)
     }
 }
 
-fn who() -> Identity {
-    Identity {
+fn who() -> GitIdentity {
+    GitIdentity {
         name: Some("Ann O'Neil".to_owned()),
         email: Some("ann@example.test".to_owned()),
     }
@@ -119,37 +119,37 @@ fn who() -> Identity {
 
 #[test]
 fn what_is_in_a_workspace_stays_as_it_is() {
-    let place = Place::new();
-    std::fs::create_dir(place.workspace()).unwrap();
-    std::fs::write(place.in_workspace("work.txt"), "mine").unwrap();
-    assert!(!place.look(None).has("git"));
-    let repository = place.origin();
-    std::fs::create_dir(place.in_workspace("tools")).unwrap();
+    let sandbox = TestSandbox::new();
+    std::fs::create_dir(sandbox.workspace()).unwrap();
+    std::fs::write(sandbox.in_workspace("work.txt"), "mine").unwrap();
+    assert!(!sandbox.inspect(None).has("git"));
+    let repository = sandbox.origin();
+    std::fs::create_dir(sandbox.in_workspace("tools")).unwrap();
     assert_eq!(
-        place.look(Some(&repository)).state,
-        State::Absent,
+        sandbox.inspect(Some(&repository)).state,
+        CheckoutState::Absent,
         "an empty directory"
     );
-    std::fs::write(place.in_workspace("tools/work.txt"), "mine").unwrap();
-    assert_eq!(place.look(Some(&repository)).state, State::Other);
+    std::fs::write(sandbox.in_workspace("tools/work.txt"), "mine").unwrap();
+    assert_eq!(sandbox.inspect(Some(&repository)).state, CheckoutState::Other);
 }
 
 #[test]
 fn a_clone_is_on_a_branch_of_its_own_and_found_again() {
-    let place = Place::new();
-    let repository = place.origin();
-    let found = place.look(Some(&repository));
-    assert_eq!(found.state, State::Absent);
+    let sandbox = TestSandbox::new();
+    let repository = sandbox.origin();
+    let found = sandbox.inspect(Some(&repository));
+    assert_eq!(found.state, CheckoutState::Absent);
     let private = found.private.unwrap();
     // What an attempt that was killed left behind.
-    std::fs::create_dir_all(place.in_workspace(&format!(".clone-{TASK}/x"))).unwrap();
-    let cloned = Found::read(&place.ok(&place.clone(&repository, &private)));
+    std::fs::create_dir_all(sandbox.in_workspace(&format!(".clone-{TASK}/x"))).unwrap();
+    let cloned = WorkspaceFacts::read(&sandbox.ok(&sandbox.clone(&repository, &private)));
     for what in ["git", "setup.sh", "pre-commit.sh", "hooks.json", "skills"] {
         assert!(cloned.has(what), "{what}");
     }
     let git = |arguments: &str| {
-        let target = quoted(&place.in_workspace("tools").display().to_string());
-        place.ok(&format!("git -C {target} {arguments}"))
+        let target = shell_quote(&sandbox.in_workspace("tools").display().to_string());
+        sandbox.ok(&format!("git -C {target} {arguments}"))
     };
     assert_eq!(
         git("symbolic-ref --short HEAD").trim(),
@@ -158,47 +158,47 @@ fn a_clone_is_on_a_branch_of_its_own_and_found_again() {
     assert_eq!(git("rev-list --count HEAD").trim(), "1");
     assert_eq!(git("config --local user.email").trim(), "ann@example.test");
     assert_eq!(git("status --porcelain"), "");
-    let names = place.ok(&format!("ls -A {}", quoted(&place.workspace())));
+    let names = sandbox.ok(&format!("ls -A {}", shell_quote(&sandbox.workspace())));
     assert_eq!(names, "tools\n", "nothing is left beside it");
 
-    let again = place.look(Some(&repository));
+    let again = sandbox.inspect(Some(&repository));
     assert_eq!(
         (again.state, again.branch.as_deref()),
-        (State::Ours, Some("openhands-workspace-77"))
+        (CheckoutState::Ours, Some("openhands-workspace-77"))
     );
-    std::fs::write(place.in_workspace("tools/work.txt"), "mine").unwrap();
-    place.ok(&place.clone(&repository, &private));
+    std::fs::write(sandbox.in_workspace("tools/work.txt"), "mine").unwrap();
+    sandbox.ok(&sandbox.clone(&repository, &private));
     assert!(
-        place.in_workspace("tools/work.txt").exists(),
+        sandbox.in_workspace("tools/work.txt").exists(),
         "not cloned again"
     );
-    let other = look(
-        &place.workspace(),
+    let other = inspect(
+        &sandbox.workspace(),
         "another-task",
         &who(),
         Some(&repository),
     );
-    assert_eq!(Found::read(&place.ok(&other)).state, State::Same);
+    assert_eq!(WorkspaceFacts::read(&sandbox.ok(&other)).state, CheckoutState::Same);
 }
 
 #[test]
 fn a_branch_is_cloned_with_or_without_history_and_a_missing_one_leaves_nothing() {
-    let place = Place::new();
-    let mut repository = place.origin();
+    let sandbox = TestSandbox::new();
+    let mut repository = sandbox.origin();
     repository.branch = Some("feature/x".to_owned());
     repository.full = true;
-    let private = place.look(Some(&repository)).private.unwrap();
+    let private = sandbox.inspect(Some(&repository)).private.unwrap();
     repository.branch = Some("nope".to_owned());
-    let failed = place.run(&place.clone(&repository, &private));
+    let failed = sandbox.run(&sandbox.clone(&repository, &private));
     assert!(!failed.status.success());
     let said = String::from_utf8_lossy(&failed.stdout).into_owned();
     assert!(said.contains("not found in upstream"), "{said}");
-    let names = place.ok(&format!("ls -A {}", quoted(&place.workspace())));
+    let names = sandbox.ok(&format!("ls -A {}", shell_quote(&sandbox.workspace())));
     assert_eq!(names, "");
     repository.branch = Some("feature/x".to_owned());
-    place.ok(&place.clone(&repository, &private));
-    let target = quoted(&place.in_workspace("tools").display().to_string());
-    let said = place.ok(&format!(
+    sandbox.ok(&sandbox.clone(&repository, &private));
+    let target = shell_quote(&sandbox.in_workspace("tools").display().to_string());
+    let said = sandbox.ok(&format!(
         "cd {target} && git symbolic-ref --short HEAD && git rev-list --count HEAD && cat feature.txt"
     ));
     assert_eq!(said, "feature/x\n2\nf\n");
@@ -206,21 +206,21 @@ fn a_branch_is_cloned_with_or_without_history_and_a_missing_one_leaves_nothing()
 
 #[test]
 fn a_worker_waits_for_the_clone_that_an_earlier_one_began() {
-    let place = Place::new();
-    let repository = place.origin();
-    let private = place.look(Some(&repository)).private.unwrap();
+    let sandbox = TestSandbox::new();
+    let repository = sandbox.origin();
+    let private = sandbox.inspect(Some(&repository)).private.unwrap();
     // An earlier clone that is at work: its command line names the private directory.
-    let go = place.dir.path().join("go");
+    let go = sandbox.dir.path().join("go");
     let earlier = format!(
         "echo $$ >{private}/clone.pid; while [ ! -e {} ]; do sleep 0.05; done; mkdir -p {}/.git; : {private}",
-        quoted(&go.display().to_string()),
-        quoted(&place.in_workspace("tools").display().to_string()),
+        shell_quote(&go.display().to_string()),
+        shell_quote(&sandbox.in_workspace("tools").display().to_string()),
     );
-    let mut earlier = place.start(&earlier);
+    let mut earlier = sandbox.start(&earlier);
     while !Path::new(&private).join("clone.pid").exists() {
         std::thread::yield_now();
     }
-    let mut later = place.start(&place.clone(&repository, &private));
+    let mut later = sandbox.start(&sandbox.clone(&repository, &private));
     for _ in 0..50_000 {
         assert!(later.try_wait().unwrap().is_none(), "it did not wait");
         std::thread::yield_now();
@@ -229,22 +229,22 @@ fn a_worker_waits_for_the_clone_that_an_earlier_one_began() {
     assert!(earlier.wait().unwrap().success());
     assert!(later.wait().unwrap().success());
     assert!(
-        !place.in_workspace("tools/README.md").exists(),
+        !sandbox.in_workspace("tools/README.md").exists(),
         "it cloned again"
     );
 }
 
 #[test]
 fn the_setup_script_runs_once_for_a_start_and_its_children_go_on() {
-    let place = Place::new();
-    let mut repository = place.origin();
+    let sandbox = TestSandbox::new();
+    let mut repository = sandbox.origin();
     repository.branch = Some("main".to_owned());
-    let private = place.look(Some(&repository)).private.unwrap();
-    place.ok(&place.clone(&repository, &private));
-    let project = place.in_workspace("tools");
+    let private = sandbox.inspect(Some(&repository)).private.unwrap();
+    sandbox.ok(&sandbox.clone(&repository, &private));
+    let project = sandbox.in_workspace("tools");
     let script = setup(&private, &project.display().to_string());
-    assert_eq!(place.ok(&script), "set up\n");
-    assert_eq!(place.ok(&script), "set up\n", "told again");
+    assert_eq!(sandbox.ok(&script), "set up\n");
+    assert_eq!(sandbox.ok(&script), "set up\n", "told again");
     let text = std::fs::read_to_string(project.join("set-up.txt")).unwrap();
     assert_eq!(text, "done\n", "and not run again");
 
@@ -253,32 +253,32 @@ fn the_setup_script_runs_once_for_a_start_and_its_children_go_on() {
     }
     let background = "(sleep 5; echo late >late.txt) &\necho begun\nreturn 7\n";
     std::fs::write(project.join(".openhands/setup.sh"), background).unwrap();
-    let output = place.run(&script);
+    let output = sandbox.run(&script);
     assert_eq!(output.status.code(), Some(7));
     assert_eq!(
         output.stdout, b"begun\n",
         "it did not wait for the background"
     );
-    assert_eq!(place.run(&script).status.code(), Some(7));
+    assert_eq!(sandbox.run(&script).status.code(), Some(7));
     assert!(!project.join("late.txt").exists());
 }
 
 #[test]
 fn commands_do_not_have_the_keys_of_the_sandbox() {
-    let place = Place::new();
+    let sandbox = TestSandbox::new();
     let given = "export OH_SECRET_KEY=a OH_SESSION_API_KEYS_0=b OH_SESSION_API_KEYS_1=c SESSION_API_KEY=d OTHER=e";
-    let said = place.ok(&format!("{given}\n{NO_KEYS}env"));
+    let said = sandbox.ok(&format!("{given}\n{UNSET_SANDBOX_KEYS}env"));
     assert!(!said.contains("KEY") && said.contains("OTHER=e"), "{said}");
 }
 
 #[test]
 fn a_pre_commit_script_runs_at_commits_and_an_earlier_hook_before_it() {
-    let place = Place::new();
-    let mut repository = place.origin();
+    let sandbox = TestSandbox::new();
+    let mut repository = sandbox.origin();
     repository.branch = Some("main".to_owned());
-    let private = place.look(Some(&repository)).private.unwrap();
-    place.ok(&place.clone(&repository, &private));
-    let project = place.in_workspace("tools");
+    let private = sandbox.inspect(Some(&repository)).private.unwrap();
+    sandbox.ok(&sandbox.clone(&repository, &private));
+    let project = sandbox.in_workspace("tools");
     let hooks = project.join(".git/hooks");
     std::fs::create_dir_all(&hooks).unwrap();
     std::fs::write(
@@ -287,17 +287,17 @@ fn a_pre_commit_script_runs_at_commits_and_an_earlier_hook_before_it() {
     )
     .unwrap();
     let script = pre_commit(&project.display().to_string());
-    place.ok(&script);
-    place.ok(&script);
-    let target = quoted(&project.display().to_string());
-    place.ok(&format!(
+    sandbox.ok(&script);
+    sandbox.ok(&script);
+    let target = shell_quote(&project.display().to_string());
+    sandbox.ok(&format!(
         "cd {target} && mkdir sub && cd sub && git commit --quiet --allow-empty -m x"
     ));
     let text = std::fs::read_to_string(project.join("checked.txt")).unwrap();
     assert_eq!(text, "earlier\nchecked\n");
     // A script that refuses.
     std::fs::write(project.join(".openhands/pre-commit.sh"), "exit 3\n").unwrap();
-    let refused = place.run(&format!(
+    let refused = sandbox.run(&format!(
         "cd {target} && git commit --quiet --allow-empty -m y"
     ));
     assert!(!refused.status.success());
@@ -305,21 +305,21 @@ fn a_pre_commit_script_runs_at_commits_and_an_earlier_hook_before_it() {
 
 #[test]
 fn the_helper_answers_for_its_host_only() {
-    let place = Place::new();
-    let mut repository = place.origin();
+    let sandbox = TestSandbox::new();
+    let mut repository = sandbox.origin();
     repository.source.url = "https://git.acme.test:8443/acme/tools.git".parse().unwrap();
     repository.is_pair = true;
-    // In place of curl: shows that the access token comes by standard input, and answers.
-    let bin = place.dir.path().join("bin");
+    // In sandbox of curl: shows that the access token comes by standard input, and answers.
+    let bin = sandbox.dir.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
     let curl =
         "#!/bin/sh\ncat >\"$HOME/asked\"\necho \"$@\" >\"$HOME/arguments\"\ncat \"$HOME/answer\"\n";
     std::fs::write(bin.join("curl"), curl).unwrap();
     let text = credential_helper(&repository, "http://127.0.0.1:1/secrets", "access-1");
-    let file = place.dir.path().join("helper");
+    let file = sandbox.dir.path().join("helper");
     std::fs::write(&file, text).unwrap();
     let ask = |host: &str, action: &str| {
-        place.ok(&format!(
+        sandbox.ok(&format!(
             "chmod +x {bin}/curl; export PATH={bin}:$PATH; printf 'protocol=https\\nhost={host}\\n\\n' | sh {file} {action}",
             bin = bin.display(),
             file = file.display()
@@ -332,17 +332,17 @@ fn the_helper_answers_for_its_host_only() {
     ] {
         assert_eq!(ask(host, action), "", "{host} {action}");
     }
-    assert!(!Path::new(&place.home()).join("asked").exists());
-    let answers = |text: &str| std::fs::write(format!("{}/answer", place.home()), text).unwrap();
+    assert!(!Path::new(&sandbox.home()).join("asked").exists());
+    let answers = |text: &str| std::fs::write(format!("{}/answer", sandbox.home()), text).unwrap();
     answers("me:s3cret\n200");
     let answer = ask("git.acme.test:8443", "get");
     assert_eq!(answer, "username=x-access-token\npassword=s3cret\n");
-    let asked = std::fs::read_to_string(format!("{}/asked", place.home())).unwrap();
+    let asked = std::fs::read_to_string(format!("{}/asked", sandbox.home())).unwrap();
     assert_eq!(
         asked,
         "url = \"http://127.0.0.1:1/secrets\"\nheader = \"X-Access-Token: access-1\"\n"
     );
-    let arguments = std::fs::read_to_string(format!("{}/arguments", place.home())).unwrap();
+    let arguments = std::fs::read_to_string(format!("{}/arguments", sandbox.home())).unwrap();
     assert!(!arguments.contains("access-1"), "{arguments}");
     for answer in ["no\n401", "no\n404", "no\n502", "\n000", "\n200", ""] {
         answers(answer);
@@ -352,8 +352,8 @@ fn the_helper_answers_for_its_host_only() {
 
 #[test]
 fn a_host_that_sends_elsewhere_is_not_followed() {
-    let place = Place::new();
-    let mut repository = place.origin();
+    let sandbox = TestSandbox::new();
+    let mut repository = sandbox.origin();
     let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let to = elsewhere.local_addr().unwrap();
     let asked = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -368,14 +368,14 @@ fn a_host_that_sends_elsewhere_is_not_followed() {
     let host = answering(head.leak());
     let url = format!("http://{host}/acme/tools.git");
     repository.source.url = url.parse().unwrap();
-    let private = place.look(Some(&repository)).private.unwrap();
-    let output = place.run(&place.clone(&repository, &private));
+    let private = sandbox.inspect(Some(&repository)).private.unwrap();
+    let output = sandbox.run(&sandbox.clone(&repository, &private));
     let outcome = ShellOutcome {
         exit_code: output.status.code(),
         output: String::from_utf8_lossy(&output.stdout).into_owned(),
     };
     let limit = std::time::Duration::from_secs(1);
-    let cause = clone_failure(&repository, &outcome, limit, &Hidden::default());
+    let cause = clone_failure(&repository, &outcome, limit, &Redactor::default());
     assert!(
         cause.contains("sends to another address"),
         "{cause}: {outcome:?}"
@@ -405,18 +405,18 @@ fn answering(status: &'static str) -> std::net::SocketAddr {
 
 #[test]
 fn a_refusal_is_told_from_no_answer_by_every_program_that_may_ask() {
-    let place = Place::new();
-    let mut repository = place.origin();
+    let sandbox = TestSandbox::new();
+    let mut repository = sandbox.origin();
     repository.source.url = "https://git.acme.test/acme/tools.git".parse().unwrap();
     let ask = |url: &str, program: &str| {
         let text = credential_helper(&repository, url, "access-1");
-        std::fs::write(place.dir.path().join("helper"), text).unwrap();
+        std::fs::write(sandbox.dir.path().join("helper"), text).unwrap();
         // No other program of the machine can be found.
         let script = format!(
             "mkdir -p only && ln -sf \"$(command -v {program})\" only/ && sh=$(command -v sh) \
              && printf 'protocol=https\\nhost=git.acme.test\\n\\n' | PATH=$PWD/only $sh helper get 2>&1; rm -r only"
         );
-        place.ok(&script)
+        sandbox.ok(&script)
     };
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let away = closed.local_addr().unwrap();
@@ -437,18 +437,18 @@ fn a_refusal_is_told_from_no_answer_by_every_program_that_may_ask() {
 
 #[test]
 fn a_setup_script_that_was_cut_off_is_not_run_again() {
-    let place = Place::new();
-    let mut repository = place.origin();
+    let sandbox = TestSandbox::new();
+    let mut repository = sandbox.origin();
     repository.branch = Some("main".to_owned());
-    let private = place.look(Some(&repository)).private.unwrap();
-    place.ok(&place.clone(&repository, &private));
-    let project = place.in_workspace("tools");
+    let private = sandbox.inspect(Some(&repository)).private.unwrap();
+    sandbox.ok(&sandbox.clone(&repository, &private));
+    let project = sandbox.in_workspace("tools");
     let script =
         "echo begun >>begun.txt; echo half; kill -9 $PPID; sleep 1; echo more >>begun.txt\n";
     std::fs::write(project.join(".openhands/setup.sh"), script).unwrap();
     let script = setup(&private, &project.display().to_string());
-    assert_eq!(place.run(&script).status.code(), None, "killed");
-    let again = place.run(&script);
+    assert_eq!(sandbox.run(&script).status.code(), None, "killed");
+    let again = sandbox.run(&script);
     assert_eq!(again.status.code(), Some(1));
     let said = String::from_utf8_lossy(&again.stdout).into_owned();
     assert_eq!(said, format!("{INTERRUPTED}\nhalf\n"));
@@ -458,27 +458,27 @@ fn a_setup_script_that_was_cut_off_is_not_run_again() {
 
 #[test]
 fn helpers_of_earlier_attempts_go_with_the_next_clone_and_the_rest_at_the_end() {
-    let place = Place::new();
-    let repository = place.origin();
-    let private = place.look(Some(&repository)).private.unwrap();
+    let sandbox = TestSandbox::new();
+    let repository = sandbox.origin();
+    let private = sandbox.inspect(Some(&repository)).private.unwrap();
     let private = Path::new(&private);
     for n in [2, 9, 10, 11] {
         std::fs::write(private.join(format!("credentials-{n}")), "secret").unwrap();
     }
     let (who, own) = (who(), Some("credentials-10"));
     let script = clone(
-        &place.workspace(),
+        &sandbox.workspace(),
         &private.display().to_string(),
         TASK,
         &who,
         &repository,
         own,
     );
-    place.ok(&script);
-    let names = || place.ok(&format!("ls -A {}", quoted(&private.display().to_string())));
+    sandbox.ok(&script);
+    let names = || sandbox.ok(&format!("ls -A {}", shell_quote(&private.display().to_string())));
     assert_eq!(names(), "clone.out\nclone.pid\ncloned\ncredentials-11\n");
     std::fs::write(private.join("setup.exit"), "0").unwrap();
-    place.ok(&tidy(TASK));
+    sandbox.ok(&remove_leftovers(TASK));
     assert_eq!(names(), "cloned\nsetup.exit\n");
-    assert_eq!(place.look(Some(&repository)).state, State::Ours);
+    assert_eq!(sandbox.inspect(Some(&repository)).state, CheckoutState::Ours);
 }

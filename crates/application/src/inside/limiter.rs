@@ -8,60 +8,60 @@ use domain::id::{SandboxId, UserId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::AppError;
-use crate::turns::{Turn, Turns};
+use crate::turns::{KeyedPermit, KeyedSemaphore};
 
 /// Questions under way in this process.
-const MOST: usize = 32;
+const MAX_INSPECTIONS: usize = 32;
 /// Of these, to the sandboxes of one user, and to one sandbox.
-const MOST_OF_USER: usize = 8;
-const MOST_OF_SANDBOX: usize = 4;
+const MAX_INSPECTIONS_PER_USER: usize = 8;
+const MAX_INSPECTIONS_PER_SANDBOX: usize = 4;
 /// Questions to one sandbox that are under way or wait.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING_PER_SANDBOX: usize = 64;
 /// How long one waits for its turn.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The turns of this process.
 #[derive(Clone)]
-pub(super) struct Places {
+pub(super) struct InspectionLimiter {
     all: Arc<Semaphore>,
-    users: Arc<Turns<UserId>>,
-    sandboxes: Arc<Turns<SandboxId>>,
+    users: Arc<KeyedSemaphore<UserId>>,
+    sandboxes: Arc<KeyedSemaphore<SandboxId>>,
 }
 
 /// One turn, until it is dropped.
-pub(super) struct Place {
-    _sandbox: Turn,
-    _user: Turn,
+pub(super) struct InspectionPermit {
+    _sandbox: KeyedPermit,
+    _user: KeyedPermit,
     _all: OwnedSemaphorePermit,
 }
 
-impl Default for Places {
+impl Default for InspectionLimiter {
     fn default() -> Self {
         Self {
-            all: Arc::new(Semaphore::new(MOST)),
+            all: Arc::new(Semaphore::new(MAX_INSPECTIONS)),
             // How many wait is bounded by their sandboxes, which are few.
-            users: Arc::new(Turns::new(MOST_OF_USER, usize::MAX)),
-            sandboxes: Arc::new(Turns::new(MOST_OF_SANDBOX, MOST_WAITING)),
+            users: Arc::new(KeyedSemaphore::new(MAX_INSPECTIONS_PER_USER, usize::MAX)),
+            sandboxes: Arc::new(KeyedSemaphore::new(MAX_INSPECTIONS_PER_SANDBOX, MAX_WAITING_PER_SANDBOX)),
         }
     }
 }
 
-impl Places {
+impl InspectionLimiter {
     /// Waits for a turn, first for one of the sandbox's own and its owner's, so that one that hangs, or all of a user's, keep
     /// nobody else waiting for long.
-    pub(super) async fn take(
+    pub(super) async fn acquire(
         &self,
         owner: &UserId,
         sandbox: &SandboxId,
-    ) -> Result<Place, AppError> {
+    ) -> Result<InspectionPermit, AppError> {
         let turn = async {
-            Some(Place {
-                _sandbox: self.sandboxes.take(sandbox).await?,
-                _user: self.users.take(owner).await?,
+            Some(InspectionPermit {
+                _sandbox: self.sandboxes.acquire(sandbox).await?,
+                _user: self.users.acquire(owner).await?,
                 _all: Arc::clone(&self.all).acquire_owned().await.ok()?,
             })
         };
-        let turn = tokio::time::timeout(PATIENCE, turn).await;
+        let turn = tokio::time::timeout(PERMIT_TIMEOUT, turn).await;
         turn.ok().flatten().ok_or_else(busy)
     }
 }
@@ -89,50 +89,50 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_sandbox_that_hangs_keeps_its_own_questions_waiting_and_no_others() {
-        let (places, ada) = (Places::default(), user("ada"));
+        let (limiter, ada) = (InspectionLimiter::default(), user("ada"));
         let mut held = Vec::new();
-        for _ in 0..MOST_OF_SANDBOX {
-            held.push(places.take(&ada, &sandbox("a")).await.expect("a turn"));
+        for _ in 0..MAX_INSPECTIONS_PER_SANDBOX {
+            held.push(limiter.acquire(&ada, &sandbox("a")).await.expect("a turn"));
         }
-        let refused = places.take(&ada, &sandbox("a")).await.err();
+        let refused = limiter.acquire(&ada, &sandbox("a")).await.err();
         assert_eq!(refused.expect("no turn").class(), ErrorClass::Unavailable);
-        let other = places.take(&ada, &sandbox("b")).await;
+        let other = limiter.acquire(&ada, &sandbox("b")).await;
         assert!(other.is_ok(), "another sandbox is asked");
         held.pop();
         assert!(
-            places.take(&ada, &sandbox("a")).await.is_ok(),
+            limiter.acquire(&ada, &sandbox("a")).await.is_ok(),
             "a turn again"
         );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_user_all_of_whose_sandboxes_hang_keeps_nobody_else_waiting() {
-        let places = Places::default();
+        let limiter = InspectionLimiter::default();
         let mut held = Vec::new();
-        for n in 0..MOST {
+        for n in 0..MAX_INSPECTIONS {
             let one = sandbox(&format!("a{n}"));
-            held.extend(places.take(&user("ada"), &one).await);
+            held.extend(limiter.acquire(&user("ada"), &one).await);
         }
-        assert_eq!(held.len(), MOST_OF_USER);
-        let other = places.take(&user("bob"), &sandbox("b")).await;
+        assert_eq!(held.len(), MAX_INSPECTIONS_PER_USER);
+        let other = limiter.acquire(&user("bob"), &sandbox("b")).await;
         assert!(other.is_ok(), "another user's is asked");
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_so_many_wait_and_nothing_is_kept_of_those_that_went() {
-        let (places, ada) = (Places::default(), user("ada"));
+        let (limiter, ada) = (InspectionLimiter::default(), user("ada"));
         let a = sandbox("a");
-        let waiting = (0..MOST_WAITING + 5).map(|_| async {
-            let turn = places.take(&ada, &a).await;
-            tokio::time::sleep(PATIENCE * 2).await;
+        let waiting = (0..MAX_WAITING_PER_SANDBOX + 5).map(|_| async {
+            let turn = limiter.acquire(&ada, &a).await;
+            tokio::time::sleep(PERMIT_TIMEOUT * 2).await;
             turn.is_ok()
         });
         let ended = futures::future::join_all(waiting).await;
         let served = ended.into_iter().filter(|is_ok| *is_ok).count();
-        assert_eq!(served, MOST_OF_SANDBOX);
-        let other = places.take(&user("bob"), &sandbox("b")).await;
+        assert_eq!(served, MAX_INSPECTIONS_PER_SANDBOX);
+        let other = limiter.acquire(&user("bob"), &sandbox("b")).await;
         let _other = other.expect("a turn");
-        let kept = (places.sandboxes.kept(), places.users.kept());
+        let kept = (limiter.sandboxes.len(), limiter.users.len());
         assert_eq!(kept, (1, 1), "only the one that is asked now");
     }
 }

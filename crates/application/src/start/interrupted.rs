@@ -12,9 +12,9 @@ use crate::ports::Ports;
 
 /// How long a request may be at work at an agent server after its sender died. Making a conversation takes it some
 /// seconds at most, unless it starts slow MCP servers.
-const AT_WORK: Duration = Duration::from_secs(15);
+const IN_FLIGHT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between two looks. There is no event for it: reports may have been lost while we were away.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The conversation that an earlier run may have asked for, if the request arrived. Whenever a run is taken up again its
 /// last request may have been sent a moment ago, so the wait begins anew each time.
@@ -23,12 +23,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// first message there is a gap. Asking again in that gap would say the message twice (seen with 1.58.0), and before it
 /// would make the conversation twice (1.34 has no lock there). So nothing is sent until the earlier request either shows
 /// its result or cannot be at work any more.
-pub(super) async fn outcome(
+pub(super) async fn find_earlier_conversation(
     ports: &Ports,
     at: &AgentEndpoint,
     task: &StartTask,
 ) -> Option<AgentConversation> {
-    let give_up = Instant::now() + AT_WORK;
+    let give_up = Instant::now() + IN_FLIGHT_TIMEOUT;
     loop {
         let seen = ports
             .agents
@@ -44,6 +44,6 @@ pub(super) async fn outcome(
         if Instant::now() >= give_up {
             return None;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

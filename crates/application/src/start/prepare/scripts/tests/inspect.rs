@@ -4,35 +4,35 @@ use super::*;
 
 #[test]
 fn an_empty_workspace_becomes_a_repository_once() {
-    let place = Place::new();
-    let found = place.look(None);
+    let sandbox = TestSandbox::new();
+    let found = sandbox.inspect(None);
     assert!(found.has("git") && !found.has("setup.sh"));
     assert_eq!(found.private, None, "nothing needs one");
-    let names = place.ok(&format!("ls -A {}", quoted(&place.home())));
+    let names = sandbox.ok(&format!("ls -A {}", shell_quote(&sandbox.home())));
     assert_eq!(names, ".gitconfig\n");
-    assert_eq!(place.look(None), found);
+    assert_eq!(sandbox.inspect(None), found);
     let name =
-        place.ok("git config --global user.name; git config --global --get-all safe.directory");
-    assert_eq!(name, format!("Ann O'Neil\n{}\n", place.workspace()));
+        sandbox.ok("git config --global user.name; git config --global --get-all safe.directory");
+    assert_eq!(name, format!("Ann O'Neil\n{}\n", sandbox.workspace()));
     let own = format!(
         "git -C {} config --local --get-regexp user",
-        quoted(&place.workspace())
+        shell_quote(&sandbox.workspace())
     );
     assert_eq!(
-        place.ok(&own),
+        sandbox.ok(&own),
         "user.name Ann O'Neil\nuser.email ann@example.test\n"
     );
 }
 
 #[test]
 fn only_what_is_needed_gets_a_private_directory() {
-    let place = Place::new();
-    std::fs::create_dir_all(place.in_workspace(".openhands")).unwrap();
-    assert_eq!(place.look(None).private, None);
-    std::fs::write(place.in_workspace(".openhands/setup.sh"), "true").unwrap();
-    let private = format!("{}/.agent-workspace/{TASK}", place.home());
-    assert_eq!(place.look(None).private.as_ref(), Some(&private));
-    let mode = place.ok(&format!("stat -c %a {private}"));
+    let sandbox = TestSandbox::new();
+    std::fs::create_dir_all(sandbox.in_workspace(".openhands")).unwrap();
+    assert_eq!(sandbox.inspect(None).private, None);
+    std::fs::write(sandbox.in_workspace(".openhands/setup.sh"), "true").unwrap();
+    let private = format!("{}/.agent-workspace/{TASK}", sandbox.home());
+    assert_eq!(sandbox.inspect(None).private.as_ref(), Some(&private));
+    let mode = sandbox.ok(&format!("stat -c %a {private}"));
     assert_eq!(mode.trim(), "700");
 }
 
@@ -46,19 +46,19 @@ fn names_of_all_kinds_come_back_from_git_as_they_are() {
         "two\tlines\n[user]\n\temail = not@this.test",
     ];
     for name in odd {
-        let place = Place::new();
-        let who = Identity {
+        let sandbox = TestSandbox::new();
+        let who = GitIdentity {
             name: Some(name.to_owned()),
             email: Some("ann@example.test".to_owned()),
         };
-        place.ok(&look(&place.workspace(), TASK, &who, None));
+        sandbox.ok(&inspect(&sandbox.workspace(), TASK, &who, None));
         for which in ["--global", "--local"] {
             let asked = format!(
                 "cd {} && git config {which} --null user.name && git config {which} user.email",
-                quoted(&place.workspace())
+                shell_quote(&sandbox.workspace())
             );
             let expected = format!("{name}\0ann@example.test\n");
-            assert_eq!(place.ok(&asked), expected, "{which}");
+            assert_eq!(sandbox.ok(&asked), expected, "{which}");
         }
     }
 }
@@ -66,16 +66,16 @@ fn names_of_all_kinds_come_back_from_git_as_they_are() {
 #[test]
 fn settings_of_git_that_are_there_are_kept() {
     for file in [".gitconfig", ".config/git/config"] {
-        let place = Place::new();
-        let path = Path::new(&place.home()).join(file);
+        let sandbox = TestSandbox::new();
+        let path = Path::new(&sandbox.home()).join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, "[core]\n\teditor = theirs\n[user]\n\tname = Old\n").unwrap();
-        place.look(None);
-        place.look(None);
-        let all = place.ok("git config --global --list");
+        sandbox.inspect(None);
+        sandbox.inspect(None);
+        let all = sandbox.ok("git config --global --list");
         let mut lines: Vec<_> = all.lines().collect();
         lines.sort_unstable();
-        let directory = format!("safe.directory={}", place.workspace());
+        let directory = format!("safe.directory={}", sandbox.workspace());
         assert_eq!(
             lines,
             [

@@ -12,7 +12,7 @@ use actix_web::http::header::HeaderValue;
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use application::administration;
-use application::repeat::IdempotentResult;
+use application::idempotency::IdempotentResult;
 use domain::audit::{AuditActor, AuditOutcome, sanitize_text};
 use domain::clock::Timestamp;
 use domain::id::ApiKeyId;

@@ -3,7 +3,7 @@
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
-use application::repeat::{IdempotentResult, IdempotentCall};
+use application::idempotency::{IdempotentResult, IdempotentCall};
 use serde::Serialize;
 use utoipa::IntoParams;
 

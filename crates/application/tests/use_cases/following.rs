@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use application::follow::{StreamPosition, StreamEndReason, EventStream, KEEP_ALIVE_INTERVAL, StreamItem};
+use application::event_streams::{StreamPosition, StreamEndReason, EventStream, KEEP_ALIVE_INTERVAL, StreamItem};
 use domain::conversation::ConversationReport;
 use domain::error::{Classify, ErrorClass};
 use domain::event::{Event, EventStore as _};

@@ -8,7 +8,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{AUTHORIZATION, HeaderName};
 use application::App;
 use application::authenticate::AuthenticatedUser;
-use application::turns::KeyedPermit;
+use application::keyed_semaphore::KeyedPermit;
 use async_trait::async_trait;
 use domain::audit::AuditActor;
 use domain::clock::Timestamp;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use application::turns::{KeyedPermit, KeyedSemaphore};
+use application::keyed_semaphore::{KeyedPermit, KeyedSemaphore};
 use domain::id::SandboxId;
 
 use crate::problem::Problem;

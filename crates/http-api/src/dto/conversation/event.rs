@@ -1,6 +1,6 @@
 //! The queries of a conversation's events. Events themselves are the agent server's documents, answered verbatim.
 
-use application::follow::StreamPosition;
+use application::event_streams::StreamPosition;
 use domain::clock::Timestamp;
 use domain::event::{EventFilter, EventOrder};
 use domain::page::{PageLimit, PageRequest, PageToken};

@@ -1,6 +1,6 @@
 //! What is seen of the inside of a sandbox (contract v1, section 3.2, "Proxied reads"), and other models for agents.
 
-use application::inside::{EventHooks, Hook, HookMatcher};
+use application::inspection::{EventHooks, Hook, HookMatcher};
 use domain::workspace::ProjectSkill;
 use serde::Serialize;
 use serde_json::Value;

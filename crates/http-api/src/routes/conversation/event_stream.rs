@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpResponse, get};
 use application::AppError;
-use application::follow::{StreamPosition, StreamEndReason, EventStream, StreamItem};
+use application::event_streams::{StreamPosition, StreamEndReason, EventStream, StreamItem};
 use domain::audit::AuditActor;
 use domain::error::{Classify, ErrorClass};
 use domain::event::SequencedEvent;

@@ -6,7 +6,7 @@ use std::pin::pin;
 use actix_web::http::header::ContentType;
 use actix_web::web::Bytes;
 use actix_web::{HttpResponse, delete, get, patch, post, web};
-use application::repeat::IdempotentResult;
+use application::idempotency::IdempotentResult;
 use domain::id::{ConversationId, StartTaskId};
 use domain::page::Page;
 use domain::start_task::StartTask;

@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, post};
 use application::pending::QueuedMessage;
-use application::repeat::IdempotentResult;
+use application::idempotency::IdempotentResult;
 
 use crate::dto::conversation::pending_message::{PendingTargetParam, PendingMessageRequest, PendingMessageResponse, message};
 use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, RawJson};

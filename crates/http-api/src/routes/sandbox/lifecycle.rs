@@ -1,7 +1,7 @@
 //! Sandboxes: start, list, pause, resume, delete.
 
 use actix_web::{HttpResponse, delete, get, post, web};
-use application::repeat::IdempotentResult;
+use application::idempotency::IdempotentResult;
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::beside::Beside;
 use crate::limits::{Kind, Place};
 use crate::pool::Lease;
-use crate::{Failure, Shared, Target, Until};
+use crate::{Failure, Shared, Target, Revocation};
 
 /// A place that is counted as long as it is taken.
 pub(crate) struct Counted {
@@ -65,7 +65,7 @@ impl Download {
         size: BodySize,
         rest: Option<Rest>,
         counted: Counted,
-        end: Until,
+        end: Revocation,
     ) -> Self {
         let (to, pieces) = mpsc::channel(1);
         let reading = Reading {

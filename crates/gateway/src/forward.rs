@@ -20,7 +20,7 @@ use crate::plain::{self, Whole};
 use crate::pool::{Lease, Reply};
 use crate::unauthenticated::Admission;
 use crate::upload::{Upload, channel, pump};
-use crate::{Failure, Gateway, Target, Until, headers, tunnel};
+use crate::{Failure, Gateway, Target, Revocation, headers, tunnel};
 
 /// Most answers are there before anybody asks whether whoever waits for one still may have it.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ impl Gateway {
         payload: Payload,
         target: &Target,
     ) -> Result<HttpResponse<BoxBody>, Failure> {
-        self.forward_until(req, payload, target, Until::ever())
+        self.forward_until(req, payload, target, Revocation::never())
             .await
     }
 
@@ -51,7 +51,7 @@ impl Gateway {
         req: &HttpRequest,
         payload: Payload,
         target: &Target,
-        end: Until,
+        end: Revocation,
     ) -> Result<HttpResponse<BoxBody>, Failure> {
         let done = self.try_forward(req, payload, target, end).await;
         if let Err(failure) = &done {
@@ -65,7 +65,7 @@ impl Gateway {
         req: &HttpRequest,
         payload: Payload,
         target: &Target,
-        mut end: Until,
+        mut end: Revocation,
     ) -> Result<HttpResponse<BoxBody>, Failure> {
         let shape = Shape::of(req)?;
         let kind = match shape {
@@ -153,13 +153,13 @@ impl Ask<'_> {
         self.gateway.pool.send(&peer(self.target), request).await
     }
 
-    async fn once(&self, is_upgrade: bool, end: &mut Until) -> Result<Answer, Failure> {
+    async fn once(&self, is_upgrade: bool, end: &mut Revocation) -> Result<Answer, Failure> {
         let request = self.request(is_upgrade, Upload::None)?;
         self.awaited(pin!(self.send(request)), end).await
     }
 
     /// The answer to a request without a body, or its head.
-    async fn get(&self, end: &mut Until) -> Result<Reply, Failure> {
+    async fn get(&self, end: &mut Revocation) -> Result<Reply, Failure> {
         let Some(head) = plain::head(self.req, self.target) else {
             let (answer, lease) = self.once(false, end).await?;
             return Ok(Reply::Begun(answer, lease));
@@ -175,7 +175,7 @@ impl Ask<'_> {
     async fn awaited<T>(
         &self,
         mut asked: Pin<&mut impl Future<Output = Result<T, Failure>>>,
-        end: &mut Until,
+        end: &mut Revocation,
     ) -> Result<T, Failure> {
         let longest = self.gateway.shared.limits.head;
         let at_once = longest.min(AT_ONCE);
@@ -195,7 +195,7 @@ impl Ask<'_> {
 
     /// Of a request without a body. One that changes nothing is sent once more when the connection, kept from an earlier
     /// request, turns out to be closed.
-    async fn again(&self, end: &mut Until) -> Result<Reply, Failure> {
+    async fn again(&self, end: &mut Revocation) -> Result<Reply, Failure> {
         match self.get(end).await {
             Err(Failure::Broken(error)) if self.req.method().is_safe() => {
                 tracing::debug!(%error, "a forwarded request is sent once more");
@@ -210,7 +210,7 @@ impl Ask<'_> {
         &self,
         length: Option<u64>,
         payload: Payload,
-        end: &mut Until,
+        end: &mut Revocation,
     ) -> Result<(Answer, Option<Rest>), Failure> {
         let shared = &self.gateway.shared;
         let (pieces, body) = channel(length, shared.limits.chunks);
@@ -311,7 +311,7 @@ fn answered(
     method: &OurMethod,
     rest: Option<Rest>,
     counted: Counted,
-    end: Until,
+    end: Revocation,
 ) -> Result<HttpResponse<BoxBody>, Failure> {
     let (parts, mut body) = answer.into_parts();
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {

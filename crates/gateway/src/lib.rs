@@ -38,8 +38,8 @@ use url::Url;
 pub use failure::Failure;
 pub use forward::is_socket;
 pub use limits::Limits;
-pub use meter::{Meter, Numbers};
-pub use until::Until;
+pub use meter::{Meter, GatewayCounts};
+pub use until::Revocation;
 
 use limits::Places;
 use pool::Pool;

@@ -20,7 +20,7 @@ pub struct Meter {
 
 /// The counts at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Numbers {
+pub struct GatewayCounts {
     /// Requests under way: a gauge.
     pub requests_open: u64,
     /// Open tunnels: a gauge.
@@ -41,9 +41,9 @@ pub struct Numbers {
 
 impl Meter {
     /// The counts now.
-    pub fn numbers(&self) -> Numbers {
+    pub fn numbers(&self) -> GatewayCounts {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        Numbers {
+        GatewayCounts {
             requests_open: of(&self.requests_open),
             tunnels_open: of(&self.tunnels_open),
             answered: of(&self.answered),

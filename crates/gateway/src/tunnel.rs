@@ -33,7 +33,7 @@ use crate::limits::Kind;
 use crate::pool::Lease;
 use crate::replay::Replay;
 use crate::unauthenticated::Admission;
-use crate::{Failure, Shared, Target, Until, forward, headers};
+use crate::{Failure, Shared, Target, Revocation, forward, headers};
 
 /// Most that is read of the server behind at once.
 const BUFFER: usize = 8 * 1024;
@@ -48,7 +48,7 @@ pub(crate) async fn open(
     payload: Payload,
     target: &Target,
     counted: Counted,
-    end: Until,
+    end: Revocation,
     admission: Option<Admission>,
 ) -> Result<HttpResponse<BoxBody>, Failure> {
     // What refuses an upgrade may have no end of its own: its connection is not used again either.

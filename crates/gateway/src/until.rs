@@ -7,7 +7,7 @@ use futures::future::LocalBoxFuture;
 
 /// Over when whoever asked may not have any more of it. Begun when it is first waited for: most answers are whole before
 /// anybody needs to.
-pub struct Until(State);
+pub struct Revocation(State);
 
 enum State {
     Ever,
@@ -15,7 +15,7 @@ enum State {
     Asking(LocalBoxFuture<'static, ()>),
 }
 
-impl Until {
+impl Revocation {
     /// Never over.
     pub fn ever() -> Self {
         Self(State::Ever)
@@ -27,7 +27,7 @@ impl Until {
     }
 }
 
-impl Future for Until {
+impl Future for Revocation {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

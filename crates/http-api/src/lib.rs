@@ -108,7 +108,7 @@ use crate::route_table::RouteTable;
 pub use addresses::AddressConfig;
 pub use connections::{Connection, ConnectionLimits, Connections};
 pub use dto::configuration::web_client::WebClient;
-pub use gateway::{Limits as GatewayLimits, Shared as Gateway};
+pub use gateway::{GatewayLimits, SharedGateway as Gateway};
 pub use metrics::PoolStatsSource;
 pub use readiness::{Check, Readiness};
 pub use process_stats::open_io_counters;

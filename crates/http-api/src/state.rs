@@ -85,7 +85,7 @@ pub struct HttpConfig {
     /// Machines whose forwarding headers are believed; see [`ClientAddress`](crate::extract::ClientAddress).
     pub trusted_proxies: Vec<Network>,
     /// Bounds on what is forwarded to sandboxes.
-    pub gateway: gateway::Limits,
+    pub gateway: gateway::GatewayLimits,
     /// The key that `/metrics` needs; without one, everybody may read it.
     pub metrics_key: Option<SecretString>,
     /// Whether there is a [`Listener::Metrics`]: where everybody comes, `/metrics` is then there only with the key.
@@ -159,7 +159,7 @@ struct SharedState {
     rate: RateLimiter,
     settings_cache: SettingsCache,
     specs_cache: SpecsCache,
-    gateway: gateway::Shared,
+    gateway: gateway::SharedGateway,
     http_metrics: HttpMetrics,
     readiness_cache: ReadinessCache,
     web_client: (WebClientDto, LegacyWebClientDto),
@@ -177,7 +177,7 @@ impl HttpState {
         );
         let (limits, open) = (config.limits, config.open);
         let addresses = Addresses::new(&config.addresses, Arc::clone(&ports.fingerprints));
-        let gateway = gateway::Shared::new(config.gateway.clone(), Arc::clone(&ports.endpoints));
+        let gateway = gateway::SharedGateway::new(config.gateway.clone(), Arc::clone(&ports.endpoints));
         Self {
             shared: Arc::new(SharedState {
                 limits,
@@ -268,7 +268,7 @@ impl HttpState {
     }
 
     /// What is forwarded to sandboxes; counted for all workers.
-    pub fn gateway(&self) -> &gateway::Shared {
+    pub fn gateway(&self) -> &gateway::SharedGateway {
         &self.shared.gateway
     }
 

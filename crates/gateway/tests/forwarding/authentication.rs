@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gateway::Limits;
+use gateway::GatewayLimits;
 
 use crate::world::{Client, UNAUTHENTICATED, World, eventually, get, status};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gateway::Limits;
+use gateway::GatewayLimits;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gateway::Limits;
+use gateway::GatewayLimits;
 use tokio::time::sleep;
 
 use crate::world::{Client, World, eventually, get, status};

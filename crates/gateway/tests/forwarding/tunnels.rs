@@ -1,6 +1,6 @@
 //! Upgraded connections.
 
-use gateway::Limits;
+use gateway::GatewayLimits;
 use tokio::io::AsyncWriteExt;
 
 use crate::world::{Client, World, eventually, status};

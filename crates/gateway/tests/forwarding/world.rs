@@ -11,7 +11,7 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use endpoint_guard::Unguarded;
 use futures::FutureExt;
-use gateway::{Gateway, Limits, Shared, Target, Until};
+use gateway::{Gateway, Limits, Shared, Target, Revocation};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -126,7 +126,7 @@ async fn pass(
         prefix: String::new(),
     };
     let end = end.as_ref().clone();
-    let end = Until::over(move || end.cancelled_owned().boxed_local());
+    let end = Revocation::when(move || end.cancelled_owned().boxed_local());
     let (payload, gateway) = (payload.into_inner(), gateway.get_ref());
     let answer = gateway.forward_until(&req, payload, &target, end).await;
     answer.unwrap_or_else(|failure| {

@@ -22,7 +22,7 @@ use application::AppError;
 use application::gateway::AgentRoute;
 use domain::id::ConversationId;
 use domain::scope::Scope;
-use gateway::{Failure, Gateway, Target, Until};
+use gateway::{Failure, Gateway, Target, Revocation};
 use secrecy::{ExposeSecret, SecretString};
 
 pub(crate) use self::forwarding_headers::forwarding_headers;
@@ -78,7 +78,7 @@ pub(crate) async fn answer(
         Ok(asked) => asked,
         Err(error) => return Some(Err(error.into())),
     };
-    let end = Until::over(move || recheck.refused(app, &state));
+    let end = Revocation::when(move || recheck.refused(app, &state));
     let target = match target_of(req.request(), way, has_key, (asked, request_id)) {
         Ok(target) => target,
         Err(problem) => return Some(Err(problem)),

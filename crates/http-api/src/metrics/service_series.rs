@@ -1,12 +1,12 @@
 //! Series of what is in front of the use-cases: the gateway, and the limits.
 
 use application::quotas::QuotaCounts;
-use gateway::Numbers;
+use gateway::GatewayCounts;
 
 use super::one;
 use super::exposition::{Labels, MetricsPage};
 
-pub(super) fn write_gateway(page: &mut MetricsPage, numbers: Numbers) {
+pub(super) fn write_gateway(page: &mut MetricsPage, numbers: GatewayCounts) {
     page.gauge(
         "gateway_requests_in_flight",
         "Requests that are being forwarded, until their answers have been sent.",

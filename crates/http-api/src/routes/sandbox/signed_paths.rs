@@ -13,7 +13,7 @@ use domain::sandbox::{AGENT_SERVER, DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
-use gateway::{Gateway, Target, Until};
+use gateway::{Gateway, Target, Revocation};
 use url::Url;
 
 use crate::access_recheck::poll_until_refused;
@@ -81,7 +81,7 @@ async fn forward(
         prefix: path.clone(),
     };
     let asked = (app.clone(), state.clone(), req.uri().path().to_owned());
-    let end = Until::over(move || end(asked, sandbox.id));
+    let end = Revocation::when(move || end(asked, sandbox.id));
     let payload = payload.into_inner();
     let answer = gateway.forward_until(&req, payload, &target, end).await;
     let mut answer = answer.map_err(|failure| forwarding::problem(&failure))?;

@@ -15,17 +15,17 @@ use tokio::time::timeout;
 use crate::beside::Beside;
 use crate::limits::{Kind, Place};
 use crate::pool::Lease;
-use crate::{Failure, Shared, Target, Revocation};
+use crate::{ForwardError, SharedGateway, ForwardTarget, Revocation};
 
 /// A place that is counted as long as it is taken.
 pub(crate) struct Counted {
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedGateway,
     kind: Kind,
     _place: Place,
 }
 
 impl Counted {
-    pub(crate) fn take(shared: &Shared, kind: Kind, target: &Target) -> Result<Self, Failure> {
+    pub(crate) fn take(shared: &SharedGateway, kind: Kind, target: &ForwardTarget) -> Result<Self, ForwardError> {
         let place = shared.places.take(kind, target)?;
         shared.meter.opened(kind);
         Ok(Self {
@@ -43,7 +43,7 @@ impl Drop for Counted {
 }
 
 /// What is left of an upload whose answer has begun.
-pub(crate) type Rest = LocalBoxFuture<'static, Result<(), Failure>>;
+pub(crate) type Rest = LocalBoxFuture<'static, Result<(), ForwardError>>;
 
 /// What actix reads. Dropped when the client leaves, and the connection behind with it.
 ///
@@ -53,7 +53,7 @@ pub(crate) struct Download {
     /// What was there already.
     first: Option<Bytes>,
     /// An empty piece is the end; without it the answer was cut.
-    pieces: mpsc::Receiver<Result<Bytes, Failure>>,
+    pieces: mpsc::Receiver<Result<Bytes, ForwardError>>,
     size: BodySize,
     _reading: Beside,
 }
@@ -114,11 +114,11 @@ impl MessageBody for Download {
 }
 
 /// The first piece of a body, if it came with the head. Nobody is woken for it.
-pub(crate) fn already_there(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+pub(crate) fn already_there(body: &mut Incoming) -> Result<Option<Bytes>, ForwardError> {
     let mut cx = Context::from_waker(Waker::noop());
     match Pin::new(body).poll_frame(&mut cx) {
         Poll::Ready(Some(Ok(frame))) => Ok(frame.into_data().ok().filter(|it| !it.is_empty())),
-        Poll::Ready(Some(Err(error))) => Err(Failure::Broken(error.into())),
+        Poll::Ready(Some(Err(error))) => Err(ForwardError::Broken(error.into())),
         // An end is said again.
         Poll::Ready(None) | Poll::Pending => Ok(None),
     }
@@ -133,13 +133,13 @@ struct Reading {
 }
 
 impl Reading {
-    async fn hand_over(mut self, to: mpsc::Sender<Result<Bytes, Failure>>) {
+    async fn hand_over(mut self, to: mpsc::Sender<Result<Bytes, ForwardError>>) {
         let shared = self.counted.shared.clone();
         let idle = shared.limits.idle;
         loop {
             let next = timeout(idle, poll_fn(|cx| self.poll_piece(cx))).await;
             // An answer that is cut shows the client that it is not whole.
-            let piece = next.unwrap_or(Some(Err(Failure::Silent)));
+            let piece = next.unwrap_or(Some(Err(ForwardError::Silent)));
             let piece = piece.unwrap_or(Ok(Bytes::new()));
             if let Err(failure) = &piece {
                 tracing::warn!(%failure, cause = ?failure.source(), "a forwarded answer was cut");
@@ -161,7 +161,7 @@ impl Reading {
         }
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ForwardError>>> {
         if let Some(rest) = &mut self.rest
             && let Poll::Ready(done) = rest.as_mut().poll(cx)
         {
@@ -178,7 +178,7 @@ impl Reading {
                     _ => continue,
                 },
                 Poll::Ready(Some(Err(error))) => {
-                    Poll::Ready(Some(Err(Failure::Broken(error.into()))))
+                    Poll::Ready(Some(Err(ForwardError::Broken(error.into()))))
                 }
                 Poll::Ready(None) => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,

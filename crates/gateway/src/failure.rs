@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// What went wrong. The text is for the client and says what to do; the cause is for the log.
 #[derive(Debug, Error)]
-pub enum Failure {
+pub enum ForwardError {
     /// Too much is under way in all.
     #[error("The service forwards as many requests as it can at the moment. Try again.")]
     Full,
@@ -12,7 +12,7 @@ pub enum Failure {
     #[error(
         "Too many requests or sockets of this sandbox are open at once. Close some, or try again."
     )]
-    LaneFull,
+    SandboxFull,
     /// Too much is under way of all lanes of one owner.
     #[error(
         "Too many requests or sockets of this user's sandboxes are open at once. Close some, or try again."
@@ -54,11 +54,11 @@ pub enum Failure {
     Silent,
 }
 
-impl Failure {
+impl ForwardError {
     /// The status for the client.
     pub fn status(&self) -> u16 {
         match self {
-            Self::LaneFull | Self::OwnerFull => 429,
+            Self::SandboxFull | Self::OwnerFull => 429,
             Self::Full => 503,
             Self::BadUpgrade | Self::BadRequest | Self::UploadBroken => 400,
             Self::TooLarge(_) => 413,

@@ -20,7 +20,7 @@ use crate::plain::{self, Whole};
 use crate::pool::{Lease, Reply};
 use crate::unauthenticated::Admission;
 use crate::upload::{Upload, channel, pump};
-use crate::{Failure, Gateway, Target, Revocation, headers, tunnel};
+use crate::{ForwardError, Gateway, ForwardTarget, Revocation, headers, tunnel};
 
 /// Most answers are there before anybody asks whether whoever waits for one still may have it.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -30,13 +30,13 @@ impl Gateway {
     /// this returns. A request that wants to upgrade becomes a tunnel, if the server behind agrees.
     ///
     /// # Errors
-    /// [`Failure`] if there is no answer; what is said then is the caller's to form.
+    /// [`ForwardError`] if there is no answer; what is said then is the caller's to form.
     pub async fn forward(
         &self,
         req: &HttpRequest,
         payload: Payload,
-        target: &Target,
-    ) -> Result<HttpResponse<BoxBody>, Failure> {
+        target: &ForwardTarget,
+    ) -> Result<HttpResponse<BoxBody>, ForwardError> {
         self.forward_until(req, payload, target, Revocation::never())
             .await
     }
@@ -50,9 +50,9 @@ impl Gateway {
         &self,
         req: &HttpRequest,
         payload: Payload,
-        target: &Target,
+        target: &ForwardTarget,
         end: Revocation,
-    ) -> Result<HttpResponse<BoxBody>, Failure> {
+    ) -> Result<HttpResponse<BoxBody>, ForwardError> {
         let done = self.try_forward(req, payload, target, end).await;
         if let Err(failure) = &done {
             self.shared.meter.failed(failure);
@@ -64,9 +64,9 @@ impl Gateway {
         &self,
         req: &HttpRequest,
         payload: Payload,
-        target: &Target,
+        target: &ForwardTarget,
         mut end: Revocation,
-    ) -> Result<HttpResponse<BoxBody>, Failure> {
+    ) -> Result<HttpResponse<BoxBody>, ForwardError> {
         let shape = Shape::of(req)?;
         let kind = match shape {
             Shape::Upgrade => Kind::Tunnel,
@@ -76,7 +76,7 @@ impl Gateway {
         if let (Shape::Sized(length), Some(most)) = (shape, self.shared.limits.upload)
             && length > most
         {
-            return Err(Failure::TooLarge(most));
+            return Err(ForwardError::TooLarge(most));
         }
         let ask = Ask {
             gateway: self,
@@ -111,14 +111,14 @@ impl Gateway {
     async fn in_time(
         &self,
         admission: &Admission,
-        asked: impl Future<Output = Result<Answer, Failure>>,
-    ) -> Result<Answer, Failure> {
+        asked: impl Future<Output = Result<Answer, ForwardError>>,
+    ) -> Result<Answer, ForwardError> {
         tokio::select! {
             biased;
             answer = timeout(self.shared.limits.authentication_timeout, asked) => {
-                answer.unwrap_or(Err(Failure::Silent))
+                answer.unwrap_or(Err(ForwardError::Silent))
             }
-            () = admission.evicted() => Err(Failure::LaneFull),
+            () = admission.evicted() => Err(ForwardError::SandboxFull),
         }
     }
 }
@@ -130,36 +130,36 @@ type Answer = (Response<Incoming>, Lease);
 struct Ask<'a> {
     gateway: &'a Gateway,
     req: &'a HttpRequest,
-    target: &'a Target,
+    target: &'a ForwardTarget,
 }
 
 impl Ask<'_> {
-    fn request(&self, is_upgrade: bool, body: Upload) -> Result<Request<Upload>, Failure> {
+    fn request(&self, is_upgrade: bool, body: Upload) -> Result<Request<Upload>, ForwardError> {
         let path = self.target.path_and_query.as_str();
         // Nothing here speaks TLS, and no key goes in the clear where it should not.
         if !path.starts_with('/') || self.target.base_url.scheme() != "http" {
-            return Err(Failure::BadRequest);
+            return Err(ForwardError::BadRequest);
         }
-        let uri: Uri = path.parse().map_err(|_| Failure::BadRequest)?;
+        let uri: Uri = path.parse().map_err(|_| ForwardError::BadRequest)?;
         let method = Method::from_bytes(self.req.method().as_str().as_bytes());
         let mut request = Request::new(body);
-        *request.method_mut() = method.map_err(|_| Failure::BadRequest)?;
+        *request.method_mut() = method.map_err(|_| ForwardError::BadRequest)?;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers::onwards(self.req.headers(), self.target, is_upgrade)?;
         Ok(request)
     }
 
-    async fn send(&self, request: Request<Upload>) -> Result<Answer, Failure> {
+    async fn send(&self, request: Request<Upload>) -> Result<Answer, ForwardError> {
         self.gateway.pool.send(&peer(self.target), request).await
     }
 
-    async fn once(&self, is_upgrade: bool, end: &mut Revocation) -> Result<Answer, Failure> {
+    async fn once(&self, is_upgrade: bool, end: &mut Revocation) -> Result<Answer, ForwardError> {
         let request = self.request(is_upgrade, Upload::None)?;
         self.awaited(pin!(self.send(request)), end).await
     }
 
     /// The answer to a request without a body, or its head.
-    async fn get(&self, end: &mut Revocation) -> Result<Reply, Failure> {
+    async fn get(&self, end: &mut Revocation) -> Result<Reply, ForwardError> {
         let Some(head) = plain::head(self.req, self.target) else {
             let (answer, lease) = self.once(false, end).await?;
             return Ok(Reply::Begun(answer, lease));
@@ -174,9 +174,9 @@ impl Ask<'_> {
     /// The answer or its head, once the whole request is sent.
     async fn awaited<T>(
         &self,
-        mut asked: Pin<&mut impl Future<Output = Result<T, Failure>>>,
+        mut asked: Pin<&mut impl Future<Output = Result<T, ForwardError>>>,
         end: &mut Revocation,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ForwardError> {
         let longest = self.gateway.shared.limits.head;
         let at_once = longest.min(AT_ONCE);
         let alarm = self.gateway.pool.alarms().set(at_once);
@@ -188,16 +188,16 @@ impl Ask<'_> {
         let left = longest.saturating_sub(at_once);
         tokio::select! {
             biased;
-            answer = timeout(left, asked) => answer.unwrap_or(Err(Failure::Silent)),
-            () = end => Err(Failure::Ended),
+            answer = timeout(left, asked) => answer.unwrap_or(Err(ForwardError::Silent)),
+            () = end => Err(ForwardError::Ended),
         }
     }
 
     /// Of a request without a body. One that changes nothing is sent once more when the connection, kept from an earlier
     /// request, turns out to be closed.
-    async fn again(&self, end: &mut Revocation) -> Result<Reply, Failure> {
+    async fn again(&self, end: &mut Revocation) -> Result<Reply, ForwardError> {
         match self.get(end).await {
-            Err(Failure::Broken(error)) if self.req.method().is_safe() => {
+            Err(ForwardError::Broken(error)) if self.req.method().is_safe() => {
                 tracing::debug!(%error, "a forwarded request is sent once more");
                 self.get(end).await
             }
@@ -211,7 +211,7 @@ impl Ask<'_> {
         length: Option<u64>,
         payload: Payload,
         end: &mut Revocation,
-    ) -> Result<(Answer, Option<Rest>), Failure> {
+    ) -> Result<(Answer, Option<Rest>), ForwardError> {
         let shared = &self.gateway.shared;
         let (pieces, body) = channel(length, shared.limits.chunks);
         let mut asked = pin!(self.send(self.request(false, body)?));
@@ -221,7 +221,7 @@ impl Ask<'_> {
             biased;
             answer = &mut asked => return Ok((answer?, Some(rest))),
             uploaded = &mut rest => uploaded?,
-            () = &mut *end => return Err(Failure::Ended),
+            () = &mut *end => return Err(ForwardError::Ended),
         }
         // Only now: an upload may take long.
         Ok((self.awaited(asked, end).await?, None))
@@ -229,12 +229,12 @@ impl Ask<'_> {
 }
 
 /// The host and port of a target, as its requests say them.
-pub(crate) fn server(target: &Target) -> &str {
+pub(crate) fn server(target: &ForwardTarget) -> &str {
     &target.base_url[Position::BeforeHost..Position::AfterPort]
 }
 
 /// The same with whose server it must be, as connections are kept.
-fn peer(target: &Target) -> String {
+fn peer(target: &ForwardTarget) -> String {
     format!("{}@{}", target.lane, server(target))
 }
 
@@ -249,11 +249,11 @@ enum Shape {
 }
 
 impl Shape {
-    fn of(req: &HttpRequest) -> Result<Self, Failure> {
+    fn of(req: &HttpRequest) -> Result<Self, ForwardError> {
         let headers = req.headers();
         let length = headers.get("content-length").map(|length| {
-            let text = length.to_str().map_err(|_| Failure::BadRequest)?;
-            text.parse::<u64>().map_err(|_| Failure::BadRequest)
+            let text = length.to_str().map_err(|_| ForwardError::BadRequest)?;
+            text.parse::<u64>().map_err(|_| ForwardError::BadRequest)
         });
         let length = length.transpose()?;
         let is_chunked = headers.contains_key("transfer-encoding");
@@ -261,7 +261,7 @@ impl Shape {
         if !upgrades && says(headers, "upgrade", "websocket") {
             // Actix would read what follows as further requests, while a proxy in front that hands on this 101 takes all of it
             // for the tunnel's: nobody would have looked at them.
-            return Err(Failure::BadUpgrade);
+            return Err(ForwardError::BadUpgrade);
         }
         if upgrades {
             // To actix, whatever follows such a head belongs to it: nothing may be ambiguous about it.
@@ -272,12 +272,12 @@ impl Shape {
             return if is_plain {
                 Ok(Self::Upgrade)
             } else {
-                Err(Failure::BadUpgrade)
+                Err(ForwardError::BadUpgrade)
             };
         }
         match (is_chunked, length) {
             // Two lengths: whoever reads the other one sees another request.
-            (true, Some(_)) => Err(Failure::BadRequest),
+            (true, Some(_)) => Err(ForwardError::BadRequest),
             (true, None) => Ok(Self::Chunked),
             (false, None | Some(0)) => Ok(Self::Empty),
             (false, Some(length)) => Ok(Self::Sized(length)),
@@ -307,15 +307,15 @@ fn says(headers: &HeaderMap, name: &str, word: &str) -> bool {
 /// The head of the answer, with its body to come.
 fn answered(
     (answer, lease): Answer,
-    target: &Target,
+    target: &ForwardTarget,
     method: &OurMethod,
     rest: Option<Rest>,
     counted: Counted,
     end: Revocation,
-) -> Result<HttpResponse<BoxBody>, Failure> {
+) -> Result<HttpResponse<BoxBody>, ForwardError> {
     let (parts, mut body) = answer.into_parts();
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(Failure::Broken("an upgrade that nobody asked for".into()));
+        return Err(ForwardError::Broken("an upgrade that nobody asked for".into()));
     }
     let is_bodiless = matches!(
         parts.status,
@@ -359,7 +359,7 @@ fn answered(
 }
 
 /// The same of one that is whole.
-fn whole_answer(mut whole: Whole, target: &Target, counted: &Counted) -> HttpResponse<BoxBody> {
+fn whole_answer(mut whole: Whole, target: &ForwardTarget, counted: &Counted) -> HttpResponse<BoxBody> {
     let meter = &counted.shared.meter;
     meter.answered(Kind::Request);
     meter.down(whole.body.len());

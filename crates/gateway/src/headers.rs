@@ -6,7 +6,7 @@ use actix_web::web::Bytes;
 use hyper::header::{HeaderMap as TheirMap, HeaderName, HeaderValue};
 use url::{Position, Url};
 
-use crate::{Failure, Target, forward};
+use crate::{ForwardError, ForwardTarget, forward};
 
 /// About one connection, not about the message (RFC 9110, section 7.6.1, and what servers treat alike). Lengths are told by
 /// the bodies themselves.
@@ -105,11 +105,11 @@ fn named<'a>(connection: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
 /// What goes on to the server behind. `is_upgrade`: the connection is to become a tunnel.
 pub(crate) fn onwards(
     sent: &HeaderMap,
-    target: &Target,
+    target: &ForwardTarget,
     is_upgrade: bool,
-) -> Result<TheirMap, Failure> {
+) -> Result<TheirMap, ForwardError> {
     let mut headers = TheirMap::with_capacity(sent.len() + target.headers.len() + 2);
-    let host = HeaderValue::from_str(forward::server(target)).map_err(|_| Failure::BadRequest)?;
+    let host = HeaderValue::from_str(forward::server(target)).map_err(|_| ForwardError::BadRequest)?;
     headers.insert("host", host);
     for (name, value) in passing(sent, target) {
         append(&mut headers, name, value)?;
@@ -126,7 +126,7 @@ pub(crate) fn onwards(
 /// What of a client's headers goes on, and what is set in their place; all but the host.
 pub(crate) fn passing<'a>(
     sent: &'a HeaderMap,
-    target: &'a Target,
+    target: &'a ForwardTarget,
 ) -> impl Iterator<Item = (&'a OurName, &'a OurValue)> {
     let named = named(sent.get_all("connection").map(OurValue::as_bytes));
     let passes = move |name: &OurName| {
@@ -142,10 +142,10 @@ pub(crate) fn passing<'a>(
     theirs.chain(target.headers.iter().map(|(name, value)| (name, value)))
 }
 
-fn append(headers: &mut TheirMap, name: &OurName, value: &OurValue) -> Result<(), Failure> {
+fn append(headers: &mut TheirMap, name: &OurName, value: &OurValue) -> Result<(), ForwardError> {
     // Two generations of one crate: actix is a step behind.
-    let name = HeaderName::from_bytes(name.as_str().as_bytes()).map_err(|_| Failure::BadRequest)?;
-    let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| Failure::BadRequest)?;
+    let name = HeaderName::from_bytes(name.as_str().as_bytes()).map_err(|_| ForwardError::BadRequest)?;
+    let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| ForwardError::BadRequest)?;
     headers.append(name, value);
     Ok(())
 }
@@ -154,7 +154,7 @@ fn append(headers: &mut TheirMap, name: &OurName, value: &OurValue) -> Result<()
 pub(crate) fn back(
     answer: &mut HttpResponseBuilder,
     headers: &TheirMap,
-    target: &Target,
+    target: &ForwardTarget,
     keep_length: bool,
 ) {
     let named = named(
@@ -179,7 +179,7 @@ pub(crate) fn back(
 pub(crate) fn back_plain(
     answer: &mut HttpResponseBuilder,
     headers: impl Iterator<Item = (OurName, Bytes)>,
-    target: &Target,
+    target: &ForwardTarget,
 ) {
     for (name, value) in headers {
         if comes_back(name.as_str(), target)
@@ -192,13 +192,13 @@ pub(crate) fn back_plain(
 }
 
 /// Whether a client may see a header of the server behind.
-fn comes_back(name: &str, target: &Target) -> bool {
+fn comes_back(name: &str, target: &ForwardTarget) -> bool {
     let is_cookie = matches!(name, "set-cookie" | "set-cookie2") && !target.cookies;
     !is_cookie && !OF_A_HOP.contains(&name) && !is_not_theirs(name)
 }
 
 /// The value as clients see it.
-fn shown(name: &str, value: OurValue, target: &Target) -> OurValue {
+fn shown(name: &str, value: OurValue, target: &ForwardTarget) -> OurValue {
     let place = (name == "location")
         .then(|| location(value.as_bytes(), target))
         .flatten();
@@ -207,7 +207,7 @@ fn shown(name: &str, value: OurValue, target: &Target) -> OurValue {
 }
 
 /// A place on the server behind as clients find it; other places stay as they are.
-fn location(value: &[u8], target: &Target) -> Option<String> {
+fn location(value: &[u8], target: &ForwardTarget) -> Option<String> {
     let text = std::str::from_utf8(value).ok()?;
     let is_path = text.starts_with('/') && !text.starts_with("//");
     if is_path {
@@ -225,8 +225,8 @@ mod tests {
 
     use super::*;
 
-    fn target(cookies: bool) -> Target {
-        Target {
+    fn target(cookies: bool) -> ForwardTarget {
+        ForwardTarget {
             lane: "a".into(),
             owner: "a".into(),
             unauthenticated: None,

@@ -4,11 +4,11 @@
 //! **Knows** HTTP/1.1 on both sides: which headers end at a hop, bodies, upgrades, deadlines, and how many may be under way.
 //! **Must never know** who may ask for what, a store, or what is spoken behind: [`Gateway::forward`] is told where to.
 //!
-//! * No body is collected: at most [`Limits::chunks`] pieces of an upload and two of an answer are in memory, and whoever is
+//! * No body is collected: at most [`GatewayLimits::chunks`] pieces of an upload and two of an answer are in memory, and whoever is
 //!   slow slows the other side down.
 //! * Connections are pooled for each worker, so that no request changes threads on its way.
 //! * What a client sent to us is not for the server behind: keys, cookies and what proxies said are taken off; what is to be
-//!   there is set by [`Target::headers`].
+//!   there is set by [`ForwardTarget::headers`].
 
 mod alarm;
 mod beside;
@@ -35,10 +35,10 @@ use endpoint_guard::EndpointGuard;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-pub use failure::Failure;
+pub use failure::ForwardError;
 pub use forward::is_socket;
-pub use limits::Limits;
-pub use meter::{Meter, GatewayCounts};
+pub use limits::GatewayLimits;
+pub use meter::{GatewayMetrics, GatewayCounts};
 pub use until::Revocation;
 
 use limits::Places;
@@ -47,11 +47,11 @@ use unauthenticated::Unauthenticated;
 
 /// Where a request goes.
 #[derive(Debug, Clone)]
-pub struct Target {
-    /// What is limited together, one sandbox; see [`Limits::requests_per_lane`]. A connection is used for it once the
+pub struct ForwardTarget {
+    /// What is limited together, one sandbox; see [`GatewayLimits::requests_per_lane`]. A connection is used for it once the
     /// [`EndpointGuard`] has proven that it is this one's. Letters, digits, `-` and `_`.
     pub lane: Arc<str>,
-    /// What has a share of all places, for example all sandboxes of one user; see [`Limits::requests_per_owner`].
+    /// What has a share of all places, for example all sandboxes of one user; see [`GatewayLimits::requests_per_owner`].
     pub owner: Arc<str>,
     /// The client's address, if the client of a tunnel authenticates to the server behind in its first frame: until then
     /// it is not known whether it may, and it takes none of the places of the lane and the owner.
@@ -72,18 +72,18 @@ pub struct Target {
 
 /// What all workers share.
 #[derive(Clone)]
-pub struct Shared {
+pub struct SharedGateway {
     guard: Arc<dyn EndpointGuard>,
-    limits: Limits,
+    limits: GatewayLimits,
     places: Arc<Places>,
     unauthenticated: Arc<Unauthenticated>,
-    meter: Arc<Meter>,
+    meter: Arc<GatewayMetrics>,
     stopping: CancellationToken,
 }
 
-impl Shared {
+impl SharedGateway {
     /// Nothing is under way.
-    pub fn new(limits: Limits, guard: Arc<dyn EndpointGuard>) -> Self {
+    pub fn new(limits: GatewayLimits, guard: Arc<dyn EndpointGuard>) -> Self {
         Self {
             guard,
             places: Arc::new(Places::new(&limits)),
@@ -95,7 +95,7 @@ impl Shared {
     }
 
     /// What was forwarded so far, for metrics.
-    pub fn meter(&self) -> &Meter {
+    pub fn meter(&self) -> &GatewayMetrics {
         &self.meter
     }
 
@@ -108,13 +108,13 @@ impl Shared {
 /// Forwards requests; one for each worker, because its connections live on the worker's thread.
 #[derive(Clone)]
 pub struct Gateway {
-    shared: Shared,
+    shared: SharedGateway,
     pool: Pool,
 }
 
 impl Gateway {
     /// A gateway without connections.
-    pub fn new(shared: Shared) -> Self {
+    pub fn new(shared: SharedGateway) -> Self {
         let pool = Pool::new(&shared.limits, Arc::clone(&shared.guard));
         Self { shared, pool }
     }

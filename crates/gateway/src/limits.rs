@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::{Failure, Target};
+use crate::{ForwardError, ForwardTarget};
 
 /// Bounds on what is forwarded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct GatewayLimits {
     /// Longest wait for a connection.
     pub connect: Duration,
     /// Longest wait for the head of an answer once the whole request is sent. Servers behind may work long before they say
@@ -47,7 +47,7 @@ pub struct Limits {
     pub tunnels_per_lane: usize,
     /// Open tunnels of all lanes of one owner.
     pub tunnels_per_owner: usize,
-    /// Tunnels to one lane whose clients have yet to authenticate ([`Target::unauthenticated`]). One more closes another one.
+    /// Tunnels to one lane whose clients have yet to authenticate ([`ForwardTarget::unauthenticated`]). One more closes another one.
     pub unauthenticated_per_lane: usize,
     /// The same of one client.
     pub unauthenticated_per_client: usize,
@@ -61,7 +61,7 @@ pub struct Limits {
     pub half_open: Duration,
 }
 
-impl Default for Limits {
+impl Default for GatewayLimits {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(5),
@@ -109,7 +109,7 @@ enum Group {
 /// The places that are taken.
 #[derive(Debug)]
 pub(crate) struct Places {
-    limits: Limits,
+    limits: GatewayLimits,
     /// Only groups that have something under way.
     taken: Mutex<HashMap<(Kind, Group), usize>>,
 }
@@ -122,7 +122,7 @@ pub(crate) struct Place {
 }
 
 impl Places {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &GatewayLimits) -> Self {
         Self {
             limits: limits.clone(),
             taken: Mutex::default(),
@@ -130,9 +130,9 @@ impl Places {
     }
 
     /// Takes a place, if there is one. Nobody waits: a client that is told when to come back costs nothing meanwhile.
-    pub(crate) fn take(self: &Arc<Self>, kind: Kind, target: &Target) -> Result<Place, Failure> {
+    pub(crate) fn take(self: &Arc<Self>, kind: Kind, target: &ForwardTarget) -> Result<Place, ForwardError> {
         let is_known = kind == Kind::Request || target.unauthenticated.is_none();
-        let all = (Group::All, self.all(kind), Failure::Full);
+        let all = (Group::All, self.all(kind), ForwardError::Full);
         let shares = self.shares(kind, &target.owner, &target.lane);
         self.take_all(
             kind,
@@ -147,7 +147,7 @@ impl Places {
         self: &Arc<Self>,
         owner: &Arc<str>,
         lane: &Arc<str>,
-    ) -> Result<Place, Failure> {
+    ) -> Result<Place, ForwardError> {
         let kind = Kind::Tunnel;
         self.take_all(kind, self.shares(kind, owner, lane).into_iter())
     }
@@ -155,8 +155,8 @@ impl Places {
     fn take_all(
         self: &Arc<Self>,
         kind: Kind,
-        wanted: impl Iterator<Item = (Group, usize, Failure)>,
-    ) -> Result<Place, Failure> {
+        wanted: impl Iterator<Item = (Group, usize, ForwardError)>,
+    ) -> Result<Place, ForwardError> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut groups = Vec::with_capacity(3);
         for (group, most, failure) in wanted {
@@ -192,7 +192,7 @@ impl Places {
         kind: Kind,
         owner: &Arc<str>,
         lane: &Arc<str>,
-    ) -> [(Group, usize, Failure); 2] {
+    ) -> [(Group, usize, ForwardError); 2] {
         let it = &self.limits;
         let (of_owner, of_lane) = match kind {
             Kind::Request => (it.requests_per_owner, it.requests_per_lane),
@@ -200,8 +200,8 @@ impl Places {
         };
         let (owner, lane) = (Arc::clone(owner), Arc::clone(lane));
         [
-            (Group::Owner(owner), of_owner, Failure::OwnerFull),
-            (Group::Lane(lane), of_lane, Failure::LaneFull),
+            (Group::Owner(owner), of_owner, ForwardError::OwnerFull),
+            (Group::Lane(lane), of_lane, ForwardError::SandboxFull),
         ]
     }
 }
@@ -228,8 +228,8 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn target(lane: &str, owner: &str, is_unauthenticated: bool) -> Target {
-        Target {
+    fn target(lane: &str, owner: &str, is_unauthenticated: bool) -> ForwardTarget {
+        ForwardTarget {
             lane: lane.into(),
             owner: owner.into(),
             unauthenticated: is_unauthenticated.then_some([192, 0, 2, 1].into()),
@@ -243,29 +243,29 @@ mod tests {
 
     #[test]
     fn a_lane_an_owner_and_all_have_their_places() {
-        let limits = Limits {
+        let limits = GatewayLimits {
             requests: 5,
             requests_per_lane: 2,
             requests_per_owner: 3,
             tunnels: 1,
-            ..Limits::default()
+            ..GatewayLimits::default()
         };
         let places = Arc::new(Places::new(&limits));
         let take = |kind, lane, owner| places.take(kind, &target(lane, owner, false));
         let first = take(Kind::Request, "a", "ada").unwrap();
         let _second = take(Kind::Request, "a", "ada").unwrap();
         let refused = take(Kind::Request, "a", "ada");
-        assert!(matches!(refused, Err(Failure::LaneFull)));
+        assert!(matches!(refused, Err(ForwardError::SandboxFull)));
         let third = take(Kind::Request, "b", "ada").unwrap();
         let refused = take(Kind::Request, "b", "ada");
-        assert!(matches!(refused, Err(Failure::OwnerFull)));
+        assert!(matches!(refused, Err(ForwardError::OwnerFull)));
         let fourth = take(Kind::Request, "c", "bob").unwrap();
         let _fifth = take(Kind::Request, "c", "bob").unwrap();
         let refused = take(Kind::Request, "d", "eve");
-        assert!(matches!(refused, Err(Failure::Full)));
+        assert!(matches!(refused, Err(ForwardError::Full)));
         let tunnel = take(Kind::Tunnel, "a", "ada").unwrap();
         let refused = take(Kind::Tunnel, "b", "bob");
-        assert!(matches!(refused, Err(Failure::Full)));
+        assert!(matches!(refused, Err(ForwardError::Full)));
         drop((first, third, fourth, tunnel));
         let _again = take(Kind::Request, "a", "ada").unwrap();
         // All, two owners and their lanes; b and what was a tunnel are forgotten.
@@ -274,10 +274,10 @@ mod tests {
 
     #[test]
     fn an_unauthenticated_client_takes_nothing_of_the_owner_until_it_is_known() {
-        let limits = Limits {
+        let limits = GatewayLimits {
             tunnels: 2,
             tunnels_per_lane: 1,
-            ..Limits::default()
+            ..GatewayLimits::default()
         };
         let places = Arc::new(Places::new(&limits));
         let take =
@@ -285,11 +285,11 @@ mod tests {
         let shares = || places.take_shares(&"ada".into(), &"a".into());
         let stranger = take(true).unwrap();
         let known = take(false).unwrap();
-        assert!(matches!(take(true), Err(Failure::Full)));
-        assert!(matches!(shares(), Err(Failure::LaneFull)));
+        assert!(matches!(take(true), Err(ForwardError::Full)));
+        assert!(matches!(shares(), Err(ForwardError::SandboxFull)));
         drop(known);
         let accepted = shares().unwrap();
-        assert!(matches!(take(false), Err(Failure::LaneFull)));
+        assert!(matches!(take(false), Err(ForwardError::SandboxFull)));
         drop((stranger, accepted));
         assert!(places.taken.lock().unwrap().is_empty());
     }

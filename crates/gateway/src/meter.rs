@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Failure;
+use crate::ForwardError;
 use crate::limits::Kind;
 
 /// Counts for the whole process.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct GatewayMetrics {
     requests_open: AtomicU64,
     tunnels_open: AtomicU64,
     answered: AtomicU64,
@@ -39,7 +39,7 @@ pub struct GatewayCounts {
     pub bytes_down: u64,
 }
 
-impl Meter {
+impl GatewayMetrics {
     /// The counts now.
     pub fn numbers(&self) -> GatewayCounts {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Meter {
         total.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn failed(&self, failure: &Failure) {
+    pub(crate) fn failed(&self, failure: &ForwardError) {
         let total = match failure.status() {
             502 | 504 => &self.failed,
             _ => &self.refused,

@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Duration, timeout};
 
-use crate::{Failure, Target, forward, headers};
+use crate::{ForwardError, ForwardTarget, forward, headers};
 
 /// Longest answer, with its head.
 const SHORT: usize = 64 * 1024;
@@ -80,9 +80,9 @@ impl Plain {
     /// Sends this head and waits for the answer.
     ///
     /// # Errors
-    /// [`Failure::Broken`] if the connection ended before anything of it came.
-    pub(crate) async fn exchange(mut self, head: &[u8]) -> Result<Outcome, Failure> {
-        let broken = |error: io::Error| Failure::Broken(error.into());
+    /// [`ForwardError::Broken`] if the connection ended before anything of it came.
+    pub(crate) async fn exchange(mut self, head: &[u8]) -> Result<Outcome, ForwardError> {
+        let broken = |error: io::Error| ForwardError::Broken(error.into());
         self.io.write_all(head).await.map_err(broken)?;
         loop {
             self.buffer.reserve(READ);
@@ -220,7 +220,7 @@ fn length(value: &[u8]) -> Option<usize> {
 }
 
 /// The head of a request as it goes on the wire, if it can be written here. The caller has seen that it has no body.
-pub(crate) fn head(req: &HttpRequest, target: &Target) -> Option<Vec<u8>> {
+pub(crate) fn head(req: &HttpRequest, target: &ForwardTarget) -> Option<Vec<u8>> {
     let (path, server) = (target.path_and_query.as_str(), forward::server(target));
     let is_plain =
         |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/%?=&:@!$'()*+,;".contains(&byte);

@@ -25,7 +25,7 @@ use crate::beside::apart;
 use crate::plain::{Outcome, Plain, Whole};
 use crate::replay::Replay;
 use crate::upload::Upload;
-use crate::{Failure, Limits};
+use crate::{ForwardError, GatewayLimits};
 
 /// How often a silent connection is asked in vain before it is given up.
 const KEEP_ALIVE_TRIES: u32 = 4;
@@ -74,7 +74,7 @@ pub(crate) struct Lease {
 }
 
 impl Pool {
-    pub(crate) fn new(limits: &Limits, guard: Arc<dyn EndpointGuard>) -> Self {
+    pub(crate) fn new(limits: &GatewayLimits, guard: Arc<dyn EndpointGuard>) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(limits.tcp_keep_alive));
@@ -107,8 +107,8 @@ impl Pool {
         &self,
         server: &str,
         head: Vec<u8>,
-        request: impl FnOnce() -> Result<Request<Upload>, Failure>,
-    ) -> Result<Reply, Failure> {
+        request: impl FnOnce() -> Result<Request<Upload>, ForwardError>,
+    ) -> Result<Reply, ForwardError> {
         let (name, plain) = match self.0.quiet(server) {
             Some(found) => found,
             None if self.0.idle.has(server) => {
@@ -128,7 +128,7 @@ impl Pool {
             Ok(Outcome::Other(io, early)) => {
                 let mut sender = self.handshake(Replay::asked(io, early)).await?;
                 let answer = sender.send_request(request()?).await;
-                let answer = answer.map_err(|error| Failure::Broken(error.into()))?;
+                let answer = answer.map_err(|error| ForwardError::Broken(error.into()))?;
                 Ok(Reply::Begun(answer, self.lease(name, sender)))
             }
             Err(failure) => {
@@ -143,12 +143,12 @@ impl Pool {
     /// its answer. A request that a connection did not begin to send is sent over another one.
     ///
     /// # Errors
-    /// [`Failure::Unreachable`] without a connection, [`Failure::Broken`] if it ended before the answer.
+    /// [`ForwardError::Unreachable`] without a connection, [`ForwardError::Broken`] if it ended before the answer.
     pub(crate) async fn send(
         &self,
         server: &str,
         mut request: Request<Upload>,
-    ) -> Result<(Response<Incoming>, Lease), Failure> {
+    ) -> Result<(Response<Incoming>, Lease), ForwardError> {
         while let Some(mut lease) = self.idle(server).await {
             let Some(sender) = &mut lease.sender else {
                 continue;
@@ -157,14 +157,14 @@ impl Pool {
                 Ok(answer) => return Ok((answer, lease)),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => request = unsent,
-                    None => return Err(Failure::Broken(error.into_error().into())),
+                    None => return Err(ForwardError::Broken(error.into_error().into())),
                 },
             }
         }
         let io = self.connect(server).await?;
         let mut sender = self.handshake(Replay::new(io)).await?;
         let answer = sender.send_request(request).await;
-        let answer = answer.map_err(|error| Failure::Broken(error.into()))?;
+        let answer = answer.map_err(|error| ForwardError::Broken(error.into()))?;
         Ok((answer, self.lease(server.into(), sender)))
     }
 
@@ -188,19 +188,19 @@ impl Pool {
         }
     }
 
-    async fn connect(&self, server: &str) -> Result<TokioIo<TcpStream>, Failure> {
+    async fn connect(&self, server: &str) -> Result<TokioIo<TcpStream>, ForwardError> {
         let io = self.0.connector.connect(server).await;
-        let io = io.map_err(|error| Failure::Unreachable(error.into()))?;
+        let io = io.map_err(|error| ForwardError::Unreachable(error.into()))?;
         if !self.0.is_swept.replace(true) {
             apart(sweep(Rc::downgrade(&self.0), self.0.longest));
         }
         Ok(io)
     }
 
-    async fn handshake(&self, io: Replay) -> Result<SendRequest<Upload>, Failure> {
+    async fn handshake(&self, io: Replay) -> Result<SendRequest<Upload>, ForwardError> {
         let mut builder = Builder::new();
         let opened = builder.max_buf_size(self.0.read_buffer).handshake(io).await;
-        let (sender, connection) = opened.map_err(|error| Failure::Broken(error.into()))?;
+        let (sender, connection) = opened.map_err(|error| ForwardError::Broken(error.into()))?;
         apart(async move {
             if let Err(error) = connection.with_upgrades().await {
                 tracing::debug!(%error, "a connection to a server behind has ended");

@@ -33,7 +33,7 @@ use crate::limits::Kind;
 use crate::pool::Lease;
 use crate::replay::Replay;
 use crate::unauthenticated::Admission;
-use crate::{Failure, Shared, Target, Revocation, forward, headers};
+use crate::{ForwardError, SharedGateway, ForwardTarget, Revocation, forward, headers};
 
 /// Most that is read of the server behind at once.
 const BUFFER: usize = 8 * 1024;
@@ -46,11 +46,11 @@ const REFUSAL_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) async fn open(
     (mut answer, lease): (Response<Incoming>, Lease),
     payload: Payload,
-    target: &Target,
+    target: &ForwardTarget,
     counted: Counted,
     end: Revocation,
     admission: Option<Admission>,
-) -> Result<HttpResponse<BoxBody>, Failure> {
+) -> Result<HttpResponse<BoxBody>, ForwardError> {
     // What refuses an upgrade may have no end of its own: its connection is not used again either.
     lease.give_up();
     let status = answer.status();
@@ -64,7 +64,7 @@ pub(crate) async fn open(
     let protocol = upgrade.and_then(|protocol| protocol.to_str().ok());
     let is_socket = protocol.is_none_or(|it| it.eq_ignore_ascii_case("websocket"));
     builder.upgrade(protocol.unwrap_or("websocket"));
-    let broken = |error: Box<dyn Error + Send + Sync>| Failure::Broken(error);
+    let broken = |error: Box<dyn Error + Send + Sync>| ForwardError::Broken(error);
     let upgraded = hyper::upgrade::on(&mut answer).await;
     let upgraded = upgraded.map_err(|error| broken(error.into()))?;
     let parts = upgraded
@@ -112,7 +112,7 @@ pub(crate) async fn open(
 async fn refusal(
     body: Incoming,
     mut builder: HttpResponseBuilder,
-) -> Result<HttpResponse<BoxBody>, Failure> {
+) -> Result<HttpResponse<BoxBody>, ForwardError> {
     use hyper::body::Body as _;
     let mut whole = BytesMut::new();
     let read = async {
@@ -128,7 +128,7 @@ async fn refusal(
     };
     timeout(REFUSAL_WITHIN, read)
         .await
-        .map_err(|_| Failure::Silent)?;
+        .map_err(|_| ForwardError::Silent)?;
     Ok(builder.force_close().body(whole.freeze()))
 }
 
@@ -148,7 +148,7 @@ struct AuthProgress {
 async fn turned_away(
     admission: Admission,
     seen: &AuthProgress,
-    shared: &Shared,
+    shared: &SharedGateway,
     (owner, lane): (&Arc<str>, &Arc<str>),
 ) -> Reason {
     let limits = &shared.limits;
@@ -186,7 +186,7 @@ async fn turned_away(
 async fn upwards(
     mut payload: Payload,
     mut to: OwnedWriteHalf,
-    shared: &Shared,
+    shared: &SharedGateway,
     seen: Option<&AuthProgress>,
 ) {
     let mut first = seen.map(|seen| (seen, Frames::default()));
@@ -299,16 +299,16 @@ mod tests {
     use endpoint_guard::Unguarded;
 
     use super::*;
-    use crate::Limits;
+    use crate::GatewayLimits;
 
     /// What becomes of a client after an hour, if this was seen of it; and whether it has the lane's only place then.
-    async fn after_an_hour(see: impl FnOnce(&AuthProgress, &Shared)) -> (Option<Reason>, bool) {
-        let limits = Limits {
+    async fn after_an_hour(see: impl FnOnce(&AuthProgress, &SharedGateway)) -> (Option<Reason>, bool) {
+        let limits = GatewayLimits {
             tunnels_per_lane: 1,
             unauthenticated_per_lane: 1,
-            ..Limits::default()
+            ..GatewayLimits::default()
         };
-        let shared = Shared::new(limits, Arc::new(Unguarded));
+        let shared = SharedGateway::new(limits, Arc::new(Unguarded));
         let (owner, lane) = ("ada".into(), "a".into());
         let admission = shared.unauthenticated.admit(&lane, [192, 0, 2, 1].into());
         let seen = AuthProgress::default();

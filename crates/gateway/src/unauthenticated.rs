@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::Limits;
+use crate::GatewayLimits;
 
 /// All of them, of all workers.
 #[derive(Debug)]
 pub(crate) struct Unauthenticated {
-    limits: Limits,
+    limits: GatewayLimits,
     open: Mutex<Open>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Admission {
 }
 
 impl Unauthenticated {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &GatewayLimits) -> Self {
         Self {
             limits: limits.clone(),
             open: Mutex::default(),
@@ -134,11 +134,11 @@ mod tests {
     use super::*;
 
     fn all(per_lane: usize, per_client: usize, overall: usize) -> Arc<Unauthenticated> {
-        Arc::new(Unauthenticated::new(&Limits {
+        Arc::new(Unauthenticated::new(&GatewayLimits {
             unauthenticated_per_lane: per_lane,
             unauthenticated_per_client: per_client,
             unauthenticated: overall,
-            ..Limits::default()
+            ..GatewayLimits::default()
         }))
     }
 

@@ -13,7 +13,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, timeout};
 
-use crate::{Failure, Limits, Shared};
+use crate::{ForwardError, GatewayLimits, SharedGateway};
 
 /// The client broke off.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +92,7 @@ struct Pace {
 }
 
 impl Pace {
-    fn of(limits: &Limits, is_announced: bool) -> Self {
+    fn of(limits: &GatewayLimits, is_announced: bool) -> Self {
         Self {
             wait: limits.upload_wait,
             least: if is_announced { limits.upload_least } else { 1 },
@@ -105,10 +105,10 @@ impl Pace {
     async fn next(
         &mut self,
         payload: &mut Payload,
-    ) -> Result<Option<Result<Bytes, PayloadError>>, Failure> {
+    ) -> Result<Option<Result<Bytes, PayloadError>>, ForwardError> {
         let began = Instant::now();
         let left = self.wait.saturating_sub(self.waited);
-        let piece = within(left, payload.next(), Failure::UploadStalled).await?;
+        let piece = within(left, payload.next(), ForwardError::UploadStalled).await?;
         self.waited += began.elapsed();
         if let Some(Ok(piece)) = &piece {
             self.got += piece.len() as u64;
@@ -125,8 +125,8 @@ pub(crate) async fn pump(
     mut payload: Payload,
     is_announced: bool,
     to: mpsc::Sender<Bytes>,
-    shared: Shared,
-) -> Result<(), Failure> {
+    shared: SharedGateway,
+) -> Result<(), ForwardError> {
     let mut pace = Pace::of(&shared.limits, is_announced);
     let (idle, most) = (shared.limits.idle, shared.limits.upload);
     let mut sent: u64 = 0;
@@ -134,16 +134,16 @@ pub(crate) async fn pump(
         let Some(piece) = pace.next(&mut payload).await? else {
             break;
         };
-        let piece = piece.map_err(|_| Failure::UploadBroken)?;
+        let piece = piece.map_err(|_| ForwardError::UploadBroken)?;
         if piece.is_empty() {
             continue;
         }
         sent += piece.len() as u64;
         if let Some(most) = most.filter(|most| sent > *most) {
-            return Err(Failure::TooLarge(most));
+            return Err(ForwardError::TooLarge(most));
         }
         shared.meter.up(piece.len());
-        if within(idle, to.send(piece), Failure::Silent)
+        if within(idle, to.send(piece), ForwardError::Silent)
             .await?
             .is_err()
         {
@@ -151,14 +151,14 @@ pub(crate) async fn pump(
             return Ok(());
         }
     }
-    let _ = within(idle, to.send(Bytes::new()), Failure::Silent).await?;
+    let _ = within(idle, to.send(Bytes::new()), ForwardError::Silent).await?;
     Ok(())
 }
 
 async fn within<T>(
     limit: Duration,
     step: impl Future<Output = T>,
-    otherwise: Failure,
-) -> Result<T, Failure> {
+    otherwise: ForwardError,
+) -> Result<T, ForwardError> {
     timeout(limit, step).await.map_err(|_| otherwise)
 }

@@ -13,16 +13,16 @@ const FRAME: &[u8] = b"\x81\x82\0\0\0\0{}";
 const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(50);
 
-fn limits() -> Limits {
-    Limits {
+fn limits() -> GatewayLimits {
+    GatewayLimits {
         authentication_timeout: LONG,
         authentication_grace: LONG,
-        ..Limits::default()
+        ..GatewayLimits::default()
     }
 }
 
 /// In front of a server that answers the first thing that it hears with this, and then hears more.
-async fn answering(limits: Limits, answer: &'static [u8]) -> World {
+async fn answering(limits: GatewayLimits, answer: &'static [u8]) -> World {
     World::before(limits, move |stream| async move {
         let mut behind = Client(stream);
         behind.head().await;
@@ -61,7 +61,7 @@ async fn all_closed(world: &World) {
 
 #[actix_web::test]
 async fn a_client_that_says_nothing_is_closed() {
-    let limits = Limits {
+    let limits = GatewayLimits {
         authentication_timeout: SHORT,
         ..limits()
     };
@@ -78,7 +78,7 @@ async fn a_client_that_says_nothing_is_closed() {
 
 #[actix_web::test]
 async fn an_accepted_client_stays_and_makes_room_for_others() {
-    let limits = Limits {
+    let limits = GatewayLimits {
         unauthenticated_per_lane: 1,
         authentication_timeout: LONG,
         ..limits()
@@ -104,7 +104,7 @@ async fn an_accepted_client_stays_and_makes_room_for_others() {
 
 #[actix_web::test]
 async fn a_client_that_is_refused_and_stays_is_cut() {
-    let limits = Limits {
+    let limits = GatewayLimits {
         authentication_grace: SHORT,
         ..limits()
     };
@@ -119,7 +119,7 @@ async fn a_client_that_is_refused_and_stays_is_cut() {
 
 #[actix_web::test]
 async fn a_client_that_makes_room_before_the_upgrade_is_told() {
-    let limits = Limits {
+    let limits = GatewayLimits {
         unauthenticated_per_client: 1,
         ..limits()
     };

@@ -13,7 +13,7 @@ use crate::world::{Client, World, eventually, get, status};
 async fn a_request_goes_on_as_ours_and_connections_are_kept() {
     let connections = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&connections);
-    let world = World::before(Limits::default(), move |stream| {
+    let world = World::before(GatewayLimits::default(), move |stream| {
         count.fetch_add(1, Ordering::Relaxed);
         async move {
             let mut behind = Client(stream);
@@ -54,7 +54,7 @@ async fn a_request_goes_on_as_ours_and_connections_are_kept() {
 async fn what_is_said_early_arrives_early() {
     let go_on = Arc::new(Notify::new());
     let told = Arc::clone(&go_on);
-    let world = World::before(Limits::default(), move |stream| {
+    let world = World::before(GatewayLimits::default(), move |stream| {
         let told = Arc::clone(&told);
         async move {
             let mut behind = Client(stream);
@@ -84,7 +84,7 @@ async fn what_is_said_early_arrives_early() {
 #[actix_web::test]
 async fn uploads_arrive_whole_announced_or_in_chunks() {
     const SIZE: usize = 8 << 20;
-    let world = World::before(Limits::default(), |stream| async move {
+    let world = World::before(GatewayLimits::default(), |stream| async move {
         let mut behind = Client(stream);
         let head = behind.head().await;
         assert!(!head.contains("expect"), "{head}");
@@ -123,7 +123,7 @@ async fn uploads_arrive_whole_announced_or_in_chunks() {
 
 #[actix_web::test]
 async fn answers_without_a_body_have_none() {
-    let world = World::before(Limits::default(), |stream| async move {
+    let world = World::before(GatewayLimits::default(), |stream| async move {
         let mut behind = Client(stream);
         loop {
             let head = behind.head().await;
@@ -151,7 +151,7 @@ async fn whoever_reads_nothing_slows_the_other_side_down() {
     const MUCH: usize = 64 << 20;
     let sent = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&sent);
-    let world = World::before(Limits::default(), move |stream| {
+    let world = World::before(GatewayLimits::default(), move |stream| {
         let count = Arc::clone(&count);
         async move {
             let mut behind = Client(stream);
@@ -185,9 +185,9 @@ async fn whoever_reads_nothing_slows_the_other_side_down() {
 #[actix_web::test]
 async fn a_connection_that_nobody_uses_is_closed() {
     let (told, mut ended) = tokio::sync::mpsc::unbounded_channel();
-    let limits = Limits {
+    let limits = GatewayLimits {
         idle_connection: std::time::Duration::from_millis(200),
-        ..Limits::default()
+        ..GatewayLimits::default()
     };
     let world = World::before(limits, move |stream| {
         let told = told.clone();

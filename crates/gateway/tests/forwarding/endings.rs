@@ -15,7 +15,7 @@ const BEGUN: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\
 /// over.
 async fn saying(answer: &'static [u8]) -> (World, mpsc::UnboundedReceiver<()>) {
     let (over, ended) = mpsc::unbounded_channel();
-    let world = World::before(Limits::default(), move |stream| {
+    let world = World::before(GatewayLimits::default(), move |stream| {
         let over = over.clone();
         async move {
             let mut behind = Client(stream);
@@ -51,7 +51,7 @@ async fn an_answer_under_way_is_cut_for_whoever_may_not_have_it_any_more() {
 #[actix_web::test]
 async fn also_while_it_never_pauses_and_when_nobody_reads_it() {
     for reads in [true, false] {
-        let world = World::before(Limits::default(), |stream| async move {
+        let world = World::before(GatewayLimits::default(), |stream| async move {
             let mut behind = Client(stream);
             behind.head().await;
             behind.send(BEGUN).await;
@@ -95,7 +95,7 @@ async fn what_has_no_answer_yet_gets_none() {
 }
 
 /// In front of a server that takes a body after this time and says that it was whole.
-async fn taking(limits: Limits, after: Duration) -> World {
+async fn taking(limits: GatewayLimits, after: Duration) -> World {
     World::before(limits, move |stream| async move {
         let mut behind = Client(stream);
         let head = behind.head().await;
@@ -116,11 +116,11 @@ async fn taking(limits: Limits, after: Duration) -> World {
 }
 
 /// What a client may do in a second and a half is here what it may do in a minute.
-fn hasty() -> Limits {
-    Limits {
+fn hasty() -> GatewayLimits {
+    GatewayLimits {
         upload_wait: Duration::from_millis(1500),
         upload_least: 1_000,
-        ..Limits::default()
+        ..GatewayLimits::default()
     }
 }
 

@@ -11,11 +11,11 @@ use tokio::net::TcpSocket;
 use crate::world::{Client, SOON, World, eventually, get, status};
 
 /// Deadlines that a test can wait for.
-fn short() -> Limits {
-    Limits {
+fn short() -> GatewayLimits {
+    GatewayLimits {
         idle: Duration::from_millis(500),
         upload_wait: Duration::from_millis(500),
-        ..Limits::default()
+        ..GatewayLimits::default()
     }
 }
 
@@ -25,7 +25,7 @@ async fn a_server_that_is_gone_is_a_502() {
     let nobody = TcpSocket::new_v4().unwrap();
     nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let gone = nobody.local_addr().unwrap();
-    let world = World::before_address(Limits::default(), gone);
+    let world = World::before_address(GatewayLimits::default(), gone);
     let answer = world.ask(&get("/")).await;
     assert_eq!(status(&answer), 502);
     assert!(answer.contains("cannot be reached"), "{answer}");
@@ -64,7 +64,7 @@ async fn answers_that_are_none_are_502_or_504() {
         world.stop().await;
     }
     // Only here: anywhere else a busy machine would make it too late.
-    let hasty = Limits {
+    let hasty = GatewayLimits {
         head: Duration::from_millis(500),
         ..short()
     };
@@ -102,7 +102,7 @@ async fn an_answer_that_stops_or_stalls_is_cut() {
 async fn a_kept_connection_that_was_closed_costs_nothing() {
     let connections = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&connections);
-    let world = World::before(Limits::default(), move |stream| {
+    let world = World::before(GatewayLimits::default(), move |stream| {
         count.fetch_add(1, Ordering::Relaxed);
         async move {
             let mut behind = Client(stream);
@@ -120,7 +120,7 @@ async fn a_kept_connection_that_was_closed_costs_nothing() {
 
 #[actix_web::test]
 async fn uploads_that_stall_or_are_too_large_are_refused() {
-    let limits = Limits {
+    let limits = GatewayLimits {
         upload: Some(10),
         ..short()
     };
@@ -152,7 +152,7 @@ async fn uploads_that_stall_or_are_too_large_are_refused() {
 async fn what_could_be_read_in_two_ways_goes_nowhere() {
     let connections = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&connections);
-    let world = World::before(Limits::default(), move |_| {
+    let world = World::before(GatewayLimits::default(), move |_| {
         count.fetch_add(1, Ordering::Relaxed);
         async {}
     })
@@ -184,7 +184,7 @@ async fn what_could_be_read_in_two_ways_goes_nowhere() {
 
 #[actix_web::test]
 async fn a_client_that_does_not_read_keeps_its_connection_and_no_place() {
-    let limits = Limits {
+    let limits = GatewayLimits {
         requests: 1,
         ..short()
     };
@@ -214,9 +214,9 @@ async fn a_client_that_does_not_read_keeps_its_connection_and_no_place() {
 
 #[actix_web::test]
 async fn one_lane_has_a_bound() {
-    let limits = Limits {
+    let limits = GatewayLimits {
         requests_per_lane: 1,
-        ..Limits::default()
+        ..GatewayLimits::default()
     };
     let world = World::before(limits, |stream| async move {
         let mut behind = Client(stream);

@@ -23,7 +23,7 @@ async fn saying(answers: Vec<Vec<String>>) -> (World, Arc<Done>) {
     let done = Arc::new(Done::default());
     let count = Arc::clone(&done);
     let next = Arc::new(AtomicUsize::new(0));
-    let world = World::before(Limits::default(), move |stream| {
+    let world = World::before(GatewayLimits::default(), move |stream| {
         count.connections.fetch_add(1, Ordering::Relaxed);
         let (answers, next, count) = (answers.clone(), Arc::clone(&next), Arc::clone(&count));
         async move {

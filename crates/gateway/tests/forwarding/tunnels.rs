@@ -13,7 +13,7 @@ const AGREED: &[u8] =
 
 /// In front of a server that says hello, repeats what it hears until `bye`, and hangs up.
 async fn repeating() -> World {
-    World::before(Limits::default(), |stream| async move {
+    World::before(GatewayLimits::default(), |stream| async move {
         let mut behind = Client(stream);
         let head = behind.head().await;
         assert!(head.contains("connection: Upgrade") && head.contains("sec-websocket-key: k"));
@@ -99,7 +99,7 @@ async fn a_client_that_leaves_and_a_service_that_stops_end_it() {
 
 /// In front of a server that says hello and then never pauses.
 async fn pouring() -> World {
-    World::before(Limits::default(), |stream| async move {
+    World::before(GatewayLimits::default(), |stream| async move {
         let mut behind = Client(stream);
         behind.head().await;
         behind.send(AGREED).await;
@@ -129,7 +129,7 @@ async fn whoever_may_not_have_it_any_more_loses_it() {
 #[actix_web::test]
 async fn an_end_between_two_frames_says_why() {
     for (code, is_stop) in [(1012_u16, true), (1008, false)] {
-        let world = World::before(Limits::default(), |stream| async move {
+        let world = World::before(GatewayLimits::default(), |stream| async move {
             let mut behind = Client(stream);
             behind.head().await;
             let (head, _) = AGREED.split_at(AGREED.len() - "hello".len());
@@ -155,7 +155,7 @@ async fn an_end_between_two_frames_says_why() {
 async fn also_when_they_read_nothing() {
     let (heard, ended) = tokio::sync::oneshot::channel();
     let heard = std::cell::RefCell::new(Some(heard));
-    let world = World::before(Limits::default(), move |stream| {
+    let world = World::before(GatewayLimits::default(), move |stream| {
         let heard = heard.borrow_mut().take();
         async move {
             let mut behind = Client(stream);
@@ -194,7 +194,7 @@ async fn also_when_they_read_nothing() {
 
 #[actix_web::test]
 async fn a_refusal_is_handed_on() {
-    let world = World::before(Limits::default(), |stream| async move {
+    let world = World::before(GatewayLimits::default(), |stream| async move {
         let mut behind = Client(stream);
         behind.head().await;
         behind

@@ -11,7 +11,7 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use endpoint_guard::Unguarded;
 use futures::FutureExt;
-use gateway::{Gateway, Limits, Shared, Target, Revocation};
+use gateway::{Gateway, GatewayLimits, SharedGateway, ForwardTarget, Revocation};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -34,7 +34,7 @@ pub(crate) const UNAUTHENTICATED: &str = "x-unauthenticated";
 /// What the service is here: everything goes to one place.
 pub(crate) struct World {
     pub(crate) at: SocketAddr,
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedGateway,
     /// Cancelled: nobody may have an open tunnel any more.
     pub(crate) revoked: CancellationToken,
     handle: ServerHandle,
@@ -43,7 +43,7 @@ pub(crate) struct World {
 impl World {
     /// In front of a server that treats each of its connections by this script.
     pub(crate) async fn before<F: Future<Output = ()> + 'static>(
-        limits: Limits,
+        limits: GatewayLimits,
         script: impl Fn(TcpStream) -> F + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -56,8 +56,8 @@ impl World {
         Self::before_address(limits, behind)
     }
 
-    pub(crate) fn before_address(limits: Limits, behind: SocketAddr) -> Self {
-        let shared = Shared::new(limits, Arc::new(Unguarded));
+    pub(crate) fn before_address(limits: GatewayLimits, behind: SocketAddr) -> Self {
+        let shared = SharedGateway::new(limits, Arc::new(Unguarded));
         let state = shared.clone();
         let revoked = CancellationToken::new();
         let end = revoked.clone();
@@ -109,7 +109,7 @@ async fn pass(
     behind: web::Data<SocketAddr>,
     end: web::Data<CancellationToken>,
 ) -> HttpResponse {
-    let target = Target {
+    let target = ForwardTarget {
         lane: "one".into(),
         owner: "one".into(),
         unauthenticated: req

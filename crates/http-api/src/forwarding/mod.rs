@@ -22,7 +22,7 @@ use application::AppError;
 use application::gateway::AgentRoute;
 use domain::id::ConversationId;
 use domain::scope::Scope;
-use gateway::{Failure, Gateway, Target, Revocation};
+use gateway::{ForwardError, Gateway, ForwardTarget, Revocation};
 use secrecy::{ExposeSecret, SecretString};
 
 pub(crate) use self::forwarding_headers::forwarding_headers;
@@ -112,7 +112,7 @@ fn target_of(
     way: AgentRoute,
     has_key: bool,
     (path_and_query, request_id): (String, &HeaderValue),
-) -> Result<Target, Problem> {
+) -> Result<ForwardTarget, Problem> {
     let mut headers = forwarding_headers(req);
     headers.push((HeaderName::from_static("x-request-id"), request_id.clone()));
     trace::propagate(req, &mut headers);
@@ -122,7 +122,7 @@ fn target_of(
         key.set_sensitive(true);
         headers.push((KEY_HEADER.clone(), key));
     }
-    Ok(Target {
+    Ok(ForwardTarget {
         lane: way.sandbox.as_str().into(),
         owner: way.owner.as_str().into(),
         unauthenticated: (!has_key).then(|| address_of(req)),
@@ -151,7 +151,7 @@ fn restrict_page(headers: &mut HeaderMap, place: PathOwner) {
     headers.append(VARY, VARY_BY_KEY);
     let kept = match place {
         // The same address is ours, by another key: not every cache heeds `Vary`.
-        PathOwner::Shared => HeaderValue::from_static("no-store"),
+        PathOwner::SharedGateway => HeaderValue::from_static("no-store"),
         _ => private_cache_control(headers),
     };
     headers.insert(CACHE_CONTROL, kept);
@@ -200,7 +200,7 @@ async fn resolve(
         && let Err(problem) = key_attempts::check_key_attempts(req, texts, KeyPurpose::Call)
     {
         // Our routes refuse by themselves, but for those that need no key: health.
-        let is_ours = place == PathOwner::Shared;
+        let is_ours = place == PathOwner::SharedGateway;
         return if is_ours { Ok(None) } else { Err(problem) };
     }
     let mut by_key = None;
@@ -211,7 +211,7 @@ async fn resolve(
             break;
         }
     }
-    if place == PathOwner::Shared && by_key.is_none() {
+    if place == PathOwner::SharedGateway && by_key.is_none() {
         // Our routes find out by themselves whose key it is; but not all of them look.
         count_unknown_keys(req, &keys);
         return Ok(None);
@@ -378,7 +378,7 @@ fn keys_of(req: &HttpRequest) -> (Vec<SecretString>, usize) {
 }
 
 /// What a client is told when the server behind has no answer for it.
-pub(crate) fn problem(failure: &Failure) -> Problem {
+pub(crate) fn problem(failure: &ForwardError) -> Problem {
     use std::error::Error as _;
     let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::BAD_GATEWAY);
     let problem = Problem::new(status, failure.to_string());

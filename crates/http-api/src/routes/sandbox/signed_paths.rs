@@ -13,7 +13,7 @@ use domain::sandbox::{AGENT_SERVER, DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
-use gateway::{Gateway, Target, Revocation};
+use gateway::{Gateway, ForwardTarget, Revocation};
 use url::Url;
 
 use crate::access_recheck::poll_until_refused;
@@ -70,7 +70,7 @@ async fn forward(
             .insert_header(("Location", root))
             .finish());
     };
-    let target = Target {
+    let target = ForwardTarget {
         lane: sandbox.id.as_str().into(),
         owner: sandbox.owner.as_str().into(),
         unauthenticated: None,

@@ -8,12 +8,12 @@ pub enum ForwardError {
     /// Too much is under way in all.
     #[error("The service forwards as many requests as it can at the moment. Try again.")]
     Full,
-    /// Too much is under way in this lane.
+    /// Too much is under way in this sandbox.
     #[error(
         "Too many requests or sockets of this sandbox are open at once. Close some, or try again."
     )]
     SandboxFull,
-    /// Too much is under way of all lanes of one owner.
+    /// Too much is under way of all sandboxes of one owner.
     #[error(
         "Too many requests or sockets of this user's sandboxes are open at once. Close some, or try again."
     )]

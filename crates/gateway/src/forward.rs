@@ -87,7 +87,7 @@ impl Gateway {
             Shape::Upgrade => {
                 let admission = target.unauthenticated;
                 let admission = admission
-                    .map(|address| self.shared.unauthenticated.admit(&target.lane, address));
+                    .map(|address| self.shared.unauthenticated.admit(&target.sandbox, address));
                 let asked = ask.once(true, &mut end);
                 let answer = match &admission {
                     Some(admission) => self.in_time(admission, asked).await?,
@@ -235,7 +235,7 @@ pub(crate) fn server(target: &ForwardTarget) -> &str {
 
 /// The same with whose server it must be, as connections are kept.
 fn peer(target: &ForwardTarget) -> String {
-    format!("{}@{}", target.lane, server(target))
+    format!("{}@{}", target.sandbox, server(target))
 }
 
 /// What a request announces of its body.

@@ -227,7 +227,7 @@ mod tests {
 
     fn target(cookies: bool) -> ForwardTarget {
         ForwardTarget {
-            lane: "a".into(),
+            sandbox: "a".into(),
             owner: "a".into(),
             unauthenticated: None,
             base_url: Url::parse("http://127.0.0.1:4321").unwrap(),

@@ -48,13 +48,13 @@ use unauthenticated::Unauthenticated;
 /// Where a request goes.
 #[derive(Debug, Clone)]
 pub struct ForwardTarget {
-    /// What is limited together, one sandbox; see [`GatewayLimits::requests_per_lane`]. A connection is used for it once the
+    /// What is limited together, one sandbox; see [`GatewayLimits::requests_per_sandbox`]. A connection is used for it once the
     /// [`EndpointGuard`] has proven that it is this one's. Letters, digits, `-` and `_`.
-    pub lane: Arc<str>,
+    pub sandbox: Arc<str>,
     /// What has a share of all places, for example all sandboxes of one user; see [`GatewayLimits::requests_per_owner`].
     pub owner: Arc<str>,
     /// The client's address, if the client of a tunnel authenticates to the server behind in its first frame: until then
-    /// it is not known whether it may, and it takes none of the places of the lane and the owner.
+    /// it is not known whether it may, and it takes none of the places of the sandbox and the owner.
     pub unauthenticated: Option<IpAddr>,
     /// Scheme, host and port; `http` only.
     pub base_url: Url,

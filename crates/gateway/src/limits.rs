@@ -37,18 +37,18 @@ pub struct GatewayLimits {
     pub read_buffer: usize,
     /// Requests under way in all.
     pub requests: usize,
-    /// Requests under way of one lane.
-    pub requests_per_lane: usize,
-    /// Requests under way of all lanes of one owner.
+    /// Requests under way of one sandbox.
+    pub requests_per_sandbox: usize,
+    /// Requests under way of all sandboxes of one owner.
     pub requests_per_owner: usize,
     /// Open tunnels in all.
     pub tunnels: usize,
-    /// Open tunnels of one lane.
-    pub tunnels_per_lane: usize,
-    /// Open tunnels of all lanes of one owner.
+    /// Open tunnels of one sandbox.
+    pub tunnels_per_sandbox: usize,
+    /// Open tunnels of all sandboxes of one owner.
     pub tunnels_per_owner: usize,
-    /// Tunnels to one lane whose clients have yet to authenticate ([`ForwardTarget::unauthenticated`]). One more closes another one.
-    pub unauthenticated_per_lane: usize,
+    /// Tunnels to one sandbox whose clients have yet to authenticate ([`ForwardTarget::unauthenticated`]). One more closes another one.
+    pub unauthenticated_per_sandbox: usize,
     /// The same of one client.
     pub unauthenticated_per_client: usize,
     /// The same in all.
@@ -76,12 +76,12 @@ impl Default for GatewayLimits {
             chunks: 4,
             read_buffer: 64 * 1024,
             requests: 1_024,
-            requests_per_lane: 128,
+            requests_per_sandbox: 128,
             requests_per_owner: 256,
             tunnels: 4_096,
-            tunnels_per_lane: 1_024,
+            tunnels_per_sandbox: 1_024,
             tunnels_per_owner: 1_024,
-            unauthenticated_per_lane: 32,
+            unauthenticated_per_sandbox: 32,
             unauthenticated_per_client: 64,
             unauthenticated: 1_024,
             authentication_timeout: Duration::from_secs(12),
@@ -133,7 +133,7 @@ impl Places {
     pub(crate) fn take(self: &Arc<Self>, kind: Kind, target: &ForwardTarget) -> Result<Place, ForwardError> {
         let is_known = kind == Kind::Request || target.unauthenticated.is_none();
         let all = (Group::All, self.all(kind), ForwardError::Full);
-        let shares = self.shares(kind, &target.owner, &target.lane);
+        let shares = self.shares(kind, &target.owner, &target.sandbox);
         self.take_all(
             kind,
             [all]
@@ -142,14 +142,14 @@ impl Places {
         )
     }
 
-    /// Takes the places of the owner and of the lane for a tunnel that has one of all, and whose client is known now.
+    /// Takes the places of the owner and of the sandbox for a tunnel that has one of all, and whose client is known now.
     pub(crate) fn take_shares(
         self: &Arc<Self>,
         owner: &Arc<str>,
-        lane: &Arc<str>,
+        sandbox: &Arc<str>,
     ) -> Result<Place, ForwardError> {
         let kind = Kind::Tunnel;
-        self.take_all(kind, self.shares(kind, owner, lane).into_iter())
+        self.take_all(kind, self.shares(kind, owner, sandbox).into_iter())
     }
 
     fn take_all(
@@ -191,17 +191,17 @@ impl Places {
         &self,
         kind: Kind,
         owner: &Arc<str>,
-        lane: &Arc<str>,
+        sandbox: &Arc<str>,
     ) -> [(Group, usize, ForwardError); 2] {
         let it = &self.limits;
-        let (of_owner, of_lane) = match kind {
-            Kind::Request => (it.requests_per_owner, it.requests_per_lane),
-            Kind::Tunnel => (it.tunnels_per_owner, it.tunnels_per_lane),
+        let (of_owner, of_sandbox) = match kind {
+            Kind::Request => (it.requests_per_owner, it.requests_per_sandbox),
+            Kind::Tunnel => (it.tunnels_per_owner, it.tunnels_per_sandbox),
         };
-        let (owner, lane) = (Arc::clone(owner), Arc::clone(lane));
+        let (owner, sandbox) = (Arc::clone(owner), Arc::clone(sandbox));
         [
             (Group::Owner(owner), of_owner, ForwardError::OwnerFull),
-            (Group::Lane(lane), of_lane, ForwardError::SandboxFull),
+            (SlotGroup::Sandbox(sandbox), of_sandbox, ForwardError::SandboxFull),
         ]
     }
 }
@@ -228,9 +228,9 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn target(lane: &str, owner: &str, is_unauthenticated: bool) -> ForwardTarget {
+    fn target(sandbox: &str, owner: &str, is_unauthenticated: bool) -> ForwardTarget {
         ForwardTarget {
-            lane: lane.into(),
+            sandbox: sandbox.into(),
             owner: owner.into(),
             unauthenticated: is_unauthenticated.then_some([192, 0, 2, 1].into()),
             base_url: "http://127.0.0.1:1".parse().unwrap(),
@@ -245,13 +245,13 @@ mod tests {
     fn a_lane_an_owner_and_all_have_their_places() {
         let limits = GatewayLimits {
             requests: 5,
-            requests_per_lane: 2,
+            requests_per_sandbox: 2,
             requests_per_owner: 3,
             tunnels: 1,
             ..GatewayLimits::default()
         };
         let places = Arc::new(Places::new(&limits));
-        let take = |kind, lane, owner| places.take(kind, &target(lane, owner, false));
+        let take = |kind, sandbox, owner| places.take(kind, &target(sandbox, owner, false));
         let first = take(Kind::Request, "a", "ada").unwrap();
         let _second = take(Kind::Request, "a", "ada").unwrap();
         let refused = take(Kind::Request, "a", "ada");
@@ -268,7 +268,7 @@ mod tests {
         assert!(matches!(refused, Err(ForwardError::Full)));
         drop((first, third, fourth, tunnel));
         let _again = take(Kind::Request, "a", "ada").unwrap();
-        // All, two owners and their lanes; b and what was a tunnel are forgotten.
+        // All, two owners and their sandboxes; b and what was a tunnel are forgotten.
         assert_eq!(places.taken.lock().unwrap().len(), 5);
     }
 
@@ -276,7 +276,7 @@ mod tests {
     fn an_unauthenticated_client_takes_nothing_of_the_owner_until_it_is_known() {
         let limits = GatewayLimits {
             tunnels: 2,
-            tunnels_per_lane: 1,
+            tunnels_per_sandbox: 1,
             ..GatewayLimits::default()
         };
         let places = Arc::new(Places::new(&limits));

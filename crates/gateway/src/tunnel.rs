@@ -79,13 +79,13 @@ pub(crate) async fn open(
     let ended = Rc::new(Cell::new(None));
     let (shared, why) = (counted.shared.clone(), Rc::clone(&ended));
     let progress = admission.is_some().then(Rc::<AuthProgress>::default);
-    let (seen, owner, lane) = (progress.clone(), target.owner.clone(), target.lane.clone());
+    let (seen, owner, sandbox) = (progress.clone(), target.owner.clone(), target.sandbox.clone());
     // In the task, and not where actix asks for more: a client that reads nothing does not hold it up.
     let up = async move {
         let turned_away = async {
             match (admission, &seen) {
                 (Some(admission), Some(seen)) => {
-                    turned_away(admission, seen, &shared, (&owner, &lane)).await
+                    turned_away(admission, seen, &shared, (&owner, &sandbox)).await
                 }
                 _ => pending().await,
             }
@@ -144,12 +144,12 @@ struct AuthProgress {
 }
 
 /// Ends when a client that has yet to authenticate is turned away: it is silent for too long, was refused by the server, or has
-/// to make room. Never, once it was accepted: then it takes a place of the owner and the lane, which this holds.
+/// to make room. Never, once it was accepted: then it takes a place of the owner and the sandbox, which this holds.
 async fn turned_away(
     admission: Admission,
     seen: &AuthProgress,
     shared: &SharedGateway,
-    (owner, lane): (&Arc<str>, &Arc<str>),
+    (owner, sandbox): (&Arc<str>, &Arc<str>),
 ) -> Reason {
     let limits = &shared.limits;
     let not_refused = async {
@@ -176,7 +176,7 @@ async fn turned_away(
         return Reason::Refused;
     }
     drop(admission);
-    match shared.places.take_shares(owner, lane) {
+    match shared.places.take_shares(owner, sandbox) {
         Ok(_place) => pending().await,
         Err(_) => Reason::Crowded,
     }
@@ -301,23 +301,23 @@ mod tests {
     use super::*;
     use crate::GatewayLimits;
 
-    /// What becomes of a client after an hour, if this was seen of it; and whether it has the lane's only place then.
+    /// What becomes of a client after an hour, if this was seen of it; and whether it has the sandbox's only place then.
     async fn after_an_hour(see: impl FnOnce(&AuthProgress, &SharedGateway)) -> (Option<Reason>, bool) {
         let limits = GatewayLimits {
-            tunnels_per_lane: 1,
-            unauthenticated_per_lane: 1,
+            tunnels_per_sandbox: 1,
+            unauthenticated_per_sandbox: 1,
             ..GatewayLimits::default()
         };
         let shared = SharedGateway::new(limits, Arc::new(Unguarded));
-        let (owner, lane) = ("ada".into(), "a".into());
-        let admission = shared.unauthenticated.admit(&lane, [192, 0, 2, 1].into());
+        let (owner, sandbox) = ("ada".into(), "a".into());
+        let admission = shared.unauthenticated.admit(&sandbox, [192, 0, 2, 1].into());
         let seen = AuthProgress::default();
         see(&seen, &shared);
-        let turned_away = turned_away(admission, &seen, &shared, (&owner, &lane));
+        let turned_away = turned_away(admission, &seen, &shared, (&owner, &sandbox));
         let mut turned_away = std::pin::pin!(turned_away);
         let hour = Duration::from_secs(3600);
         let reason = timeout(hour, turned_away.as_mut()).await.ok();
-        (reason, shared.places.take_shares(&owner, &lane).is_err())
+        (reason, shared.places.take_shares(&owner, &sandbox).is_err())
     }
 
     #[tokio::test(start_paused = true)]
@@ -336,8 +336,8 @@ mod tests {
         });
         assert_eq!(refused.await, (Some(Reason::Refused), false));
         let evicted = after_an_hour(|_, shared| {
-            let lane = "a".into();
-            drop(shared.unauthenticated.admit(&lane, [192, 0, 2, 1].into()));
+            let sandbox = "a".into();
+            drop(shared.unauthenticated.admit(&sandbox, [192, 0, 2, 1].into()));
         });
         assert_eq!(evicted.await, (Some(Reason::Crowded), false));
     }

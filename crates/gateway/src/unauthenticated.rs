@@ -28,7 +28,7 @@ struct Open {
 
 #[derive(Debug)]
 struct WaitingClient {
-    lane: Arc<str>,
+    sandbox: Arc<str>,
     address: IpAddr,
     has_spoken: bool,
     evicted: CancellationToken,
@@ -51,21 +51,21 @@ impl Unauthenticated {
     }
 
     /// Admits one more. Where that is one too many, another one is evicted.
-    pub(crate) fn admit(self: &Arc<Self>, lane: &Arc<str>, address: IpAddr) -> Admission {
+    pub(crate) fn admit(self: &Arc<Self>, sandbox: &Arc<str>, address: IpAddr) -> Admission {
         let limits = &self.limits;
         let evicted = CancellationToken::new();
         let mut open = self.open();
         open.make_room(limits.unauthenticated_per_client, |it| {
             it.address == address
         });
-        open.make_room(limits.unauthenticated_per_lane, |it| it.lane == *lane);
+        open.make_room(limits.unauthenticated_per_sandbox, |it| it.sandbox == *sandbox);
         open.make_room(limits.unauthenticated, |_| true);
         let id = open.next_id;
         open.next_id += 1;
         open.clients.insert(
             id,
             WaitingClient {
-                lane: Arc::clone(lane),
+                sandbox: Arc::clone(sandbox),
                 address,
                 has_spoken: false,
                 evicted: evicted.clone(),
@@ -133,9 +133,9 @@ impl Drop for Admission {
 mod tests {
     use super::*;
 
-    fn all(per_lane: usize, per_client: usize, overall: usize) -> Arc<Unauthenticated> {
+    fn all(per_sandbox: usize, per_client: usize, overall: usize) -> Arc<Unauthenticated> {
         Arc::new(Unauthenticated::new(&GatewayLimits {
-            unauthenticated_per_lane: per_lane,
+            unauthenticated_per_sandbox: per_sandbox,
             unauthenticated_per_client: per_client,
             unauthenticated: overall,
             ..GatewayLimits::default()
@@ -155,14 +155,14 @@ mod tests {
     #[test]
     fn each_limit_evicts_one_for_one() {
         let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
-        for (limits, lanes, addresses) in [
+        for (limits, sandboxes, addresses) in [
             ((2, 9, 9), [&a, &a, &a], [1, 2, 3]),
             ((9, 2, 9), [&a, &b, &a], [1, 1, 1]),
             ((9, 9, 2), [&a, &b, &a], [1, 2, 3]),
         ] {
             let all = all(limits.0, limits.1, limits.2);
-            let wanted = lanes.into_iter().zip(addresses);
-            let admitted = wanted.map(|(lane, last)| all.admit(lane, address(last)));
+            let wanted = sandboxes.into_iter().zip(addresses);
+            let admitted = wanted.map(|(sandbox, last)| all.admit(sandbox, address(last)));
             let admitted: Vec<Admission> = admitted.collect();
             assert_eq!(kept(&admitted), [false, true, true], "{limits:?}");
             drop(admitted);
@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn silent_clients_of_the_busiest_address_go_first() {
-        let (all, lane) = (all(4, 9, 9), "a".into());
-        let admit = |last| all.admit(&lane, address(last));
+        let (all, sandbox) = (all(4, 9, 9), "a".into());
+        let admit = |last| all.admit(&sandbox, address(last));
         let owner = admit(1);
         let strangers = [admit(2), admit(2), admit(2)];
         strangers[0].note_spoken();

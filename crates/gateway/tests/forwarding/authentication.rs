@@ -79,7 +79,7 @@ async fn a_client_that_says_nothing_is_closed() {
 #[actix_web::test]
 async fn an_accepted_client_stays_and_makes_room_for_others() {
     let limits = GatewayLimits {
-        unauthenticated_per_lane: 1,
+        unauthenticated_per_sandbox: 1,
         authentication_timeout: LONG,
         ..limits()
     };

@@ -215,7 +215,7 @@ async fn a_client_that_does_not_read_keeps_its_connection_and_no_place() {
 #[actix_web::test]
 async fn one_lane_has_a_bound() {
     let limits = GatewayLimits {
-        requests_per_lane: 1,
+        requests_per_sandbox: 1,
         ..GatewayLimits::default()
     };
     let world = World::before(limits, |stream| async move {

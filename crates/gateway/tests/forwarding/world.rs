@@ -110,7 +110,7 @@ async fn pass(
     end: web::Data<CancellationToken>,
 ) -> HttpResponse {
     let target = ForwardTarget {
-        lane: "one".into(),
+        sandbox: "one".into(),
         owner: "one".into(),
         unauthenticated: req
             .headers()

@@ -123,7 +123,7 @@ fn target_of(
         headers.push((KEY_HEADER.clone(), key));
     }
     Ok(ForwardTarget {
-        lane: way.sandbox.as_str().into(),
+        sandbox: way.sandbox.as_str().into(),
         owner: way.owner.as_str().into(),
         unauthenticated: (!has_key).then(|| address_of(req)),
         base_url: way.at.url,

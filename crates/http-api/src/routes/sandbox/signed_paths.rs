@@ -71,7 +71,7 @@ async fn forward(
             .finish());
     };
     let target = ForwardTarget {
-        lane: sandbox.id.as_str().into(),
+        sandbox: sandbox.id.as_str().into(),
         owner: sandbox.owner.as_str().into(),
         unauthenticated: None,
         base_url,

@@ -1,8 +1,8 @@
-//! Whether an answer that goes on for long may go on: as long as the caller could open it again.
+//! Ends long responses when their caller could not open them again.
 //!
-//! One mechanism for all of them: event streams, followed logs, downloads, followed starts, forwarded answers and sockets.
-//! Each asks in intervals. The application remembers a key that it found for a second, so thousands of streams with the same
-//! key are one query a second. What another process revokes is found in the same way.
+//! Event streams, followed logs, downloads, followed starts, forwarded responses and sockets all use this mechanism. Each
+//! rechecks its access at an interval. The application caches a key for a second, so thousands of streams with the same key
+//! cause one query a second. A key that another replica revokes is noticed in the same way.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::extract::{Actor, RequestPart, bearer_of, key_of, state_of};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
-/// Longest wait for one query. A store that does not answer ends nothing.
+/// Longest wait for one query. A store that does not respond ends no response.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Answers that began in the same moment (all of them after a restart) ask at so many different times.
+/// Responses that started at the same moment (after a restart, all of them) spread their rechecks over this many offsets.
 const STAGGER_SLOTS: u32 = 32;
 
-/// Ends when `is_refused` says so, which is asked in intervals.
+/// Returns when `is_refused` returns true. Calls it at this interval.
 pub(crate) async fn poll_until_refused<F>(interval: Duration, is_refused: impl Fn() -> F)
 where
     F: Future<Output = bool>,
@@ -38,18 +38,18 @@ where
     }
 }
 
-/// Until the first question: at most an interval, and each time another part of it.
+/// The time until the first recheck: at most one interval, with another offset at each call.
 fn staggered_wait(interval: Duration) -> Duration {
     static STARTED: AtomicU32 = AtomicU32::new(0);
     let phase = STARTED.fetch_add(1, Ordering::Relaxed) % STAGGER_SLOTS + 1;
     interval * phase / STAGGER_SLOTS
 }
 
-/// The keys of a request, to ask again whether they still are the caller's. As a part of a [`Call`](crate::extract::Call):
+/// The keys of a request, to check later whether they still give access. As a part of a [`Call`](crate::extract::Call):
 /// the keys that [`Actor`] tries.
 pub struct AccessRecheck {
     state: HttpState,
-    /// One of them is enough. None: an open service wants no key.
+    /// One valid key is enough. Empty if an open service required no key.
     keys: Vec<SecretString>,
 }
 
@@ -58,13 +58,13 @@ impl AccessRecheck {
         Self { state, keys }
     }
 
-    /// Ends when none of the keys is this user's any more: revoked, expired, or the user was deleted.
+    /// Returns when none of the keys belongs to this user any more: revoked, expired, or the user was deleted.
     pub(crate) async fn refused(self, actor: Actor) {
         let interval = self.state.limits().access_recheck_interval;
         poll_until_refused(interval, || self.is_refused(&actor)).await;
     }
 
-    /// Whether none of the keys is this user's any more. No, while the store cannot tell.
+    /// Whether none of the keys belongs to this user any more. False while the store cannot be reached.
     pub(crate) async fn is_refused(&self, actor: &Actor) -> bool {
         let authenticator = self.state.authenticator();
         let keyless = self.keys.is_empty().then_some(None);

@@ -1,11 +1,11 @@
-//! What of the requests stands in the audit log: one place, at the edge, for every route there is and will be.
+//! Writes requests to the audit log, in one place at the edge, for all present and future routes:
 //!
-//! * What users change, whatever became of it; not what they read.
+//! * Requests of users that change something, whatever their outcome; no reads.
 //! * Secrets that sandboxes read, and what they do with a user's token.
-//! * Requests without a key that opens anything, and what a user may not do.
+//! * Requests without a valid key, and requests that the user may not make.
 //!
-//! Never a body, a query, or a header but the request's id. Routes about users and keys take [`Origin`]: what they change is
-//! in the log with the change itself, and here only if it did not succeed.
+//! An entry never contains a body, a query, or a header other than the request id. Routes about users and keys take
+//! [`AuditOrigin`]: their success is logged together with the change itself, and here only their failure.
 
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::header::HeaderValue;
@@ -21,7 +21,7 @@ use crate::decode::{FieldErrors, Flavour};
 use crate::extract::{Application, ClientAddress, RequestPart};
 use crate::problem::Problem;
 
-/// What a sandbox's key opens of its owner's, or does in their name.
+/// Routes on which a sandbox reads its owner's data or acts in the owner's name.
 const AUDITED_SANDBOX_ROUTES: [&str; 5] = [
     "/api/v1/sandboxes/{sandbox_id}/settings/secrets",
     "/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}",
@@ -30,17 +30,17 @@ const AUDITED_SANDBOX_ROUTES: [&str; 5] = [
     "/mcp/mcp",
 ];
 
-/// What the log may say of a request, kept with it: one entry for all, because each is a box of its own.
+/// What the audit log needs of a request, stored in its extensions as one value: each extension is an allocation of its own.
 #[derive(Debug, Default)]
 pub(crate) struct AuditContext {
     id: Option<HeaderValue>,
     received_at: Option<Timestamp>,
-    /// Who acts, once it is known.
+    /// The actor, once authentication has identified one.
     who: Option<(AuditActor, Option<ApiKeyId>)>,
 }
 
 impl AuditContext {
-    /// A request with this id came.
+    /// Starts the context of a request.
     pub(crate) fn begin(req: &ServiceRequest, id: HeaderValue, received_at: Timestamp) {
         let noted = Self {
             id: Some(id),
@@ -50,12 +50,12 @@ impl AuditContext {
         req.extensions_mut().insert(noted);
     }
 
-    /// When it came.
+    /// When the request was received.
     pub(crate) fn received_at(req: &HttpRequest) -> Option<Timestamp> {
         req.extensions().get::<Self>()?.received_at
     }
 
-    /// Who acts, and by which key.
+    /// The actor and the key that identified it.
     pub(crate) fn set_actor(req: &HttpRequest, actor: AuditActor, key: Option<ApiKeyId>) {
         let mut kept = req.extensions_mut();
         if let Some(noted) = kept.get_mut::<Self>() {
@@ -69,12 +69,12 @@ impl AuditContext {
     }
 }
 
-/// What a request has made, where its path does not say it: kept with the answer.
+/// The resource that a request has created, where its path does not name it. Stored in the response's extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct CreatedResource(pub(crate) String);
 
 impl CreatedResource {
-    /// Says it in the answer, so that the log can name it.
+    /// Attaches the resource to the response, so that the audit log can name it.
     pub(crate) fn attach_to(response: &mut HttpResponse, kind: &str, id: Option<String>) {
         if let Some(id) = id {
             let made = Self(format!("{kind}:{id}"));
@@ -83,7 +83,7 @@ impl CreatedResource {
     }
 }
 
-/// The id of what was made just now, not when it is the answer that was given before.
+/// The id of a resource that this request has created; `None` for a replayed response.
 pub(crate) fn created_id<T>(answer: &IdempotentResult<T>, id: impl FnOnce(&T) -> String) -> Option<String> {
     match answer {
         IdempotentResult::New(made) => Some(id(made)),
@@ -91,15 +91,15 @@ pub(crate) fn created_id<T>(answer: &IdempotentResult<T>, id: impl FnOnce(&T) ->
     }
 }
 
-/// The route writes its own line.
+/// Marks a request whose route writes its own audit entry.
 struct AlreadyAudited;
 
-/// Who asks for a change of users or keys, and from where.
+/// The actor and source of a change to users or keys.
 #[derive(Debug, Clone)]
 pub struct AuditOrigin(pub administration::Origin);
 
 impl AuditOrigin {
-    /// The status of the answer, if all goes well.
+    /// Sets the status that the response has on success.
     #[must_use]
     pub fn with_status(mut self, status: StatusCode) -> administration::Origin {
         self.0.status = Some(status.as_u16());
@@ -119,7 +119,7 @@ impl RequestPart for AuditOrigin {
     }
 }
 
-/// Without a status.
+/// The origin of a request, without a status.
 fn origin(req: &HttpRequest) -> administration::Origin {
     let (actor, key) = actor_of(req);
     let pattern = req.match_pattern();
@@ -138,7 +138,7 @@ fn origin(req: &HttpRequest) -> administration::Origin {
     }
 }
 
-/// Who acts, and by which key.
+/// The actor and the key that identified it.
 pub(crate) fn actor_of(req: &HttpRequest) -> (AuditActor, Option<ApiKeyId>) {
     let found = req
         .extensions()
@@ -147,7 +147,7 @@ pub(crate) fn actor_of(req: &HttpRequest) -> (AuditActor, Option<ApiKeyId>) {
     found.unwrap_or((AuditActor::Unknown, None))
 }
 
-/// `conversation:1a2b` of `{conversation_id}`; ids that are UUIDs in the spelling of our answers.
+/// Formats a path parameter: `conversation:1a2b` from `{conversation_id}`. UUIDs are written as in responses.
 fn object(name: &str, value: &str) -> String {
     let kind = name.trim_end_matches("_id").trim_end_matches("_name");
     let uuid = uuid::Uuid::parse_str(value);
@@ -155,8 +155,7 @@ fn object(name: &str, value: &str) -> String {
     sanitize_text(&format!("{kind}:{value}"))
 }
 
-/// Whether there is a line about it. The pattern is asked for only where it matters: actix goes through its routes once more
-/// to find it.
+/// Whether a request is audited. The pattern is passed lazily: to find it, actix matches all routes again.
 fn is_audited(
     method: &Method,
     pattern: impl FnOnce() -> Option<String>,
@@ -172,7 +171,7 @@ fn is_audited(
     }
 }
 
-/// The same of a request that has this status.
+/// Whether this request is audited if its response has this status.
 fn is_audit_required(req: &HttpRequest, status: StatusCode) -> bool {
     let known = req.extensions();
     let who = known.get::<AuditContext>().and_then(|it| it.who.as_ref());
@@ -180,7 +179,7 @@ fn is_audit_required(req: &HttpRequest, status: StatusCode) -> bool {
     is_audited(req.method(), || req.match_pattern(), actor, status)
 }
 
-/// What a request is about, in its path: the first part of it, and the others.
+/// The objects that the path names: the first, and the others.
 fn audit_objects(req: &HttpRequest) -> (Option<String>, Option<String>) {
     let mut audit_objects = req.match_info().iter().map(|(name, it)| object(name, it));
     let first = audit_objects.next();
@@ -188,8 +187,8 @@ fn audit_objects(req: &HttpRequest) -> (Option<String>, Option<String>) {
     (first, (!more.is_empty()).then(|| sanitize_text(&more.join(" "))))
 }
 
-/// The line about a request that has begun, should it never be answered: its handler panics, or its client breaks the
-/// connection, and what it has begun is done all the same. Kept with the request, and written when that is dropped.
+/// The audit entry of a request that may never be answered: its handler panics, or its client closes the connection, while
+/// the change takes effect. Stored in the request's extensions, and written when dropped.
 struct UnansweredRequest {
     app: Application,
     origin: administration::Origin,
@@ -204,14 +203,14 @@ impl Drop for UnansweredRequest {
         }
         let (object, detail) = std::mem::take(&mut self.audit_objects);
         let mut origin = self.origin.clone();
-        // The edge catches it and says so.
+        // The edge catches the panic and answers with this status.
         let internal = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
         origin.status = std::thread::panicking().then_some(internal);
         self.app.audit.note_unanswered(origin, object, detail);
     }
 }
 
-/// The caller and all they ask for are known: the handler is next.
+/// Called when caller and input are known, right before the handler runs.
 pub(crate) fn begin(req: &HttpRequest) {
     if !is_audit_required(req, StatusCode::INTERNAL_SERVER_ERROR) {
         return;
@@ -227,7 +226,7 @@ pub(crate) fn begin(req: &HttpRequest) {
     }
 }
 
-/// Writes the line about an answered request, if there is to be one. Waits for nothing.
+/// Writes the audit entry of an answered request, if it is audited. Does not wait.
 pub(crate) fn note<B>(response: &ServiceResponse<B>) {
     let (req, status) = (response.request(), response.status());
     if let Some(begun) = req.extensions_mut().get_mut::<UnansweredRequest>() {

@@ -1,9 +1,9 @@
-//! The connections of clients: how many there may be, and whose is given up when there are too many.
+//! Bounds the number of client connections, and chooses the ones to close when there are too many.
 //!
-//! One that has no request under way costs nobody anything when it is closed, so the longest idle ones go first. When all
-//! are busy, what keeps the service alive is still answered (health, metrics, reports of sandboxes), and the rest is 503.
+//! Closing a connection without a request in flight harms no client, so the longest idle ones are closed first. When all are
+//! busy, essential requests are still served (health, metrics, webhook reports), and the rest get 503.
 //!
-//! Knows addresses and requests. Knows no sockets: whoever accepts a connection says how it is ended.
+//! Knows addresses and requests, not sockets: the listener passes a callback that closes the connection.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,28 +16,28 @@ use domain::network::Network;
 
 use crate::rate::client_network;
 
-/// A connection that is younger is not taken for idle: its first request may be on its way, as a rule right behind what made the
-/// connection. The longest idle ones go first, so this matters where thousands come in a second, among which whoever has a
-/// request must still be served.
+/// A new connection does not count as idle for this long, because its first request usually follows at once. The longest
+/// idle ones are closed first, so this matters only when thousands of connections arrive in a second.
 const NEW_CONNECTION_GRACE: Duration = Duration::from_millis(200);
-/// Nor one whose last answer is younger: some of it may still have to be sent.
+/// Nor does a connection after its last response, some of which may still have to be sent.
 const RESPONSE_GRACE: Duration = Duration::from_millis(50);
-/// How often the idle ones are looked for while connections come.
+/// Time between two scans for idle connections while new ones arrive.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How often it is said that there are too many.
+/// Time between two warnings about too many connections.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How many connections, and how long.
+/// Bounds on the number and the idle time of connections.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
-    /// In all.
+    /// Connections in total.
     pub most: usize,
-    /// From one address (IPv6: one network of a machine) that is neither this machine's nor a trusted proxy's; 0: any number.
+    /// Connections from one address (IPv6: one /64 network) that is neither this machine's nor a trusted proxy's; 0 means no
+    /// limit.
     pub per_address: usize,
-    /// Longest time without a request. The server has deadlines of its own, which a client that sends bytes of a head now
-    /// and then escapes on all but the first request.
+    /// Longest time without a request. The server has its own timeouts, but a client that sends single bytes of a request head
+    /// evades them on all but the first request.
     pub idle: Duration,
-    /// Proxies, whose address is that of all their clients.
+    /// Trusted proxies; all their clients share one address.
     pub trusted: Vec<Network>,
 }
 
@@ -56,24 +56,24 @@ struct OpenConnections {
     next: u64,
     all: HashMap<u64, Arc<ConnectionEntry>>,
     per_address: HashMap<IpAddr, usize>,
-    /// Those of `all` that were not ended.
+    /// Those of `all` that were not closed.
     live: usize,
     swept_at: Duration,
     warned_at: Option<Duration>,
-    /// When all were looked through for spare ones in vain, and when for idle ones: not again at once.
+    /// When a scan found no connection to close, and when it found no idle one; the next scan waits for a while.
     no_evictable_at: Option<Duration>,
     no_idle_at: Option<Duration>,
 }
 
-/// Serves whatever comes.
+/// Serves every request.
 const ACCEPTED: u64 = 0;
-/// One too many: serves what the service lives by.
+/// Over the limit: serves only essential requests.
 const SURPLUS: u64 = 1;
-/// Ended; its task has not noticed yet.
+/// Closed; its task has not noticed yet.
 const CLOSED: u64 = 2;
 
-/// What is known of a connection, in one number, so that none is ended under a request that has just begun: one of the three
-/// above, requests under way, and requests that ever began (which may start again from 0).
+/// The state of a connection in one number, so that none is closed while a request starts: one of the three states above,
+/// the requests in flight, and the requests ever started (which may wrap around).
 const STATE_MASK: u64 = 0b11;
 const IN_FLIGHT_MASK: u64 = 0xff_ffff << 2;
 const ONE_IN_FLIGHT: u64 = 1 << 2;
@@ -81,7 +81,7 @@ const ONE_STARTED: u64 = 1 << 26;
 
 struct ConnectionEntry {
     what: AtomicU64,
-    /// Milliseconds after `ConnectionTable::started_at`: when it was opened, or its last answer was.
+    /// Milliseconds after `ConnectionTable::started_at`: when it was opened, or when its last response ended.
     since: AtomicU64,
     is_answered: AtomicBool,
     end: Box<dyn Fn() + Send + Sync>,
@@ -92,7 +92,7 @@ impl ConnectionEntry {
         self.what.load(Ordering::Acquire) & STATE_MASK
     }
 
-    /// For how long it has been idle, and what it is by then.
+    /// The idle time of the connection, and the state it was seen in.
     fn idle(&self, now: Duration) -> Option<(Duration, u64)> {
         let what = self.what.load(Ordering::Acquire);
         let is_idle = what & IN_FLIGHT_MASK == 0 && what & STATE_MASK != CLOSED;
@@ -100,13 +100,13 @@ impl ConnectionEntry {
         is_idle.then(|| (now.saturating_sub(since), what))
     }
 
-    /// Whether it waits for a request that nobody has begun to send, as far as can be told.
+    /// Whether the connection is idle and, as far as can be told, no request is on its way.
     fn is_evictable(&self, idle: Duration) -> bool {
         let is_answered = self.is_answered.load(Ordering::Acquire);
         idle >= if is_answered { RESPONSE_GRACE } else { NEW_CONNECTION_GRACE }
     }
 
-    /// Whether it was ended: not if a request began since it was `seen`.
+    /// Closes the connection unless a request started since it was `seen`. Returns whether it was closed.
     fn finish(&self, seen: u64) -> bool {
         let ended = (seen & !STATE_MASK) | CLOSED;
         let (then, else_) = (Ordering::AcqRel, Ordering::Relaxed);
@@ -118,7 +118,7 @@ impl ConnectionEntry {
     }
 }
 
-/// One connection, to be kept as long as it is open.
+/// One connection; held as long as it is open.
 pub struct Connection {
     inner: Arc<ConnectionTable>,
     id: u64,
@@ -126,7 +126,7 @@ pub struct Connection {
     entry: Arc<ConnectionEntry>,
 }
 
-/// A request that came over a connection, until its answer is written.
+/// A request on a connection, until its response is written.
 pub(crate) struct InFlightRequest {
     inner: Arc<ConnectionTable>,
     entry: Arc<ConnectionEntry>,
@@ -142,7 +142,7 @@ impl fmt::Debug for Connections {
 }
 
 impl Connections {
-    /// None is open.
+    /// An empty table.
     pub fn new(limits: ConnectionLimits) -> Self {
         Self(Arc::new(ConnectionTable {
             limits,
@@ -151,8 +151,8 @@ impl Connections {
         }))
     }
 
-    /// Counts a new connection from this address. `end` cuts a connection, at once and from any thread; it may be called
-    /// before this returns.
+    /// Counts a new connection from this address. `end` closes the connection immediately and from any thread. It may be called
+    /// before this method returns.
     pub fn accept(&self, address: IpAddr, end: impl Fn() + Send + Sync + 'static) -> Connection {
         self.accept_at(self.0.started_at.elapsed(), address, Box::new(end))
     }
@@ -187,7 +187,7 @@ impl Connections {
             (entry.end)();
         }
         if let Some(why) = why.filter(|_| warns) {
-            tracing::warn!(connections = live, "{why} (said once a minute)");
+            tracing::warn!(connections = live, "{why} (logged at most once a minute)");
         }
         Connection {
             inner: Arc::clone(inner),
@@ -203,7 +203,7 @@ impl ConnectionTable {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The address, if connections from it are counted: all clients of a proxy have its address.
+    /// The address, if connections from it are counted. The clients of a proxy share its address, which is not counted.
     fn counted(&self, address: IpAddr) -> Option<IpAddr> {
         let address = address.to_canonical();
         let is_shared =
@@ -213,7 +213,7 @@ impl ConnectionTable {
 }
 
 impl OpenConnections {
-    /// What becomes of a new connection, and what is to be said of it.
+    /// Decides the state of a new connection, and the warning to log.
     fn admit(
         &mut self,
         now: Duration,
@@ -239,7 +239,7 @@ impl OpenConnections {
         }
         let why =
             "requests are refused: as many connections as http.max_connections allows are busy";
-        // Room for what the service lives by.
+        // Headroom for essential requests.
         let mut is_room = self.live < limits.most + limits.most / 4 + 16;
         if !is_room && is_rescan_due(self.no_idle_at, now) {
             is_room = self.close_longest_idle(now, some, |_, _| true) > 0;
@@ -248,7 +248,7 @@ impl OpenConnections {
         (if is_room { SURPLUS } else { CLOSED }, Some(why))
     }
 
-    /// Ends so many connections at most, those without a request for longest; how many it were.
+    /// Closes at most `most` connections, the longest idle ones first. Returns how many were closed.
     fn close_longest_idle(
         &mut self,
         now: Duration,
@@ -270,7 +270,7 @@ impl OpenConnections {
         ended
     }
 
-    /// Ends those whose clients take too long with their next request.
+    /// Closes connections that have been idle for too long.
     fn sweep(&mut self, now: Duration, idle: Duration) {
         if now < self.swept_at + SWEEP_INTERVAL {
             return;
@@ -289,10 +289,10 @@ impl OpenConnections {
 }
 
 impl Connection {
-    /// A request came. `None`: it is not to be served, be it that the connection has just been ended, or that it is one too
-    /// many and the request is not `is_essential`.
+    /// Starts a request. `None` if it must not be served: the connection was just closed, or it is over the limit and the
+    /// request is not essential.
     pub(crate) fn begin_request(&self, is_essential: bool) -> Option<InFlightRequest> {
-        // First: who looks for idle connections from now on finds this one busy.
+        // Count before reading the state: a concurrent scan then sees this connection as busy.
         let begun = ONE_IN_FLIGHT + ONE_STARTED;
         let before = self.entry.what.fetch_add(begun, Ordering::AcqRel);
         let in_flight = InFlightRequest {
@@ -306,7 +306,7 @@ impl Connection {
         }
     }
 
-    /// Whether it should be closed once its request is answered.
+    /// Whether the connection should be closed after its current response.
     pub(crate) fn is_surplus(&self) -> bool {
         self.entry.state() != ACCEPTED
     }
@@ -339,8 +339,8 @@ impl Drop for InFlightRequest {
     }
 }
 
-/// Whether to look through all connections again after it was in vain: what is busy stays so for a while, and with many
-/// connections each look takes its time, for each one that comes.
+/// Whether to scan all connections again after a scan in vain. Busy connections stay busy for a while, and a scan for each
+/// new connection takes long when there are many.
 fn is_rescan_due(vain: Option<Duration>, now: Duration) -> bool {
     vain.is_none_or(|vain| now >= vain + RESPONSE_GRACE)
 }

@@ -1,12 +1,13 @@
-//! The HTTP surface: it translates between the wire and the application, and decides nothing.
+//! The HTTP surface. It translates between the wire and the application and makes no decisions of its own.
 //!
-//! **Knows** actix-web, the wire's names and shapes, and which failure has which status. **Must never know** a store,
-//! an engine, an agent server's protocol, or how a key is checked.
+//! **Knows** actix-web, the names and shapes of the wire, and the status of each failure. **Must never know** a store,
+//! a container engine, an agent server's protocol, or how a key is checked.
 //!
 //! # Adding an endpoint
 //!
-//! 1. Input type in `dto/<resource>.rs` (or beside the handler when it is small): implement [`decode::Decode`] with
-//!    [`decode::Object`]. Read members in the order in which errors should be listed, unwrap them at the end.
+//! 1. Add the input type in `dto/<subject>/<resource>.rs` (or beside the handler when it is small). Implement
+//!    [`decode::Decode`] with [`decode::Object`]. Read members in the order in which errors should be listed, and unwrap them
+//!    at the end.
 //!
 //! ```
 //! use http_api::decode::{Decode, FieldErrors, Object, Path, characters};
@@ -28,13 +29,14 @@
 //! # assert_eq!(errors.len(), 2);
 //! ```
 //!
-//!    Also there: `default(key, || value)`, `patch(key)` (absent keeps, `null` clears), `convert(key, member, parse)`
-//!    (domain newtypes; the error's text becomes a `value_error`), `forbid_extra()`, rules `items(1..)`,
-//!    `bounds(1..=100)`, `pattern(&REGEX)`, or any `Fn(&T) -> Option<FieldError>`; [`decode::Choice`] for closed sets of
-//!    words, [`decode::union`] for alternatives, [`decode::Secret`] and `SecretString` for secrets,
-//!    [`decode::JsonObject`] for documents that we pass on, `object.page(PageLimit::MAX)` for `page_id` and `limit`.
-//!    Answers that several resources share are in [`dto`] (`PageDto::of`, `Success::DONE`, `Message`, `check_batch`).
-//! 2. Handler in `routes/<resource>.rs`, at most 15 lines: one [`extract::Call`], one verb, one conversion.
+//!    Also available: `default(key, || value)`, `patch(key)` (absent keeps, `null` clears), `convert(key, member, parse)`
+//!    (domain newtypes; the error's text becomes a `value_error`) and `forbid_extra()`. Rules are `items(1..)`,
+//!    `bounds(1..=100)`, `pattern(&REGEX)`, or any `Fn(&T) -> Option<FieldError>`. [`decode::Choice`] reads closed sets of
+//!    words, [`decode::union`] alternatives, [`decode::Secret`] and `SecretString` secrets, [`decode::JsonObject`] documents
+//!    that are passed on unread. `object.page(PageLimit::MAX)` reads `page_id` and `limit`.
+//!    Shapes that several resources share are in [`dto`] (`PageDto::of`, `Success::DONE`, `Message`, `check_batch`).
+//! 2. Add the handler in `routes/<subject>/<resource>.rs`, at most 15 lines: one [`extract::Call`], one call of the
+//!    application, one conversion.
 //!
 //! ```ignore
 //! /// Renames a conversation.            ← summary in the document
@@ -45,7 +47,7 @@
 //!     responses((status = 200, body = ConversationDto), (status = 409, body = Detail)),
 //! )]
 //! #[patch("/api/v1/app-conversations/{conversation_id}")]       // the whole path, no scopes
-//! pub(super) async fn rename(
+//! pub(crate) async fn rename(
 //!     app: Application,
 //!     Call(actor, (PathParam(id), Body(input))): Call<Actor, (PathParam<ConversationId>, Body<Rename>)>,
 //! ) -> Result<web::Json<ConversationDto>, Problem> {
@@ -54,17 +56,17 @@
 //! }
 //! ```
 //!
-//!    [`extract::Call`] authenticates first (`Actor`, `LegacyActor`, `SandboxCaller`, `Reporter`, `UserOrSandbox`, `Anonymous`), then
-//!    reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `OptionalBody`, `BodyWithBytes`, `WebhookBody`,
-//!    `EventBatch`, `RawJson`, `IdempotencyKey`) into one list of errors. Errors of the application convert with `?`; for other shapes see
-//!    [`problem::Problem`] (`missing("…")`, `conflict("…")`, `.in_error_family()`, `with_body(…)`).
-//!    A path parameter's type says its name: [`extract::NamedParam`].
-//!    utoipa reads the arguments too and wants names in the pattern: `Call(_caller, ())`, not `Call(_, ())`.
-//! 3. Register it in `routes::register` (static segments before `{parameters}` of the same method), and in
+//!    [`extract::Call`] authenticates first (`Actor`, `LegacyActor`, `SandboxCaller`, `Reporter`, `UserOrSandbox`,
+//!    `Anonymous`). Then it reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `OptionalBody`, `BodyWithBytes`,
+//!    `WebhookBody`, `EventBatch`, `RawJson`, `IdempotencyKey`) into one list of errors. Errors of the application convert
+//!    with `?`; for other shapes see [`problem::Problem`] (`missing("…")`, `conflict("…")`, `.in_error_family()`,
+//!    `with_body(…)`). [`extract::NamedParam`] gives a path parameter's type its name.
+//!    utoipa also reads the arguments and needs names in the pattern: `Call(_caller, ())`, not `Call(_, ())`.
+//! 3. Register the handler in `routes::register` (static segments before `{parameters}` of the same method). Register it in
 //!    `routes::register_callback` if, and only if, it takes a sandbox's key and no other.
-//! 4. Document only what is the route's own: 401, 404 (with a path parameter), 422, 429, 500, 503 and what a body can
-//!    cause are added to every operation. `security(())` marks a public route, the tag `Legacy` the legacy error
-//!    shape, `security(("ApiKey" = []))` a route for sandbox keys.
+//! 4. Document only what is specific to the route. 401, 404 (with a path parameter), 422, 429, 500, 503 and the errors of a
+//!    body are added to every operation. `security(())` marks a public route, the tag `Legacy` the legacy error shape,
+//!    `security(("ApiKey" = []))` a route for sandbox keys.
 //! 5. Test with `actix_web::test::init_service(http_api::app(state, application))`.
 
 mod access_recheck;
@@ -115,7 +117,7 @@ pub use process_stats::open_io_counters;
 pub use state::{Listener, HttpConfig, HttpPorts, HttpState, Limits};
 pub use unsent_bytes::UnsentLimits;
 
-/// The whole surface, as tests run it in memory.
+/// The whole surface of the public listener; tests run it in memory.
 pub fn app(
     state: HttpState,
     application: application::App,
@@ -131,7 +133,7 @@ pub fn app(
     app_on_listener(Listener::Public, state, application)
 }
 
-/// The surface behind a door, as the server runs it in every worker.
+/// The surface of one listener. The server builds one for every worker.
 pub fn app_on_listener(
     listener: Listener,
     state: HttpState,
@@ -148,8 +150,8 @@ pub fn app_on_listener(
     assemble(state.on_listener(listener), route_table(listener)).app_data(Application::new(application))
 }
 
-/// Makes what all workers share of the routes behind a door. Optional: the first worker would do it, but what that takes of
-/// memory for a moment stays with its thread.
+/// Builds what all workers of a listener share. Optional: otherwise the first worker builds it, and the memory that this
+/// takes for a moment stays with that worker's thread.
 pub fn prepare(listener: Listener, state: &HttpState) {
     init_surface(&state.clone().on_listener(listener), route_table(listener));
 }
@@ -162,7 +164,7 @@ fn route_table(listener: Listener) -> RouteTable {
     }
 }
 
-/// What exists, once for all workers.
+/// Builds the list of routes and the document, once for all workers.
 fn init_surface(state: &HttpState, table: RouteTable) {
     let has_docs = state.listener() == Listener::Public;
     state.set_surface(|| {
@@ -175,7 +177,7 @@ fn init_surface(state: &HttpState, table: RouteTable) {
     });
 }
 
-/// The layers around a set of routes.
+/// Wraps a set of routes in the layers.
 fn assemble(
     state: HttpState,
     table: RouteTable,
@@ -194,8 +196,8 @@ fn assemble(
         Listener::Callback | Listener::Metrics => |_: &mut _| (),
     };
     let app = App::new().configure(table.serve);
-    // For one worker: its connections live on this thread. Sandboxes do not reach each other through their own door, and
-    // nobody reaches one through the operators'.
+    // One gateway per worker: its connections live on this thread. The callback and metrics listeners have none, so that
+    // sandboxes do not reach each other through them.
     let app = match state.listener() {
         Listener::Public => app.app_data(web::Data::new(gateway::Gateway::new(
             state.gateway().clone(),
@@ -208,7 +210,7 @@ fn assemble(
         .wrap(from_fn(middleware::edge))
 }
 
-/// The `OpenAPI` document, without starting anything.
+/// Returns the `OpenAPI` document without starting anything.
 pub fn openapi_document() -> Value {
     RouteTable::PUBLIC.document()
 }

@@ -1,4 +1,4 @@
-//! What every request handler shares: the seam between this crate and the rest.
+//! The state that all request handlers share: the seam between this crate and the rest.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,31 +27,31 @@ use crate::process_stats::ProcessStats;
 use crate::routes::SpecsCache;
 use crate::unsent_bytes::{UnsentBytes, UnsentLimits};
 
-/// Bounds on what a request may cost.
+/// Bounds on the cost of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Largest body of a user's request, in bytes.
     pub body: usize,
-    /// Largest body of a webhook, in bytes: events carry what tools printed.
+    /// Largest body of a webhook, in bytes. Events carry the output of tools.
     pub webhook_body: usize,
-    /// Requests that may be sent with one key in a second; 0: any number.
+    /// Requests per second that one key may send; 0 means no limit.
     pub requests_per_second: u32,
-    /// Wrong keys that one address may try in a second; 0: any number.
+    /// Wrong keys per second that one address may try; 0 means no limit.
     pub wrong_keys_per_second: u32,
-    /// Longest wait for a whole body.
+    /// Longest wait for the whole body of a request.
     pub body_deadline: Duration,
-    /// Longest look at whether everything works, for `/ready`.
+    /// Longest duration of the checks behind `/ready`.
     pub ready_deadline: Duration,
-    /// Longest wait for a client that takes nothing of a download.
+    /// Longest wait for a client that reads nothing of a download.
     pub stalled_deadline: Duration,
-    /// Time between two questions whether the caller of a long answer (stream, log, download, socket) still may have it. A key
-    /// is remembered for a second, so what it opened ends within this time and a second after it was revoked.
+    /// Time between two access rechecks of a long response (stream, log, download, socket). A key is cached for a second, so
+    /// what it opened ends at most this time plus one second after the key was revoked.
     pub access_recheck_interval: Duration,
-    /// Bytes of answers that clients have not read yet.
+    /// Bounds on the bytes of responses that clients have not read yet.
     pub unsent: UnsentLimits,
 }
 
-/// Pages of downloads that are read and packed at the same time: each keeps a core busy, and its events in memory.
+/// Pages of downloads that are read and packed at the same time. Each keeps one core busy and its events in memory.
 const MAX_CONCURRENT_ARCHIVES: usize = 2;
 
 impl Default for Limits {
@@ -77,29 +77,29 @@ pub struct HttpConfig {
     pub limits: Limits,
     /// Origins whose pages may call from a browser: exact, or with `*` as the port (`http://localhost:*`).
     pub cors_origins: Vec<String>,
-    /// Whether requests without a key are the local user's. Pages of other origins are then refused outright, because
-    /// a browser would send their requests with that user's rights.
+    /// Whether requests without a key act as the local user. Pages of other origins are then refused outright, because a
+    /// browser would send their requests with that user's rights.
     pub open: bool,
-    /// The addresses that clients use; an open service refuses other names (see `middleware::open`).
+    /// The addresses that clients use. An open service refuses other host names (see `middleware::open_mode`).
     pub addresses: AddressConfig,
-    /// Machines whose forwarding headers are believed; see [`ClientAddress`](crate::extract::ClientAddress).
+    /// Machines whose forwarding headers are trusted; see [`ClientAddress`](crate::extract::ClientAddress).
     pub trusted_proxies: Vec<Network>,
-    /// Bounds on what is forwarded to sandboxes.
+    /// Bounds on requests that the gateway forwards to sandboxes.
     pub gateway: gateway::GatewayLimits,
-    /// The key that `/metrics` needs; without one, everybody may read it.
+    /// The key that `/metrics` requires on the public listener; without one, anyone may read it.
     pub metrics_key: Option<SecretString>,
-    /// Whether there is a [`Listener::Metrics`]: where everybody comes, `/metrics` is then there only with the key.
+    /// Whether a [`Listener::Metrics`] exists. The public listener then serves `/metrics` only with the key.
     pub has_metrics_listener: bool,
-    /// What web front ends are told.
+    /// The configuration that web front ends load.
     pub web_client: WebClient,
-    /// How traces are handed on; `None` where none are exported.
+    /// How trace contexts are adopted and propagated; `None` where traces are not exported.
     pub traces: Option<TracePropagation>,
 }
 
-/// What the surface needs from outside.
+/// The ports that the surface uses.
 #[derive(Clone)]
 pub struct HttpPorts {
-    /// Tells callers by their keys.
+    /// Identifies callers by their keys.
     pub authenticator: Arc<dyn Authenticator>,
     /// Answers `/ready`.
     pub readiness: Arc<dyn Readiness>,
@@ -109,31 +109,31 @@ pub struct HttpPorts {
     pub ids: Arc<dyn IdGenerator>,
     /// Signs addresses.
     pub fingerprints: Arc<dyn Fingerprints>,
-    /// Proves of connections to agent servers that their sandboxes have accepted them.
+    /// Proves that the sandbox, and no other process, accepted a connection to its agent server.
     pub endpoints: Arc<dyn EndpointGuard>,
 }
 
-/// Shared by all workers; cheap to clone.
+/// The state of one listener; cheap to clone, shared by all workers.
 #[derive(Clone)]
 pub struct HttpState {
     shared: Arc<SharedState>,
-    /// One per door: what one offers is not what another does.
+    /// One per listener, because each serves other routes.
     surfaces: [Arc<OnceLock<RouteSurface>>; 3],
     listener: Listener,
 }
 
-/// For whom a listener is.
+/// The audience of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listener {
-    /// Users, and whoever else reaches the service: everything is there.
+    /// Users and the internet: every route.
     Public,
-    /// Sandboxes, on an address that only they should use: what takes a sandbox's key, and nothing else.
+    /// Sandboxes, on an address that only they should use: the routes that take a sandbox's key, and no others.
     Callback,
-    /// Whoever watches over the service, inside the operator's network: `/metrics` without a key, and `/alive`.
+    /// Monitoring, inside the operator's network: `/metrics` without a key, and `/alive`.
     Metrics,
 }
 
-/// What both APIs show of settings.
+/// The cached settings responses of both APIs.
 #[derive(Default)]
 pub(crate) struct SettingsCache {
     pub(crate) v1: ViewCache<TimestampedJson>,
@@ -146,7 +146,7 @@ struct SharedState {
     open: bool,
     addresses: Addresses,
     trusted_proxies: Vec<Network>,
-    /// Whether forwarding headers of a machine that is not trusted were spoken of.
+    /// Whether the warning about an untrusted proxy was logged.
     has_warned_of_proxy: AtomicBool,
     /// Whether this process is about to stop.
     is_draining: AtomicBool,
@@ -167,7 +167,7 @@ struct SharedState {
 }
 
 impl HttpState {
-    /// Takes what the composition root has put together.
+    /// Builds the state of the public listener.
     pub fn new(config: &HttpConfig, ports: HttpPorts) -> Self {
         let stats = ProcessStats::start(ports.clock.now());
         let cors = Cors::new(&config.cors_origins);
@@ -212,62 +212,62 @@ impl HttpState {
         &self.shared.limits
     }
 
-    /// Tells callers by their keys.
+    /// Identifies callers by their keys.
     pub fn authenticator(&self) -> &dyn Authenticator {
         self.shared.ports.authenticator.as_ref()
     }
 
-    /// What is needed from outside.
+    /// The ports of the surface.
     pub fn ports(&self) -> &HttpPorts {
         &self.shared.ports
     }
 
-    /// The memory for reading large bodies; one for all workers.
+    /// The memory budget for parsing large bodies; one for all workers.
     pub(crate) fn parse_budget(&self) -> &ParseBudget {
         &self.shared.parse_budget
     }
 
-    /// The turns of sandboxes that report; one count for all workers.
+    /// Bounds concurrent webhook reports per sandbox; one count for all workers.
     pub(crate) fn intake(&self) -> &ReportIntake {
         &self.shared.intake
     }
 
-    /// Turns in packing downloads; one count for all workers.
+    /// Permits for packing downloads; one count for all workers.
     pub(crate) fn archive_permits(&self) -> &Arc<Semaphore> {
         &self.shared.archive_permits
     }
 
-    /// Bytes that clients have not read yet; one count for all workers.
+    /// Counts bytes that clients have not read yet; one count for all workers.
     pub(crate) fn unsent(&self) -> &UnsentBytes {
         &self.shared.unsent
     }
 
-    /// What web front ends are told.
+    /// The configuration that web front ends load.
     pub(crate) fn web_client(&self) -> WebClientDto {
         self.shared.web_client.0.clone()
     }
 
-    /// The same for front ends of the 1.3 line.
+    /// The configuration that front ends of the 1.3 line load.
     pub(crate) fn legacy_web_client(&self) -> LegacyWebClientDto {
         self.shared.web_client.1.clone()
     }
 
-    /// Answers with settings, by the documents that they were made from; one memory for all workers.
+    /// Cached settings responses, keyed by the documents they were made from; one cache for all workers.
     pub(crate) fn settings_cache(&self) -> &SettingsCache {
         &self.shared.settings_cache
     }
 
-    /// The answer with the templates; one memory for all workers.
+    /// The cached response with all sandbox specs; one cache for all workers.
     pub(crate) fn specs_cache(&self) -> &SpecsCache {
         &self.shared.specs_cache
     }
 
-    /// How many requests users may send; one count for all workers.
+    /// The rate limiter; one for all workers.
     pub(crate) fn rate(&self) -> &RateLimiter {
         &self.shared.rate
     }
 
-    /// What is forwarded to sandboxes; counted for all workers.
+    /// The gateway's state; one for all workers.
     pub fn gateway(&self) -> &gateway::SharedGateway {
         &self.shared.gateway
     }
@@ -280,18 +280,18 @@ impl HttpState {
         self.shared.open
     }
 
-    /// Makes the addresses that clients are told.
+    /// Builds the addresses that responses contain.
     pub(crate) fn addresses(&self) -> &Addresses {
         &self.shared.addresses
     }
 
-    /// How traces are handed on, if they are.
+    /// How trace contexts are adopted and propagated, where traces are exported.
     pub(crate) fn traces(&self) -> Option<TracePropagation> {
         self.shared.traces
     }
 
-    /// Machines whose forwarding headers are believed. Where sandboxes come, none: a network of containers may have been
-    /// named because the proxy is one.
+    /// Machines whose forwarding headers are trusted. The callback and metrics listeners trust none: a configured network of
+    /// containers, which contains the proxy, would also contain the sandboxes.
     pub(crate) fn trusted_proxies(&self) -> &[Network] {
         match self.listener {
             Listener::Public => &self.shared.trusted_proxies,
@@ -299,18 +299,18 @@ impl HttpState {
         }
     }
 
-    /// Whether it is the first time that this is asked: what every request could say is said once.
+    /// Whether the warning about an untrusted proxy has not been logged yet. Every request could cause it; it is logged once.
     pub(crate) fn is_first_proxy_warning(&self) -> bool {
         !self.shared.has_warned_of_proxy.swap(true, Ordering::Relaxed)
     }
 
-    /// Users may send so many requests a second from now on; 0: any number.
+    /// Changes the requests per second that one key may send; 0 means no limit.
     pub fn set_requests_per_second(&self, requests: u32) {
         self.shared.rate.set_rate(requests);
     }
 
-    /// From now on `/ready` answers 503, and no connection is kept for another request: whoever chooses among several
-    /// services is to choose another one, before this one stops.
+    /// Makes `/ready` answer 503 and closes connections after their current request, so that load balancers choose another
+    /// replica before this one stops.
     pub fn begin_draining(&self) {
         self.shared.is_draining.store(true, Ordering::Relaxed);
     }
@@ -319,7 +319,7 @@ impl HttpState {
         self.shared.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Whether the parts of the service work, as of a moment ago.
+    /// The state of the service's parts, at most about a second old.
     pub(crate) async fn checks(&self) -> Arc<[Check]> {
         let (ports, deadline) = (self.ports(), self.limits().ready_deadline);
         let readiness_cache = &self.shared.readiness_cache;
@@ -328,12 +328,12 @@ impl HttpState {
             .await
     }
 
-    /// What is counted, and who may read it.
+    /// The metrics of requests and the access to `/metrics`.
     pub(crate) fn http_metrics(&self) -> &HttpMetrics {
         &self.shared.http_metrics
     }
 
-    /// Where `/metrics` learns of the store's pools. Said once; without it, it tells of none.
+    /// Sets the source of the store's pool figures for `/metrics`. Called once; without it, the page has none.
     pub fn set_pool_stats(&self, pools: PoolStatsSource) {
         self.shared.http_metrics.set_pools(pools);
     }
@@ -342,7 +342,7 @@ impl HttpState {
         &self.shared.stats
     }
 
-    /// The same state behind another door.
+    /// The same state for another listener.
     pub(crate) fn on_listener(mut self, listener: Listener) -> Self {
         self.listener = listener;
         self
@@ -352,7 +352,7 @@ impl HttpState {
         self.listener
     }
 
-    /// The documented surface; set before the first worker has put its routes together.
+    /// The routes of this listener; set before the first worker has assembled its routes.
     pub(crate) fn surface(&self) -> Option<&RouteSurface> {
         self.surfaces[self.listener as usize].get()
     }

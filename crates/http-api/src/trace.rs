@@ -1,4 +1,4 @@
-//! Traces of requests: whose trace a request belongs to, what its span says at the end, and what an agent server is told.
+//! Traces of requests: joins the client's trace, completes the span, and passes the context on to agent servers.
 
 use actix_web::HttpRequest;
 use actix_web::body::MessageBody;
@@ -11,7 +11,7 @@ use crate::extract::State;
 
 /// W3C Trace Context.
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
-/// A `tracestate` may have 512 characters.
+/// W3C allows 512 characters for a `tracestate`.
 const MAX_TRACE_HEADER_BYTES: usize = 512;
 
 /// Makes the span of a request part of the client's trace.
@@ -27,7 +27,8 @@ pub(crate) fn begin(state: &State, span: &Span, headers: &HeaderMap) {
     }
 }
 
-/// Notes the answer in the current span, which is the request's. After the last line of the log, which has it already.
+/// Records the response in the current span, which is the request's. Called after the last log line, which contains the
+/// status already.
 pub(crate) fn end<B: MessageBody>(
     state: &State,
     answer: Option<&ServiceResponse<B>>,
@@ -44,7 +45,7 @@ pub(crate) fn end<B: MessageBody>(
     }
 }
 
-/// Headers for an agent server, instead of the client's: it goes on below the current span.
+/// Adds headers for an agent server in place of the client's, so that its trace continues below the current span.
 pub(crate) fn propagate(req: &HttpRequest, headers: &mut Vec<(HeaderName, HeaderValue)>) {
     let Some(traces) = req.app_data::<State>().and_then(|state| state.traces()) else {
         return;

@@ -1,7 +1,7 @@
-//! Bytes of answers that clients have asked for and not read yet: so many of one caller, and so many in all.
+//! Bounds the bytes of responses that clients have requested and not read yet, per caller and in total.
 //!
-//! An answer is in memory until the client has taken it, which is up to the client. Small answers are not counted: what the
-//! kernel does not take of them is bounded by the number of connections.
+//! A response stays in memory until the client has read it, which only the client controls. Small responses are not counted:
+//! the number of connections bounds what the kernel does not take of them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,22 +12,22 @@ use domain::audit::AuditActor;
 
 use crate::problem::Problem;
 
-/// Answers that are not larger are not counted.
+/// Responses up to this size are not counted.
 pub(crate) const MIN_COUNTED_BYTES: usize = 64 * 1024;
 
-/// Who asks.
+/// The caller that unsent bytes are counted for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum UnsentOwner {
-    /// With a key.
+    /// Identified by a key.
     Known(AuditActor),
-    /// Without one, from this address (IPv6: this network of a machine).
+    /// Without a key, from this address (IPv6: its /64 network).
     Unidentified(Option<IpAddr>),
 }
 
-/// How many bytes may be unsent.
+/// Bounds on unsent bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnsentLimits {
-    /// Of one user, of one sandbox, or of one address without a key.
+    /// Of one user, one sandbox, or one address without a key.
     pub per_caller: usize,
     /// In all.
     pub total: usize,
@@ -42,7 +42,7 @@ impl Default for UnsentLimits {
     }
 }
 
-/// What is unsent now; one count for all workers.
+/// Counts unsent bytes; one counter for all workers.
 #[derive(Clone)]
 pub(crate) struct UnsentBytes(Arc<UnsentCounter>);
 
@@ -54,11 +54,11 @@ struct UnsentCounter {
 #[derive(Default)]
 struct UnsentTotals {
     total: usize,
-    /// Only callers that have some.
+    /// Only callers with unsent bytes.
     per_caller: HashMap<UnsentOwner, usize>,
 }
 
-/// Bytes that count until this is dropped.
+/// Bytes that are counted until this is dropped.
 pub(crate) struct UnsentShare {
     inner: Arc<UnsentCounter>,
     caller: UnsentOwner,
@@ -73,8 +73,8 @@ impl UnsentBytes {
         }))
     }
 
-    /// Counts an answer if there is room for it. A caller who has read everything gets an answer of any size, unless there is
-    /// no room in all.
+    /// Counts a response if it fits. A caller that has read everything gets a response of any size, unless the total is
+    /// exhausted.
     pub(crate) fn try_take(&self, caller: UnsentOwner, bytes: usize) -> Result<UnsentShare, Problem> {
         let limits = self.0.limits;
         let mut unsent = self.0.lock();
@@ -94,7 +94,7 @@ impl UnsentBytes {
         Ok(self.0.count(&mut unsent, caller, bytes))
     }
 
-    /// Counts an answer, whether there is room or not: to a request that has changed something.
+    /// Counts a response even if it does not fit: the request has already changed something.
     pub(crate) fn take(&self, caller: UnsentOwner, bytes: usize) -> UnsentShare {
         let mut unsent = self.0.lock();
         self.0.count(&mut unsent, caller, bytes)
@@ -153,12 +153,12 @@ mod tests {
         let first = unsent.try_take(user("a"), 6).unwrap();
         assert_eq!(status(unsent.try_take(user("a"), 5)), 429);
         let second = unsent.try_take(user("a"), 4).unwrap();
-        // Nothing of theirs is unread.
+        // This caller has no unread bytes.
         let large = unsent.try_take(user("b"), 12).unwrap();
         assert_eq!(status(unsent.try_take(user("b"), 1)), 429);
         assert_eq!(status(unsent.try_take(user("c"), 4)), 503);
         assert_eq!(status(unsent.try_take(user("c"), 3)), 200);
-        // It has happened, so it is answered.
+        // The change has happened, so the client gets its response.
         let written = unsent.take(user("a"), 100);
         assert_eq!(status(unsent.try_take(user("c"), 1)), 503);
         drop((written, large));

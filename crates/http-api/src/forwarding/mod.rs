@@ -151,7 +151,7 @@ fn restrict_page(headers: &mut HeaderMap, place: PathOwner) {
     headers.append(VARY, VARY_BY_KEY);
     let kept = match place {
         // The same address is ours, by another key: not every cache heeds `Vary`.
-        PathOwner::SharedGateway => HeaderValue::from_static("no-store"),
+        PathOwner::Shared => HeaderValue::from_static("no-store"),
         _ => private_cache_control(headers),
     };
     headers.insert(CACHE_CONTROL, kept);
@@ -200,7 +200,7 @@ async fn resolve(
         && let Err(problem) = key_attempts::check_key_attempts(req, texts, KeyPurpose::Call)
     {
         // Our routes refuse by themselves, but for those that need no key: health.
-        let is_ours = place == PathOwner::SharedGateway;
+        let is_ours = place == PathOwner::Shared;
         return if is_ours { Ok(None) } else { Err(problem) };
     }
     let mut by_key = None;
@@ -211,7 +211,7 @@ async fn resolve(
             break;
         }
     }
-    if place == PathOwner::SharedGateway && by_key.is_none() {
+    if place == PathOwner::Shared && by_key.is_none() {
         // Our routes find out by themselves whose key it is; but not all of them look.
         count_unknown_keys(req, &keys);
         return Ok(None);

@@ -54,7 +54,7 @@ pub(crate) enum PathOwner {
     /// Ours, or nobody's.
     Service,
     /// We have it, and agent servers have it.
-    SharedGateway,
+    Shared,
     /// Only agent servers have it.
     AgentServer,
     /// Only agent servers have it, and it names a conversation.
@@ -99,7 +99,7 @@ impl PathOwner {
             return Self::Service;
         }
         if SHARED_EXACT_PATHS.contains(&path) || SHARED_PATHS.iter().any(|it| is_below(path, it)) {
-            return Self::SharedGateway;
+            return Self::Shared;
         }
         if let Some(rest) = path.strip_prefix("/api/conversations/") {
             return Self::of_conversation(rest);
@@ -121,7 +121,7 @@ impl PathOwner {
     fn of_conversation(rest: &str) -> Self {
         match rest.split_once('/') {
             // Older front ends have these two (`routes/legacy/conversations.rs`).
-            None | Some((_, "" | "config")) => Self::SharedGateway,
+            None | Some((_, "" | "config")) => Self::Shared,
             Some((id, _)) => id.parse().map_or(Self::AgentServer, Self::Conversation),
         }
     }
@@ -134,7 +134,7 @@ impl PathOwner {
     /// What becomes of a request for this place. `upgrades`: it wants to be a socket.
     pub(crate) fn decision(self, caller: CallerClass, upgrades: bool) -> RouteDecision {
         match (self, caller) {
-            (Self::Service, _) | (Self::SharedGateway, CallerClass::User | CallerClass::UnknownKey | CallerClass::NoKey) => {
+            (Self::Service, _) | (Self::Shared, CallerClass::User | CallerClass::UnknownKey | CallerClass::NoKey) => {
                 RouteDecision::Service
             }
             (_, CallerClass::Sandbox) => RouteDecision::ByKey,
@@ -193,17 +193,17 @@ mod tests {
             ("/api/vscode/url".to_owned(), PathOwner::AgentServer),
             ("/api/desktop/url".to_owned(), PathOwner::AgentServer),
             ("/v1/models".to_owned(), PathOwner::AgentServer),
-            ("/api/settings".to_owned(), PathOwner::SharedGateway),
-            ("/api/settings/llm".to_owned(), PathOwner::SharedGateway),
-            ("/health".to_owned(), PathOwner::SharedGateway),
+            ("/api/settings".to_owned(), PathOwner::Shared),
+            ("/api/settings/llm".to_owned(), PathOwner::Shared),
+            ("/health".to_owned(), PathOwner::Shared),
             ("/health/x".to_owned(), PathOwner::Service),
-            ("/server_info".to_owned(), PathOwner::SharedGateway),
-            ("/".to_owned(), PathOwner::SharedGateway),
-            ("/api/conversations".to_owned(), PathOwner::SharedGateway),
-            ("/api/conversations/search".to_owned(), PathOwner::SharedGateway),
-            (conversation(""), PathOwner::SharedGateway),
-            (conversation("/"), PathOwner::SharedGateway),
-            (conversation("/config"), PathOwner::SharedGateway),
+            ("/server_info".to_owned(), PathOwner::Shared),
+            ("/".to_owned(), PathOwner::Shared),
+            ("/api/conversations".to_owned(), PathOwner::Shared),
+            ("/api/conversations/search".to_owned(), PathOwner::Shared),
+            (conversation(""), PathOwner::Shared),
+            (conversation("/"), PathOwner::Shared),
+            (conversation("/config"), PathOwner::Shared),
             (conversation("/events/search"), PathOwner::Conversation(id())),
             (conversation("/run"), PathOwner::Conversation(id())),
             ("/api/conversations/x/run".to_owned(), PathOwner::AgentServer),
@@ -242,7 +242,7 @@ mod tests {
         use CallerClass::{Sandbox, NoKey, UnknownKey, User};
         let places = [
             PathOwner::Service,
-            PathOwner::SharedGateway,
+            PathOwner::Shared,
             PathOwner::AgentServer,
             PathOwner::Conversation(id()),
             PathOwner::Socket(id()),

@@ -10,24 +10,24 @@ use std::task::{Context, Poll, ready};
 
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 
-/// Alarms that wait for the next request.
-const MOST: usize = 64;
+/// TimerPool that wait for the next request.
+const MAX_IDLE_TIMERS: usize = 64;
 
-/// Alarms of one worker.
+/// TimerPool of one worker.
 #[derive(Clone, Default)]
-pub(crate) struct Alarms(Rc<RefCell<Vec<Pin<Box<Sleep>>>>>);
+pub(crate) struct TimerPool(Rc<RefCell<Vec<Pin<Box<Sleep>>>>>);
 
 /// One that is in use.
-pub(crate) struct Alarm {
+pub(crate) struct PooledTimer {
     sleep: Option<Pin<Box<Sleep>>>,
     until: Instant,
-    all: Alarms,
+    all: TimerPool,
 }
 
-impl Alarms {
+impl TimerPool {
     /// One that goes off after this time.
-    pub(crate) fn set(&self, after: Duration) -> Alarm {
-        Alarm {
+    pub(crate) fn set(&self, after: Duration) -> PooledTimer {
+        PooledTimer {
             sleep: self.0.borrow_mut().pop(),
             until: Instant::now() + after,
             all: self.clone(),
@@ -35,7 +35,7 @@ impl Alarms {
     }
 }
 
-impl Future for Alarm {
+impl Future for PooledTimer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -56,10 +56,10 @@ impl Future for Alarm {
     }
 }
 
-impl Drop for Alarm {
+impl Drop for PooledTimer {
     fn drop(&mut self) {
         let mut all = self.all.0.borrow_mut();
-        if all.len() < MOST
+        if all.len() < MAX_IDLE_TIMERS
             && let Some(sleep) = self.sleep.take()
         {
             all.push(sleep);
@@ -73,22 +73,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_alarm_that_is_used_again_goes_off_at_its_own_time() {
-        let alarms = Alarms::default();
+        let timers = TimerPool::default();
         let began = Instant::now();
         let second = Duration::from_secs(1);
-        alarms.set(second).await;
+        timers.set(second).await;
         assert_eq!(began.elapsed(), second);
         // Wound for later, and dropped before.
-        let mut long = alarms.set(10 * second);
+        let mut long = timers.set(10 * second);
         assert!(futures::poll!(&mut long).is_pending());
         drop(long);
-        alarms.set(second).await;
+        timers.set(second).await;
         assert_eq!(began.elapsed(), 2 * second);
-        let mut short = alarms.set(second);
+        let mut short = timers.set(second);
         assert!(futures::poll!(&mut short).is_pending());
         drop(short);
-        alarms.set(5 * second).await;
+        timers.set(5 * second).await;
         assert_eq!(began.elapsed(), 7 * second);
-        assert_eq!(alarms.0.borrow().len(), 1);
+        assert_eq!(timers.0.borrow().len(), 1);
     }
 }

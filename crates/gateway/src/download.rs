@@ -12,20 +12,20 @@ use hyper::body::{Body as _, Incoming};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::beside::Beside;
-use crate::limits::{Kind, Place};
-use crate::pool::Lease;
+use crate::beside::BodyTask;
+use crate::limits::{TrafficKind, ForwardSlot};
+use crate::pool::ConnectionLease;
 use crate::{ForwardError, SharedGateway, ForwardTarget, Revocation};
 
 /// A place that is counted as long as it is taken.
 pub(crate) struct Counted {
     pub(crate) shared: SharedGateway,
-    kind: Kind,
-    _place: Place,
+    kind: TrafficKind,
+    _place: ForwardSlot,
 }
 
 impl Counted {
-    pub(crate) fn take(shared: &SharedGateway, kind: Kind, target: &ForwardTarget) -> Result<Self, ForwardError> {
+    pub(crate) fn take(shared: &SharedGateway, kind: TrafficKind, target: &ForwardTarget) -> Result<Self, ForwardError> {
         let place = shared.places.take(kind, target)?;
         shared.meter.opened(kind);
         Ok(Self {
@@ -55,13 +55,13 @@ pub(crate) struct Download {
     /// An empty piece is the end; without it the answer was cut.
     pieces: mpsc::Receiver<Result<Bytes, ForwardError>>,
     size: BodySize,
-    _reading: Beside,
+    _reading: BodyTask,
 }
 
 impl Download {
     pub(crate) fn new(
         first: Option<Bytes>,
-        (body, lease): (Incoming, Lease),
+        (body, lease): (Incoming, ConnectionLease),
         size: BodySize,
         rest: Option<Rest>,
         counted: Counted,
@@ -86,7 +86,7 @@ impl Download {
             first,
             pieces,
             size,
-            _reading: Beside::spawn(reading),
+            _reading: BodyTask::spawn(reading),
         }
     }
 }
@@ -127,7 +127,7 @@ pub(crate) fn already_there(body: &mut Incoming) -> Result<Option<Bytes>, Forwar
 /// The end towards the server behind.
 struct Reading {
     body: Incoming,
-    _lease: Lease,
+    _lease: ConnectionLease,
     rest: Option<Rest>,
     counted: Counted,
 }

@@ -15,15 +15,15 @@ use tokio::time::{Duration, timeout};
 use url::Position;
 
 use crate::download::{Counted, Download, Rest, already_there};
-use crate::limits::Kind;
+use crate::limits::TrafficKind;
 use crate::plain::{self, Whole};
-use crate::pool::{Lease, Reply};
+use crate::pool::{ConnectionLease, Reply};
 use crate::unauthenticated::Admission;
 use crate::upload::{Upload, channel, pump};
 use crate::{ForwardError, Gateway, ForwardTarget, Revocation, headers, tunnel};
 
 /// Most answers are there before anybody asks whether whoever waits for one still may have it.
-const AT_ONCE: Duration = Duration::from_secs(1);
+const FAST_RESPONSE_GRACE: Duration = Duration::from_secs(1);
 
 impl Gateway {
     /// Sends the request on and answers with what comes back; its body and that of the answer are still on their way when
@@ -67,40 +67,40 @@ impl Gateway {
         target: &ForwardTarget,
         mut end: Revocation,
     ) -> Result<HttpResponse<BoxBody>, ForwardError> {
-        let shape = Shape::of(req)?;
+        let shape = BodyKind::of(req)?;
         let kind = match shape {
-            Shape::Upgrade => Kind::Tunnel,
-            _ => Kind::Request,
+            BodyKind::Upgrade => TrafficKind::Tunnel,
+            _ => TrafficKind::Request,
         };
         let counted = Counted::take(&self.shared, kind, target)?;
-        if let (Shape::Sized(length), Some(most)) = (shape, self.shared.limits.upload)
+        if let (BodyKind::Sized(length), Some(most)) = (shape, self.shared.limits.upload)
             && length > most
         {
             return Err(ForwardError::TooLarge(most));
         }
-        let ask = Ask {
+        let ask = UpstreamRequest {
             gateway: self,
             req,
             target,
         };
         let (answer, rest) = match shape {
-            Shape::Upgrade => {
+            BodyKind::Upgrade => {
                 let admission = target.unauthenticated;
                 let admission = admission
                     .map(|address| self.shared.unauthenticated.admit(&target.sandbox, address));
                 let asked = ask.once(true, &mut end);
                 let answer = match &admission {
-                    Some(admission) => self.in_time(admission, asked).await?,
+                    Some(admission) => self.before_authentication_timeout(admission, asked).await?,
                     None => asked.await?,
                 };
                 return tunnel::open(answer, payload, target, counted, end, admission).await;
             }
-            Shape::Empty => match ask.again(&mut end).await? {
-                Reply::Whole(whole) => return Ok(whole_answer(whole, target, &counted)),
+            BodyKind::Empty => match ask.again(&mut end).await? {
+                Reply::Whole(whole) => return Ok(complete_response(whole, target, &counted)),
                 Reply::Begun(answer, lease) => ((answer, lease), None),
             },
-            Shape::Sized(length) => ask.with_body(Some(length), payload, &mut end).await?,
-            Shape::Chunked => ask.with_body(None, payload, &mut end).await?,
+            BodyKind::Sized(length) => ask.with_body(Some(length), payload, &mut end).await?,
+            BodyKind::Chunked => ask.with_body(None, payload, &mut end).await?,
         };
         answered(answer, target, req.method(), rest, counted, end)
     }
@@ -108,7 +108,7 @@ impl Gateway {
 
 impl Gateway {
     /// The answer of the server behind, for a client that has yet to authenticate.
-    async fn in_time(
+    async fn before_authentication_timeout(
         &self,
         admission: &Admission,
         asked: impl Future<Output = Result<Answer, ForwardError>>,
@@ -124,16 +124,16 @@ impl Gateway {
 }
 
 /// The head of an answer with its body to come, and the connection over which it comes.
-type Answer = (Response<Incoming>, Lease);
+type Answer = (Response<Incoming>, ConnectionLease);
 
 /// What is asked of the server behind.
-struct Ask<'a> {
+struct UpstreamRequest<'a> {
     gateway: &'a Gateway,
     req: &'a HttpRequest,
     target: &'a ForwardTarget,
 }
 
-impl Ask<'_> {
+impl UpstreamRequest<'_> {
     fn request(&self, is_upgrade: bool, body: Upload) -> Result<Request<Upload>, ForwardError> {
         let path = self.target.path_and_query.as_str();
         // Nothing here speaks TLS, and no key goes in the clear where it should not.
@@ -178,12 +178,12 @@ impl Ask<'_> {
         end: &mut Revocation,
     ) -> Result<T, ForwardError> {
         let longest = self.gateway.shared.limits.head;
-        let at_once = longest.min(AT_ONCE);
-        let alarm = self.gateway.pool.alarms().set(at_once);
+        let at_once = longest.min(FAST_RESPONSE_GRACE);
+        let timer = self.gateway.pool.timers().set(at_once);
         tokio::select! {
             biased;
             answer = &mut asked => return answer,
-            () = alarm => {}
+            () = timer => {}
         }
         let left = longest.saturating_sub(at_once);
         tokio::select! {
@@ -240,7 +240,7 @@ fn peer(target: &ForwardTarget) -> String {
 
 /// What a request announces of its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum BodyKind {
     Empty,
     Sized(u64),
     Chunked,
@@ -248,7 +248,7 @@ enum Shape {
     Upgrade,
 }
 
-impl Shape {
+impl BodyKind {
     fn of(req: &HttpRequest) -> Result<Self, ForwardError> {
         let headers = req.headers();
         let length = headers.get("content-length").map(|length| {
@@ -257,7 +257,7 @@ impl Shape {
         });
         let length = length.transpose()?;
         let is_chunked = headers.contains_key("transfer-encoding");
-        let upgrades = headers.get_all("upgrade").any(is_websocket);
+        let upgrades = headers.get_all("upgrade").any(is_websocket_value);
         if !upgrades && says(headers, "upgrade", "websocket") {
             // Actix would read what follows as further requests, while a proxy in front that hands on this 101 takes all of it
             // for the tunnel's: nobody would have looked at them.
@@ -286,14 +286,14 @@ impl Shape {
 }
 
 /// What actix takes for an upgrade, and nothing that only resembles it (actix-http, `h1/decoder.rs`).
-fn is_websocket(value: &OurValue) -> bool {
+fn is_websocket_value(value: &OurValue) -> bool {
     let text = value.to_str().map(str::trim);
     text.is_ok_and(|text| text.eq_ignore_ascii_case("websocket"))
 }
 
 /// Whether a request wants to become a web socket, in the form in which it can be forwarded as one.
-pub fn is_socket(req: &HttpRequest) -> bool {
-    req.method() == OurMethod::GET && req.headers().get_all("upgrade").any(is_websocket)
+pub fn is_websocket_value(req: &HttpRequest) -> bool {
+    req.method() == OurMethod::GET && req.headers().get_all("upgrade").any(is_websocket_value)
 }
 
 fn says(headers: &HeaderMap, name: &str, word: &str) -> bool {
@@ -321,7 +321,7 @@ fn answered(
         parts.status,
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
     );
-    counted.shared.meter.answered(Kind::Request);
+    counted.shared.meter.answered(TrafficKind::Request);
     let mut builder = HttpResponse::build(status(parts.status));
     headers::back(&mut builder, &parts.headers, target, false);
     let announced = parts.headers.get("content-length");
@@ -359,9 +359,9 @@ fn answered(
 }
 
 /// The same of one that is whole.
-fn whole_answer(mut whole: Whole, target: &ForwardTarget, counted: &Counted) -> HttpResponse<BoxBody> {
+fn complete_response(mut whole: Whole, target: &ForwardTarget, counted: &Counted) -> HttpResponse<BoxBody> {
     let meter = &counted.shared.meter;
-    meter.answered(Kind::Request);
+    meter.answered(TrafficKind::Request);
     meter.down(whole.body.len());
     let mut builder = HttpResponse::build(whole.status);
     headers::back_plain(&mut builder, whole.headers(), target);

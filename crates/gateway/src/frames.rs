@@ -4,15 +4,15 @@
 use actix_web::web::Bytes;
 
 /// Longest head of a frame.
-const LONGEST_HEAD: usize = 14;
+const MAX_HEADER_BYTES: usize = 14;
 /// The operation of the frame with which a side ends.
-const CLOSE: u8 = 0x8;
+const OPCODE_CLOSE: u8 = 0x8;
 /// The last of the operations of frames that carry a message: continuation, text, binary.
-const BINARY: u8 = 0x2;
+const OPCODE_BINARY: u8 = 0x2;
 
 /// Why the end is said by us, as clients are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum CloseReason {
     /// 1012: this process stops; come back, to another one or the next.
     Restart,
     /// 1008: whoever opened the tunnel may not have it any more.
@@ -21,35 +21,35 @@ pub(crate) enum Reason {
     Crowded,
 }
 
-impl Reason {
+impl CloseReason {
     /// The frame that says it: of a server, so not masked.
     pub(crate) fn frame(self) -> Bytes {
         Bytes::from_static(match self {
             // 1012 is 0x3f4.
-            Self::Restart => &[0x80 | CLOSE, 2, 0x03, 0xf4],
+            Self::ServiceRestart => &[0x80 | OPCODE_CLOSE, 2, 0x03, 0xf4],
             // 1008 is 0x3f0.
-            Self::Refused => &[0x80 | CLOSE, 2, 0x03, 0xf0],
+            Self::PolicyViolation => &[0x80 | OPCODE_CLOSE, 2, 0x03, 0xf0],
             // 1013 is 0x3f5.
-            Self::Crowded => &[0x80 | CLOSE, 2, 0x03, 0xf5],
+            Self::TryAgainLater => &[0x80 | OPCODE_CLOSE, 2, 0x03, 0xf5],
         })
     }
 }
 
 /// Follows the frames of one direction.
 #[derive(Debug, Default)]
-pub(crate) struct Frames {
-    head: [u8; LONGEST_HEAD],
+pub(crate) struct FrameTracker {
+    head: [u8; MAX_HEADER_BYTES],
     /// Bytes of the head that are there.
     have: usize,
     /// Bytes of the payload that are to come.
     left: u64,
-    has_closed: bool,
+    has_seen_close: bool,
     /// Whether the frame that is passing carries a message, and whether one has passed.
     is_message: bool,
-    has_message: bool,
+    has_seen_message: bool,
 }
 
-impl Frames {
+impl FrameTracker {
     /// Goes on by these bytes.
     pub(crate) fn pass(&mut self, mut bytes: &[u8]) {
         while let Some((first, rest)) = bytes.split_first() {
@@ -58,7 +58,7 @@ impl Frames {
                 let some = some.min(bytes.len());
                 self.left -= some as u64;
                 bytes = &bytes[some..];
-                self.has_message |= self.is_message && self.left == 0;
+                self.has_seen_message |= self.is_message && self.left == 0;
                 continue;
             }
             self.head[self.have] = *first;
@@ -66,27 +66,27 @@ impl Frames {
             bytes = rest;
             if let Some(length) = self.length() {
                 let operation = self.head[0] & 0xf;
-                self.has_closed |= operation == CLOSE;
-                self.is_message = operation <= BINARY;
-                self.has_message |= self.is_message && length == 0;
+                self.has_seen_close |= operation == OPCODE_CLOSE;
+                self.is_message = operation <= OPCODE_BINARY;
+                self.has_seen_message |= self.is_message && length == 0;
                 (self.have, self.left) = (0, length);
             }
         }
     }
 
     /// Whether a frame of ours may come next.
-    pub(crate) fn may_end(&self) -> bool {
-        self.have == 0 && self.left == 0 && !self.has_closed
+    pub(crate) fn is_at_boundary(&self) -> bool {
+        self.have == 0 && self.left == 0 && !self.has_seen_close
     }
 
     /// Whether a whole frame of a message has passed.
-    pub(crate) fn has_message(&self) -> bool {
-        self.has_message
+    pub(crate) fn has_seen_message(&self) -> bool {
+        self.has_seen_message
     }
 
     /// Whether this side has begun to end it.
-    pub(crate) fn has_closed(&self) -> bool {
-        self.has_closed
+    pub(crate) fn has_seen_close(&self) -> bool {
+        self.has_seen_close
     }
 
     /// Of the payload, once the head is complete.
@@ -144,13 +144,13 @@ mod tests {
                 let one = frame(1, length, is_masked);
                 let both = [one.clone(), frame(9, 3, is_masked)].concat();
                 for step in [1, 2, 3, 7, 8192, both.len()] {
-                    let (mut frames, mut passed) = (Frames::default(), 0);
-                    assert!(frames.may_end());
+                    let (mut frames, mut passed) = (FrameTracker::default(), 0);
+                    assert!(frames.is_at_boundary());
                     for piece in both.chunks(step) {
                         frames.pass(piece);
                         passed += piece.len();
                         let is_between = passed == one.len() || passed == both.len();
-                        assert_eq!(frames.may_end(), is_between, "{passed} of {length}");
+                        assert_eq!(frames.is_at_boundary(), is_between, "{passed} of {length}");
                     }
                 }
             }
@@ -161,36 +161,36 @@ mod tests {
     fn a_message_has_passed_when_its_frame_is_whole() {
         let ping = frame(9, 3, true);
         for message in [frame(1, 5, true), frame(2, 300, false), frame(1, 0, true)] {
-            let mut frames = Frames::default();
+            let mut frames = FrameTracker::default();
             frames.pass(&ping);
             frames.pass(&message[..message.len() - 1]);
-            assert!(!frames.has_message());
+            assert!(!frames.has_seen_message());
             frames.pass(&message[message.len() - 1..]);
-            assert!(frames.has_message() && !frames.has_closed());
+            assert!(frames.has_seen_message() && !frames.has_seen_close());
         }
     }
 
     #[test]
     fn what_the_server_has_ended_is_not_ended_again() {
-        let mut frames = Frames::default();
-        frames.pass(&frame(CLOSE, 2, false));
-        assert!(!frames.may_end());
+        let mut frames = FrameTracker::default();
+        frames.pass(&frame(OPCODE_CLOSE, 2, false));
+        assert!(!frames.is_at_boundary());
     }
 
     #[test]
     fn the_frames_of_an_end_are_whole() {
         for (reason, code) in [
-            (Reason::Restart, 1012_u16),
-            (Reason::Refused, 1008),
-            (Reason::Crowded, 1013),
+            (CloseReason::ServiceRestart, 1012_u16),
+            (CloseReason::PolicyViolation, 1008),
+            (CloseReason::TryAgainLater, 1013),
         ] {
             let said = reason.frame();
             assert_eq!(said[2..], code.to_be_bytes());
-            let mut frames = Frames::default();
+            let mut frames = FrameTracker::default();
             frames.pass(&said[..3]);
-            assert!(!frames.may_end() && !frames.has_closed || frames.left == 1);
+            assert!(!frames.is_at_boundary() && !frames.has_seen_close || frames.left == 1);
             frames.pass(&said[3..]);
-            assert!(frames.has_closed && frames.left == 0);
+            assert!(frames.has_seen_close && frames.left == 0);
         }
     }
 }

@@ -10,7 +10,7 @@
 //! * What a client sent to us is not for the server behind: keys, cookies and what proxies said are taken off; what is to be
 //!   there is set by [`ForwardTarget::headers`].
 
-mod alarm;
+mod timer;
 mod beside;
 mod download;
 mod failure;
@@ -36,14 +36,14 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 pub use failure::ForwardError;
-pub use forward::is_socket;
+pub use forward::is_websocket_value;
 pub use limits::GatewayLimits;
 pub use meter::{GatewayMetrics, GatewayCounts};
 pub use until::Revocation;
 
-use limits::Places;
+use limits::ForwardSlots;
 use pool::Pool;
-use unauthenticated::Unauthenticated;
+use unauthenticated::UnauthenticatedTunnels;
 
 /// Where a request goes.
 #[derive(Debug, Clone)]
@@ -75,8 +75,8 @@ pub struct ForwardTarget {
 pub struct SharedGateway {
     guard: Arc<dyn EndpointGuard>,
     limits: GatewayLimits,
-    places: Arc<Places>,
-    unauthenticated: Arc<Unauthenticated>,
+    places: Arc<ForwardSlots>,
+    unauthenticated: Arc<UnauthenticatedTunnels>,
     meter: Arc<GatewayMetrics>,
     stopping: CancellationToken,
 }
@@ -86,8 +86,8 @@ impl SharedGateway {
     pub fn new(limits: GatewayLimits, guard: Arc<dyn EndpointGuard>) -> Self {
         Self {
             guard,
-            places: Arc::new(Places::new(&limits)),
-            unauthenticated: Arc::new(Unauthenticated::new(&limits)),
+            places: Arc::new(ForwardSlots::new(&limits)),
+            unauthenticated: Arc::new(UnauthenticatedTunnels::new(&limits)),
             limits,
             meter: Arc::default(),
             stopping: CancellationToken::new(),

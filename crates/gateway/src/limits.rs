@@ -41,11 +41,11 @@ pub struct GatewayLimits {
     pub requests_per_sandbox: usize,
     /// Requests under way of all sandboxes of one owner.
     pub requests_per_owner: usize,
-    /// Open tunnels in all.
+    /// OpenTunnels tunnels in all.
     pub tunnels: usize,
-    /// Open tunnels of one sandbox.
+    /// OpenTunnels tunnels of one sandbox.
     pub tunnels_per_sandbox: usize,
-    /// Open tunnels of all sandboxes of one owner.
+    /// OpenTunnels tunnels of all sandboxes of one owner.
     pub tunnels_per_owner: usize,
     /// Tunnels to one sandbox whose clients have yet to authenticate ([`ForwardTarget::unauthenticated`]). One more closes another one.
     pub unauthenticated_per_sandbox: usize,
@@ -91,16 +91,16 @@ impl Default for GatewayLimits {
     }
 }
 
-/// What is counted apart.
+/// What is counted spawn_connection_task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum TrafficKind {
     Request,
     Tunnel,
 }
 
 /// Whose places are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Group {
+enum SlotGroup {
     All,
     Owner(Arc<str>),
     Lane(Arc<str>),
@@ -108,20 +108,20 @@ enum Group {
 
 /// The places that are taken.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct ForwardSlots {
     limits: GatewayLimits,
     /// Only groups that have something under way.
-    taken: Mutex<HashMap<(Kind, Group), usize>>,
+    taken: Mutex<HashMap<(TrafficKind, SlotGroup), usize>>,
 }
 
 /// One place in each of its groups, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
-    places: Arc<Places>,
-    groups: Vec<(Kind, Group)>,
+pub(crate) struct ForwardSlot {
+    places: Arc<ForwardSlots>,
+    groups: Vec<(TrafficKind, SlotGroup)>,
 }
 
-impl Places {
+impl ForwardSlots {
     pub(crate) fn new(limits: &GatewayLimits) -> Self {
         Self {
             limits: limits.clone(),
@@ -130,9 +130,9 @@ impl Places {
     }
 
     /// Takes a place, if there is one. Nobody waits: a client that is told when to come back costs nothing meanwhile.
-    pub(crate) fn take(self: &Arc<Self>, kind: Kind, target: &ForwardTarget) -> Result<Place, ForwardError> {
-        let is_known = kind == Kind::Request || target.unauthenticated.is_none();
-        let all = (Group::All, self.all(kind), ForwardError::Full);
+    pub(crate) fn take(self: &Arc<Self>, kind: TrafficKind, target: &ForwardTarget) -> Result<ForwardSlot, ForwardError> {
+        let is_known = kind == TrafficKind::Request || target.unauthenticated.is_none();
+        let all = (SlotGroup::All, self.all(kind), ForwardError::Full);
         let shares = self.shares(kind, &target.owner, &target.sandbox);
         self.take_all(
             kind,
@@ -147,16 +147,16 @@ impl Places {
         self: &Arc<Self>,
         owner: &Arc<str>,
         sandbox: &Arc<str>,
-    ) -> Result<Place, ForwardError> {
-        let kind = Kind::Tunnel;
+    ) -> Result<ForwardSlot, ForwardError> {
+        let kind = TrafficKind::Tunnel;
         self.take_all(kind, self.shares(kind, owner, sandbox).into_iter())
     }
 
     fn take_all(
         self: &Arc<Self>,
-        kind: Kind,
-        wanted: impl Iterator<Item = (Group, usize, ForwardError)>,
-    ) -> Result<Place, ForwardError> {
+        kind: TrafficKind,
+        wanted: impl Iterator<Item = (SlotGroup, usize, ForwardError)>,
+    ) -> Result<ForwardSlot, ForwardError> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut groups = Vec::with_capacity(3);
         for (group, most, failure) in wanted {
@@ -173,40 +173,40 @@ impl Places {
             }
         }
         drop(taken);
-        Ok(Place {
+        Ok(ForwardSlot {
             places: Arc::clone(self),
             groups,
         })
     }
 
-    fn all(&self, kind: Kind) -> usize {
+    fn all(&self, kind: TrafficKind) -> usize {
         match kind {
-            Kind::Request => self.limits.requests,
-            Kind::Tunnel => self.limits.tunnels,
+            TrafficKind::Request => self.limits.requests,
+            TrafficKind::Tunnel => self.limits.tunnels,
         }
     }
 
     /// The groups in which known clients need a place, the most that each has, and what is said if it has none.
     fn shares(
         &self,
-        kind: Kind,
+        kind: TrafficKind,
         owner: &Arc<str>,
         sandbox: &Arc<str>,
-    ) -> [(Group, usize, ForwardError); 2] {
+    ) -> [(SlotGroup, usize, ForwardError); 2] {
         let it = &self.limits;
         let (of_owner, of_sandbox) = match kind {
-            Kind::Request => (it.requests_per_owner, it.requests_per_sandbox),
-            Kind::Tunnel => (it.tunnels_per_owner, it.tunnels_per_sandbox),
+            TrafficKind::Request => (it.requests_per_owner, it.requests_per_sandbox),
+            TrafficKind::Tunnel => (it.tunnels_per_owner, it.tunnels_per_sandbox),
         };
         let (owner, sandbox) = (Arc::clone(owner), Arc::clone(sandbox));
         [
-            (Group::Owner(owner), of_owner, ForwardError::OwnerFull),
+            (SlotGroup::Owner(owner), of_owner, ForwardError::OwnerFull),
             (SlotGroup::Sandbox(sandbox), of_sandbox, ForwardError::SandboxFull),
         ]
     }
 }
 
-impl Drop for Place {
+impl Drop for ForwardSlot {
     fn drop(&mut self) {
         let mut taken = self
             .places
@@ -250,24 +250,24 @@ mod tests {
             tunnels: 1,
             ..GatewayLimits::default()
         };
-        let places = Arc::new(Places::new(&limits));
+        let places = Arc::new(ForwardSlots::new(&limits));
         let take = |kind, sandbox, owner| places.take(kind, &target(sandbox, owner, false));
-        let first = take(Kind::Request, "a", "ada").unwrap();
-        let _second = take(Kind::Request, "a", "ada").unwrap();
-        let refused = take(Kind::Request, "a", "ada");
+        let first = take(TrafficKind::Request, "a", "ada").unwrap();
+        let _second = take(TrafficKind::Request, "a", "ada").unwrap();
+        let refused = take(TrafficKind::Request, "a", "ada");
         assert!(matches!(refused, Err(ForwardError::SandboxFull)));
-        let third = take(Kind::Request, "b", "ada").unwrap();
-        let refused = take(Kind::Request, "b", "ada");
+        let third = take(TrafficKind::Request, "b", "ada").unwrap();
+        let refused = take(TrafficKind::Request, "b", "ada");
         assert!(matches!(refused, Err(ForwardError::OwnerFull)));
-        let fourth = take(Kind::Request, "c", "bob").unwrap();
-        let _fifth = take(Kind::Request, "c", "bob").unwrap();
-        let refused = take(Kind::Request, "d", "eve");
+        let fourth = take(TrafficKind::Request, "c", "bob").unwrap();
+        let _fifth = take(TrafficKind::Request, "c", "bob").unwrap();
+        let refused = take(TrafficKind::Request, "d", "eve");
         assert!(matches!(refused, Err(ForwardError::Full)));
-        let tunnel = take(Kind::Tunnel, "a", "ada").unwrap();
-        let refused = take(Kind::Tunnel, "b", "bob");
+        let tunnel = take(TrafficKind::Tunnel, "a", "ada").unwrap();
+        let refused = take(TrafficKind::Tunnel, "b", "bob");
         assert!(matches!(refused, Err(ForwardError::Full)));
         drop((first, third, fourth, tunnel));
-        let _again = take(Kind::Request, "a", "ada").unwrap();
+        let _again = take(TrafficKind::Request, "a", "ada").unwrap();
         // All, two owners and their sandboxes; b and what was a tunnel are forgotten.
         assert_eq!(places.taken.lock().unwrap().len(), 5);
     }
@@ -279,9 +279,9 @@ mod tests {
             tunnels_per_sandbox: 1,
             ..GatewayLimits::default()
         };
-        let places = Arc::new(Places::new(&limits));
+        let places = Arc::new(ForwardSlots::new(&limits));
         let take =
-            |is_unauthenticated| places.take(Kind::Tunnel, &target("a", "ada", is_unauthenticated));
+            |is_unauthenticated| places.take(TrafficKind::Tunnel, &target("a", "ada", is_unauthenticated));
         let shares = || places.take_shares(&"ada".into(), &"a".into());
         let stranger = take(true).unwrap();
         let known = take(false).unwrap();

@@ -1,9 +1,9 @@
-//! What was forwarded, in numbers: the one place where requests, tunnels and bytes are counted.
+//! What was forwarded, in counts: the one place where requests, tunnels and bytes are counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ForwardError;
-use crate::limits::Kind;
+use crate::limits::TrafficKind;
 
 /// Counts for the whole process.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub struct GatewayMetrics {
 pub struct GatewayCounts {
     /// Requests under way: a gauge.
     pub requests_open: u64,
-    /// Open tunnels: a gauge.
+    /// OpenTunnels tunnels: a gauge.
     pub tunnels_open: u64,
     /// Requests that the server behind answered, whatever it said.
     pub answered: u64,
@@ -41,7 +41,7 @@ pub struct GatewayCounts {
 
 impl GatewayMetrics {
     /// The counts now.
-    pub fn numbers(&self) -> GatewayCounts {
+    pub fn counts(&self) -> GatewayCounts {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         GatewayCounts {
             requests_open: of(&self.requests_open),
@@ -55,18 +55,18 @@ impl GatewayMetrics {
         }
     }
 
-    pub(crate) fn opened(&self, kind: Kind) {
+    pub(crate) fn opened(&self, kind: TrafficKind) {
         self.open(kind).fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn closed(&self, kind: Kind) {
+    pub(crate) fn closed(&self, kind: TrafficKind) {
         self.open(kind).fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn answered(&self, kind: Kind) {
+    pub(crate) fn answered(&self, kind: TrafficKind) {
         let total = match kind {
-            Kind::Request => &self.answered,
-            Kind::Tunnel => &self.upgraded,
+            TrafficKind::Request => &self.answered,
+            TrafficKind::Tunnel => &self.upgraded,
         };
         total.fetch_add(1, Ordering::Relaxed);
     }
@@ -87,10 +87,10 @@ impl GatewayMetrics {
         self.bytes_down.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    fn open(&self, kind: Kind) -> &AtomicU64 {
+    fn open(&self, kind: TrafficKind) -> &AtomicU64 {
         match kind {
-            Kind::Request => &self.requests_open,
-            Kind::Tunnel => &self.tunnels_open,
+            TrafficKind::Request => &self.requests_open,
+            TrafficKind::Tunnel => &self.tunnels_open,
         }
     }
 }

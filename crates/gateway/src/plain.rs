@@ -2,7 +2,7 @@
 //!
 //! Nothing is read leniently. Whatever is not plainly such an answer (no single `Content-Length`, another version, a coding, an
 //! interim answer, anything more than was announced, a mistake) is left to hyper, which gets to see all that came
-//! ([`Replay`](crate::replay::Replay)) and treats it as if it had asked by itself.
+//! ([`ReplayStream`](crate::replay::ReplayStream)) and treats it as if it had asked by itself.
 
 use std::io;
 use std::ops::Range;
@@ -29,7 +29,7 @@ const ROOM: usize = 8 * 1024;
 const HEADERS: usize = 64;
 /// Longest path with its query: hyper, which may have to ask again, takes a few bytes more.
 const LONGEST_PATH: usize = 60_000;
-/// Longest wait for the rest of an answer whose head is there: many servers send the two apart. What takes longer is passed on
+/// Longest wait for the rest of an answer whose head is there: many servers send the two spawn_connection_task. What takes longer is passed on
 /// as it comes.
 const GRACE: Duration = Duration::from_millis(20);
 

@@ -20,10 +20,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::alarm::Alarms;
-use crate::beside::apart;
+use crate::timer::TimerPool;
+use crate::beside::spawn_connection_task;
 use crate::plain::{Outcome, Plain, Whole};
-use crate::replay::Replay;
+use crate::replay::ReplayStream;
 use crate::upload::Upload;
 use crate::{ForwardError, GatewayLimits};
 
@@ -31,28 +31,28 @@ use crate::{ForwardError, GatewayLimits};
 const KEEP_ALIVE_TRIES: u32 = 4;
 /// Longest wait for a connection whose last answer was taken to be ready for the next request: its task is about to say so, or
 /// that it is over.
-const SETTLE: Duration = Duration::from_millis(50);
+const READY_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The connections of one worker.
 #[derive(Clone)]
-pub(crate) struct Pool(Rc<Inner>);
+pub(crate) struct Pool(Rc<PoolInner>);
 
-struct Inner {
+struct PoolInner {
     connector: Connector,
     /// For how long one may be idle, and how many of one server.
     longest: Duration,
     most: usize,
     read_buffer: usize,
-    idle: Shelf<SendRequest<Upload>>,
-    plain: Shelf<Plain>,
-    is_swept: Cell<bool>,
-    alarms: Alarms,
+    idle: IdleConnections<SendRequest<Upload>>,
+    plain: IdleConnections<Plain>,
+    is_sweeping: Cell<bool>,
+    timers: TimerPool,
 }
 
-/// Idle connections of one kind, by sandbox, host and port; the one that was used last is the last.
-struct Shelf<T>(RefCell<HashMap<Rc<str>, Vec<Idle<T>>>>);
+/// IdleConnection connections of one kind, by sandbox, host and port; the one that was used last is the last.
+struct IdleConnections<T>(RefCell<HashMap<Rc<str>, Vec<IdleConnection<T>>>>);
 
-struct Idle<T> {
+struct IdleConnection<T> {
     it: T,
     server: Rc<str>,
     since: Instant,
@@ -63,12 +63,12 @@ pub(crate) enum Reply {
     /// All of it.
     Whole(Whole),
     /// Its head.
-    Begun(Response<Incoming>, Lease),
+    Begun(Response<Incoming>, ConnectionLease),
 }
 
 /// A connection that a request has, until its answer is taken. Then the next one may have it.
-pub(crate) struct Lease {
-    pool: Weak<Inner>,
+pub(crate) struct ConnectionLease {
+    pool: Weak<PoolInner>,
     server: Rc<str>,
     sender: Option<SendRequest<Upload>>,
 }
@@ -81,21 +81,21 @@ impl Pool {
         tcp.set_keepalive_interval(Some(limits.tcp_keep_alive));
         tcp.set_keepalive_retries(Some(KEEP_ALIVE_TRIES));
         let connector = Connector::new(tcp, limits.connect, guard);
-        Self(Rc::new(Inner {
+        Self(Rc::new(PoolInner {
             connector,
             longest: limits.idle_connection,
             most: limits.idle_connections,
             read_buffer: limits.read_buffer,
-            idle: Shelf::default(),
-            plain: Shelf::default(),
-            is_swept: Cell::new(false),
-            alarms: Alarms::default(),
+            idle: IdleConnections::default(),
+            plain: IdleConnections::default(),
+            is_sweeping: Cell::new(false),
+            timers: TimerPool::default(),
         }))
     }
 
     /// Deadlines of this worker.
-    pub(crate) fn alarms(&self) -> &Alarms {
-        &self.0.alarms
+    pub(crate) fn timers(&self) -> &TimerPool {
+        &self.0.timers
     }
 
     /// Sends a GET without a body, which this is the head of, and waits for its answer or the head of that. `request` is the
@@ -126,7 +126,7 @@ impl Pool {
                 Ok(Reply::Whole(whole))
             }
             Ok(Outcome::Other(io, early)) => {
-                let mut sender = self.handshake(Replay::asked(io, early)).await?;
+                let mut sender = self.handshake(ReplayStream::with_sent_request(io, early)).await?;
                 let answer = sender.send_request(request()?).await;
                 let answer = answer.map_err(|error| ForwardError::Broken(error.into()))?;
                 Ok(Reply::Begun(answer, self.lease(name, sender)))
@@ -148,7 +148,7 @@ impl Pool {
         &self,
         server: &str,
         mut request: Request<Upload>,
-    ) -> Result<(Response<Incoming>, Lease), ForwardError> {
+    ) -> Result<(Response<Incoming>, ConnectionLease), ForwardError> {
         while let Some(mut lease) = self.idle(server).await {
             let Some(sender) = &mut lease.sender else {
                 continue;
@@ -162,14 +162,14 @@ impl Pool {
             }
         }
         let io = self.connect(server).await?;
-        let mut sender = self.handshake(Replay::new(io)).await?;
+        let mut sender = self.handshake(ReplayStream::new(io)).await?;
         let answer = sender.send_request(request).await;
         let answer = answer.map_err(|error| ForwardError::Broken(error.into()))?;
         Ok((answer, self.lease(server.into(), sender)))
     }
 
-    fn lease(&self, server: Rc<str>, sender: SendRequest<Upload>) -> Lease {
-        Lease {
+    fn lease(&self, server: Rc<str>, sender: SendRequest<Upload>) -> ConnectionLease {
+        ConnectionLease {
             pool: Rc::downgrade(&self.0),
             server,
             sender: Some(sender),
@@ -177,11 +177,11 @@ impl Pool {
     }
 
     /// An idle connection that is ready.
-    async fn idle(&self, server: &str) -> Option<Lease> {
+    async fn idle(&self, server: &str) -> Option<ConnectionLease> {
         loop {
             let mut idle = self.0.idle.take(server)?;
             if idle.since.elapsed() < self.0.longest
-                && let Ok(Ok(())) = timeout(SETTLE, idle.it.ready()).await
+                && let Ok(Ok(())) = timeout(READY_TIMEOUT, idle.it.ready()).await
             {
                 return Some(self.lease(idle.server, idle.it));
             }
@@ -191,17 +191,17 @@ impl Pool {
     async fn connect(&self, server: &str) -> Result<TokioIo<TcpStream>, ForwardError> {
         let io = self.0.connector.connect(server).await;
         let io = io.map_err(|error| ForwardError::Unreachable(error.into()))?;
-        if !self.0.is_swept.replace(true) {
-            apart(sweep(Rc::downgrade(&self.0), self.0.longest));
+        if !self.0.is_sweeping.replace(true) {
+            spawn_connection_task(sweep(Rc::downgrade(&self.0), self.0.longest));
         }
         Ok(io)
     }
 
-    async fn handshake(&self, io: Replay) -> Result<SendRequest<Upload>, ForwardError> {
+    async fn handshake(&self, io: ReplayStream) -> Result<SendRequest<Upload>, ForwardError> {
         let mut builder = Builder::new();
         let opened = builder.max_buf_size(self.0.read_buffer).handshake(io).await;
         let (sender, connection) = opened.map_err(|error| ForwardError::Broken(error.into()))?;
-        apart(async move {
+        spawn_connection_task(async move {
             if let Err(error) = connection.with_upgrades().await {
                 tracing::debug!(%error, "a connection to a server behind has ended");
             }
@@ -210,7 +210,7 @@ impl Pool {
     }
 }
 
-impl Inner {
+impl PoolInner {
     /// An idle plain connection that is still there.
     fn quiet(&self, server: &str) -> Option<(Rc<str>, Plain)> {
         loop {
@@ -238,13 +238,13 @@ impl Inner {
     }
 }
 
-impl<T> Default for Shelf<T> {
+impl<T> Default for IdleConnections<T> {
     fn default() -> Self {
         Self(RefCell::default())
     }
 }
 
-impl<T> Shelf<T> {
+impl<T> IdleConnections<T> {
     fn count(&self, server: &str) -> usize {
         self.0.borrow().get(server).map_or(0, Vec::len)
     }
@@ -253,7 +253,7 @@ impl<T> Shelf<T> {
         self.count(server) > 0
     }
 
-    fn take(&self, server: &str) -> Option<Idle<T>> {
+    fn take(&self, server: &str) -> Option<IdleConnection<T>> {
         self.0.borrow_mut().get_mut(server)?.pop()
     }
 
@@ -266,7 +266,7 @@ impl<T> Shelf<T> {
         };
         if of_server.len() < most {
             let since = Instant::now();
-            of_server.push(Idle { it, server, since });
+            of_server.push(IdleConnection { it, server, since });
         }
     }
 
@@ -284,7 +284,7 @@ impl<T> Shelf<T> {
 }
 
 /// As long as there is the pool.
-async fn sweep(pool: Weak<Inner>, every: Duration) {
+async fn sweep(pool: Weak<PoolInner>, every: Duration) {
     loop {
         sleep(every).await;
         let Some(pool) = pool.upgrade() else { return };
@@ -292,14 +292,14 @@ async fn sweep(pool: Weak<Inner>, every: Duration) {
     }
 }
 
-impl Lease {
+impl ConnectionLease {
     /// The connection has become something else.
-    pub(crate) fn give_up(mut self) {
+    pub(crate) fn discard(mut self) {
         self.sender = None;
     }
 }
 
-impl Drop for Lease {
+impl Drop for ConnectionLease {
     fn drop(&mut self) {
         let Some(sender) = self.sender.take() else {
             return;

@@ -11,23 +11,23 @@ use tokio::net::TcpStream;
 
 /// A connection to a server behind. Where the request has been sent by others, the one that hyper writes goes nowhere, and
 /// then it reads what has come already before the rest.
-pub(crate) struct Replay {
+pub(crate) struct ReplayStream {
     io: TokioIo<TcpStream>,
     /// What was read and not shown yet.
     early: Bytes,
     /// The request that is to come was sent already: one without a body.
-    is_asked: bool,
+    is_request_sent: bool,
     /// Waits until the request has been written.
     reader: Option<Waker>,
 }
 
-impl Replay {
+impl ReplayStream {
     /// One that is new.
     pub(crate) fn new(io: TokioIo<TcpStream>) -> Self {
         Self {
             io,
             early: Bytes::new(),
-            is_asked: false,
+            is_request_sent: false,
             reader: None,
         }
     }
@@ -36,7 +36,7 @@ impl Replay {
     pub(crate) fn asked(io: TcpStream, early: Bytes) -> Self {
         Self {
             early,
-            is_asked: true,
+            is_request_sent: true,
             ..Self::new(TokioIo::new(io))
         }
     }
@@ -47,13 +47,13 @@ impl Replay {
     }
 }
 
-impl Read for Replay {
+impl Read for ReplayStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.is_asked {
+        if self.is_request_sent {
             // An answer to nothing would be a mistake of the server's.
             self.reader = Some(cx.waker().clone());
             return Poll::Pending;
@@ -68,17 +68,17 @@ impl Read for Replay {
     }
 }
 
-impl Write for Replay {
+impl Write for ReplayStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if !self.is_asked {
+        if !self.is_request_sent {
             return Pin::new(&mut self.io).poll_write(cx, buf);
         }
         // All that such a request has.
-        self.is_asked = !buf.ends_with(b"\r\n\r\n");
+        self.is_request_sent = !buf.ends_with(b"\r\n\r\n");
         if let Some(reader) = self.reader.take() {
             reader.wake();
         }
@@ -86,7 +86,7 @@ impl Write for Replay {
     }
 
     fn is_write_vectored(&self) -> bool {
-        !self.is_asked && self.io.is_write_vectored()
+        !self.is_request_sent && self.io.is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -94,7 +94,7 @@ impl Write for Replay {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if !self.is_asked {
+        if !self.is_request_sent {
             return Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
         }
         let first = bufs.iter().find(|it| !it.is_empty());

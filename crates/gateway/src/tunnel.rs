@@ -26,12 +26,12 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use crate::beside::Beside;
+use crate::beside::BodyTask;
 use crate::download::Counted;
-use crate::frames::{Frames, Reason};
-use crate::limits::Kind;
-use crate::pool::Lease;
-use crate::replay::Replay;
+use crate::frames::{FrameTracker, CloseReason};
+use crate::limits::TrafficKind;
+use crate::pool::ConnectionLease;
+use crate::replay::ReplayStream;
 use crate::unauthenticated::Admission;
 use crate::{ForwardError, SharedGateway, ForwardTarget, Revocation, forward, headers};
 
@@ -44,7 +44,7 @@ const REFUSAL_WITHIN: Duration = Duration::from_secs(10);
 
 /// Makes a tunnel of an answer that agrees to the upgrade; hands on any other.
 pub(crate) async fn open(
-    (mut answer, lease): (Response<Incoming>, Lease),
+    (mut answer, lease): (Response<Incoming>, ConnectionLease),
     payload: Payload,
     target: &ForwardTarget,
     counted: Counted,
@@ -52,30 +52,30 @@ pub(crate) async fn open(
     admission: Option<Admission>,
 ) -> Result<HttpResponse<BoxBody>, ForwardError> {
     // What refuses an upgrade may have no end of its own: its connection is not used again either.
-    lease.give_up();
+    lease.discard();
     let status = answer.status();
     let mut builder = HttpResponse::build(forward::status(status));
     headers::back(&mut builder, answer.headers(), target, false);
     if status != StatusCode::SWITCHING_PROTOCOLS {
-        counted.shared.meter.answered(Kind::Request);
+        counted.shared.meter.answered(TrafficKind::Request);
         return refusal(answer.into_body(), builder).await;
     }
     let upgrade = answer.headers().get("upgrade");
     let protocol = upgrade.and_then(|protocol| protocol.to_str().ok());
-    let is_socket = protocol.is_none_or(|it| it.eq_ignore_ascii_case("websocket"));
+    let is_websocket_value = protocol.is_none_or(|it| it.eq_ignore_ascii_case("websocket"));
     builder.upgrade(protocol.unwrap_or("websocket"));
     let broken = |error: Box<dyn Error + Send + Sync>| ForwardError::Broken(error);
     let upgraded = hyper::upgrade::on(&mut answer).await;
     let upgraded = upgraded.map_err(|error| broken(error.into()))?;
     let parts = upgraded
-        .downcast::<Replay>()
+        .downcast::<ReplayStream>()
         .map_err(|_| broken("the connection is of another kind".into()))?;
     let (io, unseen) = parts.io.into_parts();
     if !unseen.is_empty() {
         return Err(broken("what came before is not read yet".into()));
     }
     let (from, to) = io.into_split();
-    counted.shared.meter.answered(Kind::Tunnel);
+    counted.shared.meter.answered(TrafficKind::Tunnel);
     let ended = Rc::new(Cell::new(None));
     let (shared, why) = (counted.shared.clone(), Rc::clone(&ended));
     let progress = admission.is_some().then(Rc::<AuthProgress>::default);
@@ -92,8 +92,8 @@ pub(crate) async fn open(
         };
         tokio::select! {
             biased;
-            () = end => why.set(Some(Reason::Refused)),
-            () = shared.stopping.cancelled() => why.set(Some(Reason::Restart)),
+            () = end => why.set(Some(CloseReason::PolicyViolation)),
+            () = shared.stopping.cancelled() => why.set(Some(CloseReason::ServiceRestart)),
             reason = turned_away => why.set(Some(reason)),
             () = upwards(payload, to, &shared, seen.as_deref()) => {}
         }
@@ -101,8 +101,8 @@ pub(crate) async fn open(
     Ok(builder.body(BoxBody::new(Tunnel {
         early: Some(parts.read_buf).filter(|early| !early.is_empty()),
         from,
-        up: Some(Beside::spawn(up)),
-        frames: is_socket.then(Frames::default),
+        up: Some(BodyTask::spawn(up)),
+        frames: is_websocket_value.then(FrameTracker::default),
         progress,
         ended,
         counted,
@@ -150,21 +150,21 @@ async fn turned_away(
     seen: &AuthProgress,
     shared: &SharedGateway,
     (owner, sandbox): (&Arc<str>, &Arc<str>),
-) -> Reason {
+) -> CloseReason {
     let limits = &shared.limits;
     let not_refused = async {
         let spoke = seen.client_spoke.notified();
         if timeout(limits.authentication_timeout, spoke).await.is_err() {
-            return Err(Reason::Refused);
+            return Err(CloseReason::PolicyViolation);
         }
-        admission.note_spoken();
+        admission.mark_spoken();
         sleep(limits.authentication_grace).await;
         Ok(())
     };
     let accepted = tokio::select! {
         biased;
         () = seen.server_answered.notified() => Ok(()),
-        () = admission.evicted() => Err(Reason::Crowded),
+        () = admission.evicted() => Err(CloseReason::TryAgainLater),
         accepted = not_refused => accepted,
     };
     if let Err(reason) = accepted {
@@ -173,12 +173,12 @@ async fn turned_away(
     if seen.is_refused.get() {
         // The client answers to it, and leaves.
         let _ = timeout(limits.authentication_grace, admission.evicted()).await;
-        return Reason::Refused;
+        return CloseReason::PolicyViolation;
     }
     drop(admission);
     match shared.places.take_shares(owner, sandbox) {
         Ok(_place) => pending().await,
-        Err(_) => Reason::Crowded,
+        Err(_) => CloseReason::TryAgainLater,
     }
 }
 
@@ -189,14 +189,14 @@ async fn upwards(
     shared: &SharedGateway,
     seen: Option<&AuthProgress>,
 ) {
-    let mut first = seen.map(|seen| (seen, Frames::default()));
+    let mut first = seen.map(|seen| (seen, FrameTracker::default()));
     while let Some(Ok(piece)) = payload.next().await {
         if to.write_all(&piece).await.is_err() {
             return;
         }
         if let Some((seen, frames)) = &mut first {
             frames.pass(&piece);
-            if frames.has_message() {
+            if frames.has_seen_message() {
                 seen.client_spoke.notify_one();
                 first = None;
             }
@@ -214,13 +214,13 @@ struct Tunnel {
     early: Option<Bytes>,
     from: OwnedReadHalf,
     /// The other direction, until it is over.
-    up: Option<Beside>,
+    up: Option<BodyTask>,
     /// Where frames end, if there are any; none once nothing more may follow.
-    frames: Option<Frames>,
+    frames: Option<FrameTracker>,
     /// Of a client that has yet to authenticate.
     progress: Option<Rc<AuthProgress>>,
     /// Why it is over, when nothing may pass any more, in either direction.
-    ended: Rc<Cell<Option<Reason>>>,
+    ended: Rc<Cell<Option<CloseReason>>>,
     counted: Counted,
 }
 
@@ -229,9 +229,9 @@ impl Tunnel {
         self.counted.shared.meter.down(piece.len());
         if let Some(frames) = &mut self.frames {
             frames.pass(piece);
-            let has_answered = frames.has_message() || frames.has_closed();
+            let has_answered = frames.has_seen_message() || frames.has_seen_close();
             if let Some(seen) = self.progress.take_if(|_| has_answered) {
-                seen.is_refused.set(frames.has_closed());
+                seen.is_refused.set(frames.has_seen_close());
                 seen.server_answered.notify_one();
             }
         }
@@ -272,13 +272,13 @@ impl MessageBody for Tunnel {
         if this
             .up
             .as_mut()
-            .is_some_and(|up| up.poll_over(cx).is_ready())
+            .is_some_and(|up| up.poll_finished(cx).is_ready())
         {
             this.up = None;
         }
         if let Some(why) = this.ended.get() {
             // In the middle of a frame nothing can be said: the client sees the connection end.
-            let may_say = this.frames.take().is_some_and(|frames| frames.may_end());
+            let may_say = this.frames.take().is_some_and(|frames| frames.is_at_boundary());
             return Poll::Ready(may_say.then(|| Ok(why.frame())));
         }
         if let Poll::Ready(piece) = this.poll_read(cx) {
@@ -302,7 +302,7 @@ mod tests {
     use crate::GatewayLimits;
 
     /// What becomes of a client after an hour, if this was seen of it; and whether it has the sandbox's only place then.
-    async fn after_an_hour(see: impl FnOnce(&AuthProgress, &SharedGateway)) -> (Option<Reason>, bool) {
+    async fn after_an_hour(see: impl FnOnce(&AuthProgress, &SharedGateway)) -> (Option<CloseReason>, bool) {
         let limits = GatewayLimits {
             tunnels_per_sandbox: 1,
             unauthenticated_per_sandbox: 1,
@@ -323,7 +323,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_who_speaks_and_is_not_refused_is_accepted() {
         let silent = after_an_hour(|_, _| ()).await;
-        assert_eq!(silent, (Some(Reason::Refused), false));
+        assert_eq!(silent, (Some(CloseReason::PolicyViolation), false));
         // The agent server has not found the time for a frame of its own.
         let unanswered = after_an_hour(|seen, _| seen.client_spoke.notify_one()).await;
         assert_eq!(unanswered, (None, true));
@@ -334,11 +334,11 @@ mod tests {
             seen.is_refused.set(true);
             seen.server_answered.notify_one();
         });
-        assert_eq!(refused.await, (Some(Reason::Refused), false));
+        assert_eq!(refused.await, (Some(CloseReason::PolicyViolation), false));
         let evicted = after_an_hour(|_, shared| {
             let sandbox = "a".into();
             drop(shared.unauthenticated.admit(&sandbox, [192, 0, 2, 1].into()));
         });
-        assert_eq!(evicted.await, (Some(Reason::Crowded), false));
+        assert_eq!(evicted.await, (Some(CloseReason::TryAgainLater), false));
     }
 }

@@ -14,13 +14,13 @@ use crate::GatewayLimits;
 
 /// All of them, of all workers.
 #[derive(Debug)]
-pub(crate) struct Unauthenticated {
+pub(crate) struct UnauthenticatedTunnels {
     limits: GatewayLimits,
-    open: Mutex<Open>,
+    open: Mutex<OpenTunnels>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenTunnels {
     /// Ids grow: the oldest come first.
     next_id: u64,
     clients: BTreeMap<u64, WaitingClient>,
@@ -37,12 +37,12 @@ struct WaitingClient {
 /// One tunnel among them, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    all: Arc<Unauthenticated>,
+    all: Arc<UnauthenticatedTunnels>,
     id: u64,
     evicted: CancellationToken,
 }
 
-impl Unauthenticated {
+impl UnauthenticatedTunnels {
     pub(crate) fn new(limits: &GatewayLimits) -> Self {
         Self {
             limits: limits.clone(),
@@ -79,12 +79,12 @@ impl Unauthenticated {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenTunnels> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Open {
+impl OpenTunnels {
     /// Evicts clients of a group until there are fewer than this many.
     fn make_room(&mut self, max: usize, is_of_group: impl Fn(&WaitingClient) -> bool) {
         loop {
@@ -111,7 +111,7 @@ impl Open {
 
 impl Admission {
     /// The client has sent its first frame.
-    pub(crate) fn note_spoken(&self) {
+    pub(crate) fn mark_spoken(&self) {
         if let Some(client) = self.all.open().clients.get_mut(&self.id) {
             client.has_spoken = true;
         }
@@ -133,8 +133,8 @@ impl Drop for Admission {
 mod tests {
     use super::*;
 
-    fn all(per_sandbox: usize, per_client: usize, overall: usize) -> Arc<Unauthenticated> {
-        Arc::new(Unauthenticated::new(&GatewayLimits {
+    fn all(per_sandbox: usize, per_client: usize, overall: usize) -> Arc<UnauthenticatedTunnels> {
+        Arc::new(UnauthenticatedTunnels::new(&GatewayLimits {
             unauthenticated_per_sandbox: per_sandbox,
             unauthenticated_per_client: per_client,
             unauthenticated: overall,
@@ -176,7 +176,7 @@ mod tests {
         let admit = |last| all.admit(&sandbox, address(last));
         let owner = admit(1);
         let strangers = [admit(2), admit(2), admit(2)];
-        strangers[0].note_spoken();
+        strangers[0].mark_spoken();
         let fifth = admit(3);
         assert_eq!(kept(&strangers), [true, false, true]);
         let sixth = admit(4);

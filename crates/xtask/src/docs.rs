@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use crate::run::{cargo, output, print, program, programs, root, run, say};
-use crate::{docs_generated, docs_links, docs_tutorials};
+use crate::{config_schema, docs_generated, docs_links, docs_tutorials};
 
 /// A version that is known to work, for Rust 1.88 or newer.
 const MDBOOK_VERSION: &str = "0.5.4";
@@ -37,6 +37,10 @@ pub(crate) fn docs(args: &DocsArgs) -> anyhow::Result<()> {
         (
             "docs/reference/settings.md",
             docs_generated::settings(&read("config/default.toml")?),
+        ),
+        (
+            "config/schema.json",
+            config_schema::schema(&read("config/default.toml")?),
         ),
         (
             "docs/reference/command-line.md",

@@ -6,6 +6,7 @@ mod access;
 mod agent_servers;
 mod attack;
 mod bench;
+mod config_schema;
 mod debian;
 mod deny;
 mod docs;

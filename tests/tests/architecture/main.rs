@@ -1,0 +1,441 @@
+//! The rules of the house as tests: who may depend on whom, who owns which driver, and tidiness.
+//!
+//! A new crate is added to `MAY_USE`; a new edge there is a decision that a reviewer sees.
+
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+
+/// Crates of ours that each crate may depend on.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("domain", &[]),
+    ("application", &["domain"]),
+    ("port-conformance", &["domain"]),
+    ("store-memory", &["domain"]),
+    ("store-sql", &["domain"]),
+    // Sockets of this machine, and connections to them.
+    ("endpoint-guard", &[]),
+    ("sandbox-process", &["domain", "endpoint-guard"]),
+    ("sandbox-docker", &["domain", "endpoint-guard"]),
+    ("agent-client", &["domain", "endpoint-guard"]),
+    ("git-hosting", &["domain"]),
+    ("keyring", &["domain"]),
+    // It forwards HTTP, whatever it is about.
+    ("gateway", &["endpoint-guard"]),
+    ("skill-library", &["domain"]),
+    // Files for browsers, and nothing that serves them.
+    ("web-console", &[]),
+    // It knows the service over HTTP only.
+    ("client", &[]),
+    ("telemetry", &[]),
+    (
+        "http-api",
+        &[
+            "domain",
+            "application",
+            "endpoint-guard",
+            "gateway",
+            "web-console",
+        ],
+    ),
+    (
+        "server",
+        &[
+            "domain",
+            "application",
+            "http-api",
+            "store-sql",
+            "sandbox-process",
+            "sandbox-docker",
+            "agent-client",
+            "endpoint-guard",
+            "git-hosting",
+            "keyring",
+            "skill-library",
+            "client",
+            "telemetry",
+        ],
+    ),
+    ("xtask", &[]),
+    // Black-box: it knows the service as a binary and over HTTP.
+    ("acceptance", &["client"]),
+];
+
+/// The same for tests and benchmarks of the crate, in addition.
+const MAY_USE_IN_TESTS: &[(&str, &[&str])] = &[
+    ("application", &["store-memory"]),
+    ("store-memory", &["port-conformance"]),
+    ("store-sql", &["port-conformance", "keyring"]),
+    ("sandbox-process", &["port-conformance", "keyring"]),
+    ("sandbox-docker", &["port-conformance", "keyring"]),
+    ("agent-client", &["port-conformance", "keyring"]),
+    ("http-api", &["store-memory", "keyring"]),
+];
+
+/// Outside crates that have owners; nobody else may name them. All others are free, but see `PURE`.
+const OWNED: &[(&str, &[&str])] = &[
+    // The benchmark with Postgres is compared with a bare handler on diesel.
+    ("diesel", &["store-sql", "acceptance"]),
+    ("diesel_migrations", &["store-sql"]),
+    ("libsqlite3-sys", &["store-sql"]),
+    ("pq-sys", &["store-sql"]),
+    ("r2d2", &["store-sql"]),
+    ("bollard", &["sandbox-docker"]),
+    ("reqwest", &["agent-client", "acceptance"]),
+    // TLS is one switch of reqwest for the whole workspace; who speaks it to the world has a client of its own.
+    (
+        "hyper",
+        &[
+            "agent-client",
+            "client",
+            "endpoint-guard",
+            "gateway",
+            "git-hosting",
+            "telemetry",
+        ],
+    ),
+    ("hyper-rustls", &["git-hosting", "client", "telemetry"]),
+    (
+        "hyper-util",
+        &[
+            "agent-client",
+            "client",
+            "endpoint-guard",
+            "gateway",
+            "git-hosting",
+            // Its tests connect as the service does.
+            "sandbox-process",
+            "telemetry",
+        ],
+    ),
+    ("rustls", &["git-hosting", "client", "telemetry"]),
+    ("opentelemetry", &["telemetry"]),
+    ("opentelemetry_sdk", &["telemetry"]),
+    // The test of exported traces reads what a collector would.
+    ("opentelemetry-proto", &["telemetry", "acceptance"]),
+    ("prost", &["telemetry", "acceptance"]),
+    ("tracing-opentelemetry", &["telemetry"]),
+    (
+        "actix-web",
+        &["http-api", "gateway", "server", "acceptance"],
+    ),
+    ("utoipa", &["http-api"]),
+    ("utoipa-actix-web", &["http-api"]),
+    ("utoipa-swagger-ui", &["http-api"]),
+    ("validator", &["http-api"]),
+    ("flate2", &["http-api"]),
+    ("crc32fast", &["http-api"]),
+    ("zip", &["http-api"]),
+    ("aes-gcm", &["keyring"]),
+    ("hmac", &["keyring"]),
+    ("rand", &["keyring"]),
+    ("zeroize", &["keyring"]),
+    ("saphyr-parser", &["skill-library"]),
+    ("clap", &["server", "xtask", "acceptance"]),
+    ("toml", &["server", "acceptance"]),
+    // The Docker backend's tests look for secrets in everything that is logged.
+    (
+        "tracing-subscriber",
+        &["server", "acceptance", "sandbox-docker", "telemetry"],
+    ),
+    ("anyhow", &["server", "xtask", "acceptance"]),
+];
+
+const VOCABULARY: &[&str] = &[
+    "async-trait",
+    "chrono",
+    "futures",
+    "secrecy",
+    "serde",
+    "serde_json",
+    "thiserror",
+    "url",
+    "uuid",
+];
+
+/// What the crates without a technology of their own may know of the outside, beside `VOCABULARY`.
+const PURE: &[(&str, &[&str])] = &[
+    ("domain", &["sha2", "smol_str"]),
+    ("application", &["tokio", "tokio-util", "tracing"]),
+    ("port-conformance", &["tokio"]),
+];
+
+/// Longest source file.
+const MAX_LINES: usize = 500;
+
+fn metadata() -> Metadata {
+    MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("cargo metadata runs in the workspace")
+}
+
+fn root() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests
+        .parent()
+        .expect("the suites live one below the root")
+        .to_owned()
+}
+
+/// One `from -> to` of the workspace's manifests.
+#[derive(Debug, Clone)]
+struct Edge {
+    from: String,
+    to: String,
+    is_ours: bool,
+    is_for_tests: bool,
+}
+
+fn edges(metadata: &Metadata) -> Vec<Edge> {
+    let packages = metadata.packages.iter();
+    packages
+        .flat_map(|package| {
+            package.dependencies.iter().map(|dependency| Edge {
+                from: package.name.to_string(),
+                to: dependency.name.clone(),
+                is_ours: dependency.path.is_some(),
+                is_for_tests: dependency.kind == DependencyKind::Development,
+            })
+        })
+        .collect()
+}
+
+fn allows(table: &[(&str, &[&str])], from: &str, to: &str) -> bool {
+    table
+        .iter()
+        .any(|(name, allowed)| *name == from && allowed.contains(&to))
+}
+
+/// Everything about these edges that is against the rules.
+fn violations(edges: &[Edge]) -> Vec<String> {
+    let is_wrong = |edge: &&Edge| {
+        let (from, to) = (edge.from.as_str(), edge.to.as_str());
+        if edge.is_ours {
+            let in_tests = edge.is_for_tests && allows(MAY_USE_IN_TESTS, from, to);
+            return !allows(MAY_USE, from, to) && !in_tests;
+        }
+        let owner = OWNED.iter().find(|(name, _)| *name == to);
+        let is_foreign = owner.is_some_and(|(_, owners)| !owners.contains(&from));
+        let pure = PURE.iter().find(|(name, _)| *name == from);
+        let is_impure = pure.is_some_and(|(_, allowed)| {
+            !edge.is_for_tests && !VOCABULARY.contains(&to) && !allowed.contains(&to)
+        });
+        is_foreign || is_impure
+    };
+    edges
+        .iter()
+        .filter(is_wrong)
+        .map(|edge| format!("{} -> {}", edge.from, edge.to))
+        .collect()
+}
+
+#[test]
+fn crates_depend_only_on_what_they_may_know() {
+    let metadata = metadata();
+    let known: BTreeSet<&str> = MAY_USE.iter().map(|(name, _)| *name).collect();
+    let present: BTreeSet<&str> = metadata.packages.iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(
+        present, known,
+        "a crate is not in the table, or the reverse"
+    );
+    assert_eq!(violations(&edges(&metadata)), [""; 0]);
+}
+
+#[test]
+fn a_forbidden_edge_is_found() {
+    let edge = |from: &str, to: &str, is_ours, is_for_tests| Edge {
+        from: from.into(),
+        to: to.into(),
+        is_ours,
+        is_for_tests,
+    };
+    let allowed = [
+        edge("http-api", "application", true, false),
+        edge("application", "store-memory", true, true),
+        edge("store-sql", "diesel", false, false),
+        edge("domain", "proptest", false, true),
+    ];
+    assert_eq!(violations(&allowed), [""; 0]);
+    let forbidden = [
+        edge("http-api", "store-sql", true, false),
+        edge("application", "store-memory", true, false),
+        edge("unlisted", "domain", true, false),
+        edge("http-api", "diesel", false, true),
+        edge("domain", "tokio", false, false),
+    ];
+    assert_eq!(violations(&forbidden).len(), forbidden.len());
+}
+
+#[test]
+fn every_crate_inherits_the_lints_and_every_dependency_from_the_workspace() {
+    let mut wrong = Vec::new();
+    for package in &metadata().packages {
+        let manifest: toml::Table = fs::read_to_string(&package.manifest_path)
+            .expect("a manifest is readable")
+            .parse()
+            .expect("a manifest is TOML");
+        let inherits = |value: &toml::Value| {
+            value.get("workspace").and_then(toml::Value::as_bool) == Some(true)
+        };
+        if !manifest.get("lints").is_some_and(inherits) {
+            wrong.push(format!(
+                "{}: [lints] workspace = true is missing",
+                package.name
+            ));
+        }
+        for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let table = manifest.get(kind).and_then(toml::Value::as_table);
+            for (name, value) in table.into_iter().flatten() {
+                if !inherits(value) {
+                    wrong.push(format!("{}: {name} is not inherited", package.name));
+                }
+            }
+        }
+        if manifest.contains_key("target") {
+            wrong.push(format!(
+                "{}: dependencies of one platform are not checked",
+                package.name
+            ));
+        }
+    }
+    assert_eq!(wrong, [""; 0]);
+}
+
+#[test]
+fn every_crate_says_what_it_knows() {
+    let mut wrong = Vec::new();
+    for package in &metadata().packages {
+        for target in &package.targets {
+            let text = fs::read_to_string(&target.src_path).expect("a target has a source file");
+            if !text.starts_with("//!") {
+                wrong.push(target.src_path.to_string());
+            }
+        }
+    }
+    assert_eq!(wrong, [""; 0], "these start without `//!`");
+}
+
+#[test]
+fn only_the_composition_root_names_adapters() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources("crates/server/src") {
+        if path.ends_with("compose.rs") || path.parent().is_some_and(|it| it.ends_with("compose")) {
+            continue;
+        }
+        for adapter in [
+            "store_sql",
+            "sandbox_process",
+            "sandbox_docker",
+            "agent_client",
+            "git_hosting",
+        ] {
+            if text.contains(&format!("{adapter}::")) {
+                wrong.push(format!("{} names {adapter}", path.display()));
+            }
+        }
+    }
+    assert_eq!(wrong, [""; 0]);
+}
+
+#[test]
+fn the_tree_is_tidy() {
+    // In two parts, so that this file does not name them.
+    let words = [
+        ("TO", "DO"),
+        ("FIX", "ME"),
+        ("unimpl", "emented!"),
+        ("to", "do!("),
+        ("dbg", "!("),
+    ];
+    let machine_paths = [("/work", "/main"), ("/work", "/shared"), ("/ro", "ot/")];
+    let whole = |parts: &[(&str, &str)]| -> Vec<String> {
+        parts.iter().map(|(a, b)| format!("{a}{b}")).collect()
+    };
+    let forbidden = [whole(&words), whole(&machine_paths)].concat();
+    let mut wrong = BTreeMap::new();
+    for (path, text) in ["crates", "tests", "config", "docs", ".ci", ".cargo"]
+        .into_iter()
+        .flat_map(sources)
+    {
+        let is_source = path.extension().is_some_and(|extension| extension == "rs");
+        if is_source && text.lines().count() > MAX_LINES {
+            wrong.insert(path.clone(), format!("longer than {MAX_LINES} lines"));
+        }
+        if let Some(word) = forbidden.iter().find(|word| text.contains(word.as_str())) {
+            wrong.insert(path.clone(), format!("holds {word}"));
+        }
+        if is_source && text.lines().any(|line| line.ends_with([' ', '\t'])) {
+            wrong.insert(path.clone(), "ends a line with white space".to_owned());
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A line of the log says its cause with `error`, as docs/reference/log.md tells: with all that caused it, so by `domain::error::chain`.
+#[test]
+fn an_error_in_the_log_has_its_causes() {
+    // These know nothing of ours, and tell their own errors whole.
+    let strangers =
+        ["crates/gateway/", "crates/telemetry/", "crates/xtask/"].map(|it| root().join(it));
+    // In two parts, so that this file does not name them.
+    let alone =
+        [("%", "error,"), ("?", "error,"), ("error = ", "?")].map(|(a, b)| format!("{a}{b}"));
+    let shown = format!("error = {}", "%");
+    let mut wrong = Vec::new();
+    for (path, text) in sources("crates") {
+        if strangers.iter().any(|it| path.starts_with(it)) {
+            continue;
+        }
+        for (number, line) in (1..).zip(text.lines()) {
+            let is_alone = alone.iter().any(|it| line.contains(it.as_str()));
+            let mut rest = line.split(shown.as_str()).skip(1);
+            if is_alone || rest.any(|value| !value.starts_with("chain(")) {
+                wrong.push(format!("{}:{number}", path.display()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "use `error = {}chain(&error)`: {wrong:#?}",
+        "%"
+    );
+}
+
+/// Text files below a folder of the repository (which may not exist).
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else {
+            continue;
+        };
+        for entry in entries {
+            let entry = entry.expect("a folder's entry is readable");
+            let path = entry.path();
+            let kind = entry.file_type().expect("an entry has a type");
+            if kind.is_dir() {
+                if entry.file_name() != "target" {
+                    folders.push(path);
+                }
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                found.push((path, text));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn sources_are_found() {
+    assert!(
+        sources("tests")
+            .iter()
+            .any(|(path, _)| path.ends_with("architecture/main.rs"))
+    );
+}

@@ -193,7 +193,7 @@ async fn resolve(
     place: PathOwner,
     req: &HttpRequest,
 ) -> Result<Option<ForwardRoute>, Problem> {
-    let upgrades = gateway::is_socket(req);
+    let upgrades = gateway::is_websocket_upgrade(req);
     let (keys, of_headers) = keys_of(req);
     let texts = keys.iter().map(ExposeSecret::expose_secret);
     if !keys.is_empty()

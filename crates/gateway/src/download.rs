@@ -12,86 +12,86 @@ use hyper::body::{Body as _, Incoming};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::beside::BodyTask;
+use crate::tasks::BodyTask;
 use crate::limits::{TrafficKind, ForwardSlot};
 use crate::pool::ConnectionLease;
 use crate::{ForwardError, SharedGateway, ForwardTarget, Revocation};
 
-/// A place that is counted as long as it is taken.
-pub(crate) struct Counted {
+/// A place that is slot as long as it is taken.
+pub(crate) struct MeteredSlot {
     pub(crate) shared: SharedGateway,
     kind: TrafficKind,
-    _place: ForwardSlot,
+    _slot: ForwardSlot,
 }
 
-impl Counted {
+impl MeteredSlot {
     pub(crate) fn take(shared: &SharedGateway, kind: TrafficKind, target: &ForwardTarget) -> Result<Self, ForwardError> {
-        let place = shared.places.take(kind, target)?;
-        shared.meter.opened(kind);
+        let place = shared.slots.take(kind, target)?;
+        shared.meter.record_opened(kind);
         Ok(Self {
             shared: shared.clone(),
             kind,
-            _place: place,
+            _slot: place,
         })
     }
 }
 
-impl Drop for Counted {
+impl Drop for MeteredSlot {
     fn drop(&mut self) {
-        self.shared.meter.closed(self.kind);
+        self.shared.meter.record_closed(self.kind);
     }
 }
 
 /// What is left of an upload whose answer has begun.
-pub(crate) type Rest = LocalBoxFuture<'static, Result<(), ForwardError>>;
+pub(crate) type PendingUpload = LocalBoxFuture<'static, Result<(), ForwardError>>;
 
 /// What actix reads. Dropped when the client leaves, and the connection behind with it.
 ///
 /// Actix asks for nothing while the client takes nothing, so the other end is a task with a clock of its own: a client that
 /// does not read holds its connection, and after a while neither a place nor the connection behind.
-pub(crate) struct Download {
+pub(crate) struct DownloadBody {
     /// What was there already.
     first: Option<Bytes>,
     /// An empty piece is the end; without it the answer was cut.
     pieces: mpsc::Receiver<Result<Bytes, ForwardError>>,
     size: BodySize,
-    _reading: BodyTask,
+    _task: BodyTask,
 }
 
-impl Download {
+impl DownloadBody {
     pub(crate) fn new(
         first: Option<Bytes>,
         (body, lease): (Incoming, ConnectionLease),
         size: BodySize,
-        rest: Option<Rest>,
-        counted: Counted,
+        rest: Option<PendingUpload>,
+        slot: MeteredSlot,
         end: Revocation,
     ) -> Self {
         let (to, pieces) = mpsc::channel(1);
-        let reading = Reading {
+        let reading = DownloadTask {
             body,
             _lease: lease,
             rest,
-            counted,
+            slot,
         };
         // Whoever may not have it any more finds it cut: what is dropped here says so to both sides.
         let reading = async move {
             tokio::select! {
                 biased;
                 () = end => tracing::info!("a forwarded answer was cut: whoever asked may not have it any more"),
-                () = reading.hand_over(to) => {}
+                () = reading.run(to) => {}
             }
         };
         Self {
             first,
             pieces,
             size,
-            _reading: BodyTask::spawn(reading),
+            _task: BodyTask::spawn(reading),
         }
     }
 }
 
-impl MessageBody for Download {
+impl MessageBody for DownloadBody {
     type Error = Box<dyn Error>;
 
     fn size(&self) -> BodySize {
@@ -114,7 +114,7 @@ impl MessageBody for Download {
 }
 
 /// The first piece of a body, if it came with the head. Nobody is woken for it.
-pub(crate) fn already_there(body: &mut Incoming) -> Result<Option<Bytes>, ForwardError> {
+pub(crate) fn poll_first_piece(body: &mut Incoming) -> Result<Option<Bytes>, ForwardError> {
     let mut cx = Context::from_waker(Waker::noop());
     match Pin::new(body).poll_frame(&mut cx) {
         Poll::Ready(Some(Ok(frame))) => Ok(frame.into_data().ok().filter(|it| !it.is_empty())),
@@ -125,16 +125,16 @@ pub(crate) fn already_there(body: &mut Incoming) -> Result<Option<Bytes>, Forwar
 }
 
 /// The end towards the server behind.
-struct Reading {
+struct DownloadTask {
     body: Incoming,
     _lease: ConnectionLease,
-    rest: Option<Rest>,
-    counted: Counted,
+    rest: Option<PendingUpload>,
+    slot: MeteredSlot,
 }
 
-impl Reading {
-    async fn hand_over(mut self, to: mpsc::Sender<Result<Bytes, ForwardError>>) {
-        let shared = self.counted.shared.clone();
+impl DownloadTask {
+    async fn run(mut self, to: mpsc::Sender<Result<Bytes, ForwardError>>) {
+        let shared = self.slot.shared.clone();
         let idle = shared.limits.idle;
         loop {
             let next = timeout(idle, poll_fn(|cx| self.poll_piece(cx))).await;
@@ -146,7 +146,7 @@ impl Reading {
             }
             let size = piece.as_ref().map_or(0, Bytes::len);
             match timeout(idle, to.send(piece)).await {
-                Ok(Ok(())) => shared.meter.down(size),
+                Ok(Ok(())) => shared.meter.add_bytes_down(size),
                 Ok(Err(_)) => return,
                 Err(_) => {
                     tracing::warn!(

@@ -14,12 +14,12 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use tokio::time::{Duration, timeout};
 use url::Position;
 
-use crate::download::{Counted, Download, Rest, already_there};
+use crate::download::{MeteredSlot, DownloadBody, PendingUpload, poll_first_piece};
 use crate::limits::TrafficKind;
-use crate::plain::{self, Whole};
-use crate::pool::{ConnectionLease, Reply};
+use crate::fast_path::{self, CompleteResponse};
+use crate::pool::{ConnectionLease, PooledResponse};
 use crate::unauthenticated::Admission;
-use crate::upload::{Upload, channel, pump};
+use crate::upload::{UploadBody, channel, pump};
 use crate::{ForwardError, Gateway, ForwardTarget, Revocation, headers, tunnel};
 
 /// Most answers are there before anybody asks whether whoever waits for one still may have it.
@@ -55,7 +55,7 @@ impl Gateway {
     ) -> Result<HttpResponse<BoxBody>, ForwardError> {
         let done = self.try_forward(req, payload, target, end).await;
         if let Err(failure) = &done {
-            self.shared.meter.failed(failure);
+            self.shared.meter.record_failure(failure);
         }
         done
     }
@@ -72,7 +72,7 @@ impl Gateway {
             BodyKind::Upgrade => TrafficKind::Tunnel,
             _ => TrafficKind::Request,
         };
-        let counted = Counted::take(&self.shared, kind, target)?;
+        let slot = MeteredSlot::take(&self.shared, kind, target)?;
         if let (BodyKind::Sized(length), Some(most)) = (shape, self.shared.limits.upload)
             && length > most
         {
@@ -88,21 +88,21 @@ impl Gateway {
                 let admission = target.unauthenticated;
                 let admission = admission
                     .map(|address| self.shared.unauthenticated.admit(&target.sandbox, address));
-                let asked = ask.once(true, &mut end);
+                let asked = ask.send_once(true, &mut end);
                 let answer = match &admission {
                     Some(admission) => self.before_authentication_timeout(admission, asked).await?,
                     None => asked.await?,
                 };
-                return tunnel::open(answer, payload, target, counted, end, admission).await;
+                return tunnel::open(answer, payload, target, slot, end, admission).await;
             }
-            BodyKind::Empty => match ask.again(&mut end).await? {
-                Reply::Whole(whole) => return Ok(complete_response(whole, target, &counted)),
-                Reply::Begun(answer, lease) => ((answer, lease), None),
+            BodyKind::Empty => match ask.send_with_retry(&mut end).await? {
+                PooledResponse::Complete(whole) => return Ok(complete_response(whole, target, &slot)),
+                PooledResponse::Streaming(answer, lease) => ((answer, lease), None),
             },
-            BodyKind::Sized(length) => ask.with_body(Some(length), payload, &mut end).await?,
-            BodyKind::Chunked => ask.with_body(None, payload, &mut end).await?,
+            BodyKind::Sized(length) => ask.send_with_body(Some(length), payload, &mut end).await?,
+            BodyKind::Chunked => ask.send_with_body(None, payload, &mut end).await?,
         };
-        answered(answer, target, req.method(), rest, counted, end)
+        answered(answer, target, req.method(), rest, slot, end)
     }
 }
 
@@ -111,8 +111,8 @@ impl Gateway {
     async fn before_authentication_timeout(
         &self,
         admission: &Admission,
-        asked: impl Future<Output = Result<Answer, ForwardError>>,
-    ) -> Result<Answer, ForwardError> {
+        asked: impl Future<Output = Result<UpstreamResponse, ForwardError>>,
+    ) -> Result<UpstreamResponse, ForwardError> {
         tokio::select! {
             biased;
             answer = timeout(self.shared.limits.authentication_timeout, asked) => {
@@ -124,7 +124,7 @@ impl Gateway {
 }
 
 /// The head of an answer with its body to come, and the connection over which it comes.
-type Answer = (Response<Incoming>, ConnectionLease);
+type UpstreamResponse = (Response<Incoming>, ConnectionLease);
 
 /// What is asked of the server behind.
 struct UpstreamRequest<'a> {
@@ -134,7 +134,7 @@ struct UpstreamRequest<'a> {
 }
 
 impl UpstreamRequest<'_> {
-    fn request(&self, is_upgrade: bool, body: Upload) -> Result<Request<Upload>, ForwardError> {
+    fn request(&self, is_upgrade: bool, body: UploadBody) -> Result<Request<UploadBody>, ForwardError> {
         let path = self.target.path_and_query.as_str();
         // Nothing here speaks TLS, and no key goes in the clear where it should not.
         if !path.starts_with('/') || self.target.base_url.scheme() != "http" {
@@ -145,41 +145,41 @@ impl UpstreamRequest<'_> {
         let mut request = Request::new(body);
         *request.method_mut() = method.map_err(|_| ForwardError::BadRequest)?;
         *request.uri_mut() = uri;
-        *request.headers_mut() = headers::onwards(self.req.headers(), self.target, is_upgrade)?;
+        *request.headers_mut() = headers::request_headers(self.req.headers(), self.target, is_upgrade)?;
         Ok(request)
     }
 
-    async fn send(&self, request: Request<Upload>) -> Result<Answer, ForwardError> {
-        self.gateway.pool.send(&peer(self.target), request).await
+    async fn send(&self, request: Request<UploadBody>) -> Result<UpstreamResponse, ForwardError> {
+        self.gateway.pool.send(&pool_key(self.target), request).await
     }
 
-    async fn once(&self, is_upgrade: bool, end: &mut Revocation) -> Result<Answer, ForwardError> {
-        let request = self.request(is_upgrade, Upload::None)?;
-        self.awaited(pin!(self.send(request)), end).await
+    async fn send_once(&self, is_upgrade: bool, end: &mut Revocation) -> Result<UpstreamResponse, ForwardError> {
+        let request = self.request(is_upgrade, UploadBody::None)?;
+        self.await_response(pin!(self.send(request)), end).await
     }
 
     /// The answer to a request without a body, or its head.
-    async fn get(&self, end: &mut Revocation) -> Result<Reply, ForwardError> {
-        let Some(head) = plain::head(self.req, self.target) else {
-            let (answer, lease) = self.once(false, end).await?;
-            return Ok(Reply::Begun(answer, lease));
+    async fn get(&self, end: &mut Revocation) -> Result<PooledResponse, ForwardError> {
+        let Some(head) = fast_path::head(self.req, self.target) else {
+            let (answer, lease) = self.send_once(false, end).await?;
+            return Ok(PooledResponse::Streaming(answer, lease));
         };
-        let request = || self.request(false, Upload::None);
+        let request = || self.request(false, UploadBody::None);
         let pool = &self.gateway.pool;
-        let peer = peer(self.target);
-        let asked = pool.get(&peer, head, request);
-        self.awaited(pin!(asked), end).await
+        let pool_key = pool_key(self.target);
+        let asked = pool.get(&pool_key, head, request);
+        self.await_response(pin!(asked), end).await
     }
 
     /// The answer or its head, once the whole request is sent.
-    async fn awaited<T>(
+    async fn await_response<T>(
         &self,
         mut asked: Pin<&mut impl Future<Output = Result<T, ForwardError>>>,
         end: &mut Revocation,
     ) -> Result<T, ForwardError> {
         let longest = self.gateway.shared.limits.head;
         let at_once = longest.min(FAST_RESPONSE_GRACE);
-        let timer = self.gateway.pool.timers().set(at_once);
+        let timer = self.gateway.pool.timers().start(at_once);
         tokio::select! {
             biased;
             answer = &mut asked => return answer,
@@ -195,7 +195,7 @@ impl UpstreamRequest<'_> {
 
     /// Of a request without a body. One that changes nothing is sent once more when the connection, kept from an earlier
     /// request, turns out to be closed.
-    async fn again(&self, end: &mut Revocation) -> Result<Reply, ForwardError> {
+    async fn send_with_retry(&self, end: &mut Revocation) -> Result<PooledResponse, ForwardError> {
         match self.get(end).await {
             Err(ForwardError::Broken(error)) if self.req.method().is_safe() => {
                 tracing::debug!(%error, "a forwarded request is sent once more");
@@ -206,17 +206,17 @@ impl UpstreamRequest<'_> {
     }
 
     /// The answer, and what is left of the upload if that began before its end.
-    async fn with_body(
+    async fn send_with_body(
         &self,
         length: Option<u64>,
         payload: Payload,
         end: &mut Revocation,
-    ) -> Result<(Answer, Option<Rest>), ForwardError> {
+    ) -> Result<(UpstreamResponse, Option<PendingUpload>), ForwardError> {
         let shared = &self.gateway.shared;
         let (pieces, body) = channel(length, shared.limits.chunks);
         let mut asked = pin!(self.send(self.request(false, body)?));
         let pump = pump(payload, length.is_some(), pieces, shared.clone());
-        let mut rest: Rest = pump.boxed_local();
+        let mut rest: PendingUpload = pump.boxed_local();
         tokio::select! {
             biased;
             answer = &mut asked => return Ok((answer?, Some(rest))),
@@ -224,7 +224,7 @@ impl UpstreamRequest<'_> {
             () = &mut *end => return Err(ForwardError::Ended),
         }
         // Only now: an upload may take long.
-        Ok((self.awaited(asked, end).await?, None))
+        Ok((self.await_response(asked, end).await?, None))
     }
 }
 
@@ -234,7 +234,7 @@ pub(crate) fn server(target: &ForwardTarget) -> &str {
 }
 
 /// The same with whose server it must be, as connections are kept.
-fn peer(target: &ForwardTarget) -> String {
+fn pool_key(target: &ForwardTarget) -> String {
     format!("{}@{}", target.sandbox, server(target))
 }
 
@@ -258,7 +258,7 @@ impl BodyKind {
         let length = length.transpose()?;
         let is_chunked = headers.contains_key("transfer-encoding");
         let upgrades = headers.get_all("upgrade").any(is_websocket_value);
-        if !upgrades && says(headers, "upgrade", "websocket") {
+        if !upgrades && has_token(headers, "upgrade", "websocket") {
             // Actix would read what follows as further requests, while a proxy in front that hands on this 101 takes all of it
             // for the tunnel's: nobody would have looked at them.
             return Err(ForwardError::BadUpgrade);
@@ -268,7 +268,7 @@ impl BodyKind {
             let is_plain = req.method() == OurMethod::GET
                 && !is_chunked
                 && length.unwrap_or(0) == 0
-                && says(headers, "connection", "upgrade");
+                && has_token(headers, "connection", "upgrade");
             return if is_plain {
                 Ok(Self::Upgrade)
             } else {
@@ -292,11 +292,11 @@ fn is_websocket_value(value: &OurValue) -> bool {
 }
 
 /// Whether a request wants to become a web socket, in the form in which it can be forwarded as one.
-pub fn is_websocket_value(req: &HttpRequest) -> bool {
+pub fn is_websocket_upgrade(req: &HttpRequest) -> bool {
     req.method() == OurMethod::GET && req.headers().get_all("upgrade").any(is_websocket_value)
 }
 
-fn says(headers: &HeaderMap, name: &str, word: &str) -> bool {
+fn has_token(headers: &HeaderMap, name: &str, word: &str) -> bool {
     let values = headers.get_all(name).map(OurValue::as_bytes);
     values
         .filter_map(|value| std::str::from_utf8(value).ok())
@@ -306,11 +306,11 @@ fn says(headers: &HeaderMap, name: &str, word: &str) -> bool {
 
 /// The head of the answer, with its body to come.
 fn answered(
-    (answer, lease): Answer,
+    (answer, lease): UpstreamResponse,
     target: &ForwardTarget,
     method: &OurMethod,
-    rest: Option<Rest>,
-    counted: Counted,
+    rest: Option<PendingUpload>,
+    slot: MeteredSlot,
     end: Revocation,
 ) -> Result<HttpResponse<BoxBody>, ForwardError> {
     let (parts, mut body) = answer.into_parts();
@@ -321,9 +321,9 @@ fn answered(
         parts.status,
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
     );
-    counted.shared.meter.answered(TrafficKind::Request);
+    slot.shared.meter.record_answered(TrafficKind::Request);
     let mut builder = HttpResponse::build(status(parts.status));
-    headers::back(&mut builder, &parts.headers, target, false);
+    headers::copy_response_headers(&mut builder, &parts.headers, target, false);
     let announced = parts.headers.get("content-length");
     let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
     let size = if is_bodiless {
@@ -339,11 +339,11 @@ fn answered(
     // Head and first piece leave together; and most answers are no longer.
     let first = match (&size, &rest) {
         (BodySize::Sized(1..) | BodySize::Stream, None) if *method != OurMethod::HEAD => {
-            already_there(&mut body)?
+            poll_first_piece(&mut body)?
         }
         _ => None,
     };
-    counted
+    slot
         .shared
         .meter
         .down(first.as_ref().map_or(0, Bytes::len));
@@ -352,19 +352,19 @@ fn answered(
             Ok(builder.body(whole))
         }
         (first, _) => {
-            let body = Download::new(first, (body, lease), size, rest, counted, end);
+            let body = DownloadBody::new(first, (body, lease), size, rest, slot, end);
             Ok(builder.body(BoxBody::new(body)))
         }
     }
 }
 
 /// The same of one that is whole.
-fn complete_response(mut whole: Whole, target: &ForwardTarget, counted: &Counted) -> HttpResponse<BoxBody> {
-    let meter = &counted.shared.meter;
-    meter.answered(TrafficKind::Request);
-    meter.down(whole.body.len());
+fn complete_response(mut whole: CompleteResponse, target: &ForwardTarget, slot: &MeteredSlot) -> HttpResponse<BoxBody> {
+    let meter = &slot.shared.meter;
+    meter.record_answered(TrafficKind::Request);
+    meter.add_bytes_down(whole.body.len());
     let mut builder = HttpResponse::build(whole.status);
-    headers::back_plain(&mut builder, whole.headers(), target);
+    headers::copy_complete_response_headers(&mut builder, whole.headers(), target);
     builder.body(whole.body)
 }
 

@@ -10,7 +10,7 @@ use crate::{ForwardError, ForwardTarget, forward};
 
 /// About one connection, not about the message (RFC 9110, section 7.6.1, and what servers treat alike). Lengths are told by
 /// the bodies themselves.
-const OF_A_HOP: &[&str] = &[
+const HOP_BY_HOP: &[&str] = &[
     "connection",
     "content-length",
     "expect",
@@ -27,7 +27,7 @@ const OF_A_HOP: &[&str] = &[
 ];
 
 /// Of a client, for us: keys, and what proxies say about it. The host is the target's.
-const FOR_US: &[&str] = &[
+const CONSUMED_HEADERS: &[&str] = &[
     "authorization",
     "cf-connecting-ip",
     "forwarded",
@@ -47,7 +47,7 @@ const FOR_US: &[&str] = &[
 /// Beginnings of such names: proxies that log people in say with these who it is, many with the token of that person, who
 /// may look at somebody else's sandbox (oauth2-proxy, Keycloak's and Authelia's proxies, Cloudflare Access, AWS, Google, Azure,
 /// authentik, Pomerium, Vouch, Tailscale).
-const FOR_US_BEGIN: &[&str] = &[
+const CONSUMED_PREFIXES: &[&str] = &[
     "cf-access-",
     "remote-",
     "tailscale-",
@@ -66,10 +66,10 @@ const FOR_US_BEGIN: &[&str] = &[
 ];
 
 /// Of a client, for an agent server, which is told its own key; what has a path of its own may know such keys.
-const KEY_OF_MANY: &str = "x-api-key";
+const SHARED_KEY_HEADER: &str = "x-api-key";
 
 /// Of a server behind, which must not govern the browser, the proxies in front or the other pages of this origin.
-const NOT_THEIRS: &[&str] = &[
+const BLOCKED_RESPONSE_HEADERS: &[&str] = &[
     "alt-svc",
     "clear-site-data",
     "expect-ct",
@@ -83,12 +83,12 @@ const NOT_THEIRS: &[&str] = &[
     "x-sendfile",
 ];
 
-fn is_for_us(name: &str) -> bool {
-    FOR_US.contains(&name) || FOR_US_BEGIN.iter().any(|it| name.starts_with(it))
+fn is_consumed(name: &str) -> bool {
+    CONSUMED_HEADERS.contains(&name) || CONSUMED_PREFIXES.iter().any(|it| name.starts_with(it))
 }
 
-fn is_not_theirs(name: &str) -> bool {
-    NOT_THEIRS.contains(&name)
+fn is_blocked_in_responses(name: &str) -> bool {
+    BLOCKED_RESPONSE_HEADERS.contains(&name)
         || name.starts_with("access-control-")
         || name.ends_with("cdn-cache-control")
         || name.starts_with("surrogate-")
@@ -96,14 +96,14 @@ fn is_not_theirs(name: &str) -> bool {
 }
 
 /// Names that the message itself calls its connection's.
-fn named<'a>(connection: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
+fn connection_options<'a>(connection: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
     let values = connection.filter_map(|value| std::str::from_utf8(value).ok());
     let names = values.flat_map(|value| value.split(','));
     names.map(|name| name.trim().to_ascii_lowercase()).collect()
 }
 
 /// What goes on to the server behind. `is_upgrade`: the connection is to become a tunnel.
-pub(crate) fn onwards(
+pub(crate) fn request_headers(
     sent: &HeaderMap,
     target: &ForwardTarget,
     is_upgrade: bool,
@@ -111,7 +111,7 @@ pub(crate) fn onwards(
     let mut headers = TheirMap::with_capacity(sent.len() + target.headers.len() + 2);
     let host = HeaderValue::from_str(forward::server(target)).map_err(|_| ForwardError::BadRequest)?;
     headers.insert("host", host);
-    for (name, value) in passing(sent, target) {
+    for (name, value) in forwarded_headers(sent, target) {
         append(&mut headers, name, value)?;
     }
     if is_upgrade {
@@ -124,18 +124,18 @@ pub(crate) fn onwards(
 }
 
 /// What of a client's headers goes on, and what is set in their place; all but the host.
-pub(crate) fn passing<'a>(
+pub(crate) fn forwarded_headers<'a>(
     sent: &'a HeaderMap,
     target: &'a ForwardTarget,
 ) -> impl Iterator<Item = (&'a OurName, &'a OurValue)> {
-    let named = named(sent.get_all("connection").map(OurValue::as_bytes));
+    let connection_options = connection_options(sent.get_all("connection").map(OurValue::as_bytes));
     let passes = move |name: &OurName| {
         let text = name.as_str();
         let is_cookie = text == "cookie" && !target.cookies;
         let is_set = target.headers.iter().any(|(set, _)| set == name);
-        let is_key = text == KEY_OF_MANY && !target.cookies;
-        let is_ours = is_cookie || is_set || is_key || is_for_us(text);
-        let is_of_hop = OF_A_HOP.contains(&text) || named.iter().any(|it| it == text);
+        let is_key = text == SHARED_KEY_HEADER && !target.cookies;
+        let is_ours = is_cookie || is_set || is_key || is_consumed(text);
+        let is_of_hop = HOP_BY_HOP.contains(&text) || connection_options.iter().any(|it| it == text);
         !is_ours && !is_of_hop
     };
     let theirs = sent.iter().filter(move |(name, _)| passes(name));
@@ -151,13 +151,13 @@ fn append(headers: &mut TheirMap, name: &OurName, value: &OurValue) -> Result<()
 }
 
 /// What comes back to the client. Of the hop's headers only the upgrade, of a tunnel.
-pub(crate) fn back(
+pub(crate) fn copy_response_headers(
     answer: &mut HttpResponseBuilder,
     headers: &TheirMap,
     target: &ForwardTarget,
     keep_length: bool,
 ) {
-    let named = named(
+    let connection_options = connection_options(
         headers
             .get_all("connection")
             .iter()
@@ -166,7 +166,7 @@ pub(crate) fn back(
     for (name, value) in headers {
         let text = name.as_str();
         let is_length = keep_length && text == "content-length";
-        if (comes_back(text, target) || is_length) && !named.iter().any(|it| it == text) {
+        if (is_returned(text, target) || is_length) && !connection_options.iter().any(|it| it == text) {
             let value = OurValue::from_bytes(value.as_bytes());
             if let (Ok(name), Ok(value)) = (OurName::from_bytes(text.as_bytes()), value) {
                 answer.append_header((name, shown(text, value, target)));
@@ -176,13 +176,13 @@ pub(crate) fn back(
 }
 
 /// The same of an answer whose connection names none of them. Values that are none are left out.
-pub(crate) fn back_plain(
+pub(crate) fn copy_complete_response_headers(
     answer: &mut HttpResponseBuilder,
     headers: impl Iterator<Item = (OurName, Bytes)>,
     target: &ForwardTarget,
 ) {
     for (name, value) in headers {
-        if comes_back(name.as_str(), target)
+        if is_returned(name.as_str(), target)
             && let Ok(value) = OurValue::from_maybe_shared(value)
         {
             let value = shown(name.as_str(), value, target);
@@ -192,9 +192,9 @@ pub(crate) fn back_plain(
 }
 
 /// Whether a client may see a header of the server behind.
-fn comes_back(name: &str, target: &ForwardTarget) -> bool {
+fn is_returned(name: &str, target: &ForwardTarget) -> bool {
     let is_cookie = matches!(name, "set-cookie" | "set-cookie2") && !target.cookies;
-    !is_cookie && !OF_A_HOP.contains(&name) && !is_not_theirs(name)
+    !is_cookie && !HOP_BY_HOP.contains(&name) && !is_blocked_in_responses(name)
 }
 
 /// The value as clients see it.
@@ -206,7 +206,7 @@ fn shown(name: &str, value: OurValue, target: &ForwardTarget) -> OurValue {
     place.unwrap_or(value)
 }
 
-/// A place on the server behind as clients find it; other places stay as they are.
+/// A place on the server behind as clients find it; other slots stay as they are.
 fn location(value: &[u8], target: &ForwardTarget) -> Option<String> {
     let text = std::str::from_utf8(value).ok()?;
     let is_path = text.starts_with('/') && !text.starts_with("//");
@@ -271,7 +271,7 @@ mod tests {
             ("accept", "a"),
             ("accept", "b"),
         ]);
-        let headers = onwards(&sent, &target(false), false).unwrap();
+        let headers = request_headers(&sent, &target(false), false).unwrap();
         let mut seen: Vec<_> = headers
             .iter()
             .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
@@ -287,11 +287,11 @@ mod tests {
             ]
         );
         assert!(
-            onwards(&sent, &target(true), false)
+            request_headers(&sent, &target(true), false)
                 .unwrap()
                 .contains_key("cookie")
         );
-        let upgrading = onwards(&sent, &target(false), true).unwrap();
+        let upgrading = request_headers(&sent, &target(false), true).unwrap();
         assert_eq!(upgrading["connection"], "Upgrade");
         assert_eq!(upgrading["upgrade"], "h2c");
     }
@@ -317,13 +317,13 @@ mod tests {
             ("tailscale-user-login", "a"),
         ]);
         for cookies in [false, true] {
-            let headers = onwards(&said, &target(cookies), false).unwrap();
+            let headers = request_headers(&said, &target(cookies), false).unwrap();
             let names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
             assert_eq!(names, ["host", "x-session-api-key"], "{cookies}");
         }
         let key = sent(&[("x-api-key", "k")]);
         for cookies in [false, true] {
-            let headers = onwards(&key, &target(cookies), false).unwrap();
+            let headers = request_headers(&key, &target(cookies), false).unwrap();
             assert_eq!(headers.contains_key("x-api-key"), cookies);
         }
     }
@@ -349,7 +349,7 @@ mod tests {
             headers.append(name, HeaderValue::from_static(value));
         }
         let mut answer = HttpResponse::Ok();
-        back(&mut answer, &headers, &target(false), false);
+        copy_response_headers(&mut answer, &headers, &target(false), false);
         let answer = answer.finish();
         let mut seen: Vec<_> = answer.headers().keys().map(OurName::as_str).collect();
         seen.sort_unstable();

@@ -10,21 +10,21 @@
 //! * What a client sent to us is not for the server behind: keys, cookies and what proxies said are taken off; what is to be
 //!   there is set by [`ForwardTarget::headers`].
 
-mod timer;
-mod beside;
+mod timers;
+mod tasks;
 mod download;
-mod failure;
+mod error;
 mod forward;
 mod frames;
 mod headers;
 mod limits;
 mod meter;
-mod plain;
+mod fast_path;
 mod pool;
-mod replay;
+mod replay_stream;
 mod tunnel;
 mod unauthenticated;
-mod until;
+mod revocation;
 mod upload;
 
 use std::net::IpAddr;
@@ -35,11 +35,11 @@ use endpoint_guard::EndpointGuard;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-pub use failure::ForwardError;
-pub use forward::is_websocket_value;
+pub use error::ForwardError;
+pub use forward::is_websocket_upgrade;
 pub use limits::GatewayLimits;
 pub use meter::{GatewayMetrics, GatewayCounts};
-pub use until::Revocation;
+pub use revocation::Revocation;
 
 use limits::ForwardSlots;
 use pool::Pool;
@@ -51,10 +51,10 @@ pub struct ForwardTarget {
     /// What is limited together, one sandbox; see [`GatewayLimits::requests_per_sandbox`]. A connection is used for it once the
     /// [`EndpointGuard`] has proven that it is this one's. Letters, digits, `-` and `_`.
     pub sandbox: Arc<str>,
-    /// What has a share of all places, for example all sandboxes of one user; see [`GatewayLimits::requests_per_owner`].
+    /// What has a share of all slots, for example all sandboxes of one user; see [`GatewayLimits::requests_per_owner`].
     pub owner: Arc<str>,
     /// The client's address, if the client of a tunnel authenticates to the server behind in its first frame: until then
-    /// it is not known whether it may, and it takes none of the places of the sandbox and the owner.
+    /// it is not known whether it may, and it takes none of the slots of the sandbox and the owner.
     pub unauthenticated: Option<IpAddr>,
     /// Scheme, host and port; `http` only.
     pub base_url: Url,
@@ -75,7 +75,7 @@ pub struct ForwardTarget {
 pub struct SharedGateway {
     guard: Arc<dyn EndpointGuard>,
     limits: GatewayLimits,
-    places: Arc<ForwardSlots>,
+    slots: Arc<ForwardSlots>,
     unauthenticated: Arc<UnauthenticatedTunnels>,
     meter: Arc<GatewayMetrics>,
     stopping: CancellationToken,
@@ -86,7 +86,7 @@ impl SharedGateway {
     pub fn new(limits: GatewayLimits, guard: Arc<dyn EndpointGuard>) -> Self {
         Self {
             guard,
-            places: Arc::new(ForwardSlots::new(&limits)),
+            slots: Arc::new(ForwardSlots::new(&limits)),
             unauthenticated: Arc::new(UnauthenticatedTunnels::new(&limits)),
             limits,
             meter: Arc::default(),

@@ -41,11 +41,11 @@ pub struct GatewayLimits {
     pub requests_per_sandbox: usize,
     /// Requests under way of all sandboxes of one owner.
     pub requests_per_owner: usize,
-    /// OpenTunnels tunnels in all.
+    /// Open tunnels in all.
     pub tunnels: usize,
-    /// OpenTunnels tunnels of one sandbox.
+    /// Open tunnels of one sandbox.
     pub tunnels_per_sandbox: usize,
-    /// OpenTunnels tunnels of all sandboxes of one owner.
+    /// Open tunnels of all sandboxes of one owner.
     pub tunnels_per_owner: usize,
     /// Tunnels to one sandbox whose clients have yet to authenticate ([`ForwardTarget::unauthenticated`]). One more closes another one.
     pub unauthenticated_per_sandbox: usize,
@@ -91,22 +91,22 @@ impl Default for GatewayLimits {
     }
 }
 
-/// What is counted spawn_connection_task.
+/// What is slot spawn_connection_task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum TrafficKind {
     Request,
     Tunnel,
 }
 
-/// Whose places are counted together.
+/// Whose slots are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum SlotGroup {
     All,
     Owner(Arc<str>),
-    Lane(Arc<str>),
+    Sandbox(Arc<str>),
 }
 
-/// The places that are taken.
+/// The slots that are taken.
 #[derive(Debug)]
 pub(crate) struct ForwardSlots {
     limits: GatewayLimits,
@@ -117,7 +117,7 @@ pub(crate) struct ForwardSlots {
 /// One place in each of its groups, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ForwardSlot {
-    places: Arc<ForwardSlots>,
+    slots: Arc<ForwardSlots>,
     groups: Vec<(TrafficKind, SlotGroup)>,
 }
 
@@ -142,7 +142,7 @@ impl ForwardSlots {
         )
     }
 
-    /// Takes the places of the owner and of the sandbox for a tunnel that has one of all, and whose client is known now.
+    /// Takes the slots of the owner and of the sandbox for a tunnel that has one of all, and whose client is known now.
     pub(crate) fn take_shares(
         self: &Arc<Self>,
         owner: &Arc<str>,
@@ -174,7 +174,7 @@ impl ForwardSlots {
         }
         drop(taken);
         Ok(ForwardSlot {
-            places: Arc::clone(self),
+            slots: Arc::clone(self),
             groups,
         })
     }
@@ -209,7 +209,7 @@ impl ForwardSlots {
 impl Drop for ForwardSlot {
     fn drop(&mut self) {
         let mut taken = self
-            .places
+            .slots
             .taken
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -250,8 +250,8 @@ mod tests {
             tunnels: 1,
             ..GatewayLimits::default()
         };
-        let places = Arc::new(ForwardSlots::new(&limits));
-        let take = |kind, sandbox, owner| places.take(kind, &target(sandbox, owner, false));
+        let slots = Arc::new(ForwardSlots::new(&limits));
+        let take = |kind, sandbox, owner| slots.take(kind, &target(sandbox, owner, false));
         let first = take(TrafficKind::Request, "a", "ada").unwrap();
         let _second = take(TrafficKind::Request, "a", "ada").unwrap();
         let refused = take(TrafficKind::Request, "a", "ada");
@@ -269,7 +269,7 @@ mod tests {
         drop((first, third, fourth, tunnel));
         let _again = take(TrafficKind::Request, "a", "ada").unwrap();
         // All, two owners and their sandboxes; b and what was a tunnel are forgotten.
-        assert_eq!(places.taken.lock().unwrap().len(), 5);
+        assert_eq!(slots.taken.lock().unwrap().len(), 5);
     }
 
     #[test]
@@ -279,10 +279,10 @@ mod tests {
             tunnels_per_sandbox: 1,
             ..GatewayLimits::default()
         };
-        let places = Arc::new(ForwardSlots::new(&limits));
+        let slots = Arc::new(ForwardSlots::new(&limits));
         let take =
-            |is_unauthenticated| places.take(TrafficKind::Tunnel, &target("a", "ada", is_unauthenticated));
-        let shares = || places.take_shares(&"ada".into(), &"a".into());
+            |is_unauthenticated| slots.take(TrafficKind::Tunnel, &target("a", "ada", is_unauthenticated));
+        let shares = || slots.take_shares(&"ada".into(), &"a".into());
         let stranger = take(true).unwrap();
         let known = take(false).unwrap();
         assert!(matches!(take(true), Err(ForwardError::Full)));
@@ -291,6 +291,6 @@ mod tests {
         let accepted = shares().unwrap();
         assert!(matches!(take(false), Err(ForwardError::SandboxFull)));
         drop((stranger, accepted));
-        assert!(places.taken.lock().unwrap().is_empty());
+        assert!(slots.taken.lock().unwrap().is_empty());
     }
 }

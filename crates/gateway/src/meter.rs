@@ -1,4 +1,4 @@
-//! What was forwarded, in counts: the one place where requests, tunnels and bytes are counted.
+//! What was forwarded, in numbers: the one place where requests, tunnels and bytes are counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +23,7 @@ pub struct GatewayMetrics {
 pub struct GatewayCounts {
     /// Requests under way: a gauge.
     pub requests_open: u64,
-    /// OpenTunnels tunnels: a gauge.
+    /// Open tunnels: a gauge.
     pub tunnels_open: u64,
     /// Requests that the server behind answered, whatever it said.
     pub answered: u64,
@@ -55,15 +55,15 @@ impl GatewayMetrics {
         }
     }
 
-    pub(crate) fn opened(&self, kind: TrafficKind) {
+    pub(crate) fn record_opened(&self, kind: TrafficKind) {
         self.open(kind).fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn closed(&self, kind: TrafficKind) {
+    pub(crate) fn record_closed(&self, kind: TrafficKind) {
         self.open(kind).fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn answered(&self, kind: TrafficKind) {
+    pub(crate) fn record_answered(&self, kind: TrafficKind) {
         let total = match kind {
             TrafficKind::Request => &self.answered,
             TrafficKind::Tunnel => &self.upgraded,
@@ -71,7 +71,7 @@ impl GatewayMetrics {
         total.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn failed(&self, failure: &ForwardError) {
+    pub(crate) fn record_failure(&self, failure: &ForwardError) {
         let total = match failure.status() {
             502 | 504 => &self.failed,
             _ => &self.refused,
@@ -79,11 +79,11 @@ impl GatewayMetrics {
         total.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn up(&self, bytes: usize) {
+    pub(crate) fn add_bytes_up(&self, bytes: usize) {
         self.bytes_up.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn down(&self, bytes: usize) {
+    pub(crate) fn add_bytes_down(&self, bytes: usize) {
         self.bytes_down.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 

@@ -3,7 +3,7 @@
 //! A pool belongs to one worker: nothing in it is locked, and what works on a connection is a task of the same thread. There is
 //! nothing to wait in line for: whoever finds no idle connection makes one, as many as requests may be under way.
 //!
-//! Connections are of two kinds: those that [`plain`](crate::plain) uses, without a task, and hyper's. One of the first becomes
+//! Connections are of two kinds: those that [`fast_path`](crate::fast_path) uses, without a task, and hyper's. One of the first becomes
 //! one of the second with the first answer that is not plain, and stays one.
 
 use std::cell::{Cell, RefCell};
@@ -20,11 +20,11 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::timer::TimerPool;
-use crate::beside::spawn_connection_task;
-use crate::plain::{Outcome, Plain, Whole};
-use crate::replay::ReplayStream;
-use crate::upload::Upload;
+use crate::timers::TimerPool;
+use crate::tasks::spawn_connection_task;
+use crate::fast_path::{ExchangeOutcome, FastPathConnection, CompleteResponse};
+use crate::replay_stream::ReplayStream;
+use crate::upload::UploadBody;
 use crate::{ForwardError, GatewayLimits};
 
 /// How often a silent connection is asked in vain before it is given up.
@@ -43,8 +43,8 @@ struct PoolInner {
     longest: Duration,
     most: usize,
     read_buffer: usize,
-    idle: IdleConnections<SendRequest<Upload>>,
-    plain: IdleConnections<Plain>,
+    idle: IdleConnections<SendRequest<UploadBody>>,
+    fast_path: IdleConnections<FastPathConnection>,
     is_sweeping: Cell<bool>,
     timers: TimerPool,
 }
@@ -59,18 +59,18 @@ struct IdleConnection<T> {
 }
 
 /// What came back.
-pub(crate) enum Reply {
+pub(crate) enum PooledResponse {
     /// All of it.
-    Whole(Whole),
+    CompleteResponse(CompleteResponse),
     /// Its head.
-    Begun(Response<Incoming>, ConnectionLease),
+    Streaming(Response<Incoming>, ConnectionLease),
 }
 
 /// A connection that a request has, until its answer is taken. Then the next one may have it.
 pub(crate) struct ConnectionLease {
     pool: Weak<PoolInner>,
     server: Rc<str>,
-    sender: Option<SendRequest<Upload>>,
+    sender: Option<SendRequest<UploadBody>>,
 }
 
 impl Pool {
@@ -87,7 +87,7 @@ impl Pool {
             most: limits.idle_connections,
             read_buffer: limits.read_buffer,
             idle: IdleConnections::default(),
-            plain: IdleConnections::default(),
+            fast_path: IdleConnections::default(),
             is_sweeping: Cell::new(false),
             timers: TimerPool::default(),
         }))
@@ -107,33 +107,33 @@ impl Pool {
         &self,
         server: &str,
         head: Vec<u8>,
-        request: impl FnOnce() -> Result<Request<Upload>, ForwardError>,
-    ) -> Result<Reply, ForwardError> {
-        let (name, plain) = match self.0.quiet(server) {
+        request: impl FnOnce() -> Result<Request<UploadBody>, ForwardError>,
+    ) -> Result<PooledResponse, ForwardError> {
+        let (name, fast_path) = match self.0.take_idle_fast_path(server) {
             Some(found) => found,
             None if self.0.idle.has(server) => {
                 let (answer, lease) = self.send(server, request()?).await?;
-                return Ok(Reply::Begun(answer, lease));
+                return Ok(PooledResponse::Streaming(answer, lease));
             }
             None => {
                 let io = self.connect(server).await?;
-                (server.into(), Plain::new(io.into_inner()))
+                (server.into(), FastPathConnection::new(io.into_inner()))
             }
         };
-        match plain.exchange(&head).await {
-            Ok(Outcome::Whole(whole, plain)) => {
-                self.0.put_plain(name, plain);
-                Ok(Reply::Whole(whole))
+        match fast_path.exchange(&head).await {
+            Ok(ExchangeOutcome::Complete(whole, fast_path)) => {
+                self.0.put_fast_path(name, fast_path);
+                Ok(PooledResponse::Complete(whole))
             }
-            Ok(Outcome::Other(io, early)) => {
+            Ok(ExchangeOutcome::Handoff(io, early)) => {
                 let mut sender = self.handshake(ReplayStream::with_sent_request(io, early)).await?;
                 let answer = sender.send_request(request()?).await;
                 let answer = answer.map_err(|error| ForwardError::Broken(error.into()))?;
-                Ok(Reply::Begun(answer, self.lease(name, sender)))
+                Ok(PooledResponse::Streaming(answer, self.lease(name, sender)))
             }
             Err(failure) => {
                 // The others of this server will not be better.
-                self.0.plain.forget(server);
+                self.0.fast_path.forget(server);
                 Err(failure)
             }
         }
@@ -147,7 +147,7 @@ impl Pool {
     pub(crate) async fn send(
         &self,
         server: &str,
-        mut request: Request<Upload>,
+        mut request: Request<UploadBody>,
     ) -> Result<(Response<Incoming>, ConnectionLease), ForwardError> {
         while let Some(mut lease) = self.idle(server).await {
             let Some(sender) = &mut lease.sender else {
@@ -168,7 +168,7 @@ impl Pool {
         Ok((answer, self.lease(server.into(), sender)))
     }
 
-    fn lease(&self, server: Rc<str>, sender: SendRequest<Upload>) -> ConnectionLease {
+    fn lease(&self, server: Rc<str>, sender: SendRequest<UploadBody>) -> ConnectionLease {
         ConnectionLease {
             pool: Rc::downgrade(&self.0),
             server,
@@ -197,7 +197,7 @@ impl Pool {
         Ok(io)
     }
 
-    async fn handshake(&self, io: ReplayStream) -> Result<SendRequest<Upload>, ForwardError> {
+    async fn handshake(&self, io: ReplayStream) -> Result<SendRequest<UploadBody>, ForwardError> {
         let mut builder = Builder::new();
         let opened = builder.max_buf_size(self.0.read_buffer).handshake(io).await;
         let (sender, connection) = opened.map_err(|error| ForwardError::Broken(error.into()))?;
@@ -212,29 +212,29 @@ impl Pool {
 
 impl PoolInner {
     /// An idle plain connection that is still there.
-    fn quiet(&self, server: &str) -> Option<(Rc<str>, Plain)> {
+    fn take_idle_fast_path(&self, server: &str) -> Option<(Rc<str>, FastPathConnection)> {
         loop {
-            let idle = self.plain.take(server)?;
+            let idle = self.fast_path.take(server)?;
             if idle.since.elapsed() < self.longest && idle.it.is_quiet() {
                 return Some((idle.server, idle.it));
             }
         }
     }
 
-    fn put(&self, server: Rc<str>, sender: SendRequest<Upload>) {
-        let most = self.most.saturating_sub(self.plain.count(&server));
+    fn put(&self, server: Rc<str>, sender: SendRequest<UploadBody>) {
+        let most = self.most.saturating_sub(self.fast_path.count(&server));
         self.idle.put(server, sender, most);
     }
 
-    fn put_plain(&self, server: Rc<str>, plain: Plain) {
+    fn put_fast_path(&self, server: Rc<str>, fast_path: FastPathConnection) {
         let most = self.most.saturating_sub(self.idle.count(&server));
-        self.plain.put(server, plain, most);
+        self.fast_path.put(server, fast_path, most);
     }
 
     /// Closes what was idle for too long; the other side may have closed it already.
     fn sweep(&self) {
         self.idle.keep(self.longest, |it| !it.is_closed());
-        self.plain.keep(self.longest, Plain::is_quiet);
+        self.fast_path.keep(self.longest, FastPathConnection::is_quiet);
     }
 }
 

@@ -26,28 +26,28 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use crate::beside::BodyTask;
-use crate::download::Counted;
+use crate::tasks::BodyTask;
+use crate::download::MeteredSlot;
 use crate::frames::{FrameTracker, CloseReason};
 use crate::limits::TrafficKind;
 use crate::pool::ConnectionLease;
-use crate::replay::ReplayStream;
+use crate::replay_stream::ReplayStream;
 use crate::unauthenticated::Admission;
 use crate::{ForwardError, SharedGateway, ForwardTarget, Revocation, forward, headers};
 
 /// Most that is read of the server behind at once.
-const BUFFER: usize = 8 * 1024;
+const READ_BUFFER_BYTES: usize = 8 * 1024;
 /// Most that is shown of an answer which refuses the upgrade. Its connection is not used again, so it is read to its end first.
-const REFUSAL: usize = 64 * 1024;
+const MAX_REFUSAL_BYTES: usize = 64 * 1024;
 /// Longest wait for that.
-const REFUSAL_WITHIN: Duration = Duration::from_secs(10);
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes a tunnel of an answer that agrees to the upgrade; hands on any other.
 pub(crate) async fn open(
     (mut answer, lease): (Response<Incoming>, ConnectionLease),
     payload: Payload,
     target: &ForwardTarget,
-    counted: Counted,
+    slot: MeteredSlot,
     end: Revocation,
     admission: Option<Admission>,
 ) -> Result<HttpResponse<BoxBody>, ForwardError> {
@@ -55,9 +55,9 @@ pub(crate) async fn open(
     lease.discard();
     let status = answer.status();
     let mut builder = HttpResponse::build(forward::status(status));
-    headers::back(&mut builder, answer.headers(), target, false);
+    headers::copy_response_headers(&mut builder, answer.headers(), target, false);
     if status != StatusCode::SWITCHING_PROTOCOLS {
-        counted.shared.meter.answered(TrafficKind::Request);
+        slot.shared.meter.record_answered(TrafficKind::Request);
         return refusal(answer.into_body(), builder).await;
     }
     let upgrade = answer.headers().get("upgrade");
@@ -75,17 +75,17 @@ pub(crate) async fn open(
         return Err(broken("what came before is not read yet".into()));
     }
     let (from, to) = io.into_split();
-    counted.shared.meter.answered(TrafficKind::Tunnel);
+    slot.shared.meter.record_answered(TrafficKind::Tunnel);
     let ended = Rc::new(Cell::new(None));
-    let (shared, why) = (counted.shared.clone(), Rc::clone(&ended));
+    let (shared, why) = (slot.shared.clone(), Rc::clone(&ended));
     let progress = admission.is_some().then(Rc::<AuthProgress>::default);
     let (seen, owner, sandbox) = (progress.clone(), target.owner.clone(), target.sandbox.clone());
     // In the task, and not where actix asks for more: a client that reads nothing does not hold it up.
     let up = async move {
-        let turned_away = async {
+        let rejection = async {
             match (admission, &seen) {
                 (Some(admission), Some(seen)) => {
-                    turned_away(admission, seen, &shared, (&owner, &sandbox)).await
+                    rejection(admission, seen, &shared, (&owner, &sandbox)).await
                 }
                 _ => pending().await,
             }
@@ -94,8 +94,8 @@ pub(crate) async fn open(
             biased;
             () = end => why.set(Some(CloseReason::PolicyViolation)),
             () = shared.stopping.cancelled() => why.set(Some(CloseReason::ServiceRestart)),
-            reason = turned_away => why.set(Some(reason)),
-            () = upwards(payload, to, &shared, seen.as_deref()) => {}
+            reason = rejection => why.set(Some(reason)),
+            () = copy_to_server(payload, to, &shared, seen.as_deref()) => {}
         }
     };
     Ok(builder.body(BoxBody::new(Tunnel {
@@ -105,7 +105,7 @@ pub(crate) async fn open(
         frames: is_websocket_value.then(FrameTracker::default),
         progress,
         ended,
-        counted,
+        slot,
     })))
 }
 
@@ -117,16 +117,16 @@ async fn refusal(
     let mut whole = BytesMut::new();
     let read = async {
         let mut body = body;
-        while whole.len() < REFUSAL {
+        while whole.len() < MAX_REFUSAL_BYTES {
             let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
             let Some(Ok(frame)) = frame else { break };
             if let Ok(piece) = frame.into_data() {
-                let room = REFUSAL - whole.len();
+                let room = MAX_REFUSAL_BYTES - whole.len();
                 whole.extend_from_slice(&piece[..piece.len().min(room)]);
             }
         }
     };
-    timeout(REFUSAL_WITHIN, read)
+    timeout(REFUSAL_TIMEOUT, read)
         .await
         .map_err(|_| ForwardError::Silent)?;
     Ok(builder.force_close().body(whole.freeze()))
@@ -145,7 +145,7 @@ struct AuthProgress {
 
 /// Ends when a client that has yet to authenticate is turned away: it is silent for too long, was refused by the server, or has
 /// to make room. Never, once it was accepted: then it takes a place of the owner and the sandbox, which this holds.
-async fn turned_away(
+async fn rejection(
     admission: Admission,
     seen: &AuthProgress,
     shared: &SharedGateway,
@@ -176,14 +176,14 @@ async fn turned_away(
         return CloseReason::PolicyViolation;
     }
     drop(admission);
-    match shared.places.take_shares(owner, sandbox) {
-        Ok(_place) => pending().await,
+    match shared.slots.take_shares(owner, sandbox) {
+        Ok(_slot) => pending().await,
         Err(_) => CloseReason::TryAgainLater,
     }
 }
 
 /// Copies what the client sends; then tells the server behind that there is no more.
-async fn upwards(
+async fn copy_to_server(
     mut payload: Payload,
     mut to: OwnedWriteHalf,
     shared: &SharedGateway,
@@ -201,7 +201,7 @@ async fn upwards(
                 first = None;
             }
         }
-        shared.meter.up(piece.len());
+        shared.meter.add_bytes_up(piece.len());
     }
     let _ = to.shutdown().await;
     // What the server behind still says may arrive; for ever it may not.
@@ -221,12 +221,12 @@ struct Tunnel {
     progress: Option<Rc<AuthProgress>>,
     /// Why it is over, when nothing may pass any more, in either direction.
     ended: Rc<Cell<Option<CloseReason>>>,
-    counted: Counted,
+    slot: MeteredSlot,
 }
 
 impl Tunnel {
     fn passed(&mut self, piece: &Bytes) {
-        self.counted.shared.meter.down(piece.len());
+        self.slot.shared.meter.add_bytes_down(piece.len());
         if let Some(frames) = &mut self.frames {
             frames.pass(piece);
             let has_answered = frames.has_seen_message() || frames.has_seen_close();
@@ -245,7 +245,7 @@ impl Tunnel {
             if let Err(error) = ready!(self.from.as_ref().poll_read_ready(cx)) {
                 return Poll::Ready(Some(Err(error)));
             }
-            let mut buffer = BytesMut::with_capacity(BUFFER);
+            let mut buffer = BytesMut::with_capacity(READ_BUFFER_BYTES);
             match self.from.try_read_buf(&mut buffer) {
                 Ok(0) => return Poll::Ready(None),
                 Ok(_) => return Poll::Ready(Some(Ok(buffer.freeze()))),
@@ -313,11 +313,11 @@ mod tests {
         let admission = shared.unauthenticated.admit(&sandbox, [192, 0, 2, 1].into());
         let seen = AuthProgress::default();
         see(&seen, &shared);
-        let turned_away = turned_away(admission, &seen, &shared, (&owner, &sandbox));
-        let mut turned_away = std::pin::pin!(turned_away);
+        let rejection = rejection(admission, &seen, &shared, (&owner, &sandbox));
+        let mut rejection = std::pin::pin!(rejection);
         let hour = Duration::from_secs(3600);
-        let reason = timeout(hour, turned_away.as_mut()).await.ok();
-        (reason, shared.places.take_shares(&owner, &sandbox).is_err())
+        let reason = timeout(hour, rejection.as_mut()).await.ok();
+        (reason, shared.slots.take_shares(&owner, &sandbox).is_err())
     }
 
     #[tokio::test(start_paused = true)]

@@ -18,10 +18,10 @@ use crate::{ForwardError, GatewayLimits, SharedGateway};
 /// The client broke off.
 #[derive(Debug, thiserror::Error)]
 #[error("the client's body has no end")]
-pub(crate) struct Cut;
+pub(crate) struct TruncatedUpload;
 
 /// What hyper reads.
-pub(crate) enum Upload {
+pub(crate) enum UploadBody {
     None,
     Some {
         /// An empty piece is the end; without it the body was cut.
@@ -31,20 +31,20 @@ pub(crate) enum Upload {
     },
 }
 
-impl Body for Upload {
+impl Body for UploadBody {
     type Data = Bytes;
-    type Error = Cut;
+    type Error = TruncatedUpload;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, TruncatedUpload>>> {
         let Self::Some { pieces, left } = &mut *self else {
             return Poll::Ready(None);
         };
         let piece = std::task::ready!(pieces.poll_recv(cx));
         Poll::Ready(match piece {
-            None => Some(Err(Cut)),
+            None => Some(Err(TruncatedUpload)),
             Some(end) if end.is_empty() => {
                 *self = Self::None;
                 None
@@ -72,9 +72,9 @@ impl Body for Upload {
 }
 
 /// A body as it was announced, and where to put its pieces.
-pub(crate) fn channel(announced: Option<u64>, pieces: usize) -> (mpsc::Sender<Bytes>, Upload) {
+pub(crate) fn channel(announced: Option<u64>, pieces: usize) -> (mpsc::Sender<Bytes>, UploadBody) {
     let (sender, receiver) = mpsc::channel(pieces.max(1));
-    let upload = Upload::Some {
+    let upload = UploadBody::Some {
         pieces: receiver,
         left: announced,
     };
@@ -82,7 +82,7 @@ pub(crate) fn channel(announced: Option<u64>, pieces: usize) -> (mpsc::Sender<By
 }
 
 /// How fast a client has to send.
-struct Pace {
+struct UploadRate {
     wait: Duration,
     /// Bytes in that time.
     least: u64,
@@ -91,7 +91,7 @@ struct Pace {
     got: u64,
 }
 
-impl Pace {
+impl UploadRate {
     fn of(limits: &GatewayLimits, is_announced: bool) -> Self {
         Self {
             wait: limits.upload_wait,
@@ -127,7 +127,7 @@ pub(crate) async fn pump(
     to: mpsc::Sender<Bytes>,
     shared: SharedGateway,
 ) -> Result<(), ForwardError> {
-    let mut pace = Pace::of(&shared.limits, is_announced);
+    let mut pace = UploadRate::of(&shared.limits, is_announced);
     let (idle, most) = (shared.limits.idle, shared.limits.upload);
     let mut sent: u64 = 0;
     loop {
@@ -142,7 +142,7 @@ pub(crate) async fn pump(
         if let Some(most) = most.filter(|most| sent > *most) {
             return Err(ForwardError::TooLarge(most));
         }
-        shared.meter.up(piece.len());
+        shared.meter.add_bytes_up(piece.len());
         if within(idle, to.send(piece), ForwardError::Silent)
             .await?
             .is_err()

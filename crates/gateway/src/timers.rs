@@ -26,7 +26,7 @@ pub(crate) struct PooledTimer {
 
 impl TimerPool {
     /// One that goes off after this time.
-    pub(crate) fn set(&self, after: Duration) -> PooledTimer {
+    pub(crate) fn start(&self, after: Duration) -> PooledTimer {
         PooledTimer {
             sleep: self.0.borrow_mut().pop(),
             until: Instant::now() + after,
@@ -76,18 +76,18 @@ mod tests {
         let timers = TimerPool::default();
         let began = Instant::now();
         let second = Duration::from_secs(1);
-        timers.set(second).await;
+        timers.start(second).await;
         assert_eq!(began.elapsed(), second);
         // Wound for later, and dropped before.
-        let mut long = timers.set(10 * second);
+        let mut long = timers.start(10 * second);
         assert!(futures::poll!(&mut long).is_pending());
         drop(long);
-        timers.set(second).await;
+        timers.start(second).await;
         assert_eq!(began.elapsed(), 2 * second);
-        let mut short = timers.set(second);
+        let mut short = timers.start(second);
         assert!(futures::poll!(&mut short).is_pending());
         drop(short);
-        timers.set(5 * second).await;
+        timers.start(5 * second).await;
         assert_eq!(began.elapsed(), 7 * second);
         assert_eq!(timers.0.borrow().len(), 1);
     }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use futures::future::LocalBoxFuture;
 
-/// Over when whoever asked may not have any more of it. Begun when it is first waited for: most answers are whole before
+/// Over when whoever asked may not have any more of it. Streaming when it is first waited for: most answers are whole before
 /// anybody needs to.
 pub struct Revocation(State);
 

@@ -2,7 +2,7 @@
 //!
 //! Nothing is read leniently. Whatever is not plainly such an answer (no single `Content-Length`, another version, a coding, an
 //! interim answer, anything more than was announced, a mistake) is left to hyper, which gets to see all that came
-//! ([`ReplayStream`](crate::replay::ReplayStream)) and treats it as if it had asked by itself.
+//! ([`ReplayStream`](crate::replay_stream::ReplayStream)) and treats it as if it had asked by itself.
 
 use std::io;
 use std::ops::Range;
@@ -21,33 +21,33 @@ use tokio::time::{Duration, timeout};
 use crate::{ForwardError, ForwardTarget, forward, headers};
 
 /// Longest answer, with its head.
-const SHORT: usize = 64 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 /// Room for what is read at once, and what a connection has from its beginning.
-const READ: usize = 4 * 1024;
-const ROOM: usize = 8 * 1024;
+const READ_BYTES: usize = 4 * 1024;
+const BUFFER_BYTES: usize = 8 * 1024;
 /// Headers of an answer; hyper takes a few more.
-const HEADERS: usize = 64;
+const MAX_HEADERS: usize = 64;
 /// Longest path with its query: hyper, which may have to ask again, takes a few bytes more.
-const LONGEST_PATH: usize = 60_000;
+const MAX_PATH_BYTES: usize = 60_000;
 /// Longest wait for the rest of an answer whose head is there: many servers send the two spawn_connection_task. What takes longer is passed on
 /// as it comes.
-const GRACE: Duration = Duration::from_millis(20);
+const BODY_GRACE: Duration = Duration::from_millis(20);
 
 /// A connection on which nothing is under way.
-pub(crate) struct Plain {
+pub(crate) struct FastPathConnection {
     io: TcpStream,
     buffer: BytesMut,
 }
 
 /// An answer that is whole.
-pub(crate) struct Whole {
+pub(crate) struct CompleteResponse {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
     headers: Vec<(HeaderName, Range<usize>)>,
     head: Bytes,
 }
 
-impl Whole {
+impl CompleteResponse {
     /// All of its headers, as they came.
     pub(crate) fn headers(&mut self) -> impl Iterator<Item = (HeaderName, Bytes)> {
         let headers = std::mem::take(&mut self.headers);
@@ -57,16 +57,16 @@ impl Whole {
 }
 
 /// How it went.
-pub(crate) enum Outcome {
+pub(crate) enum ExchangeOutcome {
     /// The connection is free again.
-    Whole(Whole, Plain),
+    CompleteResponse(CompleteResponse, FastPathConnection),
     /// The request is sent, and this much of the answer is there, which is not for us.
     Other(TcpStream, Bytes),
 }
 
-impl Plain {
+impl FastPathConnection {
     pub(crate) fn new(io: TcpStream) -> Self {
-        let buffer = BytesMut::with_capacity(ROOM);
+        let buffer = BytesMut::with_capacity(BUFFER_BYTES);
         Self { io, buffer }
     }
 
@@ -81,27 +81,27 @@ impl Plain {
     ///
     /// # Errors
     /// [`ForwardError::Broken`] if the connection ended before anything of it came.
-    pub(crate) async fn exchange(mut self, head: &[u8]) -> Result<Outcome, ForwardError> {
+    pub(crate) async fn exchange(mut self, head: &[u8]) -> Result<ExchangeOutcome, ForwardError> {
         let broken = |error: io::Error| ForwardError::Broken(error.into());
         self.io.write_all(head).await.map_err(broken)?;
         loop {
-            self.buffer.reserve(READ);
+            self.buffer.reserve(READ_BYTES);
             if self.io.read_buf(&mut self.buffer).await.map_err(broken)? == 0 {
                 if self.buffer.is_empty() {
                     return Err(broken(io::ErrorKind::UnexpectedEof.into()));
                 }
                 return Ok(self.other());
             }
-            match Judged::of(&self.buffer) {
-                Judged::Partial => {}
-                Judged::Other => return Ok(self.other()),
-                Judged::Short(short) => return Ok(self.finish(short).await),
+            match ParsedHead::of(&self.buffer) {
+                ParsedHead::Partial => {}
+                ParsedHead::Unsupported => return Ok(self.other()),
+                ParsedHead::Short(short) => return Ok(self.finish(short).await),
             }
         }
     }
 
     /// Waits for the rest of the body, but not for long.
-    async fn finish(mut self, short: Short) -> Outcome {
+    async fn finish(mut self, short: ShortResponseHead) -> ExchangeOutcome {
         let length = short.head + short.body;
         if self.buffer.len() < length {
             self.buffer.reserve(length - self.buffer.len());
@@ -114,41 +114,41 @@ impl Plain {
                 io::Result::Ok(())
             };
             // A mistake comes again.
-            let _ = timeout(GRACE, rest).await;
+            let _ = timeout(BODY_GRACE, rest).await;
         }
         if self.buffer.len() != length {
             return self.other();
         }
         let head = self.buffer.split_to(short.head).freeze();
         let body = self.buffer.split_to(short.body).freeze();
-        if length > ROOM {
+        if length > BUFFER_BYTES {
             // Else it would hold that of the answer for as long as nobody asks again.
             self.buffer = BytesMut::new();
         }
-        let whole = Whole {
+        let whole = CompleteResponse {
             status: short.status,
             body,
             headers: short.headers,
             head,
         };
-        Outcome::Whole(whole, self)
+        ExchangeOutcome::Complete(whole, self)
     }
 
-    fn other(self) -> Outcome {
-        Outcome::Other(self.io, self.buffer.freeze())
+    fn other(self) -> ExchangeOutcome {
+        ExchangeOutcome::Handoff(self.io, self.buffer.freeze())
     }
 }
 
 /// What the beginning of an answer is.
-enum Judged {
+enum ParsedHead {
     /// Its head is not whole yet.
     Partial,
-    Short(Short),
+    ShortResponseHead(ShortResponseHead),
     Other,
 }
 
 /// The head of an answer that is short, if it keeps its word.
-struct Short {
+struct ShortResponseHead {
     status: StatusCode,
     headers: Vec<(HeaderName, Range<usize>)>,
     /// Bytes of each.
@@ -156,22 +156,22 @@ struct Short {
     body: usize,
 }
 
-impl Judged {
+impl ParsedHead {
     fn of(read: &[u8]) -> Self {
-        let mut headers = [EMPTY_HEADER; HEADERS];
+        let mut headers = [EMPTY_HEADER; MAX_HEADERS];
         let mut answer = Response::new(&mut headers);
         match answer.parse(read) {
-            Ok(Status::Partial) if read.len() < ROOM => Self::Partial,
+            Ok(Status::Partial) if read.len() < BUFFER_BYTES => Self::Partial,
             Ok(Status::Complete(head)) => {
                 let short = short(read, head, &answer);
-                short.map_or(Self::Other, Self::Short)
+                short.map_or(Self::Unsupported, Self::Short)
             }
-            _ => Self::Other,
+            _ => Self::Unsupported,
         }
     }
 }
 
-fn short(read: &[u8], head: usize, answer: &Response<'_, '_>) -> Option<Short> {
+fn short(read: &[u8], head: usize, answer: &Response<'_, '_>) -> Option<ShortResponseHead> {
     let status = StatusCode::from_u16(answer.code?).ok()?;
     // Others have no body, whatever they say.
     let has_body = status.as_u16() >= 200
@@ -204,7 +204,7 @@ fn short(read: &[u8], head: usize, answer: &Response<'_, '_>) -> Option<Short> {
         headers.push((name, at));
     }
     let body = length?;
-    (head + body <= SHORT && read.len() <= head + body).then_some(Short {
+    (head + body <= MAX_RESPONSE_BYTES && read.len() <= head + body).then_some(ShortResponseHead {
         status,
         headers,
         head,
@@ -228,7 +228,7 @@ pub(crate) fn head(req: &HttpRequest, target: &ForwardTarget) -> Option<Vec<u8>>
     if *req.method() != Method::GET
         || target.base_url.scheme() != "http"
         || !path.starts_with('/')
-        || path.len() > LONGEST_PATH
+        || path.len() > MAX_PATH_BYTES
         || !path.bytes().all(is_plain)
         || !server.bytes().all(is_server)
     {
@@ -238,7 +238,7 @@ pub(crate) fn head(req: &HttpRequest, target: &ForwardTarget) -> Option<Vec<u8>>
     for part in ["GET ", path, " HTTP/1.1\r\nhost: ", server, "\r\n"] {
         head.extend_from_slice(part.as_bytes());
     }
-    for (name, value) in headers::passing(req.headers(), target) {
+    for (name, value) in headers::forwarded_headers(req.headers(), target) {
         head.extend_from_slice(name.as_str().as_bytes());
         head.extend_from_slice(b": ");
         head.extend_from_slice(value.as_bytes());
@@ -252,11 +252,11 @@ pub(crate) fn head(req: &HttpRequest, target: &ForwardTarget) -> Option<Vec<u8>>
 mod tests {
     use super::*;
 
-    fn judged(read: &str) -> &'static str {
-        match Judged::of(read.as_bytes()) {
-            Judged::Partial => "partial",
-            Judged::Other => "other",
-            Judged::Short(_) => "short",
+    fn parsed(read: &str) -> &'static str {
+        match ParsedHead::of(read.as_bytes()) {
+            ParsedHead::Partial => "partial",
+            ParsedHead::Unsupported => "other",
+            ParsedHead::Short(_) => "short",
         }
     }
 
@@ -278,13 +278,13 @@ mod tests {
         ];
         for (more, expected) in table {
             let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n{more}\r\nhello");
-            assert_eq!(judged(&answer), expected, "{more:?}");
+            assert_eq!(parsed(&answer), expected, "{more:?}");
         }
         for length in [
             "", "x", "+5", "-5", "5,5", "5 5", "0x5", "5000000", "70000", "4",
         ] {
             let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nhello");
-            assert_eq!(judged(&answer), "other", "{length:?}");
+            assert_eq!(parsed(&answer), "other", "{length:?}");
         }
         for line in [
             "HTTP/1.0 200 OK",
@@ -296,15 +296,15 @@ mod tests {
             "garbage",
         ] {
             let answer = format!("{line}\r\nContent-Length: 5\r\n\r\nhello");
-            assert_eq!(judged(&answer), "other", "{line}");
+            assert_eq!(parsed(&answer), "other", "{line}");
         }
-        assert_eq!(judged("HTTP/1.1 200 OK\r\nContent-Le"), "partial");
+        assert_eq!(parsed("HTTP/1.1 200 OK\r\nContent-Le"), "partial");
         assert_eq!(
-            judged("HTTP/1.1 500 Oh\r\nContent-Length: 5\r\n\r\nhe"),
+            parsed("HTTP/1.1 500 Oh\r\nContent-Length: 5\r\n\r\nhe"),
             "short"
         );
-        assert_eq!(judged("HTTP/1.1 200 OK\r\n\r\nhello"), "other", "no length");
-        let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(ROOM));
-        assert_eq!(judged(&endless), "other");
+        assert_eq!(parsed("HTTP/1.1 200 OK\r\n\r\nhello"), "other", "no length");
+        let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(BUFFER_BYTES));
+        assert_eq!(parsed(&endless), "other");
     }
 }

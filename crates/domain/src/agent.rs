@@ -1,4 +1,4 @@
-//! The agent server inside a sandbox, as the application needs it.
+//! The agent server inside a sandbox, as the application uses it.
 
 pub mod document;
 
@@ -18,10 +18,10 @@ use crate::event::Event;
 use crate::id::{ConversationId, SandboxId};
 use crate::start_task::AgentType;
 
-/// Where an agent server answers, and the key it asks for.
+/// The address of an agent server and the key that it requires.
 #[derive(Debug, Clone)]
 pub struct AgentEndpoint {
-    /// The sandbox that must hold the socket which listens there.
+    /// The sandbox that must hold the listening socket.
     pub sandbox: SandboxId,
     /// Base URL.
     pub url: Url,
@@ -34,11 +34,11 @@ pub struct AgentEndpoint {
 pub struct LlmConfig {
     /// litellm's model name, e.g. `openai/gpt-5`.
     pub model: String,
-    /// Endpoint, when not the provider's own.
+    /// Endpoint, if not the provider's own.
     pub base_url: Option<String>,
-    /// Key.
+    /// API key of the provider.
     pub api_key: Option<SecretString>,
-    /// Further options of the agent side's `LLM` document that the user set (never secret ones).
+    /// Further options of the `LLM` document that the user set; none of them is secret.
     pub options: Map<String, Value>,
     /// Further secret options (`aws_secret_access_key`, …).
     pub secret_options: BTreeMap<String, SecretString>,
@@ -51,7 +51,7 @@ pub enum McpServer {
     Remote {
         /// Name in the agent's list.
         name: String,
-        /// Where.
+        /// Address.
         url: String,
         /// Bearer key.
         api_key: Option<SecretString>,
@@ -73,37 +73,37 @@ pub enum McpServer {
     },
 }
 
-/// Condenser of a long history.
+/// The condenser, which summarises a long history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CondenserConfig {
-    /// Events before it condenses.
+    /// Number of events from which on it condenses.
     pub max_size: u32,
-    /// Events kept at the start.
+    /// Number of events kept at the start.
     pub keep_first: u32,
 }
 
-/// A secret of a conversation: commands of the agent that name it get it as an environment variable.
+/// A secret of a conversation. A command of the agent that names it gets it as an environment variable.
 #[derive(Debug, Clone)]
 pub enum LaunchSecret {
-    /// The value itself, as it is at the start.
+    /// The value at the time of the start.
     Value(SecretString),
-    /// The agent server asks for the value whenever it is needed, so that a change reaches a live sandbox.
+    /// The agent server requests the value each time it needs it, so that a running sandbox sees changes.
     LookUp {
-        /// Where; answers the value as plain text.
+        /// Address that returns the value as plain text.
         url: Url,
         /// Headers of the request; their values are secret.
         headers: BTreeMap<String, SecretString>,
-        /// What it is for.
+        /// Purpose of the secret.
         description: Option<String>,
     },
 }
 
-/// An agent that is a program of its own and speaks ACP (Agent Client Protocol) with the agent server.
+/// An external agent program that speaks ACP (Agent Client Protocol) with the agent server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AcpAgent {
-    /// A known one (`claude-code`, `codex`, `gemini-cli`), or `custom`.
+    /// A preset (`claude-code`, `codex`, `gemini-cli`), or `custom`.
     pub server: String,
-    /// The program and its arguments, when not the known one's own.
+    /// The program and its arguments, if they differ from the preset.
     pub command: Vec<String>,
     /// Further arguments.
     pub args: Vec<String>,
@@ -111,13 +111,13 @@ pub struct AcpAgent {
     pub model: Option<String>,
     /// Its session mode.
     pub session_mode: Option<String>,
-    /// Longest turn in seconds.
+    /// Maximum length of a turn, in seconds.
     pub prompt_timeout: Option<f64>,
-    /// Further options of the agent side's document that the user set (never secret ones).
+    /// Further options of the agent's document that the user set; none of them is secret.
     pub options: Map<String, Value>,
 }
 
-/// A plugin to load: contract v1, section 2 (`PluginSpec`).
+/// A plugin to load. `docs/reference/wire/conversations.md` describes its fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plugin {
     /// `github:owner/repo`, a git URL, or a path.
@@ -131,7 +131,7 @@ pub struct Plugin {
     pub parameters: Option<Map<String, Value>>,
 }
 
-/// A tool of the agent, by the agent server's own name for it.
+/// A tool of the agent, by the agent server's name for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentTool {
     /// `terminal`, `file_editor`, …
@@ -140,50 +140,51 @@ pub struct AgentTool {
     pub params: Map<String, Value>,
 }
 
-/// What to start. The adapter builds the body for the agent server's version.
+/// A conversation to start. The adapter builds the body for the version of the agent server.
 #[derive(Debug, Clone)]
 pub struct LaunchRequest {
-    /// Id to use.
+    /// Id of the new conversation.
     pub conversation_id: ConversationId,
     /// Absolute directory inside the sandbox.
     pub working_dir: String,
     /// Model.
     pub llm: LlmConfig,
-    /// Condenser; `None` switches it off.
+    /// Condenser; `None` disables it.
     pub condenser: Option<CondenserConfig>,
-    /// Iterations per run.
+    /// Maximum iterations per run.
     pub max_iterations: Option<u32>,
-    /// Ask before every risky action.
+    /// Whether risky actions need a confirmation.
     pub confirmation_mode: bool,
     /// `llm`, another analyzer's name, or none.
     pub security_analyzer: Option<String>,
     /// MCP servers.
     pub mcp: Vec<McpServer>,
-    /// Key of the search service (Tavily), for the agent's search tool.
+    /// Key of the search service (Tavily) for the agent's search tool.
     pub search_api_key: Option<SecretString>,
     /// Appended to the system prompt.
     pub system_message_suffix: Option<String>,
-    /// First message; starts the agent.
+    /// First message; it makes the agent run.
     pub initial_message: Option<MessageInput>,
     /// Secrets of the conversation.
     pub secrets: BTreeMap<String, LaunchSecret>,
-    /// Whether the agent server shall make a title.
+    /// Whether the agent server generates a title.
     pub auto_title: bool,
-    /// Which agent.
+    /// Kind of agent.
     pub agent_type: AgentType,
-    /// The coding agent's tools; `None`: the usual ones. The planning agent has its own.
+    /// The coding agent's tools; `None` means the default ones. The planning agent has its own.
     pub tools: Option<Vec<AgentTool>>,
-    /// Whether the coding agent may hand tasks to agents of its own.
+    /// Whether the coding agent may delegate tasks to sub-agents.
     pub sub_agents: bool,
     /// Absolute path of the planning agent's document; `None` leaves it to the agent server.
     pub plan_path: Option<String>,
-    /// A program that is the agent, instead of the agent server's own.
+    /// The external agent program that replaces the agent server's own agent.
     pub acp: Option<AcpAgent>,
     /// Plugins.
     pub plugins: Vec<Plugin>,
-    /// The project's agent hooks, as [`SandboxWorkspace::hooks`](crate::workspace::SandboxWorkspace::hooks) read them.
+    /// The project's agent hooks, as [`SandboxWorkspace::hooks`](crate::workspace::SandboxWorkspace::hooks) returns
+    /// them.
     pub hooks: Option<Value>,
-    /// Names of skills that are not to be loaded.
+    /// Names of skills to leave out.
     pub disabled_skills: Vec<String>,
     /// Labels.
     pub tags: BTreeMap<String, String>,
@@ -191,12 +192,12 @@ pub struct LaunchRequest {
     pub max_budget: Option<f64>,
 }
 
-/// What an agent server says about a conversation.
+/// The state of a conversation, as an agent server reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentConversation {
-    /// Its id.
+    /// Id.
     pub id: ConversationId,
-    /// State; `None` if it says something we do not know.
+    /// Status; `None` if the reported one is not known.
     pub execution_status: Option<ExecutionStatus>,
     /// Title.
     pub title: Option<String>,
@@ -208,22 +209,22 @@ pub struct AgentConversation {
     pub agent_kind: String,
     /// Labels.
     pub tags: BTreeMap<String, String>,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Option<crate::clock::Timestamp>,
-    /// What did not go as asked when it was started (an MCP server left out), for the person who asked.
+    /// What the start left out or changed (an MCP server that does not answer), for the user.
     pub notes: Vec<String>,
 }
 
-/// One page of the agent server's log, oldest first.
+/// One page of the agent server's event log, oldest first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentEventPage {
-    /// Events that could be read (an item without a usable id is left out).
+    /// The readable events; an item without a usable id is left out.
     pub items: Vec<Event>,
-    /// The agent server's own cursor for the next page.
+    /// The agent server's cursor for the next page.
     pub next: Option<String>,
 }
 
-/// A model that a user keeps under a name.
+/// A named model configuration of a user.
 #[derive(Debug, Clone)]
 pub struct LlmProfile {
     /// The name.
@@ -232,71 +233,73 @@ pub struct LlmProfile {
     pub llm: LlmConfig,
 }
 
-/// What became of a message.
+/// The result of sending a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageDelivery {
-    /// Delivered, and running if asked to.
+    /// Delivered. The agent runs if the message asked for it.
     Delivered,
-    /// Saved, but the run was refused because the sandbox is at its limit of concurrent runs (429 of newer versions).
+    /// Saved, but the agent server refused the run: the sandbox has reached its limit of concurrent runs (status 429).
     RunRefused,
 }
 
-/// Seconds after an event at which it is reported at the latest, where nothing is in the way. Set in every agent server's
-/// environment, or told when it is woken.
+/// Maximum delay of a report after its event, in seconds. It is set in every agent server's environment or init
+/// request.
 pub const WEBHOOK_FLUSH_SECONDS: u8 = 1;
-/// Events in one report; set in the same places.
+/// Maximum number of events in one report; set in the same places.
 pub const WEBHOOK_BATCH: u8 = 5;
 
-/// What a dormant agent server is told to wake up with.
+/// The configuration that wakes a dormant agent server.
 #[derive(Debug, Clone)]
 pub struct InitRequest {
-    /// The key that it asks for from then on.
+    /// The session key that the agent server requires from then on.
     pub session_key: SecretString,
-    /// Its encryption key, by which it also knows that it is us.
+    /// The agent server's encryption key. It also authenticates this request.
     pub secret_key: SecretString,
-    /// Base of the webhooks as the sandbox reaches us.
+    /// Base URL of the webhooks, as the sandbox reaches the service.
     pub webhook_url: Url,
-    /// Origins that browsers may come from.
+    /// Origins that browsers may use.
     pub cors_origins: Vec<String>,
 }
 
-/// The agent server's protocol. Every call has a deadline of the adapter's own and reads a bounded answer. Nothing is sent over a
-/// connection before it is proven that this sandbox has accepted it, where that can be proven: until then the agent server is
-/// [`AgentError::Unreachable`].
+/// The agent server's protocol. The adapter gives every call a deadline and limits the size of responses. Where the
+/// platform allows it, the adapter proves that the sandbox owns the connection before it sends anything; until then
+/// calls return [`AgentError::Unreachable`].
 #[async_trait]
 pub trait AgentRuntime: Send + Sync + 'static {
     /// Whether `/alive` answers 2xx within a short time. Any failure is `false`.
     async fn is_alive(&self, sandbox: &SandboxId, url: &Url) -> bool;
-    /// Whether it was booted dormant and waits to be told who it is. `false` for one that cannot be.
+    /// Whether the agent server is dormant, that is, waits for its [`InitRequest`]. `false` if it does not support
+    /// that.
     async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError>;
-    /// Has a dormant one do beforehand what it would only do at its first requests, as far as that can be had by asking, and
-    /// without a trace in it. May take seconds. Whatever fails is left to the first requests.
+    /// Makes a dormant agent server do work that its first requests would otherwise do, without leaving a trace in it.
+    /// It may take seconds. Failures are ignored, because the first requests then do the work.
     async fn prewarm(&self, sandbox: &SandboxId, url: &Url);
-    /// Tells a dormant one who it is; takes some milliseconds. `Ok` if it is awake already.
+    /// Initialises a dormant agent server; takes some milliseconds. `Ok` if it is awake already.
     async fn wake(
         &self,
         sandbox: &SandboxId,
         url: &Url,
-        awakening: &InitRequest,
+        init: &InitRequest,
     ) -> Result<(), AgentError>;
-    /// How long nobody has asked it for anything but its health (`idle_time` of `/server_info`); `None` if it does not say.
+    /// Time since the last request other than a health check (`idle_time` of `/server_info`); `None` if the agent
+    /// server does not report it.
     async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError>;
     /// Version of the agent server.
     async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError>;
-    /// Starts a conversation, or finds the one with this id (then nothing is said or started twice).
+    /// Starts a conversation. If one with this id exists, returns it without another start or message.
     async fn start(
         &self,
         at: &AgentEndpoint,
         request: &LaunchRequest,
     ) -> Result<AgentConversation, AgentError>;
-    /// Several conversations, in the order asked for; `None` for those it does not have.
+    /// Several conversations, in the order of `ids`; `None` for unknown ones.
     async fn snapshot_many(
         &self,
         at: &AgentEndpoint,
         ids: &[ConversationId],
     ) -> Result<Vec<Option<AgentConversation>>, AgentError>;
-    /// A page of the log, oldest first, from `cursor` (or, without one, from the first event at or after `from`), at
-    /// most 100 items. `NotFound` if it does not have the conversation.
+    /// A page of at most 100 events, oldest first, from `cursor` on; without a cursor, from the first event at or after
+    /// `from`. `NotFound` if the agent server does not have the conversation.
     async fn events(
         &self,
         at: &AgentEndpoint,
@@ -304,55 +307,55 @@ pub trait AgentRuntime: Send + Sync + 'static {
         from: Option<crate::clock::Timestamp>,
         cursor: Option<&str>,
     ) -> Result<AgentEventPage, AgentError>;
-    /// Number of events in its log.
+    /// Number of events in the log of a conversation.
     async fn count_events(&self, at: &AgentEndpoint, id: ConversationId)
     -> Result<u64, AgentError>;
-    /// Says something. Never retried by itself.
+    /// Sends a message. The adapter never retries it.
     async fn send(
         &self,
         at: &AgentEndpoint,
         id: ConversationId,
         message: &MessageInput,
     ) -> Result<MessageDelivery, AgentError>;
-    /// Stops the run at once (also in the middle of a model call). `Ok` if nothing runs.
+    /// Stops the run at once, also during a model call. `Ok` if nothing runs.
     async fn interrupt(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError>;
-    /// The conversation goes on with the model of a profile, from its next call on.
+    /// Makes the conversation use the model of a profile from its next model call on.
     async fn switch_llm(
         &self,
         at: &AgentEndpoint,
         id: ConversationId,
         profile: &LlmProfile,
     ) -> Result<(), AgentError>;
-    /// The program that is the conversation's agent goes on with another model of its own.
+    /// Makes the external agent program of the conversation use another model.
     async fn switch_acp_model(
         &self,
         at: &AgentEndpoint,
         id: ConversationId,
         model: &str,
     ) -> Result<(), AgentError>;
-    /// Makes the agent server's own list of profiles this one.
+    /// Replaces the agent server's list of profiles.
     async fn seed_profiles(
         &self,
         at: &AgentEndpoint,
         profiles: &[LlmProfile],
     ) -> Result<(), AgentError>;
-    /// Deletes the conversation there. `Ok` if it is not there.
+    /// Deletes the conversation in the agent server. `Ok` if it is not there.
     async fn delete_conversation(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError>;
 }
 
-/// Failure of an agent server. Nothing here shows a key; `public` shows no internal address either.
+/// Failure of an agent server. No text contains a key; `public` contains no internal address either.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     #[error("agent server unreachable")]
     Unreachable(#[source] BoxError),
-    /// No answer within the deadline.
+    /// No response within the deadline.
     #[error("agent server did not answer within {}s", .0.as_secs())]
     TimedOut(Duration),
-    /// It does not have the conversation.
+    /// The agent server does not have the conversation.
     #[error("agent server does not know the conversation")]
     NotFound,
-    /// It refused: status and a short, scrubbed reason.
+    /// The agent server refused the request.
     #[error("agent server answered {status}: {reason}")]
     Rejected {
         /// HTTP status.
@@ -360,8 +363,8 @@ pub enum AgentError {
         /// Its `detail`, at most 500 characters, without keys.
         reason: String,
     },
-    /// The answer makes no sense (or is too large).
-    #[error("agent server answered nonsense: {0}")]
+    /// The response is not usable, or too large.
+    #[error("agent server returned an unusable response: {0}")]
     Malformed(String),
 }
 

@@ -1,4 +1,4 @@
-//! Git providers: where repositories are, and what can be asked of those who host them.
+//! Git providers: repositories, branches and pull requests.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -14,50 +14,50 @@ use crate::error::{BoxError, Classify, ErrorClass};
 /// A user's access to one provider.
 #[derive(Debug, Clone)]
 pub struct GitAccess {
-    /// Which.
+    /// The provider.
     pub provider: GitProvider,
-    /// Base URL of a self-hosted installation; `None` is the provider's own.
+    /// Base URL of a self-hosted installation; `None` means the provider's own host.
     pub host: Option<Url>,
     /// Token.
     pub token: SecretString,
-    /// The user's name there, as far as known: some providers want it beside the token.
+    /// The user's name at the provider, if known. Some providers require it beside the token.
     pub user: Option<String>,
 }
 
-/// How to clone a repository: an address without credentials, and the credentials for its host.
+/// The address of a repository without credentials, and the credentials for its host.
 #[derive(Debug, Clone)]
 pub struct CloneSource {
     /// `https://host/owner/repo.git`, never with a user name or password.
     pub url: Url,
-    /// User name that goes with the token.
+    /// User name for the token.
     pub username: String,
-    /// Token; `None` for a public repository of a provider that the user has no token of.
+    /// Token; `None` for a public repository if the user has no token for the provider.
     pub token: Option<SecretString>,
 }
 
-/// A repository in a provider's list (contract v1, section 3.11).
+/// A repository in a provider's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitRepository {
     /// The provider's own id.
     pub id: String,
     /// `owner/name` (deeper for GitLab groups and Azure DevOps).
     pub full_name: String,
-    /// Who hosts it.
+    /// The provider that hosts it.
     pub git_provider: GitProvider,
-    /// Whether everybody may read it.
+    /// Whether it is readable without a token.
     pub is_public: bool,
-    /// Stars, where the provider counts them.
+    /// Stars, if the provider counts them.
     pub stargazers_count: Option<u64>,
-    /// When somebody last pushed, as the provider writes it.
+    /// Time of the last push, in the provider's format.
     pub pushed_at: Option<String>,
-    /// Whose it is.
+    /// Kind of owner.
     pub owner_type: Option<OwnerType>,
     /// Default branch.
     pub main_branch: Option<String>,
 }
 
 wire_enum! {
-    /// Whose a repository is.
+    /// Kind of a repository's owner.
     OwnerType {
         /// A person's.
         User = "user",
@@ -75,7 +75,7 @@ pub struct GitBranch {
     pub commit_sha: String,
     /// Whether it is protected.
     pub protected: bool,
-    /// When somebody last pushed, as the provider writes it.
+    /// Time of the last push, in the provider's format.
     pub last_push_date: Option<String>,
 }
 
@@ -95,29 +95,29 @@ wire_enum! {
     }
 }
 
-/// Something worth starting a conversation for.
+/// An issue or pull request that a user may start a conversation for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuggestedTask {
-    /// Who hosts it.
+    /// The provider that hosts it.
     pub git_provider: GitProvider,
-    /// Why.
+    /// Reason for the suggestion.
     pub task_type: SuggestedTaskType,
     /// `owner/name`.
     pub repo: String,
     /// Number of the issue or pull request.
     pub issue_number: i64,
-    /// Its title.
+    /// Title of the issue or pull request.
     pub title: String,
 }
 
-/// Who a token belongs to.
+/// The owner of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitUser {
     /// The provider's id.
     pub id: String,
-    /// Log-in name.
+    /// Login name.
     pub login: String,
-    /// Picture.
+    /// Address of the picture.
     pub avatar_url: String,
     /// Company.
     pub company: Option<String>,
@@ -127,16 +127,16 @@ pub struct GitUser {
     pub email: Option<String>,
 }
 
-/// How repositories are sorted.
+/// Sort order of repositories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RepositorySort {
-    /// By what.
+    /// Sort key.
     pub by: RepositorySortKey,
-    /// Largest or newest first.
+    /// Whether the largest or newest comes first.
     pub descending: bool,
 }
 
-/// What repositories are sorted by.
+/// Sort key of repositories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepositorySortKey {
     /// Stars.
@@ -147,32 +147,32 @@ pub enum RepositorySortKey {
     Updated,
 }
 
-/// Which repositories are wanted.
+/// A search for repositories.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepositoryQuery {
-    /// Words; without them all that the token sees.
+    /// Search terms; without them, all repositories that the token can see.
     pub text: Option<String>,
     /// Only of this installation (GitHub), workspace (Bitbucket) or organisation (Azure DevOps).
     pub installation: Option<String>,
-    /// Order.
+    /// Sort order.
     pub sort: Option<RepositorySort>,
 }
 
-/// Which page of a provider's list, and how long pages are (1 to 100).
+/// The requested page of a provider's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitPageRequest {
-    /// What [`GitPage::next`] said; `None` is the first page.
+    /// The [`GitPage::next`] of the previous page; `None` requests the first page.
     pub after: Option<String>,
-    /// Items at most.
+    /// Maximum number of items, 1 to 100.
     pub limit: usize,
 }
 
 /// A page of a provider's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitPage<T> {
-    /// Items in the provider's order. None of them is on another page, unless the list changed meanwhile.
+    /// Items in the provider's order. An item is on one page only, unless the list changes meanwhile.
     pub items: Vec<T>,
-    /// Where the next page begins, in the adapter's own words; `None` on the last one.
+    /// The adapter's token for the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
@@ -195,87 +195,87 @@ pub struct NewPullRequest {
     pub labels: Vec<String>,
 }
 
-/// A pull request that was opened.
+/// An opened pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenedPullRequest {
-    /// Its address for people.
+    /// Its address for browsers.
     pub url: Url,
-    /// Its number in the repository; `None` if the provider does not say.
+    /// Its number in the repository; `None` if the provider does not report it.
     pub number: Option<i64>,
-    /// What was asked for and is not so, for a person: labels that could not be set.
+    /// What the provider did not apply, for the user: for example, labels that could not be set.
     pub note: Option<String>,
 }
 
-/// Why a provider did not answer what was asked. Never shows a token.
+/// Failure of a request to a git provider. No text contains a token.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// The token is not accepted.
+    /// The provider does not accept the token.
     #[error("{provider} does not accept the token")]
     Denied {
-        /// Who.
+        /// The provider.
         provider: GitProvider,
     },
-    /// The token is known, and may not do this: a scope is missing.
+    /// The token lacks a scope for this request.
     #[error("the token that is stored for {provider} may not do this")]
     NotAllowed {
-        /// Who.
+        /// The provider.
         provider: GitProvider,
     },
-    /// What was asked for is not there, or not for this token.
+    /// The object does not exist, or is not visible with this token.
     #[error("not found at {provider}, or not visible with the token that is stored for it")]
     NotFound {
-        /// Who.
+        /// The provider.
         provider: GitProvider,
     },
-    /// The provider cannot do this at all.
+    /// The provider does not support the request.
     #[error("{provider} does not support {what}")]
     Unsupported {
-        /// Who.
+        /// The provider.
         provider: GitProvider,
-        /// What was asked.
+        /// The unsupported operation.
         what: &'static str,
     },
-    /// The host may not be called: a private address, or not a host name.
+    /// The host must not be called: it has a private address, or its name is invalid.
     #[error("the host of {provider} may not be called: {reason}")]
     Forbidden {
-        /// Who.
+        /// The provider.
         provider: GitProvider,
-        /// Why, for the user.
+        /// Reason, for the user.
         reason: String,
     },
-    /// Not a name that a repository can have there.
+    /// The name is not a valid repository name of the provider.
     #[error("a repository of {provider} is named {expected}")]
     InvalidRepository {
-        /// Who.
+        /// The provider.
         provider: GitProvider,
-        /// What names look like, for the user.
+        /// The expected form of a name, for the user.
         expected: &'static str,
     },
-    /// The provider understood what it was asked to do, and does not do it.
+    /// The provider understood the request and refused it.
     #[error("{provider} refuses: {reason}")]
     Refused {
-        /// Who.
+        /// The provider.
         provider: GitProvider,
-        /// What it says, cut to a length that a person reads.
+        /// The provider's message, truncated.
         reason: String,
     },
-    /// A page token that is not ours.
+    /// The page token was not issued by this service.
     #[error("page token was not issued by this server")]
     InvalidPageToken,
-    /// The provider asks us to wait.
+    /// The provider limits the rate of requests.
     #[error("{provider} limits requests")]
     Limited {
-        /// Who.
+        /// The provider.
         provider: GitProvider,
-        /// Seconds to wait, if it says.
+        /// Seconds to wait, if the provider reports them.
         retry_after: Option<u64>,
     },
-    /// No answer, or none that makes sense.
+    /// The provider did not respond, or its response is not usable.
     #[error("{provider} is unavailable")]
     Unavailable {
-        /// Who.
+        /// The provider.
         provider: GitProvider,
-        /// Why.
+        /// The cause.
         #[source]
         source: BoxError,
     },
@@ -311,25 +311,25 @@ impl Classify for GitError {
     }
 }
 
-/// A host that is not called. The text is for the user and tells nothing of the addresses behind a name.
+/// A host that the service does not call. The text is for the user and does not reveal the addresses of the host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct HostNotAllowed(pub String);
 
-/// The APIs of git providers. Only the named provider's host is ever called, and only with its own token; every call has a
-/// deadline and reads a bounded answer.
+/// The APIs of git providers. The adapter calls only the host of the named provider, and only with the token for it.
+/// Every call has a deadline and limits the size of responses.
 #[async_trait]
 pub trait GitHosting: Send + Sync + 'static {
-    /// Whose the token is. Also the way to check one.
+    /// The owner of the token. It also verifies a token.
     async fn user(&self, access: &GitAccess) -> Result<GitUser, GitError>;
-    /// Repositories.
+    /// The repositories that match a query.
     async fn repositories(
         &self,
         access: &GitAccess,
         query: &RepositoryQuery,
         page: &GitPageRequest,
     ) -> Result<GitPage<GitRepository>, GitError>;
-    /// Branches whose names contain `text` (empty: all).
+    /// Branches whose names contain `text`; an empty `text` matches all.
     async fn branches(
         &self,
         access: &GitAccess,
@@ -343,27 +343,28 @@ pub trait GitHosting: Send + Sync + 'static {
         access: &GitAccess,
         page: &GitPageRequest,
     ) -> Result<GitPage<String>, GitError>;
-    /// The user's open issues and pull requests that want attention, at most 100.
+    /// The user's open issues and pull requests that need attention, at most 100.
     async fn suggested_tasks(&self, access: &GitAccess) -> Result<Vec<SuggestedTask>, GitError>;
-    /// Opens a pull request. Sent once and never repeated; after `Unavailable` it may be open all the same.
+    /// Opens a pull request. The adapter sends the request once and never repeats it. After `Unavailable` the pull
+    /// request may be open all the same.
     async fn open_pull_request(
         &self,
         access: &GitAccess,
         request: &NewPullRequest,
     ) -> Result<OpenedPullRequest, GitError>;
-    /// How to clone a repository (`owner/name` as in [`GitRepository::full_name`]). `Forbidden` for a host that may not be called,
-    /// after its name was resolved.
+    /// The clone address of a repository (`owner/name` as in [`GitRepository::full_name`]). The adapter resolves the
+    /// host name and returns `Forbidden` for a host that must not be called.
     async fn clone_source(
         &self,
         access: &GitAccess,
         repository: &str,
     ) -> Result<CloneSource, GitError>;
-    /// The same without a token, for a public repository.
+    /// The clone address of a public repository, without a token.
     async fn public_source(
         &self,
         provider: GitProvider,
         repository: &str,
     ) -> Result<CloneSource, GitError>;
-    /// The addresses of the host in an address that something else than this port is going to call, if all of them may be.
+    /// Resolves the host of a URL that another component will call. Fails unless all its addresses are allowed.
     async fn resolve_allowed_host(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed>;
 }

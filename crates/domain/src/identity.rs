@@ -1,4 +1,4 @@
-//! Users, what they may do, and their API keys. Only hashes of keys are stored.
+//! Users, their roles and their API keys. Only hashes of keys are stored.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -15,14 +15,14 @@ use crate::clock::Timestamp;
 use crate::error::StoreError;
 use crate::id::{ApiKeyId, InvalidId, UserId};
 
-/// SHA-256 of a key's text, written as 64 lower-case hex digits. Looking a key up by its hash makes the comparison constant in
-/// time as far as the key is concerned. Used for users' API keys and for sandboxes' session keys.
+/// The SHA-256 of a key, written as 64 lower-case hex digits. A look-up by hash does not leak the key through its
+/// timing. Users' API keys and sandboxes' session keys are stored this way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    /// The hash of any key's text: a user's API key, a bootstrap key that the operator made up, a sandbox's session key.
-    /// No salt and no slow hash: keys are random, not chosen like passwords, and the hash is what they are looked up by.
+    /// Hashes a key: a user's API key, the bootstrap key of the operator, or a sandbox's session key. Keys are random,
+    /// not chosen like passwords, so they need neither a salt nor a slow hash.
     pub fn of(text: &str) -> Self {
         Self(Sha256::digest(text.as_bytes()).into())
     }
@@ -43,7 +43,7 @@ impl fmt::Debug for KeyHash {
 impl FromStr for KeyHash {
     type Err = InvalidId;
 
-    /// Of its hex digits.
+    /// Parses the 64 hex digits.
     fn from_str(text: &str) -> Result<Self, InvalidId> {
         let invalid = InvalidId {
             kind: "KeyHash",
@@ -53,19 +53,19 @@ impl FromStr for KeyHash {
         let Ok(pairs) = <&[[u8; 2]; 32]>::try_from(pairs) else {
             return Err(invalid);
         };
-        let mut wrong = !rest.is_empty();
-        // Every row of a sandbox has one: without a branch for each digit.
+        let mut is_invalid = !rest.is_empty();
+        // Every sandbox row that is read parses a hash, so this has no branch per digit.
         let bytes = pairs.map(|pair| {
-            let [high, low] = pair.map(|digit| DIGITS[usize::from(digit)]);
-            wrong |= (high | low) > 15;
+            let [high, low] = pair.map(|digit| HEX_VALUES[usize::from(digit)]);
+            is_invalid |= (high | low) > 15;
             high << 4 | low
         });
-        if wrong { Err(invalid) } else { Ok(Self(bytes)) }
+        if is_invalid { Err(invalid) } else { Ok(Self(bytes)) }
     }
 }
 
-/// What each byte stands for as one of the digits that [`KeyHash`] is written with; 255: it is none.
-const DIGITS: [u8; 256] = {
+/// The value of each byte as a lower-case hex digit; 255 if it is not one.
+const HEX_VALUES: [u8; 256] = {
     let mut values = [255; 256];
     let (digits, mut value) = (b"0123456789abcdef", 0);
     while value < 16 {
@@ -75,55 +75,56 @@ const DIGITS: [u8; 256] = {
     values
 };
 
-/// A user's API key, without its text.
+/// A stored API key. The text of the key is not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKey {
     /// Id of the record (for `keys revoke`).
     pub id: ApiKeyId,
-    /// Whose key it is.
+    /// The user that the key belongs to.
     pub user: UserId,
-    /// Hash of the text.
+    /// Hash of the key.
     pub hash: KeyHash,
-    /// The first characters of the text (`aw_` and a few more), to recognise it by.
+    /// The first characters of the key (`aw_` and a few more), to recognise it by.
     pub prefix: String,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// From when on it is refused; `None` never.
+    /// The service refuses the key from this time on; `None` means that it never expires.
     pub expires_at: Option<Timestamp>,
-    /// When it was last seen, to the minute.
+    /// Time of the last use, to the minute.
     pub last_used_at: Option<Timestamp>,
-    /// What its owner calls it.
+    /// Name that the owner chose.
     pub name: Option<String>,
-    /// Who made it, as the audit log writes actors ([`crate::audit::AuditActor`]); unknown for keys of earlier versions.
+    /// The creator, in the form of [`crate::audit::AuditActor`]. `None` for keys of versions that did not store it.
     pub made_by: Option<String>,
 }
 
-/// Longest name of a key, in characters.
+/// Maximum length of a key's name, in characters.
 pub const MAX_KEY_NAME_CHARS: usize = 100;
 
-/// Most keys of one user that have not expired. One that takes the place of another may be one more.
+/// Maximum number of unexpired keys of one user. A rotation may exceed it by one.
 pub const MAX_KEYS_PER_USER: usize = 100;
 
-/// The key that the operator configured (`auth.bootstrap_key`): always this one, so that another configured key replaces
-/// it. What it opens is changed in the configuration; each start stores it again.
+/// Id of the key that the operator configures (`auth.bootstrap_key`). The id is fixed, so that a new configured key
+/// replaces the old one. Every start stores the key again as it is configured.
 pub const BOOTSTRAP_KEY_ID: ApiKeyId =
     ApiKeyId::new(Uuid::from_u128(0x6177_0000_0000_4000_8000_0000_0000_0001));
 
 /// What a user may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
-    /// Everything with what is their own.
+    /// Full access to the user's own objects.
     #[default]
     User,
-    /// That, and to administer users, keys and the audit log. Other users' objects stay out of reach.
+    /// The rights of a user, and the administration of users, keys and the audit log. Other users' objects stay
+    /// invisible.
     Admin,
 }
 
 impl Role {
-    /// All there are.
+    /// All roles.
     pub const ALL: [Self; 2] = [Self::User, Self::Admin];
 
-    /// The word that stands for it on the wire, in the store and on the command line.
+    /// The spelling on the wire, in the store and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -132,9 +133,9 @@ impl Role {
     }
 }
 
-/// The text is no role.
+/// The text is not a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a role is `user` or `admin`")]
+#[error("invalid role: expected `user` or `admin`")]
 pub struct InvalidRole;
 
 impl FromStr for Role {
@@ -146,55 +147,56 @@ impl FromStr for Role {
     }
 }
 
-/// A key, and what its user may do: one look-up for both.
+/// A key and the role of its user, read in one look-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKeyWithRole {
     /// The key.
     pub key: ApiKey,
-    /// The role of its user.
+    /// The role of the user.
     pub role: Role,
 }
 
-/// The text of a new key: for its owner, once.
+/// A generated key. Its owner sees the text once.
 #[derive(Debug, Clone)]
 pub struct NewApiKey {
-    /// The text.
+    /// The key.
     pub text: SecretString,
     /// Its first characters, to recognise it by.
     pub prefix: String,
 }
 
 impl ApiKey {
-    /// Whether the key is past its end.
+    /// Whether the key has expired at `now`.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|end| end <= now)
     }
 }
 
-/// Keys and the users they stand for. A user exists from the first key on.
+/// API keys and their users. A user exists from the first key on.
 #[async_trait]
 pub trait ApiKeyRepository: Send + Sync + 'static {
-    /// Stores a key, and its user ([`Role::User`]) when that is new. `Conflict` if the hash (or id) is taken, and with the entity
-    /// [`DELETED_USER_ENTITY`] if a user of this name was deleted and something of them is left, or it was less than
-    /// [`USER_NAME_REUSE_GRACE`] before `key.created_at`; after that the name is a new user's.
+    /// Stores a key, and its user ([`Role::User`]) if the user is new. Returns `Conflict` if the hash or id is taken.
+    /// Returns `Conflict` of [`DELETED_USER_ENTITY`] while rows of a deleted user of this name remain, or less than
+    /// [`USER_NAME_REUSE_GRACE`] before `key.created_at`. Later the name belongs to a new user.
     async fn insert(&self, key: &ApiKey) -> Result<(), StoreError>;
-    /// The key with this hash, also when it is expired (the caller decides). None of a user whose deletion has begun.
+    /// The key with this hash, also if it has expired (the caller decides). Keys of users whose deletion has begun are
+    /// not found.
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKeyWithRole>, StoreError>;
-    /// All keys, of one user when named, oldest first.
+    /// All keys, or those of one user, oldest first.
     async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError>;
-    /// Deletes the key: nobody finds it from then on. `false` if there is none.
+    /// Deletes the key. `false` if there is none.
     async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError>;
-    /// Notes a use. Does nothing if the key is gone.
+    /// Records a use. Does nothing if the key is gone.
     async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError>;
-    /// Deletes keys that expired before; how many. At most `limit`.
+    /// Deletes at most `limit` keys that expired before `before`; returns how many.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }
 
-/// How long the name of a deleted user stays taken: longer than any request that came with one of their keys, so that
-/// nothing of it ends up with another user of that name.
+/// How long the name of a deleted user stays reserved. It is longer than any request that began with one of the user's
+/// keys, so that no late write reaches a new user of that name.
 pub const USER_NAME_REUSE_GRACE: Duration = Duration::from_secs(10 * 60);
 
-/// What [`StoreError`] calls a user who was deleted.
+/// The entity of a [`StoreError`] about a deleted user.
 pub const DELETED_USER_ENTITY: &str = "deleted user";
 
 /// A user.
@@ -202,39 +204,40 @@ pub const DELETED_USER_ENTITY: &str = "deleted user";
 pub struct User {
     /// The name.
     pub id: UserId,
-    /// What they may do.
+    /// The role.
     pub role: Role,
-    /// Since when they are known.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When their deletion began. The rest goes by and by; the row stays until nothing is left and the name has rested.
+    /// When the deletion began. The user's rows go in batches; this row stays until none is left and
+    /// [`USER_NAME_REUSE_GRACE`] has passed.
     pub deleted_at: Option<Timestamp>,
 }
 
-/// What one call of [`UserRepository::purge`] did, in rows.
+/// The rows that one call of [`UserRepository::purge`] changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PurgeCounts {
     /// API keys deleted.
     pub api_keys: u64,
-    /// Documents of settings deleted: one or none.
+    /// Settings documents deleted: 0 or 1.
     pub settings: u64,
     /// Custom secrets deleted.
     pub secrets: u64,
-    /// Sandboxes that are to be removed from now on.
+    /// Sandboxes marked for removal.
     pub sandboxes: u64,
     /// Start tasks deleted.
     pub start_tasks: u64,
     /// Conversations deleted.
     pub conversations: u64,
-    /// Their events.
+    /// Events deleted.
     pub events: u64,
-    /// Answers to requests with a key, and memory of conversations deleted before.
+    /// Other rows deleted: stored responses, pending messages and records of deleted conversations.
     pub others: u64,
-    /// Whether there may be more: the call is to be repeated.
+    /// Whether rows may remain, so that the caller must repeat the call.
     pub more: bool,
 }
 
 impl AddAssign for PurgeCounts {
-    /// Sums up; `more` is that of the later call.
+    /// Adds the counts; `more` is that of the later call.
     fn add_assign(&mut self, later: Self) {
         self.api_keys += later.api_keys;
         self.settings += later.settings;
@@ -248,104 +251,106 @@ impl AddAssign for PurgeCounts {
     }
 }
 
-/// Users, and their end.
+/// Users and their deletion.
 ///
 /// ```text
 ///   first key ──► (created) ──purge──► deleted_at, nothing can be used or made ──purge…──► nothing left but sandboxes
 ///                     ▲                                                                     to be removed
-///                     └── a key, once all is gone and the name has rested ◄── prune: no row ◄──┘
+///                     └── a key, once all is gone and the name is free again ◄── prune: no row ◄──┘
 /// ```
 ///
-/// Owners without a row (the local user, where requests need no key) are users, too; they get theirs with the deletion.
+/// Owners without a row (the local user of open mode) are users, too; the deletion creates their row.
 #[async_trait]
 pub trait UserRepository: Send + Sync + 'static {
     /// Users by name, after `after`, at most `limit`.
     async fn list(&self, after: Option<&UserId>, limit: usize) -> Result<Vec<User>, StoreError>;
-    /// The user who was made first, of those whose deletion has not begun.
+    /// The user with the earliest creation time, without those whose deletion has begun.
     async fn find_oldest(&self) -> Result<Option<User>, StoreError>;
-    /// The user of this name, also when their deletion has begun.
+    /// The user of this name, also if the deletion has begun.
     async fn find(&self, user: &UserId) -> Result<Option<User>, StoreError>;
-    /// Deletes what there is of a user: about `limit` rows in one call, so that no transaction is huge. To be repeated while
-    /// there is more. `None` if there is no such user and nothing of such a one.
+    /// Deletes about `limit` rows of a user; the caller repeats the call while `more` is set. The bound keeps each
+    /// transaction small. `None` if neither the user nor rows of that name exist.
     ///
-    /// All at once with the first call: `deleted_at` is set, API keys, settings and secrets go, unfinished starts end in
-    /// ERROR without their secrets (a worker's next write is `Stale`), and all sandboxes become `DesiredState::Deleted`, so that
-    /// their keys open nothing and whoever serves their host removes them. From then on nothing of this user can be stored:
-    /// sandboxes, starts, settings and secrets are refused (`NotFound` of a [`DELETED_USER_ENTITY`]), and so are keys
-    /// ([`ApiKeyRepository::insert`]). With the further ones go answers, start tasks, and conversations with their events;
-    /// they are not remembered as deleted, for without a sandbox nobody can report about them.
+    /// The first call sets `deleted_at`, deletes API keys, settings and secrets, and ends unfinished start tasks in
+    /// ERROR without their secrets (a worker's next write is `Stale`). It sets all sandboxes to
+    /// `DesiredState::Deleted`: their keys are refused from then on, and the reconciler of their host removes them.
+    /// After it nothing of this user can be stored: sandboxes, start tasks, settings and secrets are refused with
+    /// `NotFound` of [`DELETED_USER_ENTITY`], and keys as [`ApiKeyRepository::insert`] says.
+    ///
+    /// Later calls delete stored responses, start tasks, and conversations with their events. They keep no record of
+    /// deleted conversations, because without a sandbox no report about them can arrive.
     async fn purge(
         &self,
         user: &UserId,
         at: Timestamp,
         limit: usize,
     ) -> Result<Option<PurgeCounts>, StoreError>;
-    /// Deleted users of whom more than sandboxes to be removed is left: whoever deleted them did not come to the end. At
-    /// most `limit`, the one deleted first first.
+    /// Deleted users of whom more than sandboxes to be removed is left, because the deletion was interrupted. At most
+    /// `limit`, earliest deletion first.
     async fn list_partially_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError>;
-    /// Deletes the rows of users who were deleted before and of whom nothing is left, sandboxes included; how many there
-    /// were. At most `limit`.
+    /// Deletes at most `limit` rows of users that were deleted before `before` and of whom nothing is left, sandboxes
+    /// included; returns how many.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }
 
-/// What an administrator, or somebody about their own keys, changes.
+/// A change to users or keys, by an administrator or by a user to their own keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminChange {
-    /// A user who has no key yet. `Conflict` as with [`ApiKeyRepository::insert`], and of a `user` that there is.
+    /// Creates a user without a key. `Conflict` as for [`ApiKeyRepository::insert`], and if the user exists.
     CreateUser {
         /// The name.
         user: UserId,
-        /// What they may do.
+        /// The role.
         role: Role,
     },
-    /// What a user may do. `NotFound` if there is none, or their deletion has begun.
+    /// Changes the role of a user. `NotFound` if the user does not exist or their deletion has begun.
     SetRole {
-        /// Whose.
+        /// The user.
         user: UserId,
-        /// What from now on.
+        /// The new role.
         role: Role,
     },
-    /// A deletion begins: all that goes at once with the first [`UserRepository::purge`], which goes on. `NotFound` if there
-    /// is no such user and nothing of such a one.
+    /// Begins the deletion of a user: does what the first [`UserRepository::purge`] does; later calls of `purge`
+    /// complete it. `NotFound` if neither the user nor rows of that name exist.
     DeleteUser {
-        /// Whose.
+        /// The user.
         user: UserId,
     },
-    /// A key. `Conflict` as with [`ApiKeyRepository::insert`].
+    /// Creates a key. `Conflict` as for [`ApiKeyRepository::insert`].
     CreateKey {
         /// The key.
         key: ApiKey,
-        /// What its user may do if they are made with it. `None`: there must be such a user, else `NotFound`.
+        /// The role of the user that is created with the key. `None`: the user must exist, else `NotFound`.
         new_user: Option<Role>,
     },
-    /// A key in the place of another one of the same user, which ends at `until` at the latest. `NotFound` if there is no
-    /// such key of this user, or it has expired by `new.created_at`.
+    /// Replaces a key by a new one of the same user; the old key expires at `until` at the latest. `NotFound` if the
+    /// user has no such key, or it has expired by `new.created_at`.
     RotateKey {
-        /// The former key.
+        /// The old key.
         old: ApiKeyId,
-        /// The new one.
+        /// The new key.
         new: ApiKey,
-        /// The end of the former.
+        /// Latest expiry of the old key.
         until: Timestamp,
     },
-    /// The end of a key of this user. `NotFound` if there is none.
+    /// Deletes a key of this user. `NotFound` if there is none.
     RevokeKey {
-        /// Which.
+        /// The key.
         id: ApiKeyId,
-        /// Whose.
+        /// Its user.
         user: UserId,
     },
 }
 
-/// What [`StoreError`] calls whoever asks for a change with a key that opens nothing any more.
+/// The entity of a `NotFound` that means: the key of the caller is not valid any more.
 pub const CALLER_ENTITY: &str = "caller";
 
-/// What [`StoreError`] calls whoever asks for a change that takes an administrator, and is none any more.
+/// The entity of a `NotFound` that means: the caller must be an administrator and is not one any more.
 pub const ADMINISTRATOR_ENTITY: &str = "administrator";
 
 impl AdminChange {
-    /// The key that has to be looked at before the change is made: the one that a user asks with. Whoever needs no key (the
-    /// command line, the service, everybody in open mode) is not asked for one.
+    /// The key that must be verified in the transaction of the change: the one that a user authenticated with. `None`
+    /// for callers without a key: the command line, the service, and every caller in open mode.
     pub fn caller_key(entry: &AuditEntry) -> Option<ApiKeyId> {
         match entry.actor {
             AuditActor::User(_) => entry.key,
@@ -353,24 +358,24 @@ impl AdminChange {
         }
     }
 
-    /// Whether the change may be made by the user of `entry`, as their key is found in the transaction that makes it.
-    /// `NotFound` of a [`CALLER_ENTITY`] or an [`ADMINISTRATOR_ENTITY`] if not.
+    /// Checks that the user of `entry` may make the change, given their key as the transaction finds it. If not,
+    /// returns `NotFound` of [`CALLER_ENTITY`] or [`ADMINISTRATOR_ENTITY`].
     pub fn authorize(
         &self,
         entry: &AuditEntry,
         found: Option<&ApiKeyWithRole>,
     ) -> Result<(), StoreError> {
-        let good = found.filter(|it| {
+        let valid = found.filter(|it| {
             entry.actor == AuditActor::User(it.key.user.clone()) && !it.key.is_expired(entry.at)
         });
-        let Some(known) = good else {
+        let Some(known) = valid else {
             return Err(StoreError::NotFound { entity: CALLER_ENTITY });
         };
         let user = &known.key.user;
         let is_own = match self {
             Self::CreateKey { key, .. } => key.user == *user,
             Self::RotateKey { new, .. } => new.user == *user,
-            Self::RevokeKey { user: whose, .. } => whose == user,
+            Self::RevokeKey { user: owner, .. } => owner == user,
             Self::CreateUser { .. } | Self::SetRole { .. } | Self::DeleteUser { .. } => false,
         };
         if is_own || known.role == Role::Admin {
@@ -382,12 +387,12 @@ impl AdminChange {
     }
 }
 
-/// Changes of users and keys that are never made without a line in the audit log.
+/// Changes of users and keys. Each is stored together with its entry in the audit log.
 #[async_trait]
 pub trait AdministrationRepository: Send + Sync + 'static {
-    /// Makes the change and stores the entry: both or neither, in one transaction, which also looks whether whoever asks
-    /// still may ([`AdminChange::authorize`]): a request may have begun before their key was revoked, or their role
-    /// taken. When it happened is `entry.at`. What a deletion took away: of everything else nothing.
+    /// Makes the change and stores the entry in one transaction, at the time `entry.at`. The transaction authorizes the
+    /// caller again ([`AdminChange::authorize`]), because their key may have been revoked or their role changed since
+    /// the request began. Returns the counts of a deletion, and zeros for other changes.
     async fn administer(
         &self,
         change: &AdminChange,
@@ -400,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_role_is_its_word() {
+    fn roles_round_trip_through_text() {
         for role in Role::ALL {
             assert_eq!(role.as_str().parse(), Ok(role));
         }
@@ -408,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_sha_256_in_hex() {
+    fn a_key_hash_is_sha_256_in_hex() {
         let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let hash = KeyHash::of("abc");
         assert_eq!(hash.to_string(), text);

@@ -1,19 +1,19 @@
-//! What must be true: the types, ports and errors of agent-workspace.
+//! The types, ports and errors of agent-workspace.
 //!
 //! Knows: the vocabulary of the product and the obligations of every adapter.
 //! Must never know: a runtime, a clock, the environment, a driver, HTTP status codes, or another crate of ours.
 //!
-//! # Conventions of the ports, once
+//! # Conventions of the ports
 //!
 //! * A port is an object-safe `#[async_trait] pub trait X: Send + Sync + 'static`, used as `Arc<dyn X>`.
-//! * The first argument of every read or write of a user's object is a [`Scope`](scope::Scope): who is asking. A row
-//!   outside the scope is *not found*, never *forbidden*, so tenancy cannot be forgotten.
-//! * **One method call is one transaction.** When it returns `Ok`, what it did is durable.
-//! * Look-ups return `Option`; `find_many` keeps order and length; an idempotent delete returns whether anything was there.
-//! * No port takes a callback, polls, or logs a secret. Time, ids and randomness come in by parameter
+//! * The first argument of every read or write of a user's object is a [`Scope`](scope::Scope), which names the caller.
+//!   A row outside the scope is *not found*, never *forbidden*.
+//! * **One method call is one transaction.** When it returns `Ok`, its changes are durable.
+//! * Look-ups return `Option`. `find_many` keeps order and length. An idempotent delete returns whether anything existed.
+//! * No port takes a callback, polls, or logs a secret. Time, ids and randomness are parameters
 //!   ([`Clock`](clock::Clock), [`IdGenerator`](id::IdGenerator)).
-//! * Each port's error enum is small and concrete and implements [`Classify`](error::Classify): what a client may read
-//!   ([`public`](error::Classify::public)) and what the operator's log gets (`Display` and `source`) are different values.
+//! * Each port's error enum is small and concrete and implements [`Classify`](error::Classify): the text for clients
+//!   ([`public`](error::Classify::public)) is separate from the text for the operator's log (`Display` and `source`).
 
 pub mod agent;
 pub mod audit;

@@ -30,12 +30,12 @@ impl MemoryState {
 
 #[async_trait]
 impl WarmRepository for MemoryStore {
-    async fn insert(&self, warm: &WarmSandbox, most: u32) -> Result<bool, StoreError> {
+    async fn insert(&self, warm: &WarmSandbox, max_count: u32) -> Result<bool, StoreError> {
         let mut state = self.lock();
         let is_counted =
             |it: &&WarmSandbox| it.spec_id == warm.spec_id && it.state != WarmState::Claimed;
         let counted = state.warm_of(&warm.host).filter(is_counted).count();
-        let is_full = u32::try_from(counted).is_ok_and(|n| n >= most)
+        let is_full = u32::try_from(counted).is_ok_and(|n| n >= max_count)
             || state.warm_of(&warm.host).count() >= MAX_WARM_SANDBOXES_PER_HOST;
         if is_full {
             return Ok(false);

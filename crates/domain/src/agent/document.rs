@@ -1,7 +1,7 @@
-//! Reading the agent server's documents: events, conversation infos, statistics.
+//! Parses the agent server's documents: events, conversation infos, statistics.
 //!
-//! Pure and lenient: both the webhook intake and the back-fill client read through here, unknown kinds and fields pass,
-//! and what cannot be used is left out rather than refused (an agent server repeats a refused batch for ever).
+//! The webhook intake and the back-fill client share these pure functions. They accept unknown kinds and fields, and
+//! leave unusable values out instead of failing, because an agent server repeats a refused batch for ever.
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use serde_json::Value;
@@ -12,25 +12,25 @@ use crate::conversation::{ExecutionStatus, Metrics, ConversationReport};
 use crate::event::Event;
 use crate::id::{ConversationId, EventId};
 
-/// Kind of the event that carries a change of state: `key` and `value`.
+/// Kind of the event that carries a change of state as `key` and `value`.
 pub const STATE_UPDATE: &str = "ConversationStateUpdateEvent";
-/// Kind of a fragment of a streamed answer (1.34 sends it by webhook): not history, never stored.
+/// Kind of a fragment of a streamed response (1.34 sends it by webhook). It is never stored.
 pub const STREAMING_DELTA: &str = "StreamingDeltaEvent";
 
-/// Characters of a text (title, model, tag) that are kept; sandboxes may be hostile.
-const LONGEST: usize = 1_000;
-/// Tags that are kept of one conversation.
+/// Maximum length of a stored title, model or tag. Sandboxes may be hostile.
+const MAX_TEXT_CHARS: usize = 1_000;
+/// Maximum number of tags of one conversation.
 pub const MAX_TAGS: usize = 64;
-/// Bytes of the names and values of all tags of one conversation: a list of conversations shows them all.
+/// Maximum bytes of the names and values of all tags of one conversation, because lists of conversations show them.
 pub const MAX_TAG_BYTES: usize = 16 * 1024;
 
-/// The text without NUL (which Postgres cannot hold), cut off at `longest` characters.
-fn bounded(text: &str, longest: usize) -> String {
-    text.chars().filter(|c| *c != '\0').take(longest).collect()
+/// The text without NUL (which Postgres cannot hold), truncated to `max_chars` characters.
+fn bounded(text: &str, max_chars: usize) -> String {
+    text.chars().filter(|c| *c != '\0').take(max_chars).collect()
 }
 
 impl Event {
-    /// Reads an event. `None` if it has no usable id. A missing or unreadable timestamp becomes `received`.
+    /// Reads an event. `None` if it has no usable id. `received` replaces a missing or unreadable timestamp.
     pub fn from_document(body: Value, received: Timestamp) -> Option<Self> {
         let id = EventId::parse(body.get("id")?.as_str()?).ok()?;
         let kind = body.get("kind").and_then(Value::as_str).unwrap_or("Event");
@@ -49,32 +49,33 @@ impl Event {
 }
 
 impl ConversationReport {
-    /// What a batch of events says about its conversation; later ones win.
+    /// What a batch of events reports about its conversation. Later events win.
     pub fn from_events(events: &[Event]) -> Self {
-        let mut seen = Self::default();
+        let mut report = Self::default();
         for event in events.iter().filter(|e| e.kind == STATE_UPDATE) {
             let (key, value) = (
                 event.body.get("key").and_then(Value::as_str),
                 event.body.get("value"),
             );
             match (key, value) {
-                (Some("execution_status"), Some(value)) => seen.note_status(value, event.timestamp),
-                (Some("stats"), Some(stats)) => seen.note_metrics(read_metrics(stats)),
-                // Told whenever a conversation is loaded, too: with the time of the loading and the status of before, while a
-                // message may have been taken that makes it run. Each change of status has an event of its own.
+                (Some("execution_status"), Some(value)) => report.merge_status(value, event.timestamp),
+                (Some("stats"), Some(stats)) => report.merge_metrics(read_metrics(stats)),
+                // The agent server also sends this when it loads a conversation, with the time of loading and the old status.
+                // A message may already make the conversation run by then, so the status in it is ignored. Each change
+                // of status has an event of its own.
                 (Some("full_state"), Some(state)) => {
-                    seen.note_metrics(state.get("stats").and_then(read_metrics));
+                    report.merge_metrics(state.get("stats").and_then(read_metrics));
                 }
                 (Some("title"), Some(Value::String(title))) if !title.trim().is_empty() => {
-                    seen.title = Some(bounded(title, LONGEST));
+                    report.title = Some(bounded(title, MAX_TEXT_CHARS));
                 }
                 _ => {}
             }
         }
-        seen
+        report
     }
 
-    fn note_status(&mut self, value: &Value, at: Timestamp) {
+    fn merge_status(&mut self, value: &Value, at: Timestamp) {
         let status = value
             .as_str()
             .and_then(|text| text.parse::<ExecutionStatus>().ok());
@@ -85,9 +86,9 @@ impl ConversationReport {
         }
     }
 
-    fn note_metrics(&mut self, metrics: Option<Metrics>) {
+    fn merge_metrics(&mut self, metrics: Option<Metrics>) {
         let Some(new) = metrics else { return };
-        // Totals only grow; batches may hold several snapshots in any order.
+        // Totals only grow. A batch may hold several snapshots in any order.
         if self.metrics.as_ref().is_none_or(|known| {
             (known.accumulated_cost, known.prompt_tokens)
                 <= (new.accumulated_cost, new.prompt_tokens)
@@ -104,7 +105,7 @@ impl AgentConversation {
         let text = |at: &str| {
             info.pointer(at)
                 .and_then(Value::as_str)
-                .map(|text| bounded(text, LONGEST))
+                .map(|text| bounded(text, MAX_TEXT_CHARS))
         };
         let acp = text("/agent/kind").is_some_and(|kind| kind == "ACPAgent");
         let tags = info.get("tags").and_then(Value::as_object).map(|tags| {
@@ -113,7 +114,7 @@ impl AgentConversation {
                 .filter_map(|(name, value)| Some((name, value.as_str()?)));
             texts
                 .take(MAX_TAGS)
-                .map(|(name, value)| (bounded(name, 256), bounded(value, LONGEST)))
+                .map(|(name, value)| (bounded(name, 256), bounded(value, MAX_TEXT_CHARS)))
                 .collect()
         });
         Some(Self {
@@ -121,7 +122,7 @@ impl AgentConversation {
             execution_status: text("/execution_status").and_then(|s| s.parse().ok()),
             title: text("/title").filter(|title| !title.trim().is_empty()),
             metrics: info.get("stats").and_then(read_metrics),
-            // The `llm` of a program that is the agent is a stand-in (`acp-managed`).
+            // The `llm` of an external agent program is a placeholder (`acp-managed`).
             llm_model: text("/current_model_id").or_else(|| {
                 text(if acp {
                     "/agent/acp_model"
@@ -136,7 +137,7 @@ impl AgentConversation {
         })
     }
 
-    /// What it says about the conversation's row; a status without a time of its own counts as of `received`.
+    /// The report about the conversation's row. A status without a time of its own counts as of `received`.
     pub fn observation(&self, received: Timestamp) -> ConversationReport {
         ConversationReport {
             execution_status: self
@@ -150,7 +151,7 @@ impl AgentConversation {
     }
 }
 
-/// Sums the statistics of all model usages (`stats.usage_to_metrics`): the agent, its condenser, its title maker.
+/// Sums the statistics of all model usages (`stats.usage_to_metrics`): the agent, its condenser, its title generator.
 pub fn read_metrics(stats: &Value) -> Option<Metrics> {
     let usages = stats.get("usage_to_metrics")?.as_object()?;
     let mut sum = Metrics::default();
@@ -191,7 +192,7 @@ pub fn read_metrics(stats: &Value) -> Option<Metrics> {
     Some(sum)
 }
 
-/// ISO 8601 with or without a zone; without one it is UTC, because sandboxes run with `TZ=UTC`.
+/// Parses ISO 8601 with or without a zone. A time without one is UTC, because sandboxes run with `TZ=UTC`.
 pub fn read_time(text: &str) -> Option<Timestamp> {
     DateTime::parse_from_rfc3339(text)
         .map(|at| at.to_utc())
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_any_kind_is_kept_and_one_without_id_is_not() {
+    fn events_of_any_kind_are_read_and_events_without_id_are_dropped() {
         let e = event(
             json!({"id":"x/../y","kind":"Brand New","timestamp":"2026-11-21T08:59:14.384696","z":1}),
         );
@@ -260,9 +261,9 @@ mod tests {
         assert_eq!(status, ExecutionStatus::Finished);
     }
 
-    /// After a resume: the message has been taken, the conversation is loaded for it, and does not run yet.
+    /// After a resume, the agent server takes a message and loads the conversation before it runs.
     #[test]
-    fn what_is_told_on_loading_is_no_change_of_status() {
+    fn loading_a_conversation_does_not_change_its_status() {
         let loaded = event(json!({
             "id": "a", "kind": STATE_UPDATE, "timestamp": "2026-11-21T08:59:14.395679",
             "key": "full_state", "value": {"execution_status": "finished", "stats": {}},

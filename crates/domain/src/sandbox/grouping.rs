@@ -1,37 +1,38 @@
-//! How the conversations of a user share sandboxes (contract v1, section 5.4).
+//! Sandbox grouping: how the conversations of a user share sandboxes. `docs/reference/wire/settings.md` describes the
+//! setting.
 
 use super::Sandbox;
 use crate::clock::Timestamp;
 
-/// Conversations that a shared sandbox holds at most. Whoever names a sandbox may put more into it.
+/// Maximum number of conversations in a sandbox that the service chooses. A start that names a sandbox may exceed it.
 pub const MAX_SHARED_CONVERSATIONS: u32 = 20;
 
-/// Which of the user's running sandboxes a new conversation shares.
+/// How to choose among the user's running sandboxes for a new conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxGrouping {
-    /// The one that was made last.
+    /// The sandbox created last.
     Newest,
-    /// The one that has not been used for the longest time.
+    /// The sandbox with the earliest use.
     LeastRecentlyUsed,
-    /// The one with the fewest conversations.
+    /// The sandbox with the fewest conversations.
     FewestConversations,
-    /// Whichever has room: the one that was made first.
+    /// Any sandbox with room; the one created first.
     Any,
 }
 
-/// A running sandbox and how much it is used.
+/// A running sandbox and its use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SandboxOccupancy {
     /// The sandbox.
     pub sandbox: Sandbox,
-    /// Conversations in it, those being started there among them.
+    /// Conversations in it, including those that are being started.
     pub conversations: u32,
-    /// When one of them last changed or was asked for; when it was made, without any.
+    /// Time of the last change or request of its conversations; without conversations, its time of creation.
     pub used_at: Timestamp,
 }
 
 impl SandboxGrouping {
-    /// Those with room for one more, best first. Ties: the one made first, then by id.
+    /// The sandboxes with room for another conversation, best first. Ties are broken by creation time, then by id.
     pub fn rank(self, mut running: Vec<SandboxOccupancy>) -> Vec<Sandbox> {
         running.retain(|it| it.conversations < MAX_SHARED_CONVERSATIONS);
         running.sort_by(|a, b| {

@@ -1,50 +1,50 @@
-//! What a sandbox wrote, as its owner may read it: without keys, without places of the host, and line by line.
+//! Masking of sandbox logs: line by line, without keys and host paths.
 
 use std::fmt;
 
 use secrecy::{ExposeSecret, SecretString};
 
-/// Runs of at least this many letters and digits are masked: keys are longer, ids (32) and words are shorter.
-const KEY_LIKE: usize = 33;
-/// Known keys that are shorter than this are not masked: they would be found in words.
-const SHORTEST_KEY: usize = 4;
-/// The most of a line that is kept, in bytes; what is beyond is dropped.
-const LINE: usize = 16 * 1024;
-/// Of a line that is cut, so many bytes before the cut may be the beginning of a key.
-const EDGE: usize = 512;
-/// Instead of a key.
+/// Minimum length of a run of letters and digits that is masked. Keys are longer; ids (32) and words are shorter.
+const MIN_KEY_LIKE_CHARS: usize = 33;
+/// Minimum length of a known key that is masked. Shorter ones would be found inside words.
+const MIN_KEY_BYTES: usize = 4;
+/// Maximum bytes of a line that are kept; the rest is dropped.
+const MAX_LINE_BYTES: usize = 16 * 1024;
+/// The last bytes of a truncated line, which may hold the beginning of a key.
+const CUT_EDGE_BYTES: usize = 512;
+/// Replaces a key.
 const MASK: &str = "***";
-/// Instead of the rest of a line.
-const CUT: &str = " …";
+/// Replaces the rest of a truncated line.
+const TRUNCATION_MARK: &str = " …";
 
-/// Masks keys in pieces of a log, which may end anywhere. Holds back the line that has not ended, up to 16 KiB.
+/// Masks keys in a log that arrives in pieces of any length. It buffers the unfinished line, up to 16 KiB.
 pub struct LogMask {
     keys: Vec<SecretString>,
-    /// What stands for a place of the host.
-    places: Vec<(String, String)>,
+    /// Host paths and the text that replaces each.
+    path_aliases: Vec<(String, String)>,
     line: Vec<u8>,
     is_cut: bool,
 }
 
 impl LogMask {
-    /// Masks these keys, and whatever is as long as a key.
+    /// Masks these keys, and every text that is as long as a key.
     pub fn new(keys: &[SecretString]) -> Self {
         Self {
             keys: keys.to_vec(),
-            places: Vec::new(),
+            path_aliases: Vec::new(),
             line: Vec::new(),
             is_cut: false,
         }
     }
 
-    /// Writes `name` wherever the log has this place of the host.
+    /// Replaces the host path `path` by `alias`.
     #[must_use]
-    pub fn with_alias(mut self, place: impl Into<String>, name: impl Into<String>) -> Self {
-        self.places.push((place.into(), name.into()));
+    pub fn with_alias(mut self, path: impl Into<String>, alias: impl Into<String>) -> Self {
+        self.path_aliases.push((path.into(), alias.into()));
         self
     }
 
-    /// Takes the next piece; answers the lines that are whole now, each with its end.
+    /// Takes the next piece and returns the lines that are complete now, each with its line end.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(piece.len());
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
@@ -52,7 +52,7 @@ impl LogMask {
                 Some((b'\n', text)) => (text, true),
                 _ => (part, false),
             };
-            let room = LINE.saturating_sub(self.line.len());
+            let room = MAX_LINE_BYTES.saturating_sub(self.line.len());
             self.is_cut |= text.len() > room;
             self.line.extend_from_slice(&text[..text.len().min(room)]);
             if has_ended {
@@ -62,7 +62,7 @@ impl LogMask {
         out
     }
 
-    /// The line that never ended, with an end.
+    /// Returns the unfinished last line, with a line end.
     pub fn finish(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.line.is_empty() {
@@ -73,18 +73,18 @@ impl LogMask {
 
     fn end_line(&mut self, out: &mut Vec<u8>) {
         if self.is_cut {
-            let edge = self.line.len().saturating_sub(EDGE);
+            let edge = self.line.len().saturating_sub(CUT_EDGE_BYTES);
             let space = self.line[edge..].iter().rposition(u8::is_ascii_whitespace);
             self.line.truncate(edge + space.unwrap_or(0));
         }
         let text = String::from_utf8_lossy(&self.line);
         let mut text = mask_line(text.trim_end_matches('\r'), &self.keys);
-        for (place, name) in &self.places {
-            text = text.replace(place, name);
+        for (path, alias) in &self.path_aliases {
+            text = text.replace(path, alias);
         }
         out.extend_from_slice(text.as_bytes());
         if self.is_cut {
-            out.extend_from_slice(CUT.as_bytes());
+            out.extend_from_slice(TRUNCATION_MARK.as_bytes());
         }
         out.push(b'\n');
         self.line.clear();
@@ -92,22 +92,22 @@ impl LogMask {
     }
 }
 
-/// Names no key.
+/// Contains no key.
 impl fmt::Debug for LogMask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LogMask")
     }
 }
 
-/// One line from inside a sandbox, with spaces for control characters, and without these keys and whatever is as long as
-/// one: keys that the service cannot know (they are the agent's) are recognised by their length.
+/// Masks one line from inside a sandbox: replaces control characters by spaces, and masks these keys and every text
+/// that is as long as a key. The service does not know the agent's own keys, so it recognises them by their length.
 pub fn mask_line(line: &str, keys: &[SecretString]) -> String {
     let mut text: String = line
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect();
     for key in keys.iter().map(ExposeSecret::expose_secret) {
-        if key.len() >= SHORTEST_KEY {
+        if key.len() >= MIN_KEY_BYTES {
             text = text.replace(key, MASK);
         }
     }
@@ -118,7 +118,7 @@ fn mask_key_like(text: &str) -> String {
     let mut masked = String::with_capacity(text.len());
     let mut run = String::new();
     let end = |run: &mut String, masked: &mut String| {
-        masked.push_str(if run.len() >= KEY_LIKE { MASK } else { run });
+        masked.push_str(if run.len() >= MIN_KEY_LIKE_CHARS { MASK } else { run });
         run.clear();
     };
     for c in text.chars() {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_hold_no_keys_no_places_and_nothing_that_moves_a_terminal() {
+    fn lines_contain_no_keys_no_host_paths_and_no_control_characters() {
         let (unknown, id) = ("k".repeat(43), "a".repeat(32));
         let text = format!("using {KEY} in /srv/data/x\r\n{unknown} {id}\n\x1b[31mred\n\nopen");
         assert_eq!(
@@ -160,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_line_the_end_is_dropped_and_no_half_of_a_key_stays() {
-        for before in LINE - KEY.len() - 2..=LINE {
+    fn a_long_line_is_truncated_without_leaving_part_of_a_key() {
+        for before in MAX_LINE_BYTES - KEY.len() - 2..=MAX_LINE_BYTES {
             let text = format!("{}{KEY} and more\nnext", "- ".repeat(before / 2));
             let out = through(&[text.as_bytes()]);
             assert!(
@@ -171,13 +171,13 @@ mod tests {
             assert!(out.ends_with(" …\nnext\n"), "{before}");
             let solid = format!("{}{KEY}{}", "-".repeat(before), "-".repeat(600));
             let out = through(&[solid.as_bytes()]);
-            assert!(!out.contains("ses") && out.len() < LINE, "{before}");
+            assert!(!out.contains("ses") && out.len() < MAX_LINE_BYTES, "{before}");
         }
     }
 
     proptest! {
         #[test]
-        fn where_pieces_end_makes_no_difference(text in "[a-k\\n=/-]{0,80}", at in 0_usize..80, key_at in 0_usize..80) {
+        fn the_result_does_not_depend_on_where_pieces_end(text in "[a-k\\n=/-]{0,80}", at in 0_usize..80, key_at in 0_usize..80) {
             let mut text = text;
             let at_key = key_at.min(text.len());
             text.insert_str(at_key, &format!("={KEY}="));

@@ -1,4 +1,4 @@
-//! Sandboxes: a row of intent (what the owner wants) joined with facts (what the backend and the agent server report).
+//! Sandboxes: a row holds the intent (what the owner wants) and the facts (what backend and agent server report).
 //!
 //! ```text
 //!   insert ──► STARTING ──agent answers──► RUNNING ──pause──► PAUSED
@@ -7,7 +7,7 @@
 //!                 ▼                     dies  │  │
 //!               ERROR ◄───────────────────────┘  └── service restart adopts what still runs
 //!
-//!   MISSING: the row is there, the backend has nothing left of it.   DesiredState::Deleted hides the row from its owner.
+//!   MISSING: the row exists, the backend has nothing left of it.   DesiredState::Deleted hides the row from its owner.
 //! ```
 
 mod grouping;
@@ -40,13 +40,13 @@ use crate::id::{HostId, SandboxId, SpecId, UserId};
 use crate::identity::KeyHash;
 
 wire_enum! {
-    /// State on the wire (contract v1, section 2).
+    /// Status on the wire, see `docs/reference/wire/sandboxes.md`.
     SandboxStatus {
         /// Being started, or resumed.
         Starting = "STARTING",
         /// The agent server answers.
         Running = "RUNNING",
-        /// Stopped on purpose; can be resumed.
+        /// Stopped on request; can be resumed.
         Paused = "PAUSED",
         /// Failed, with a cause in `status_detail`; can be resumed.
         Error = "ERROR",
@@ -56,7 +56,7 @@ wire_enum! {
 }
 
 impl SandboxStatus {
-    /// STARTING or RUNNING: what the caps count.
+    /// STARTING or RUNNING, which is what the caps count.
     pub fn is_up(self) -> bool {
         matches!(self, Self::Starting | Self::Running)
     }
@@ -69,70 +69,70 @@ wire_enum! {
         Running = "running",
         /// To be stopped, keeping the workspace.
         Paused = "paused",
-        /// To be gone. Hidden from the owner from the moment this is committed.
+        /// To be deleted. Once this is committed, the owner does not see the sandbox.
         Deleted = "deleted",
     }
 }
 
-/// A service inside the sandbox that can be reached.
+/// A service inside a sandbox that clients can reach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExposedUrl {
     /// `AGENT_SERVER`, `VSCODE`, `WORKER_1`, `WORKER_2`.
     pub name: String,
-    /// Where clients reach it. Holds no key.
+    /// Address for clients. It contains no key.
     pub url: Url,
     /// The port inside the sandbox.
     pub port: u16,
 }
 
-/// Name of the exposed URL of the agent server.
+/// Name of the agent server's exposed URL.
 pub const AGENT_SERVER: &str = "AGENT_SERVER";
 
-/// One sandbox.
+/// A stored sandbox: the owner's intent and the last known facts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sandbox {
-    /// Its id, also the backend's name for it.
+    /// Id, also the backend's name for it.
     pub id: SandboxId,
-    /// Whose it is.
+    /// The owner.
     pub owner: UserId,
-    /// From which template.
+    /// The sandbox spec that it was created from.
     pub spec_id: SpecId,
-    /// Where it lives.
+    /// The host that runs it.
     pub host: HostId,
     /// Intent.
     pub desired: DesiredState,
-    /// Fact: last known state.
+    /// Fact: last known status.
     pub status: SandboxStatus,
-    /// Fact, for a person: why it is in ERROR or MISSING, what a start is waiting for, or that the status is the last known
-    /// one because the backend is out of reach.
+    /// Fact, for the user: why it is in ERROR or MISSING, what a start waits for, or that the status is the last known
+    /// one because the backend is unreachable.
     pub status_detail: Option<String>,
-    /// Hash of the session key, by which webhooks are recognised.
+    /// Hash of the session key, which identifies the sandbox in webhook reports.
     pub key_hash: KeyHash,
     /// The session key, sealed with context [`Sandbox::key_context`].
     pub session_key: Sealed,
-    /// The agent server's own encryption key (`OH_SECRET_KEY`), stable for the sandbox's life; same context.
+    /// The agent server's encryption key (`OH_SECRET_KEY`), which never changes; same context.
     pub secret_key: Sealed,
-    /// Fact: where we reach the agent server.
+    /// Fact: address of the agent server for the service.
     pub agent_url: Option<Arc<Url>>,
-    /// Fact: what clients may reach.
+    /// Fact: addresses for clients.
     pub exposed_urls: Arc<[ExposedUrl]>,
     /// Fact: absolute path of the workspace inside the sandbox.
     pub workspace: Option<String>,
-    /// When it was asked for.
+    /// Time of the request for it.
     pub created_at: Timestamp,
-    /// When the row last changed.
+    /// Time of the row's last change.
     pub updated_at: Timestamp,
-    /// When it was last paused: its key stays valid for trailing events for a while.
+    /// Time of the last pause. The session key remains valid for a while after it, for late events.
     pub paused_at: Option<Timestamp>,
 }
 
 impl Sandbox {
-    /// Associated data of its sealed keys.
+    /// Associated data of the sealed keys.
     pub fn key_context(id: &SandboxId) -> String {
         format!("sandbox/{id}")
     }
 
-    /// Takes over what was observed. What is stopped, failed or gone answers nowhere; where its workspace was is kept.
+    /// Applies observed facts. A sandbox that is stopped, failed or gone has no addresses; its workspace path is kept.
     pub fn apply_facts(&mut self, facts: &SandboxFacts) {
         let (status, located, detail) = match facts {
             SandboxFacts::Preparing { detail } => (SandboxStatus::Starting, None, Some(detail)),
@@ -154,7 +154,8 @@ impl Sandbox {
         }
     }
 
-    /// Whether its key may deliver webhooks: it is STARTING or RUNNING, or was paused less than `grace` ago.
+    /// Whether the session key may deliver webhook reports: the sandbox is STARTING or RUNNING, or was paused at most
+    /// `grace` ago.
     pub fn accepts_reports(&self, now: Timestamp, grace: Duration) -> bool {
         match self.desired {
             DesiredState::Running => self.status.is_up(),
@@ -164,26 +165,26 @@ impl Sandbox {
     }
 }
 
-/// Caps on sandboxes that are starting or running. 0 means none may run.
+/// Caps on sandboxes that are starting or running. 0 allows none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SandboxCaps {
-    /// Of one user.
+    /// Cap for each user.
     pub per_user: u32,
-    /// Of the installation.
+    /// Cap for the installation.
     pub overall: u32,
 }
 
 /// Facts to record about a sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SandboxFacts {
-    /// Nothing exists yet: what it needs is being fetched. The detail says how far that is.
+    /// Nothing exists yet; the backend fetches what the sandbox needs.
     Preparing {
-        /// How far, in a line.
+        /// Cause, for the user.
         detail: String,
     },
-    /// The process or container exists; the agent server is not known to answer.
+    /// The process or container exists; the agent server has not answered yet.
     Starting {
-        /// Where it will answer.
+        /// Its addresses.
         located: SandboxEndpoints,
     },
     /// The agent server answers.
@@ -191,51 +192,51 @@ pub enum SandboxFacts {
         /// Where.
         located: SandboxEndpoints,
     },
-    /// Stopped on purpose.
+    /// Stopped on request.
     Paused,
-    /// Failed; the cause is for a person.
+    /// Failed.
     Error {
         /// Why.
         detail: String,
     },
-    /// Nothing left of it.
+    /// The backend has nothing left of it.
     Missing {
         /// Why.
         detail: String,
     },
 }
 
-/// A template for sandboxes.
+/// A template of sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxSpec {
-    /// Its id; for containers the image.
+    /// Id; for containers the image.
     pub id: SpecId,
-    /// What runs in it.
+    /// The command that runs in it.
     pub command: Option<Vec<String>>,
-    /// When the service learnt of it.
+    /// Time at which the service first read it.
     pub created_at: Timestamp,
     /// Environment without secret values.
     pub initial_env: std::collections::BTreeMap<String, String>,
-    /// Where agents work.
+    /// Directory that agents work in.
     pub working_dir: String,
-    /// How long a sandbox of it may be RUNNING unused before it is paused. `None`: as long as its owner likes.
+    /// A sandbox that is RUNNING without use for this long is paused. `None` disables this.
     pub idle_stop: Option<Duration>,
-    /// How long a sandbox of it may exist before it is deleted. `None`: as long as its owner likes.
+    /// A sandbox is deleted after this long. `None` disables this.
     pub lifetime: Option<Duration>,
 }
 
-/// Why a sandbox may be put down though its owner did not ask. Whatever the reason, one with a running conversation or an
-/// unfinished start is left alone.
+/// Why the service may pause or delete a sandbox without a request of its owner. It never does so while a conversation
+/// runs or a start is unfinished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetirementReason {
-    /// To be paused: it is RUNNING, and neither it nor any conversation in it has changed since.
+    /// Pause: the sandbox is RUNNING, and neither it nor a conversation in it has changed since then.
     IdleSince(Timestamp),
-    /// To be deleted: it was created before.
+    /// Delete: the sandbox was created before then.
     OlderThan(Timestamp),
 }
 
 impl RetirementReason {
-    /// What becomes of it.
+    /// The intent that the retirement commits.
     pub fn desired(self) -> DesiredState {
         match self {
             Self::IdleSince(_) => DesiredState::Paused,

@@ -1,6 +1,6 @@
-//! Paths inside of sandboxes, as text: the files may be on another machine.
+//! Paths inside sandboxes, handled as text, because the files may be on another machine.
 
-/// A path without `.`, `..` and doubled slashes. `None` if it climbs above its beginning, or no file can have this name.
+/// Removes `.`, `..` and double slashes from a path. `None` if the path climbs above its start or contains NUL.
 pub fn normalize_path(path: &str) -> Option<String> {
     if path.contains('\0') {
         return None;
@@ -19,7 +19,7 @@ pub fn normalize_path(path: &str) -> Option<String> {
     Some(format!("{start}{}", parts.join("/")))
 }
 
-/// Whether a normalized path is this directory, or in it.
+/// Whether a normalized path is this directory or lies in it.
 pub fn is_below(path: &str, directory: &str) -> bool {
     let rest = path.strip_prefix(directory.trim_end_matches('/'));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_never_climbs_above_its_beginning() {
+    fn a_path_never_climbs_above_its_start() {
         for (path, expected) in [
             ("/", Some("/")),
             ("/a//b/./c/", Some("/a/b/c")),
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_with_a_longer_name_is_not_below() {
+    fn a_sibling_with_a_longer_name_is_not_below() {
         assert!(is_below("/a/b", "/a") && is_below("/a", "/a") && is_below("/a/b", "/a/"));
         assert!(!is_below("/ab", "/a") && !is_below("/", "/a"));
     }

@@ -1,4 +1,4 @@
-//! What lists show of sandboxes.
+//! The view of sandboxes in lists.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::id::{SandboxId, SpecId, UserId};
 use crate::identity::KeyHash;
 
-/// What a list shows of a sandbox: less than its row has, as lists are read all the time.
+/// The columns of a sandbox that lists show. Lists are read often, so they do not read the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SandboxView {
     /// [`Sandbox::id`].
@@ -50,14 +50,14 @@ impl From<Sandbox> for SandboxView {
     }
 }
 
-/// A sealed session key and whose it is.
+/// The sealed session key of a sandbox.
 #[derive(Debug, Clone, Copy)]
 pub struct SealedSessionKey<'a> {
-    /// The sandbox.
+    /// Id of the sandbox.
     pub id: &'a SandboxId,
-    /// Its status: only while it is RUNNING the key is shown.
+    /// Its status. The key is shown only while it is RUNNING.
     pub status: SandboxStatus,
-    /// Its key.
+    /// The sealed key.
     pub sealed: &'a Sealed,
 }
 

@@ -1,4 +1,4 @@
-//! The one error of the use-cases: a port's failure, or a refusal of our own.
+//! The error of the use-cases: a failure of a port, or a refusal by a use-case.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,41 +10,41 @@ use domain::sandbox::SandboxError;
 
 const IDEMPOTENCY_KEY_REUSED: &str = "The idempotency key was used for another request before";
 
-/// Why a use-case did not do what was asked.
+/// Why a use-case failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// The store.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The sandbox backend.
+    /// The sandbox backend failed.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    /// The agent server.
+    /// The agent server failed.
     #[error(transparent)]
     Agent(#[from] AgentError),
-    /// The cipher.
+    /// The cipher failed.
     #[error(transparent)]
     Cipher(#[from] CipherError),
-    /// Another process goes on with what this one was doing.
-    #[error("another process goes on with this")]
+    /// Another process holds the lease and continues this work.
+    #[error("another process continues this work")]
     TakenOver,
-    /// An idempotency key that stands for another request.
+    /// The idempotency key belongs to another request.
     #[error("{IDEMPOTENCY_KEY_REUSED}")]
     IdempotencyKeyReused,
-    /// A sandbox reports faster than it may.
+    /// The sandbox reports faster than its quota allows.
     #[error("the sandbox reports more than {bytes_per_minute} bytes of events a minute")]
     ReportRate {
-        /// How much it may.
+        /// The limit of the sandbox.
         bytes_per_minute: u64,
-        /// How long it has to wait.
+        /// How long the sandbox must wait.
         wait: Duration,
     },
-    /// Our own rule: class and the text that the client reads.
+    /// A rule of the use-case refuses the request.
     #[error("{detail}")]
     Refused {
-        /// Kind of refusal.
+        /// Class of the refusal.
         class: ErrorClass,
-        /// For the client; names no secret.
+        /// The message for the client. It contains no secret.
         detail: String,
     },
 }

@@ -1,50 +1,31 @@
-//! Use-cases over the domain's ports: the order in which things happen, retries, deadlines and background work.
+//! Use-cases over the domain's ports: the order of steps, retries, deadlines and background work.
 //!
-//! Knows: the ports, and what must follow what. Must never know: SQL, HTTP, Docker, a process, the environment.
+//! Knows: the ports and the order of their calls. Must never know: SQL, HTTP, Docker, processes, the environment.
 //!
 //! * [`App`] is what an entry point (HTTP crate, test) calls: one small struct per group of use-cases.
-//! * [`background`] is what runs beside requests: the start worker, the sandbox keeper, the conversation syncer and
+//! * [`background`] runs beside requests: the start worker, the sandbox reconciler, the conversation syncer and
 //!   housekeeping.
-//! * Everything that must survive a crash is a row before it is an action; background loops converge rows and facts.
 
-pub mod administration;
-pub mod audit;
-pub mod authenticate;
-pub mod background;
 pub mod catalogue;
 pub mod conversations;
 pub mod error;
-pub mod events;
-pub mod export;
-pub mod follow;
-mod followers;
-pub mod gateway;
 pub mod git;
-mod housekeeping;
-pub mod inside;
-mod live;
-mod look_ups;
-mod measures;
-pub mod pending;
+mod identity;
 pub mod ports;
-pub mod pull_requests;
 pub mod quotas;
-pub mod repeat;
-pub mod rotation;
-mod sandbox_paths;
+mod runtime;
 pub mod sandboxes;
 pub mod secrets;
 pub mod settings;
-pub mod single_user;
 pub mod skills;
 pub mod start;
-pub mod sync;
-pub mod tasks;
-pub mod trace;
-pub mod turns;
-pub mod users;
 mod warm;
-pub mod webhooks;
+
+pub use conversations::{event_streams, events, export, pending, sync, webhooks};
+pub use git::pull_requests;
+pub use identity::{administration, audit, authenticate, single_user, users};
+pub use runtime::{background, idempotency, keyed_semaphore, rotation, tasks, trace};
+pub use sandboxes::{gateway, inspection};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +34,8 @@ use domain::identity::ApiKeyWithRole;
 use domain::sandbox::{SandboxCaps, Sandbox};
 use domain::usage::QuotaLimits;
 pub use error::AppError;
-pub use live::LiveSetting;
-pub use measures::ApplicationMetrics;
+pub use runtime::live_setting::LiveSetting;
+pub use runtime::metrics::ApplicationMetrics;
 pub use ports::{AuthMode, Policy, Ports, Retention};
 pub use tasks::BackgroundTasks;
 use tokio_util::sync::CancellationToken;
@@ -67,13 +48,13 @@ use crate::authenticate::KeyAuthenticator;
 use crate::conversations::Conversations;
 use crate::events::Events;
 use crate::export::Exports;
-use crate::follow::EventStreams;
-use crate::followers::StreamRegistry;
+use crate::event_streams::EventStreams;
+use crate::conversations::stream_registry::StreamRegistry;
 use crate::gateway::Gateway;
 use crate::git::GitService;
-use crate::inside::SandboxInspector;
-use crate::look_ups::KeyCache;
-use crate::measures::MetricsRecorder;
+use crate::inspection::SandboxInspector;
+use crate::identity::key_cache::KeyCache;
+use crate::runtime::metrics::MetricsRecorder;
 use crate::pending::PendingMessages;
 use crate::quotas::Quotas;
 use crate::sandboxes::{SandboxReconciler, LogReaderLimiter, Sandboxes, SessionKeyCache};
@@ -91,21 +72,21 @@ use crate::webhooks::Webhooks;
 pub struct App {
     /// Who is calling.
     pub authenticate: KeyAuthenticator,
-    /// Conversations: read, change, delete, say something.
+    /// Reads, changes and deletes conversations, and sends messages to them.
     pub conversations: Conversations,
-    /// Messages that are said before a conversation can hear them.
+    /// Messages for conversations that cannot take them yet.
     pub pending: PendingMessages,
-    /// Starting conversations, and the tasks that do it.
+    /// Starts conversations and shows their start tasks.
     pub starts: StartService,
     /// Sandboxes and specs.
     pub sandboxes: Sandboxes,
     /// Events of conversations.
     pub events: Events,
-    /// Whole conversations.
+    /// Downloads of whole conversations.
     pub exports: Exports,
     /// Events of conversations as they arrive.
     pub follow: EventStreams,
-    /// Reports of agent servers.
+    /// Intake of webhook reports from agent servers.
     pub webhooks: Webhooks,
     /// Settings of users.
     pub settings: SettingsService,
@@ -115,22 +96,22 @@ pub struct App {
     pub git: GitService,
     /// Skills to choose from.
     pub skills: Skills,
-    /// The inside of sandboxes, and the models of agents.
+    /// Reads files, git state, skills and hooks inside sandboxes, and switches the models of agents.
     pub inside: SandboxInspector,
-    /// Ways to agent servers.
+    /// Resolves requests to agent servers.
     pub gateway: Gateway,
-    /// Users, for whoever administers the service.
+    /// Lists and deletes users.
     pub users: Users,
-    /// Changes of users and keys.
+    /// Changes users, roles and keys, with an audit entry for each change.
     pub administration: Administration,
-    /// Who did what.
+    /// Records and searches the audit log.
     pub audit: Audit,
-    /// What users store, and may store.
+    /// Usage and quotas of users.
     pub quotas: Quotas,
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What the parts share.
+/// State that all use-cases share.
 pub(crate) struct Inner {
     pub(crate) ports: Ports,
     pub(crate) policy: Policy,
@@ -143,22 +124,22 @@ pub(crate) struct Inner {
     pub(crate) log_readers: LogReaderLimiter,
     pub(crate) measures: MetricsRecorder,
     pub(crate) quotas: Quotas,
-    /// Users' keys that were looked up a moment ago.
+    /// API keys that were looked up within the last second.
     pub(crate) api_keys: KeyCache<ApiKeyWithRole>,
-    /// Keys of sandboxes that were opened a moment ago.
+    /// Session keys that were opened recently.
     pub(crate) session_keys: SessionKeyCache,
-    /// Lines of the audit log that are not stored yet.
+    /// Audit entries that are not stored yet.
     pub(crate) trail: AuditBuffer,
-    /// Wakes the comparison of rows and backend.
+    /// Wakes the relist of the reconciler.
     pub(crate) look_again: tokio::sync::Notify,
-    /// What others who serve the host can go on with is handed over.
+    /// Cancelled when this process hands its starts over to the other replicas of the host.
     pub(crate) leaving: CancellationToken,
-    /// The start worker and what it runs.
+    /// Tracks the start worker and the starts that it runs.
     pub(crate) starting: TaskTracker,
 }
 
 impl Inner {
-    /// Whether reports of this sandbox are taken in now.
+    /// Whether the service accepts reports of this sandbox now.
     pub(crate) fn may_report(&self, sandbox: &Sandbox) -> bool {
         sandbox.accepts_reports(self.ports.clock.now(), self.policy.report_grace)
     }
@@ -177,7 +158,7 @@ fn settings_service(ports: &Ports, policy: &Policy) -> SettingsService {
 }
 
 impl App {
-    /// Wires the use-cases. Nothing runs in the background before [`background::spawn`].
+    /// Wires the use-cases. No background work runs before [`background::spawn`].
     pub fn new(ports: Ports, policy: Policy, tasks: BackgroundTasks) -> Self {
         let settings = settings_service(&ports, &policy);
         let quotas = Quotas::new(
@@ -241,29 +222,30 @@ impl App {
         }
     }
 
-    /// What the pool of warm sandboxes has and has done, for metrics. Cheap: as of its last look.
+    /// Metrics of the warm pool, as of its last pass. Cheap: it reads no port.
     pub fn warm_counts(&self) -> WarmCounts {
         self.inner.warm.counts()
     }
 
-    /// Other caps from now on. What is above them goes on; what is new has to find room.
+    /// Replaces the caps. Sandboxes above the new caps keep running; new ones need room.
     pub fn set_caps(&self, caps: SandboxCaps) {
         self.inner.policy.caps.set(caps);
     }
 
-    /// Other quotas from now on. What is stored above them stays.
+    /// Replaces the quotas. Stored data above the new quotas stays.
     pub fn set_quota(&self, quota: QuotaLimits) {
         self.inner.policy.quota.set(quota);
     }
 
-    /// Keeps what nobody works with for other times from the next pass on.
+    /// Replaces the retention times, from the next housekeeping pass on.
     pub fn set_retention(&self, retention: Retention) {
         self.inner.policy.retention.set(retention);
     }
 
-    /// Hands the starts that are under way to whoever else serves this host: they go on there at once, and not only when the
-    /// leases have run out. Where nobody else does, they go on here until background work is stopped. For a process that
-    /// stops; nothing is started any more. `false` if some were not handed over within `deadline`: their leases run out.
+    /// Hands running starts over to the other processes that serve this host, so that they continue at once and not
+    /// only when the leases expire. Where no other process serves the host, the starts continue here until background
+    /// work stops. For a process that stops: no new start begins. Returns `false` if some starts were not handed over
+    /// within `deadline`; their leases expire.
     pub async fn hand_over(&self, deadline: Duration) -> bool {
         if !self.inner.policy.is_host_shared {
             return true;
@@ -274,7 +256,7 @@ impl App {
         tokio::time::timeout(deadline, all).await.is_ok()
     }
 
-    /// Whether sandboxes can be started right now; for `/ready` (the store is checked by whoever owns it).
+    /// Checks whether sandboxes can start right now, for `/ready`. The composition root checks the store.
     pub async fn check_backend(&self) -> Result<(), AppError> {
         Ok(self.inner.ports.backend.check().await?)
     }

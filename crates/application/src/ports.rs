@@ -1,4 +1,4 @@
-//! What the composition root hands in: adapters, and the numbers that govern them.
+//! Adapters and settings that the composition root passes in.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use domain::vault::{Fingerprints, VaultRepository};
 use domain::workspace::SandboxWorkspace;
 use url::Url;
 
-use crate::live::LiveSetting;
+use crate::runtime::live_setting::LiveSetting;
 use crate::trace::TracePropagation;
 use crate::warm::WarmPolicy;
 
@@ -38,17 +38,17 @@ use crate::warm::WarmPolicy;
 pub struct Ports {
     /// Conversations.
     pub conversations: Arc<dyn ConversationRepository>,
-    /// Events, on a connection of their own so that intake starves nobody and nobody starves it.
+    /// Events, on connections of their own, so that intake and other work cannot starve each other.
     pub events: Arc<dyn EventStore>,
     /// Start tasks.
     pub start_tasks: Arc<dyn StartTaskRepository>,
     /// Sandbox rows.
     pub sandboxes: Arc<dyn SandboxRepository>,
-    /// Sandboxes that nobody has asked for yet.
+    /// Warm sandboxes: started before a user asks for them.
     pub warm: Arc<dyn WarmRepository>,
-    /// What runs sandboxes.
+    /// The sandbox backend.
     pub backend: Arc<dyn SandboxBackend>,
-    /// Templates.
+    /// Sandbox specs.
     pub specs: Arc<dyn SandboxSpecCatalog>,
     /// Agent servers.
     pub agents: Arc<dyn AgentRuntime>,
@@ -56,9 +56,9 @@ pub struct Ports {
     pub settings: Arc<dyn SettingsRepository>,
     /// Custom secrets.
     pub secrets: Arc<dyn SecretRepository>,
-    /// The inside of sandboxes.
+    /// Files and commands inside sandboxes.
     pub workspace: Arc<dyn SandboxWorkspace>,
-    /// Messages that wait for their conversation.
+    /// Pending messages.
     pub pending: Arc<dyn PendingMessageRepository>,
     /// Skills of the installation.
     pub skills: Arc<dyn SkillLibrary>,
@@ -66,119 +66,120 @@ pub struct Ports {
     pub git: Arc<dyn GitHosting>,
     /// API keys.
     pub api_keys: Arc<dyn ApiKeyRepository>,
-    /// Users, and their end.
+    /// Users and their deletion.
     pub users: Arc<dyn UserRepository>,
-    /// Changes of users and keys.
+    /// Changes of users and keys, each in one transaction with its audit entry.
     pub administration: Arc<dyn AdministrationRepository>,
-    /// Who did what.
+    /// The audit log.
     pub audit: Arc<dyn AuditLog>,
-    /// What users store.
+    /// Counters of what users store.
     pub usage: Arc<dyn UsageRepository>,
-    /// Answers to requests with a key.
+    /// Stored responses to requests with an idempotency key.
     pub answers: Arc<dyn IdempotencyRepository>,
-    /// Hosts that the store knows.
+    /// Hosts that this store has served.
     pub hosts: Arc<dyn HostRepository>,
-    /// Turns between processes that serve the same host.
+    /// Leases between processes that serve the same host.
     pub leases: Arc<dyn LeaseRepository>,
-    /// What other processes commit.
+    /// Changes that other processes commit.
     pub changes: Arc<dyn ChangeFeed>,
-    /// Which process has which master keys.
+    /// Which process holds which master keys.
     pub vault: Arc<dyn VaultRepository>,
-    /// Sealing.
+    /// Seals and opens secrets.
     pub cipher: Arc<dyn Cipher>,
     /// Keyed hashes.
     pub fingerprints: Arc<dyn Fingerprints>,
-    /// Time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Ids and secrets.
+    /// Generates ids and secrets.
     pub ids: Arc<dyn IdGenerator>,
 }
 
-/// Who may call without a key.
+/// Whether requests need an API key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthMode {
-    /// Nobody: every request names a key.
+    /// Every request needs an API key.
     ApiKey,
-    /// Everybody is this one local user. An explicit opt-out.
+    /// Every request acts as this local user. An explicit opt-out.
     Open(UserId),
 }
 
-/// Numbers and names that govern the use-cases.
+/// Settings of the use-cases.
 #[derive(Debug, Clone)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a setting of its own"
 )]
 pub struct Policy {
-    /// Whose sandboxes this process serves.
+    /// The host whose sandboxes this process serves.
     pub host: HostId,
-    /// Whether other processes serve the same host, so that each acts on a sandbox under a lease.
+    /// Whether other processes serve the same host. Then each action on a sandbox needs a lease.
     pub is_host_shared: bool,
     /// Who may call without a key.
     pub auth: AuthMode,
-    /// Base of the webhooks as sandboxes reach us (`…/api/v1/webhooks`).
+    /// Base URL of the webhooks, as sandboxes reach this service (`…/api/v1/webhooks`).
     pub webhook_url: Url,
-    /// Whether a second user is refused, because nothing isolates sandboxes from each other.
+    /// Whether a second user is refused because the backend does not isolate sandboxes.
     pub single_user: bool,
-    /// Origins that browsers may come from, handed on to agent servers.
+    /// Allowed CORS origins. Agent servers get them too.
     pub cors_origins: Vec<String>,
-    /// Whether a git provider is asked about its token before the token is stored.
+    /// Whether new git tokens are verified with their provider before they are stored.
     pub verify_git_tokens: bool,
-    /// Whether agents are told of our own MCP server, where their user has a git provider's token.
+    /// Whether agents of users with a git token get this service's MCP server.
     pub mcp_in_conversations: bool,
     /// Caps on running sandboxes.
     pub caps: LiveSetting<SandboxCaps>,
-    /// What each user may store, and how fast sandboxes may report. Without limits unless they are set.
+    /// Quotas of each user, and the report rate of each sandbox. Unlimited by default.
     pub quota: LiveSetting<QuotaLimits>,
-    /// From the start of a sandbox's process until its agent server must answer.
+    /// Longest time from the start of a sandbox's process until its agent server answers.
     pub sandbox_start_deadline: Duration,
-    /// Agent servers that boot at the same time, whatever started them. Waiting for a turn is not part of the deadline.
+    /// Agent servers that boot at the same time. Waiting for a slot does not count towards the start deadline.
     pub parallel_boots: usize,
-    /// Sandboxes that are booted before anybody asks for them.
+    /// Settings of the warm pool.
     pub warm: WarmPolicy,
-    /// Getting the backend ready for its first start (downloads), at most.
+    /// Longest time to prepare the backend for its first start (downloads).
     pub prepare_deadline: Duration,
-    /// A repository must be cloned within this time.
+    /// Longest time to clone a repository.
     pub clone_deadline: Duration,
-    /// A repository's setup script is ended after this time.
+    /// Longest run time of a repository's setup script.
     pub setup_deadline: Duration,
-    /// How long a claimed start task is ours without a renewal.
+    /// How long a lease on a start task or a sandbox lasts without a renewal.
     pub lease: Duration,
-    /// How often unclaimed tasks are looked for when nothing announces one (another replica may have died).
+    /// How often the worker polls for unclaimed tasks, in case another replica has died.
     pub claim_interval: Duration,
-    /// Starts under way at once.
+    /// Starts that this process runs at the same time.
     pub max_parallel_starts: usize,
-    /// How long a paused sandbox's key still delivers trailing events.
+    /// How long a paused sandbox may still report trailing events.
     pub report_grace: Duration,
-    /// How often running conversations are compared with their agent server.
+    /// How often running conversations are compared with their agent servers.
     pub sync_interval: Duration,
-    /// How often rows are compared with what the backend has.
+    /// How often the reconciler compares rows with the backend.
     pub relist_interval: Duration,
-    /// How often it is looked for sandboxes that nobody needs any more.
+    /// How often the reconciler looks for idle and expired sandboxes.
     pub retire_interval: Duration,
-    /// How often what is old enough is deleted.
+    /// How often housekeeping deletes expired data.
     pub housekeeping_interval: Duration,
-    /// What is old enough.
+    /// Retention times.
     pub retention: LiveSetting<Retention>,
-    /// How traces are handed on; `None` where none are exported.
+    /// Propagation of traces; `None` where traces are not exported.
     pub traces: Option<TracePropagation>,
 }
 
-/// How long things are kept that nobody works with any more; `None` for ever.
+/// How long finished data is kept; `None` keeps it forever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Start tasks after they ended.
+    /// Start tasks, after their end.
     pub start_tasks: Option<Duration>,
-    /// The memory of deleted conversations, after their sandbox is gone: until then their ids cannot be used again.
+    /// Tombstones of deleted conversations, after the removal of their sandbox. Until then their ids cannot be used
+    /// again.
     pub deleted_conversations: Option<Duration>,
-    /// Messages that nobody could be told.
+    /// Undelivered pending messages.
     pub pending_messages: Option<Duration>,
-    /// Lines of the audit log.
+    /// Entries of the audit log.
     pub audit: Option<Duration>,
 }
 
 impl Default for Retention {
-    /// 30 days, for messages 7, for the audit log 365.
+    /// 30 days; 7 days for pending messages, 365 days for the audit log.
     fn default() -> Self {
         let days = |days: u64| Some(Duration::from_secs(days * 24 * 60 * 60));
         let month = days(30);
@@ -192,7 +193,8 @@ impl Default for Retention {
 }
 
 impl Policy {
-    /// Other processes serve the same host: what one that died has left is gone on with elsewhere within ten seconds.
+    /// Settings for a host that several processes serve: another process continues the work of one that died within
+    /// ten seconds.
     pub fn share_host(&mut self) {
         self.is_host_shared = true;
         self.lease = Duration::from_secs(6);

@@ -14,7 +14,7 @@ use url::Url;
 
 use crate::conversations::check_branch;
 use crate::settings::marketplaces;
-use crate::turns::KeyedSemaphore;
+use crate::keyed_semaphore::KeyedSemaphore;
 use crate::{AppError, Inner};
 
 /// Marketplaces that one request may ask about, those that are fetched for it at the same time, and how long all may take.

@@ -25,7 +25,7 @@ use domain::usage::{EventStorage, Quota, QuotaLimits, Usage, UsageRepository};
 use tokio::time::Instant;
 
 use self::report_rate::ReportRate;
-use crate::live::LiveSetting;
+use crate::runtime::live_setting::LiveSetting;
 use crate::tasks::BackgroundTasks;
 use crate::{AppError, Inner};
 

@@ -1,8 +1,11 @@
 //! Sandboxes: reading rows, committing intents, and the keeper that makes the backend follow.
 
-mod keeper;
+pub(crate) mod client_paths;
+pub mod gateway;
+pub mod inspection;
 mod logs;
-mod session_keys;
+mod reconcile;
+mod session_key_cache;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +21,14 @@ use domain::scope::Scope;
 use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
 
-pub use keeper::SandboxReconciler;
-pub(crate) use keeper::{SpareBootSlot, endpoint, is_known};
+pub use reconcile::SandboxReconciler;
+pub(crate) use reconcile::{SpareBootSlot, endpoint, is_known};
 pub(crate) use logs::LogReaderLimiter;
 pub use logs::SandboxLogReader;
-pub(crate) use session_keys::SessionKeyCache;
+pub(crate) use session_key_cache::SessionKeyCache;
 
 use crate::ports::{Policy, Ports};
-use crate::repeat::{IdempotentResult, IdempotentCall, earlier_response};
+use crate::idempotency::{IdempotentResult, IdempotentCall, earlier_response};
 use crate::settings::SettingsService;
 use crate::warm::WarmClaim;
 use crate::{AppError, Inner};

@@ -7,8 +7,8 @@
 //! * Every write is one transaction that needs nothing of what was read before, so writers at the same time lose nothing.
 
 mod access_token;
-mod check;
-mod for_sandbox;
+mod validation;
+mod sandbox_access;
 
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{SecretId, UserId};
@@ -24,9 +24,9 @@ use crate::quotas::Quotas;
 use crate::settings::SettingsService;
 
 pub use access_token::{AccessTokens, TokenUse};
-pub(crate) use check::{MAX_SECRET_VALUE_BYTES, is_reserved};
-pub use check::{check_description, check_name, check_value};
-pub use for_sandbox::{SecretInfo, may_read_secrets};
+pub(crate) use validation::{MAX_SECRET_VALUE_BYTES, is_reserved};
+pub use validation::{check_description, check_name, check_value};
+pub use sandbox_access::{SecretInfo, may_read_secrets};
 
 /// What a new secret takes.
 const ONE_SECRET: [(Quota, u64); 1] = [(Quota::Secrets, 1)];
@@ -77,7 +77,7 @@ impl SecretsService {
             quotas,
             settings,
             tokens,
-            base: for_sandbox::base_of(webhook_url),
+            base: sandbox_access::base_of(webhook_url),
         }
     }
 

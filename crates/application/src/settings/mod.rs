@@ -24,10 +24,10 @@ pub(crate) mod marketplaces;
 mod mcp;
 mod model;
 mod profiles;
-mod providers;
-mod refusal;
-mod shown;
-mod turns;
+mod git_providers;
+mod issues;
+mod view_cache;
+mod update_queues;
 mod v1;
 
 use std::sync::Arc;
@@ -51,9 +51,9 @@ pub use model::{
     AgentDocument, GROUPINGS, LLM_API_KEY, MASK, ProviderToken, SecretInput, Settings,
 };
 pub use profiles::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal, Profiles, SaveProfile};
-pub use providers::{GitProvidersInput, TokenInput, TokenRefusal};
-pub use refusal::{Issue, IssueKind};
-pub use shown::ViewCache;
+pub use git_providers::{GitProvidersInput, TokenInput, TokenRefusal};
+pub use issues::{Issue, IssueKind};
+pub use view_cache::ViewCache;
 pub use v1::{SecretVisibility, V1Refusal, agent_schema, conversation_schema};
 
 /// How long a change waits for its turn and is tried again after other replicas were faster. Each failure means that
@@ -84,7 +84,7 @@ pub struct SettingsService {
     store: Arc<dyn SettingsRepository>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
-    update_queues: turns::UpdateQueues,
+    update_queues: update_queues::UpdateQueues,
     /// Whom new git tokens are shown before they are stored; `None`: nobody.
     verifier: Option<Arc<dyn GitHosting>>,
 }
@@ -100,7 +100,7 @@ impl SettingsService {
             store,
             cipher,
             clock,
-            update_queues: turns::UpdateQueues::default(),
+            update_queues: update_queues::UpdateQueues::default(),
             verifier: None,
         }
     }
@@ -181,7 +181,7 @@ impl SettingsService {
         E: Send,
     {
         let turn = self.update_queues.acquire(owner).await;
-        let mut turn = turn.map_err(|turns::QueueFull| too_many_updates())?;
+        let mut turn = turn.map_err(|update_queues::QueueFull| too_many_updates())?;
         loop {
             let (before, revision) = self.load_revision(owner).await?.unzip();
             let Some(after) = change(before).map_err(UpdateError::Refused)? else {

@@ -7,7 +7,7 @@ use domain::conversation::ExecutionStatus;
 use domain::start_task::StartTask;
 use tokio::time::Instant;
 
-use super::launch::first_message;
+use super::launch_request::first_message;
 use crate::ports::Ports;
 
 /// How long a request may be at work at an agent server after its sender died. Making a conversation takes it some

@@ -1,15 +1,15 @@
 //! Starting a conversation: check at once, commit the intent, let a worker do it.
 
-mod check;
+mod request_checks;
 mod interrupted;
 mod grouping;
-mod launch;
-mod place;
+mod launch_request;
+mod working_dir;
 mod prepare;
-mod run;
-mod seeding;
+mod start_run;
+mod profile_seeding;
 mod updates;
-mod warm;
+mod warm_claim;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -30,13 +30,13 @@ use domain::usage::Quota;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Notify, mpsc};
 
-pub use check::check_secrets;
-pub(crate) use place::{plan_path, project_of};
+pub use request_checks::check_secrets;
+pub(crate) use working_dir::{plan_path, project_of};
 pub use updates::StartUpdates;
 
 use self::grouping::SandboxChoice;
 
-use crate::repeat::{IdempotentResult, IdempotentCall, earlier_response};
+use crate::idempotency::{IdempotentResult, IdempotentCall, earlier_response};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::{AppError, Inner, trace};
@@ -277,7 +277,7 @@ impl StartService {
         if let Some(secrets) = &input.secrets {
             check_secrets(secrets).map_err(AppError::invalid)?;
         }
-        check::check_request(&mut input.request).map_err(AppError::invalid)?;
+        request_checks::check_request(&mut input.request).map_err(AppError::invalid)?;
         let scope = Scope::User(owner.clone());
         if let Some(existing) = self
             .find_existing(&scope, input.request.conversation_id)
@@ -420,7 +420,7 @@ impl StartService {
             host: sandbox.host.clone(),
             status: StartStatus::Working,
             detail: None,
-            notes: check::unsupported_notes(&input.request),
+            notes: request_checks::unsupported_notes(&input.request),
             conversation_id,
             sandbox_id: sandbox.id.clone(),
             owns_sandbox: false,

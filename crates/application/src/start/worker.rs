@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::StartService;
-use super::run::{StartRun, publish_if_ended};
-use crate::measures::StartOutcome;
+use super::start_run::{StartRun, publish_if_ended};
+use crate::runtime::metrics::StartOutcome;
 use crate::{AuthMode, Policy, trace};
 
 /// Between two tries to renew a lease while the store is busy.

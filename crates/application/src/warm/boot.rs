@@ -12,7 +12,7 @@ use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
 use super::WarmSandboxPool;
-use super::size::boot_backoff;
+use super::demand::boot_backoff;
 use crate::AppError;
 use crate::sandboxes::SpareBootSlot;
 

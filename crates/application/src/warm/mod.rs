@@ -11,7 +11,7 @@
 mod boot;
 mod claim;
 mod pool;
-mod size;
+mod demand;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ use domain::id::{SandboxId, SpecId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::size::WarmDemand;
+use self::demand::WarmDemand;
 use crate::BackgroundTasks;
 use crate::ports::{Policy, Ports};
 use crate::sandboxes::SandboxReconciler;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::WarmSandboxPool;
 use super::boot::BootGuard;
-use super::size::REPLICA_GRACE;
+use super::demand::REPLICA_GRACE;
 use crate::AppError;
 
 /// How many are asked at once whether they are well, and how often in a row one may not answer.

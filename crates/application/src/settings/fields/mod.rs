@@ -3,18 +3,18 @@
 //! The tables beside this file are facts of the agent side (document version 4, agent server 1.34); they serve three
 //! purposes, so that these cannot drift apart: checking what clients send, showing documents, and the schema routes.
 
-mod describe;
-mod read;
+mod schema_document;
+mod scalars;
 
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 
-use super::refusal::{Issue, IssueKind};
+use super::issues::{Issue, IssueKind};
 
-pub(super) use describe::SchemaSection;
-pub(super) use read::{boolean, integer, number};
+pub(super) use schema_document::SchemaSection;
+pub(super) use scalars::{boolean, integer, number};
 
 /// JSON type of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -4,18 +4,18 @@
 //! A mask that comes back keeps the stored secret, but only where it belongs to the same server: a remote server is the
 //! same while its URL is, a process while its name is. A mask with nothing behind it means no secret.
 
-mod address;
-mod agent;
-mod opaque;
+mod server_url;
+mod agent_servers;
+mod opaque_config;
 
 use std::collections::BTreeMap;
 
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
-pub use address::has_credentials;
-pub(super) use agent::for_agent;
-pub(super) use opaque::{
+pub use server_url::has_credentials;
+pub(super) use agent_servers::for_agent;
+pub(super) use opaque_config::{
     masked as masked_opaque, masked_members, unmask as unmask_opaque, with_credentials,
     with_masks_restored, without_masks,
 };
@@ -79,7 +79,7 @@ impl McpRemote {
     fn to_json(&self, show: SecretDisplay, with_timeout: bool) -> Value {
         let mut map = Map::new();
         let url = match show {
-            SecretDisplay::Masked => address::masked(&self.url),
+            SecretDisplay::Masked => server_url::masked(&self.url),
             SecretDisplay::Clear => self.url.clone(),
         };
         map.insert("url".into(), url.into());
@@ -207,13 +207,13 @@ fn is_mask(secret: &SecretString) -> bool {
 fn unmask_remotes(new: &mut [McpRemote], old: &[McpRemote]) {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for server in new {
-        let nth = seen.entry(address::masked(&server.url)).or_default();
+        let nth = seen.entry(server_url::masked(&server.url)).or_default();
         let same: Vec<_> = old
             .iter()
-            .filter(|s| address::is_same(&s.url, &server.url))
+            .filter(|s| server_url::is_same(&s.url, &server.url))
             .collect();
         let before = same.get(*nth).or(same.first());
-        server.url = address::unmasked(&server.url, before.map(|s| s.url.as_str()));
+        server.url = server_url::unmasked(&server.url, before.map(|s| s.url.as_str()));
         if server.api_key.as_ref().is_some_and(is_mask) {
             server.api_key = before.and_then(|s| s.api_key.clone());
         }

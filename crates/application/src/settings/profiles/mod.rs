@@ -4,12 +4,12 @@
 //! one active copies it into the agent document; nothing but the settings in force is ever used by a start. `active` is a
 //! pointer that is dropped as soon as the settings in force are no longer those of the profile.
 
-mod agent;
+mod llm_part;
 mod save;
-mod stored;
+mod storage;
 #[cfg(test)]
 mod tests;
-mod usable;
+mod llm_profiles;
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use domain::id::UserId;
 use serde_json::Value;
 
 use super::model::{AgentDocument, LLM_API_KEY, Settings};
-use super::refusal::Issue;
+use super::issues::Issue;
 use super::{SettingsService, UpdateError};
 use crate::error::AppError;
 

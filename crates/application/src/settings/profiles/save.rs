@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 use super::super::fields::{self, AGENT};
 use super::super::mcp::with_masks_restored;
 use super::super::model::{AgentDocument, LLM_API_KEY, SecretInput, Settings};
-use super::super::refusal::{Issue, IssueKind};
+use super::super::issues::{Issue, IssueKind};
 use super::super::v1::{MAX_DEPTH, depth, nul_in, secret};
-use super::agent::LLM;
+use super::llm_part::LLM;
 use super::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal};
 
 /// Shown in every configuration, so it comes back; it follows from `auth_type`.

@@ -5,7 +5,7 @@
 //! script, hooks or skills that fail are noted.
 
 mod plan;
-mod report;
+mod output;
 mod scripts;
 
 use std::time::Duration;
@@ -24,8 +24,8 @@ use url::Url;
 pub(super) use plan::{PreparationPlan, directory_of_repository};
 
 use self::plan::PlannedRepository;
-use self::report::{WorkspaceFacts, GitAvailability, Redactor, CheckoutState};
-use super::place::working_dir;
+use self::output::{WorkspaceFacts, GitAvailability, Redactor, CheckoutState};
+use super::working_dir::working_dir;
 use crate::ports::Ports;
 use crate::secrets::{AccessTokens, TokenUse};
 use crate::{AppError, Policy};
@@ -195,7 +195,7 @@ impl<'a> WorkspacePreparation<'a> {
             return Ok(());
         }
         let redactor = self.redactor().await;
-        let cause = report::clone_failure(repository, &outcome, deadline, &redactor);
+        let cause = output::clone_failure(repository, &outcome, deadline, &redactor);
         Err(AppError::refused(ErrorClass::Upstream, cause))
     }
 
@@ -247,7 +247,7 @@ impl<'a> WorkspacePreparation<'a> {
             outcome.output = progress_detail.map(|progress_detail| progress_detail.output).unwrap_or_default();
             format!("was ended after {} s", deadline.as_secs())
         };
-        let said = report::quote(&outcome.output, &self.redactor().await);
+        let said = output::quote(&outcome.output, &self.redactor().await);
         let said = said.map_or_else(String::new, |said| format!(" Its last words: {said}"));
         self.note(&format!(
             "The setup script .openhands/setup.sh {how}.{said}"
@@ -267,7 +267,7 @@ impl<'a> WorkspacePreparation<'a> {
         let script = scripts::pre_commit(&self.prepared.working_dir);
         let outcome = self.run(script, QUICK_COMMAND_TIMEOUT).await?;
         if !outcome.is_success() {
-            let said = report::quote(&outcome.output, &self.redactor().await);
+            let said = output::quote(&outcome.output, &self.redactor().await);
             self.note(&format!(
                 "The git hook .openhands/pre-commit.sh was not installed: {}",
                 said.as_deref().unwrap_or("no reason was given.")
@@ -397,7 +397,7 @@ impl<'a> WorkspacePreparation<'a> {
     }
 
     async fn command_failed(&self, what: &str, outcome: &ShellOutcome) -> AppError {
-        let said = report::quote(&outcome.output, &self.redactor().await);
+        let said = output::quote(&outcome.output, &self.redactor().await);
         let why = match (&said, outcome.exit_code) {
             (Some(said), _) => said.clone(),
             (None, Some(code)) => format!("exit code {code}"),

@@ -15,7 +15,7 @@ use crate::AppError;
 use crate::ports::Ports;
 use crate::secrets::TokenUse;
 use crate::settings::{LaunchProfile, Settings};
-use crate::start::place::REPOSITORY_TAG;
+use crate::start::working_dir::REPOSITORY_TAG;
 
 /// How often a provider that is away is asked again: for half a minute in all, without what the asking takes.
 const MAX_SOURCE_RETRIES: u32 = 4;

@@ -4,7 +4,7 @@
 //! done is found, what is half done is removed. A script that takes long leaves its process id in the private directory,
 //! so that the worker after a crash waits for it instead of running it twice beside itself.
 //!
-//! What the next step has to know is printed as lines `key=value`; [`super::report`] reads them.
+//! What the next step has to know is printed as lines `key=value`; [`super::output`] reads them.
 
 use std::fmt::Write;
 

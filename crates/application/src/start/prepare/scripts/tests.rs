@@ -9,7 +9,7 @@ use domain::workspace::ShellOutcome;
 use tempfile::TempDir;
 
 use super::super::plan::{GitIdentity, PlannedRepository};
-use super::super::report::{WorkspaceFacts, Redactor, CheckoutState, clone_failure};
+use super::super::output::{WorkspaceFacts, Redactor, CheckoutState, clone_failure};
 use super::*;
 
 mod inspect;

@@ -16,7 +16,7 @@ use domain::scope::Scope;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::followers::StreamSlot;
+use crate::conversations::stream_registry::StreamSlot;
 use crate::{AppError, Inner};
 
 /// Events that are read at once.

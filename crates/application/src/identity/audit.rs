@@ -1,4 +1,4 @@
-//! The audit log: what has been done is written down beside the requests, in batches.
+//! The audit log. A background task writes entries in batches, beside the requests.
 //!
 //! ```text
 //!   request ──note──► queue (bounded) ──batch, background──► store        changes, one line each
@@ -6,8 +6,9 @@
 //!                                                                          one at once, the same again as one line with a count
 //! ```
 //!
-//! No request waits for it. What is in the queue is lost with the process (`kill -9`): a fraction of a second's worth while
-//! the store answers. Changes of users and keys are not left to it, see [`crate::administration`].
+//! No request waits for the audit log. Entries in the queue are lost when the process is killed: a fraction of a
+//! second's worth while the store works. Changes of users and keys do not use this queue, see
+//! [`crate::administration`].
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,60 +23,60 @@ use uuid::Uuid;
 use crate::administration::Origin;
 use crate::{AppError, Inner};
 
-/// Lines that wait for the store. Beyond them a line goes to the service's log instead.
+/// Entries that wait for the store. Further entries go to the service's log instead.
 const MAX_QUEUED_ENTRIES: usize = 10_000;
-/// Lines of one transaction.
+/// Entries of one transaction.
 const MAX_BATCH_ENTRIES: usize = 500;
-/// How long lines gather before they are written together.
+/// How long entries are collected for a batch.
 const BATCH_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the same again is only counted.
+/// How long equal entries are only counted.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
-/// What is different of one actor in one window, and what goes beyond is counted. So nobody takes another one's places; all
-/// callers without a key are one actor.
+/// Distinct repeatable entries of one actor in one interval. Further ones are counted together, so one actor cannot
+/// use up the space of others. All callers without a key are one actor.
 const MAX_REPEAT_KEYS_PER_ACTOR: usize = 128;
-/// The same of all actors.
+/// Distinct repeatable entries of all actors in one interval.
 const MAX_REPEAT_KEYS: usize = 10_000;
-/// Before the next attempt, when the store refuses.
+/// Pause before the next attempt when the store fails.
 const MIN_RETRY_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The action of the line that counts what there was no place for.
+/// Action of the entry that counts entries beyond the limits.
 pub const UNTRACKED_ENTRIES_ACTION: &str = "audit more-refusals";
-/// The action of the line that counts lines that went to the service's log instead.
+/// Action of the entry that counts entries which went to the service's log.
 pub const LOST_ENTRIES_ACTION: &str = "audit lost";
 
 /// Writes and reads the audit log.
 #[derive(Clone)]
 pub struct Audit(Arc<Inner>);
 
-/// What is not stored yet.
+/// Entries that are not stored yet.
 #[derive(Default)]
 pub(crate) struct AuditBuffer {
     waiting: Mutex<AuditQueue>,
     wake: tokio::sync::Notify,
-    /// Whoever writes.
+    /// Held by the task that writes.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct AuditQueue {
     queue: VecDeque<AuditEntry>,
-    /// Lines that there was no room for.
+    /// Entries that did not fit into the queue.
     lost: u32,
     gathered: HashMap<RepeatKey, RepeatCount>,
-    /// How many of them are this actor's.
+    /// Number of repeat keys by actor.
     places: HashMap<AuditActor, usize>,
     more: u32,
 }
 
-/// What makes two lines the same.
+/// Entries with the same key are written once and then counted.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct RepeatKey {
     actor: AuditActor,
     action: String,
     source: Option<String>,
     status: Option<u16>,
-    /// Object and detail; not of a refusal, which was about nothing, or about whatever somebody tries out.
+    /// Object and detail. Refusals have none: a caller could try out any number of objects.
     what: Option<[Option<String>; 2]>,
 }
 
@@ -93,7 +94,7 @@ impl RepeatKey {
     }
 }
 
-/// The same again, since it was written down.
+/// Equal entries since the first one was written.
 struct RepeatCount {
     last: AuditEntry,
     count: u32,
@@ -118,12 +119,12 @@ impl AuditQueue {
             source = entry.source,
             status = entry.status,
             request.id = entry.request_id,
-            "the audit log cannot be written; what has happened stands only here"
+            "cannot queue an audit entry because the store does not take them; this line is its only record"
         );
     }
 
-    /// Writes down what a user has done, each time. What costs whoever does it nothing is gathered: refusals, failures, and
-    /// what the agent in a sandbox does, which may be anything, and as often as it likes.
+    /// Queues successful actions of users one by one. Refusals, failures and actions of sandboxes are counted, because
+    /// a caller can repeat them at no cost.
     fn take(&mut self, entry: AuditEntry) {
         let is_of_sandbox = matches!(entry.actor, AuditActor::Sandbox(_));
         if entry.outcome == AuditOutcome::Ok && !is_of_sandbox {
@@ -133,7 +134,7 @@ impl AuditQueue {
         }
     }
 
-    /// Writes the first of its kind down, and counts the others.
+    /// Queues the first entry of a key and counts the others.
     fn gather(&mut self, entry: AuditEntry) {
         let kind = RepeatKey::of(&entry);
         if let Some(again) = self.gathered.get_mut(&kind) {
@@ -152,7 +153,7 @@ impl AuditQueue {
         self.push(entry);
     }
 
-    /// What was only counted becomes lines.
+    /// Turns the counts of the interval into entries.
     fn close_window(&mut self, now: Timestamp, mut id: impl FnMut() -> Uuid) {
         self.places.clear();
         let again = std::mem::take(&mut self.gathered).into_values();
@@ -167,7 +168,7 @@ impl AuditQueue {
     }
 }
 
-/// A line of our own that counts.
+/// An entry of the service itself that reports a count.
 fn summary_entry(
     action: &str,
     outcome: AuditOutcome,
@@ -196,14 +197,15 @@ impl Audit {
         Self(inner)
     }
 
-    /// Takes a line in about what has just ended with the status that `origin` has, to be written soon. Waits for nothing.
-    /// The texts must be [`domain::audit::sanitize_text`].
+    /// Records an action that ended with the status in `origin`. Does not wait for the store. The texts must be
+    /// [`domain::audit::clipped`].
     pub fn note(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
         let outcome = origin.status.map(AuditOutcome::of_status);
         self.take(outcome.unwrap_or(AuditOutcome::Ok), origin, object, detail);
     }
 
-    /// The same about what was never answered: its caller is gone, or it came to a bad end. It may have been done.
+    /// Records an action without a response: the client disconnected or the handler failed. The action may have taken
+    /// effect.
     pub fn note_unanswered(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
         self.take(AuditOutcome::Failed, origin, object, detail);
     }
@@ -243,14 +245,15 @@ impl Audit {
         Ok(self.0.ports.audit.search(filter, page).await?)
     }
 
-    /// Writes all there is, counts included, within `deadline`: for a service that ends. Whether it did.
+    /// Writes all entries, counts included, within `deadline`: for a service that stops. Returns whether all were
+    /// written.
     pub async fn finish(&self, deadline: Duration) -> bool {
         self.close_window();
         let done = tokio::time::timeout(deadline, self.write()).await;
         matches!(done, Ok(Ok(())))
     }
 
-    /// Until the service stops.
+    /// Runs until the service stops.
     pub(crate) async fn run(self) {
         let mut window = tokio::time::interval(REPEAT_INTERVAL);
         window.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -261,7 +264,7 @@ impl Audit {
             }
             let mut pause = MIN_RETRY_BACKOFF;
             while let Err(error) = self.write().await {
-                tracing::warn!(error = %chain(&error), "the audit log cannot be written; trying again");
+                tracing::warn!(error = %chain(&error), "cannot write the audit log; trying again");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(MAX_RETRY_BACKOFF);
             }
@@ -274,7 +277,8 @@ impl Audit {
         waiting.close_window(ports.clock.now(), || ports.ids.uuid());
     }
 
-    /// Writes what waits. A batch stays in the queue until it is stored; stored twice, it is there once.
+    /// Writes the queue. A batch stays in the queue until it is stored; the store ignores an entry that it already
+    /// has.
     async fn write(&self) -> Result<(), StoreError> {
         let (trail, ports) = (&self.0.trail, &self.0.ports);
         let _turn = trail.turn.lock().await;

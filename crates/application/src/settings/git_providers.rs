@@ -16,7 +16,7 @@ use url::Url;
 
 use super::mcp::McpConfig;
 use super::model::{ProviderToken, SecretInput, Settings};
-use super::refusal::{Issue, IssueKind};
+use super::issues::{Issue, IssueKind};
 use super::{SettingsService, UpdateError};
 use crate::error::AppError;
 

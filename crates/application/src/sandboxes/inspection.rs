@@ -20,7 +20,7 @@ use serde_json::Value;
 pub use hooks::{EventHooks, Hook, HookMatcher};
 
 use self::limiter::{InspectionPermit, InspectionLimiter};
-use crate::sandbox_paths::{to_sandbox_path, outside_workspace, map_resolve_error};
+use crate::sandboxes::client_paths::{to_sandbox_path, outside_workspace, map_resolve_error};
 use crate::sandboxes::endpoint;
 use crate::settings::SettingsService;
 use crate::start::{plan_path, project_of};

@@ -10,7 +10,7 @@ use domain::metrics::Gauge;
 use domain::sandbox::{BackendFact, BackendState, DesiredState, Sandbox, SandboxFacts, SandboxStatus};
 
 use super::SandboxReconciler;
-use super::up::first_line;
+use super::bring_up::first_line;
 use crate::{AppError, BackgroundTasks};
 
 impl SandboxReconciler {

@@ -13,7 +13,7 @@ use domain::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::check::is_valid_name;
+use super::validation::is_valid_name;
 use super::{SecretsService, TokenUse};
 use crate::AppError;
 use crate::settings::{ProviderToken, token_name};

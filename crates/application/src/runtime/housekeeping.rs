@@ -9,7 +9,7 @@ use domain::error::{StoreError, chain};
 use domain::identity::USER_NAME_REUSE_GRACE;
 
 use crate::ports::{Policy, Ports};
-use crate::repeat::RESPONSE_TTL;
+use crate::idempotency::RESPONSE_TTL;
 use crate::{AppError, users};
 
 /// Rows of one transaction.

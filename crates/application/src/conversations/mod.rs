@@ -1,5 +1,13 @@
 //! Conversations: read, change, delete, say something.
 
+pub mod event_streams;
+pub mod events;
+pub mod export;
+pub mod pending;
+pub(crate) mod stream_registry;
+pub mod sync;
+pub mod webhooks;
+
 use std::sync::Arc;
 
 use domain::agent::{AgentError, MessageDelivery};

@@ -13,7 +13,7 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use secrecy::SecretString;
 
-use crate::sandbox_paths::{to_sandbox_path, outside_workspace, map_resolve_error};
+use crate::sandboxes::client_paths::{to_sandbox_path, outside_workspace, map_resolve_error};
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner};
 

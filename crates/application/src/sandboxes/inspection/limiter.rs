@@ -8,7 +8,7 @@ use domain::id::{SandboxId, UserId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::AppError;
-use crate::turns::{KeyedPermit, KeyedSemaphore};
+use crate::keyed_semaphore::{KeyedPermit, KeyedSemaphore};
 
 /// Questions under way in this process.
 const MAX_INSPECTIONS: usize = 32;

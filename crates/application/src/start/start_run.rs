@@ -15,12 +15,12 @@ use domain::scope::Scope;
 use domain::start_task::{LeasedStartTask, PARENT_CONVERSATION_ENTITY, StartStatus, StartTask, StartTaskUpdate};
 use tokio::time::Instant;
 
-use super::check::wants_auto_title;
+use super::request_checks::wants_auto_title;
 use super::grouping::directory_tag;
 use super::prepare::{PreparationPlan, WorkspacePreparation, PreparedWorkspace};
-use super::{interrupted, launch, seeding};
+use super::{interrupted, launch_request, profile_seeding};
 use crate::conversations::provisional_title;
-use crate::measures::StartOutcome;
+use crate::runtime::metrics::StartOutcome;
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::trace::StepSpan;
@@ -106,7 +106,7 @@ impl StartRun {
         let _running = inner.measures.start();
         let outcome = if self.task.attempts > MAX_ATTEMPTS {
             Err(RunStop::failed(format!(
-                "the start was interrupted {MOST_ATTEMPTS} times"
+                "the start was interrupted {MAX_ATTEMPTS} times"
             )))
         } else {
             self.run_steps().await
@@ -154,7 +154,7 @@ impl StartRun {
         let (sandbox, located) = self.sandbox().await?;
         let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
         self.at = Some(at.clone());
-        let seeded = seeding::seed(&self.inner.ports, &at, &settings).await;
+        let seeded = profile_seeding::seed(&self.inner.ports, &at, &settings).await;
         self.note(seeded.into_iter().collect());
         let prepared = self.prepare(&plan, &at, &located.workspace).await?;
         let mut task = self.task.clone();
@@ -162,8 +162,8 @@ impl StartRun {
         task.request.git_provider = plan.provider().or(task.request.git_provider);
         let (inner, task) = (&self.inner, &task);
         let (request, notes) =
-            launch::request(inner, &self.secrets, task, profile, &sandbox, prepared).await?;
-        let mut agent = launch::agent_summary(&request);
+            launch_request::request(inner, &self.secrets, task, profile, &sandbox, prepared).await?;
+        let mut agent = launch_request::agent_summary(&request);
         agent.tags.extend(plan.tags());
         agent.tags.extend(directory_tag(&task.request));
         self.note(notes);
@@ -340,7 +340,7 @@ impl StartRun {
     async fn begin(
         &mut self,
         located: &SandboxEndpoints,
-        agent: launch::AgentSummary,
+        agent: launch_request::AgentSummary,
         provider: Option<GitProvider>,
     ) -> Result<(), RunStop> {
         let mut step = self.step(StartStatus::StartingConversation, None);
@@ -380,7 +380,7 @@ impl StartRun {
         Ok(())
     }
 
-    fn conversation(&self, agent: launch::AgentSummary) -> Conversation {
+    fn conversation(&self, agent: launch_request::AgentSummary) -> Conversation {
         let (task, request, now) = (&self.task, &self.task.request, self.now());
         Conversation {
             id: task.conversation_id,

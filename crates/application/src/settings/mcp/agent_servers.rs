@@ -6,7 +6,7 @@ use domain::agent::McpServer;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use super::opaque::servers;
+use super::opaque_config::servers;
 use super::{McpConfig, McpRemote};
 
 /// Servers that one agent gets.

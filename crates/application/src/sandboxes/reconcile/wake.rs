@@ -9,7 +9,7 @@ use domain::sandbox::{SandboxEndpoints, Sandbox, SandboxLaunch, SandboxStatus};
 use tokio::time::Instant;
 use url::Url;
 
-use super::up::{BootFailure, ExistingSandbox, start_failed};
+use super::bring_up::{BootFailure, ExistingSandbox, start_failed};
 use super::{BootSlots, SandboxReconciler};
 use crate::AppError;
 

@@ -7,7 +7,7 @@
 //! An agent server takes a message only between two steps of its agent, and a step lasts as long as a command does: what was
 //! not answered may still come, and is not said again before that is past.
 
-mod told;
+mod message_match;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,9 +28,9 @@ use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
-use self::told::{is_permanent_refusal, is_event_of};
+use self::message_match::{is_permanent_refusal, is_event_of};
 use crate::conversations::mark_running;
-use crate::repeat::{IdempotentResult, IdempotentCall, earlier_response};
+use crate::idempotency::{IdempotentResult, IdempotentCall, earlier_response};
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner};
 

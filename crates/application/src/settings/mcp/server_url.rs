@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::model::MASK;
-use super::opaque::is_secret_name;
+use super::opaque_config::is_secret_name;
 
 /// Whether the URL holds a user name or a password. Judged from the text, so that no parser's reading is missed.
 pub fn has_credentials(url: &str) -> bool {

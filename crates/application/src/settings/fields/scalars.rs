@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::refusal::IssueKind;
+use super::super::issues::IssueKind;
 
 /// An integer as the reference reads it: a number without fraction, or its text.
 pub(crate) fn integer(value: &Value) -> Result<i64, IssueKind> {

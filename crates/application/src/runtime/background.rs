@@ -8,7 +8,7 @@ use domain::error::chain;
 use domain::sandbox::{BackendReachability, PrepareProgress};
 use futures::StreamExt;
 
-use crate::housekeeping::Housekeeping;
+use crate::runtime::housekeeping::Housekeeping;
 use crate::pending::PendingDelivery;
 use crate::start::StartService;
 use crate::{App, Inner};

@@ -1,11 +1,11 @@
-//! Users, their roles and their keys. Every change is stored together with its line in the audit log: neither is there
-//! without the other, also after `kill -9`.
+//! Users, their roles and their keys. Every change is committed in one transaction with its audit entry, so neither
+//! exists without the other, even after `kill -9`.
 //!
-//! A request has been let in when its change is made: so that nothing outlives the end of a key or of a role, the transaction
-//! looks once more whether whoever asks still may.
+//! The transaction checks the caller's key and role again. A key or role that was revoked after the request was
+//! authenticated has no effect.
 //!
-//! Nobody locks themself out: an administrator cannot take the role from themself or delete themself, and no key revokes
-//! itself. So whoever made the last change is still there to make another one (and the command line always is).
+//! Administrators cannot lock themselves out. They cannot remove their own role or delete their own user, and no key
+//! can revoke itself. The command line always works.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,33 +23,33 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::{AppError, Inner};
 
-/// What page tokens of users begin with.
+/// Prefix of page tokens for users.
 const PAGE_TOKEN_PREFIX: &str = "users|";
 
-/// Who asks, and from where: what the line in the audit log says about it.
+/// The caller of an operation, as the audit entry records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// Who.
+    /// The actor.
     pub actor: AuditActor,
-    /// With which key.
+    /// The API key that the request used.
     pub key: Option<ApiKeyId>,
-    /// What for: method and route, or the command.
+    /// Method and route, or the command.
     pub action: String,
-    /// From which address.
+    /// Address of the client.
     pub source: Option<String>,
-    /// The id of the request.
+    /// Id of the request.
     pub request_id: Option<String>,
-    /// The status of the answer, if all goes well.
+    /// Status of the response if the operation succeeds.
     pub status: Option<u16>,
 }
 
 impl Origin {
-    /// A command (`users delete`) of whoever runs the command line.
+    /// A command (`users delete`) of the command line.
     pub fn command(words: &str) -> Self {
         Self::of(AuditActor::Cli, format!("cli {words}"))
     }
 
-    /// The service itself.
+    /// An action of the service itself.
     pub fn service(action: &str) -> Self {
         Self::of(AuditActor::Service, action.to_owned())
     }
@@ -65,7 +65,7 @@ impl Origin {
         }
     }
 
-    /// The line about a change.
+    /// The audit entry for a change.
     pub fn entry(&self, ids: &dyn IdGenerator, at: Timestamp, change: &AdminChange) -> AuditEntry {
         let (object, detail) = describe_change(change);
         AuditEntry {
@@ -85,7 +85,7 @@ impl Origin {
     }
 }
 
-/// What is changed, and how.
+/// Object and detail of the audit entry.
 fn describe_change(change: &AdminChange) -> (String, Option<String>) {
     match change {
         AdminChange::CreateUser { user, role } | AdminChange::SetRole { user, role } => (
@@ -105,25 +105,25 @@ fn describe_change(change: &AdminChange) -> (String, Option<String>) {
     }
 }
 
-/// What is asked of a new key.
+/// Options of a new key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyOptions {
-    /// What its owner calls it.
+    /// Name, for the owner.
     pub name: Option<String>,
-    /// How long it is good for; else for ever (rotation: as long as the one before was meant to be).
+    /// Lifetime; without one the key never expires. A rotation without one takes the lifetime of the old key.
     pub expires_in: Option<Duration>,
 }
 
-/// A key that was made, and its text, which nobody can be told again.
+/// A new key and its text. The service stores only the hash and cannot show the text again.
 #[derive(Debug)]
 pub struct IssuedKey {
-    /// The record.
+    /// The stored record.
     pub key: ApiKey,
-    /// The text.
+    /// The text of the key.
     pub text: SecretString,
 }
 
-/// A key to be stored.
+/// Generates a key; the caller stores it.
 pub fn new_key(
     ids: &dyn IdGenerator,
     now: Timestamp,
@@ -149,7 +149,7 @@ pub fn new_key(
     }
 }
 
-/// The key that takes the place of `old`: with its name, and meant to last as long, unless something else is wished.
+/// Generates the successor of `old`. It takes over name and lifetime unless `wish` sets them.
 pub fn successor_key(
     ids: &dyn IdGenerator,
     now: Timestamp,
@@ -174,7 +174,7 @@ impl Administration {
         Self(inner)
     }
 
-    /// Users by name, also those whose deletion is not complete.
+    /// Lists users by name, including users whose deletion is not complete.
     pub async fn users(&self, page: &PageRequest) -> Result<Page<User>, AppError> {
         let after = page.after.as_ref().map(|token| {
             let name = token.0.strip_prefix(PAGE_TOKEN_PREFIX);
@@ -191,13 +191,13 @@ impl Administration {
         Ok(Page { items, next })
     }
 
-    /// A user who is there, also when their deletion is not complete.
+    /// Finds a user, including one whose deletion is not complete.
     pub async fn user(&self, user: &UserId) -> Result<User, AppError> {
         let found = self.0.ports.users.find(user).await?;
         found.ok_or_else(|| user_not_found(user))
     }
 
-    /// Makes a user, who has no key yet.
+    /// Creates a user without a key.
     pub async fn create_user(
         &self,
         origin: &Origin,
@@ -213,7 +213,7 @@ impl Administration {
         self.user(user).await
     }
 
-    /// Changes what a user may do: at once here, within a second elsewhere. Nobody takes the role from themself.
+    /// Changes a user's role: at once in this process, within a second in others. Users cannot remove their own role.
     pub async fn set_role(
         &self,
         origin: &Origin,
@@ -233,7 +233,7 @@ impl Administration {
         self.user(user).await
     }
 
-    /// Deletes a user with everything of theirs; see [`crate::users::Users::delete`]. Nobody deletes themself.
+    /// Deletes a user and all their data; see [`crate::users::Users::delete`]. Users cannot delete themselves.
     pub async fn delete_user(&self, origin: &Origin, user: &UserId) -> Result<PurgeCounts, AppError> {
         if is_self(origin, user) {
             return Err(AppError::conflict(
@@ -242,7 +242,7 @@ impl Administration {
         }
         let change = AdminChange::DeleteUser { user: user.clone() };
         let begun = self.administer(origin, &change).await;
-        // Now, and not after the rest, which may fail: also after a failure here, for it may have been done.
+        // Clear before the rest, which may fail; and after a failure too, because the change may have been committed.
         self.0.keeper.reporters().clear();
         self.0.look_again.notify_one();
         let mut purged = begun?;
@@ -256,7 +256,7 @@ impl Administration {
         Ok(self.0.ports.api_keys.list(Some(user)).await?)
     }
 
-    /// Makes a key for a user who is there. Refused in open mode.
+    /// Creates a key for an existing user. Refused in open mode.
     pub async fn create_key(
         &self,
         origin: &Origin,
@@ -276,7 +276,7 @@ impl Administration {
         Ok(made)
     }
 
-    /// Puts a new key in the place of another one, which goes on to open for `grace` at most.
+    /// Replaces a key by a new one. The old key still works for at most `grace`.
     pub async fn rotate_key(
         &self,
         origin: &Origin,
@@ -296,7 +296,7 @@ impl Administration {
                 "The key has expired: make a new one instead",
             ));
         }
-        // Who has as many as one may have can rotate one all the same, but not all of them for ever.
+        // A user at the limit can still rotate a key, but not without bound.
         check_key_count(&keys, MAX_KEYS_PER_USER + 1, now)?;
         let made = successor_key(ids, now, old, wish, &origin.actor);
         let change = AdminChange::RotateKey {
@@ -308,7 +308,7 @@ impl Administration {
         Ok(made)
     }
 
-    /// Revokes a key of this user, but not the one that the request came with.
+    /// Revokes a key of this user. A key cannot revoke itself.
     pub async fn revoke_key(
         &self,
         origin: &Origin,
@@ -331,14 +331,14 @@ impl Administration {
         let ports = &self.0.ports;
         let (ids, now) = (ports.ids.as_ref(), ports.clock.now());
         let done = administer(ports.administration.as_ref(), origin, ids, now, change).await;
-        // Also after a failure: it may have been done.
+        // After a failure too: the change may have been committed.
         self.0.api_keys.clear();
         done
     }
 }
 
-/// Makes a change with its line in the audit log; for programs that have the store and nothing else, too. What the
-/// beginning of a deletion took away.
+/// Commits a change with its audit entry, also for programs that only have the store. Returns what the first step of a
+/// deletion removed.
 pub async fn administer(
     store: &dyn AdministrationRepository,
     origin: &Origin,
@@ -383,8 +383,8 @@ pub async fn administer(
     })
 }
 
-/// In open mode whoever reaches the port is the administrator, the agent in a sandbox perhaps included; a key would go on to
-/// open everything once requests need one.
+/// In open mode every caller is the administrator, even the agent in a sandbox. A key made now would still open
+/// everything after the service requires keys.
 fn check_authenticated(origin: &Origin) -> Result<(), AppError> {
     if matches!(origin.actor, AuditActor::User(_)) && origin.key.is_none() {
         return Err(AppError::conflict(
@@ -394,7 +394,7 @@ fn check_authenticated(origin: &Origin) -> Result<(), AppError> {
     Ok(())
 }
 
-/// The next start would store it again.
+/// The next start of the service would store the key again.
 fn check_not_bootstrap_key(id: ApiKeyId) -> Result<(), AppError> {
     if id == BOOTSTRAP_KEY_ID {
         return Err(AppError::conflict(
@@ -404,11 +404,11 @@ fn check_not_bootstrap_key(id: ApiKeyId) -> Result<(), AppError> {
     Ok(())
 }
 
-fn check_key_count(keys: &[ApiKey], most: usize, now: Timestamp) -> Result<(), AppError> {
-    let good = keys.iter().filter(|key| !key.is_expired(now)).count();
-    if good >= most {
+fn check_key_count(keys: &[ApiKey], max: usize, now: Timestamp) -> Result<(), AppError> {
+    let active = keys.iter().filter(|key| !key.is_expired(now)).count();
+    if active >= max {
         return Err(AppError::conflict(format!(
-            "The user has {good} keys already: revoke some first"
+            "The user has {active} keys already: revoke some first"
         )));
     }
     Ok(())

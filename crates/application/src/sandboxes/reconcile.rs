@@ -4,21 +4,21 @@
 //! *now*. So it does not matter who asks (a request, the start worker, start-up, the periodic relist) or how often, and
 //! a crash between any two lines leaves a row that the next pass converges.
 
-mod boots;
-mod contact;
-mod down;
-mod facts;
-mod lease;
+mod boot_slots;
+mod backend_contact;
+mod pause_and_remove;
+mod relist;
+mod sandbox_lease;
 mod retire;
-mod up;
+mod bring_up;
 mod wake;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-pub(crate) use boots::{SpareBootSlot, BootSlots};
-pub(crate) use contact::is_known;
+pub(crate) use boot_slots::{SpareBootSlot, BootSlots};
+pub(crate) use backend_contact::is_known;
 use domain::agent::AgentEndpoint;
 use domain::clock::Timestamp;
 use domain::id::SandboxId;
@@ -29,7 +29,7 @@ use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::Instrument;
 use url::Url;
 
-use crate::look_ups::KeyCache;
+use crate::identity::key_cache::KeyCache;
 use crate::ports::{Policy, Ports};
 use crate::sync::ConversationSyncer;
 use crate::{AppError, BackgroundTasks};
@@ -57,7 +57,7 @@ struct ReconcilerShared {
     /// All sandboxes of this host by status, as of the last comparison.
     statuses: [Gauge; SandboxStatus::ALL.len()],
     /// Whether the backend can be asked.
-    contact: contact::ContactTracker,
+    contact: backend_contact::ContactTracker,
     /// One slot per sandbox in use; dead entries are swept when the map is next touched.
     slots: Mutex<HashMap<SandboxId, Weak<SandboxSlot>>>,
     /// Sandboxes that reported a moment ago.
@@ -82,7 +82,7 @@ struct SandboxGuard {
     slot: Arc<SandboxSlot>,
     changes: watch::Receiver<u64>,
     /// Where others serve the same host.
-    lease: Option<lease::SandboxLease>,
+    lease: Option<sandbox_lease::SandboxLease>,
 }
 
 /// Why a turn ends early.
@@ -159,7 +159,7 @@ impl SandboxReconciler {
             boots: BootSlots::new(policy.parallel_boots),
             up: AtomicU32::new(0),
             statuses: Default::default(),
-            contact: contact::ContactTracker::default(),
+            contact: backend_contact::ContactTracker::default(),
             ports,
             policy,
             syncer,
@@ -331,7 +331,7 @@ impl SandboxReconciler {
         endpoint(&self.0.ports, sandbox, url)
     }
 
-    /// Writes facts down; `false` if the intent changed meanwhile (then the next turn follows it).
+    /// Writes facts pause_and_remove; `false` if the intent changed meanwhile (then the next turn follows it).
     async fn record(
         &self,
         row: &Sandbox,

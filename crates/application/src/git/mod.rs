@@ -2,7 +2,8 @@
 //!
 //! Every question goes to the provider that it names, with the token that the user stored for it.
 
-mod numbered;
+mod numbered_pages;
+pub mod pull_requests;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use domain::id::UserId;
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 
-pub use numbered::{MAX_PAGE_NUMBER, NumberedPage, PageNumber};
+pub use numbered_pages::{MAX_PAGE_NUMBER, NumberedPage, PageNumber};
 
 use crate::Inner;
 use crate::error::AppError;

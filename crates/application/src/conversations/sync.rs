@@ -24,7 +24,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::AppError;
 use crate::conversations::provisional_title;
-use crate::followers::StreamRegistry;
+use crate::conversations::stream_registry::StreamRegistry;
 use crate::ports::{Policy, Ports};
 use crate::quotas::{Quotas, event_bytes};
 use crate::sandboxes::endpoint;

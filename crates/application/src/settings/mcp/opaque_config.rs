@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::super::model::MASK;
-use super::address;
+use super::server_url;
 
 /// Everything below these keys of a server is secret.
 fn is_secret_group(key: &str) -> bool {
@@ -95,7 +95,7 @@ pub(crate) fn masked_members(value: &Value) -> Value {
 fn masked_server(server: &Value) -> Value {
     let mut shown = masked_members(server);
     if let Some(Value::String(url)) = shown.get_mut("url") {
-        *url = address::masked(url);
+        *url = server_url::masked(url);
     }
     shown
 }
@@ -104,7 +104,7 @@ fn masked_server(server: &Value) -> Value {
 pub(crate) fn with_credentials(document: &Value) -> Option<&str> {
     let with = |server: &Value| {
         let url = server.get("url").and_then(Value::as_str);
-        url.is_some_and(address::has_credentials)
+        url.is_some_and(server_url::has_credentials)
     };
     let mut all = servers(document).into_iter().flatten();
     all.find(|(_, server)| with(server))
@@ -133,7 +133,7 @@ pub(crate) fn unmask(mut new: Value, old: Option<&Value>) -> Value {
         restore(server, before);
         if let Some(Value::String(url)) = server.get_mut("url") {
             let before = before.and_then(|before| before.get("url")?.as_str());
-            *url = address::unmasked(url, before);
+            *url = server_url::unmasked(url, before);
         }
     }
     new
@@ -141,7 +141,7 @@ pub(crate) fn unmask(mut new: Value, old: Option<&Value>) -> Value {
 
 fn same_url(one: Option<&Value>, two: Option<&Value>) -> bool {
     match (one, two) {
-        (Some(Value::String(one)), Some(Value::String(two))) => address::is_same(one, two),
+        (Some(Value::String(one)), Some(Value::String(two))) => server_url::is_same(one, two),
         _ => one == two,
     }
 }

@@ -1,0 +1,8 @@
+//! Callers: users with roles and keys, how keys are verified, and the audit log of what callers do.
+
+pub mod administration;
+pub mod audit;
+pub mod authenticate;
+pub(crate) mod key_cache;
+pub mod single_user;
+pub mod users;

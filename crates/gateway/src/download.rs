@@ -135,7 +135,7 @@ struct DownloadTask {
 impl DownloadTask {
     async fn run(mut self, to: mpsc::Sender<Result<Bytes, ForwardError>>) {
         let shared = self.slot.shared.clone();
-        let idle = shared.limits.idle;
+        let idle = shared.limits.idle_timeout;
         loop {
             let next = timeout(idle, poll_fn(|cx| self.poll_piece(cx))).await;
             // An answer that is cut shows the client that it is not whole.

@@ -73,7 +73,7 @@ impl Gateway {
             _ => TrafficKind::Request,
         };
         let slot = MeteredSlot::take(&self.shared, kind, target)?;
-        if let (BodyKind::Sized(length), Some(most)) = (shape, self.shared.limits.upload)
+        if let (BodyKind::Sized(length), Some(most)) = (shape, self.shared.limits.max_upload_bytes)
             && length > most
         {
             return Err(ForwardError::TooLarge(most));
@@ -177,7 +177,7 @@ impl UpstreamRequest<'_> {
         mut asked: Pin<&mut impl Future<Output = Result<T, ForwardError>>>,
         end: &mut Revocation,
     ) -> Result<T, ForwardError> {
-        let longest = self.gateway.shared.limits.head;
+        let longest = self.gateway.shared.limits.response_timeout;
         let at_once = longest.min(FAST_RESPONSE_GRACE);
         let timer = self.gateway.pool.timers().start(at_once);
         tokio::select! {
@@ -213,7 +213,7 @@ impl UpstreamRequest<'_> {
         end: &mut Revocation,
     ) -> Result<(UpstreamResponse, Option<PendingUpload>), ForwardError> {
         let shared = &self.gateway.shared;
-        let (pieces, body) = channel(length, shared.limits.chunks);
+        let (pieces, body) = channel(length, shared.limits.max_chunks);
         let mut asked = pin!(self.send(self.request(false, body)?));
         let pump = pump(payload, length.is_some(), pieces, shared.clone());
         let mut rest: PendingUpload = pump.boxed_local();
@@ -346,7 +346,7 @@ fn answered(
     slot
         .shared
         .meter
-        .down(first.as_ref().map_or(0, Bytes::len));
+        .add_bytes_down(first.as_ref().map_or(0, Bytes::len));
     match (first, &size) {
         (Some(whole), BodySize::Sized(length)) if whole.len() as u64 == *length => {
             Ok(builder.body(whole))

@@ -4,7 +4,7 @@
 //! **Knows** HTTP/1.1 on both sides: which headers end at a hop, bodies, upgrades, deadlines, and how many may be under way.
 //! **Must never know** who may ask for what, a store, or what is spoken behind: [`Gateway::forward`] is told where to.
 //!
-//! * No body is collected: at most [`GatewayLimits::chunks`] pieces of an upload and two of an answer are in memory, and whoever is
+//! * No body is collected: at most [`GatewayLimits::max_chunks`] pieces of an upload and two of an answer are in memory, and whoever is
 //!   slow slows the other side down.
 //! * Connections are pooled for each worker, so that no request changes threads on its way.
 //! * What a client sent to us is not for the server behind: keys, cookies and what proxies said are taken off; what is to be
@@ -48,10 +48,10 @@ use unauthenticated::UnauthenticatedTunnels;
 /// Where a request goes.
 #[derive(Debug, Clone)]
 pub struct ForwardTarget {
-    /// What is limited together, one sandbox; see [`GatewayLimits::requests_per_sandbox`]. A connection is used for it once the
+    /// What is limited together, one sandbox; see [`GatewayLimits::max_requests_per_sandbox`]. A connection is used for it once the
     /// [`EndpointGuard`] has proven that it is this one's. Letters, digits, `-` and `_`.
     pub sandbox: Arc<str>,
-    /// What has a share of all slots, for example all sandboxes of one user; see [`GatewayLimits::requests_per_owner`].
+    /// What has a share of all slots, for example all sandboxes of one user; see [`GatewayLimits::max_requests_per_owner`].
     pub owner: Arc<str>,
     /// The client's address, if the client of a tunnel authenticates to the server behind in its first frame: until then
     /// it is not known whether it may, and it takes none of the slots of the sandbox and the owner.

@@ -10,83 +10,83 @@ use crate::{ForwardError, ForwardTarget};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayLimits {
     /// Longest wait for a connection.
-    pub connect: Duration,
+    pub connect_timeout: Duration,
     /// Longest wait for the head of an answer once the whole request is sent. Servers behind may work long before they say
     /// anything: commands of a shell are waited for.
-    pub head: Duration,
+    pub response_timeout: Duration,
     /// Longest time in which no byte of an answer comes or is taken, or the server behind takes none of a request.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
     /// Connections that nobody uses are closed after this time. Shorter than what the servers behind allow (uvicorn: 5 s), so
     /// that it is not they who close one while a request is on its way.
-    pub idle_connection: Duration,
+    pub pool_idle_timeout: Duration,
     /// Connections for each server and worker that may wait for use.
-    pub idle_connections: usize,
+    pub max_idle_connections: usize,
     /// How often the other side of a silent connection is asked whether it is there.
     pub tcp_keep_alive: Duration,
     /// Longest time in which a client sends nothing of a body; or, of one whose length it has announced, less than
-    /// [`Self::upload_least`]. The time in which the server behind takes nothing does not count.
-    pub upload_wait: Duration,
+    /// [`Self::min_upload_bytes`]. The time in which the server behind takes nothing does not count.
+    pub upload_timeout: Duration,
     /// Bytes that come in that time of a body whose length is known, but at its end: a file. What comes in chunks may be a
     /// conversation, which has pauses and short words.
-    pub upload_least: u64,
+    pub min_upload_bytes: u64,
     /// Largest body of a request in bytes; `None`: any.
-    pub upload: Option<u64>,
+    pub max_upload_bytes: Option<u64>,
     /// Pieces of an upload that wait to be sent. Each is at most as large as what the listener reads at once.
-    pub chunks: usize,
+    pub max_chunks: usize,
     /// Most that is read of an answer at once, in bytes; also its largest head.
-    pub read_buffer: usize,
+    pub read_buffer_bytes: usize,
     /// Requests under way in all.
-    pub requests: usize,
+    pub max_requests: usize,
     /// Requests under way of one sandbox.
-    pub requests_per_sandbox: usize,
+    pub max_requests_per_sandbox: usize,
     /// Requests under way of all sandboxes of one owner.
-    pub requests_per_owner: usize,
+    pub max_requests_per_owner: usize,
     /// Open tunnels in all.
-    pub tunnels: usize,
+    pub max_tunnels: usize,
     /// Open tunnels of one sandbox.
-    pub tunnels_per_sandbox: usize,
+    pub max_tunnels_per_sandbox: usize,
     /// Open tunnels of all sandboxes of one owner.
-    pub tunnels_per_owner: usize,
+    pub max_tunnels_per_owner: usize,
     /// Tunnels to one sandbox whose clients have yet to authenticate ([`ForwardTarget::unauthenticated`]). One more closes another one.
-    pub unauthenticated_per_sandbox: usize,
+    pub max_unauthenticated_per_sandbox: usize,
     /// The same of one client.
-    pub unauthenticated_per_client: usize,
+    pub max_unauthenticated_per_client: usize,
     /// The same in all.
-    pub unauthenticated: usize,
+    pub max_unauthenticated: usize,
     /// Longest wait for the first frame of such a client. Longer than the servers behind wait (10 s), so that they say why.
     pub authentication_timeout: Duration,
     /// Time after that frame in which the server behind refuses a client, and in which a client answers to the refusal.
     pub authentication_grace: Duration,
     /// How long a tunnel may go on in one direction once the other one is at its end.
-    pub half_open: Duration,
+    pub half_open_timeout: Duration,
 }
 
 impl Default for GatewayLimits {
     fn default() -> Self {
         Self {
-            connect: Duration::from_secs(5),
-            head: Duration::from_secs(600),
-            idle: Duration::from_secs(300),
-            idle_connection: Duration::from_secs(3),
-            idle_connections: 32,
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(600),
+            idle_timeout: Duration::from_secs(300),
+            pool_idle_timeout: Duration::from_secs(3),
+            max_idle_connections: 32,
             tcp_keep_alive: Duration::from_secs(60),
-            upload_wait: Duration::from_secs(60),
-            upload_least: 64 * 1024,
-            upload: None,
-            chunks: 4,
-            read_buffer: 64 * 1024,
-            requests: 1_024,
-            requests_per_sandbox: 128,
-            requests_per_owner: 256,
-            tunnels: 4_096,
-            tunnels_per_sandbox: 1_024,
-            tunnels_per_owner: 1_024,
-            unauthenticated_per_sandbox: 32,
-            unauthenticated_per_client: 64,
-            unauthenticated: 1_024,
+            upload_timeout: Duration::from_secs(60),
+            min_upload_bytes: 64 * 1024,
+            max_upload_bytes: None,
+            max_chunks: 4,
+            read_buffer_bytes: 64 * 1024,
+            max_requests: 1_024,
+            max_requests_per_sandbox: 128,
+            max_requests_per_owner: 256,
+            max_tunnels: 4_096,
+            max_tunnels_per_sandbox: 1_024,
+            max_tunnels_per_owner: 1_024,
+            max_unauthenticated_per_sandbox: 32,
+            max_unauthenticated_per_client: 64,
+            max_unauthenticated: 1_024,
             authentication_timeout: Duration::from_secs(12),
             authentication_grace: Duration::from_secs(2),
-            half_open: Duration::from_secs(30),
+            half_open_timeout: Duration::from_secs(30),
         }
     }
 }
@@ -181,8 +181,8 @@ impl ForwardSlots {
 
     fn all(&self, kind: TrafficKind) -> usize {
         match kind {
-            TrafficKind::Request => self.limits.requests,
-            TrafficKind::Tunnel => self.limits.tunnels,
+            TrafficKind::Request => self.limits.max_requests,
+            TrafficKind::Tunnel => self.limits.max_tunnels,
         }
     }
 
@@ -195,8 +195,8 @@ impl ForwardSlots {
     ) -> [(SlotGroup, usize, ForwardError); 2] {
         let it = &self.limits;
         let (of_owner, of_sandbox) = match kind {
-            TrafficKind::Request => (it.requests_per_owner, it.requests_per_sandbox),
-            TrafficKind::Tunnel => (it.tunnels_per_owner, it.tunnels_per_sandbox),
+            TrafficKind::Request => (it.max_requests_per_owner, it.max_requests_per_sandbox),
+            TrafficKind::Tunnel => (it.max_tunnels_per_owner, it.max_tunnels_per_sandbox),
         };
         let (owner, sandbox) = (Arc::clone(owner), Arc::clone(sandbox));
         [
@@ -244,10 +244,10 @@ mod tests {
     #[test]
     fn a_lane_an_owner_and_all_have_their_places() {
         let limits = GatewayLimits {
-            requests: 5,
-            requests_per_sandbox: 2,
-            requests_per_owner: 3,
-            tunnels: 1,
+            max_requests: 5,
+            max_requests_per_sandbox: 2,
+            max_requests_per_owner: 3,
+            max_tunnels: 1,
             ..GatewayLimits::default()
         };
         let slots = Arc::new(ForwardSlots::new(&limits));
@@ -275,8 +275,8 @@ mod tests {
     #[test]
     fn an_unauthenticated_client_takes_nothing_of_the_owner_until_it_is_known() {
         let limits = GatewayLimits {
-            tunnels: 2,
-            tunnels_per_sandbox: 1,
+            max_tunnels: 2,
+            max_tunnels_per_sandbox: 1,
             ..GatewayLimits::default()
         };
         let slots = Arc::new(ForwardSlots::new(&limits));

@@ -80,12 +80,12 @@ impl Pool {
         tcp.set_keepalive(Some(limits.tcp_keep_alive));
         tcp.set_keepalive_interval(Some(limits.tcp_keep_alive));
         tcp.set_keepalive_retries(Some(KEEP_ALIVE_TRIES));
-        let connector = Connector::new(tcp, limits.connect, guard);
+        let connector = Connector::new(tcp, limits.connect_timeout, guard);
         Self(Rc::new(PoolInner {
             connector,
-            longest: limits.idle_connection,
-            most: limits.idle_connections,
-            read_buffer: limits.read_buffer,
+            longest: limits.pool_idle_timeout,
+            most: limits.max_idle_connections,
+            read_buffer: limits.read_buffer_bytes,
             idle: IdleConnections::default(),
             fast_path: IdleConnections::default(),
             is_sweeping: Cell::new(false),

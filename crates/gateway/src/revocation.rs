@@ -1,29 +1,29 @@
-//! For how long whoever asked may have what they asked for.
+//! The end of a caller's right to a response.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures::future::LocalBoxFuture;
 
-/// Over when whoever asked may not have any more of it. Streaming when it is first waited for: most answers are whole before
-/// anybody needs to.
-pub struct Revocation(State);
+/// Completes when the caller loses access to what it asked for. The check starts at the first poll, because most responses
+/// are complete before that.
+pub struct Revocation(RevocationState);
 
-enum State {
-    Ever,
-    Later(Box<dyn FnOnce() -> LocalBoxFuture<'static, ()>>),
-    Asking(LocalBoxFuture<'static, ()>),
+enum RevocationState {
+    Never,
+    NotStarted(Box<dyn FnOnce() -> LocalBoxFuture<'static, ()>>),
+    Watching(LocalBoxFuture<'static, ()>),
 }
 
 impl Revocation {
-    /// Never over.
-    pub fn ever() -> Self {
-        Self(State::Ever)
+    /// Access that is never revoked.
+    pub fn never() -> Self {
+        Self(RevocationState::Never)
     }
 
-    /// Over when the future is over that this makes.
-    pub fn over(begin: impl FnOnce() -> LocalBoxFuture<'static, ()> + 'static) -> Self {
-        Self(State::Later(Box::new(begin)))
+    /// Revokes access when the future that `start` returns completes.
+    pub fn when(start: impl FnOnce() -> LocalBoxFuture<'static, ()> + 'static) -> Self {
+        Self(RevocationState::NotStarted(Box::new(start)))
     }
 }
 
@@ -31,14 +31,15 @@ impl Future for Revocation {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if let State::Later(_) = self.0
-            && let State::Later(begin) = std::mem::replace(&mut self.0, State::Ever)
+        if let RevocationState::NotStarted(_) = self.0
+            && let RevocationState::NotStarted(start) =
+                std::mem::replace(&mut self.0, RevocationState::Never)
         {
-            self.0 = State::Asking(begin());
+            self.0 = RevocationState::Watching(start());
         }
         match &mut self.0 {
-            State::Asking(asking) => asking.as_mut().poll(cx),
-            State::Ever | State::Later(_) => Poll::Pending,
+            RevocationState::Watching(watch) => watch.as_mut().poll(cx),
+            RevocationState::Never | RevocationState::NotStarted(_) => Poll::Pending,
         }
     }
 }

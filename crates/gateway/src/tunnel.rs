@@ -205,7 +205,7 @@ async fn copy_to_server(
     }
     let _ = to.shutdown().await;
     // What the server behind still says may arrive; for ever it may not.
-    tokio::time::sleep(shared.limits.half_open).await;
+    tokio::time::sleep(shared.limits.half_open_timeout).await;
 }
 
 /// What actix reads.
@@ -304,8 +304,8 @@ mod tests {
     /// What becomes of a client after an hour, if this was seen of it; and whether it has the sandbox's only place then.
     async fn after_an_hour(see: impl FnOnce(&AuthProgress, &SharedGateway)) -> (Option<CloseReason>, bool) {
         let limits = GatewayLimits {
-            tunnels_per_sandbox: 1,
-            unauthenticated_per_sandbox: 1,
+            max_tunnels_per_sandbox: 1,
+            max_unauthenticated_per_sandbox: 1,
             ..GatewayLimits::default()
         };
         let shared = SharedGateway::new(limits, Arc::new(Unguarded));

@@ -55,11 +55,11 @@ impl UnauthenticatedTunnels {
         let limits = &self.limits;
         let evicted = CancellationToken::new();
         let mut open = self.open();
-        open.make_room(limits.unauthenticated_per_client, |it| {
+        open.make_room(limits.max_unauthenticated_per_client, |it| {
             it.address == address
         });
-        open.make_room(limits.unauthenticated_per_sandbox, |it| it.sandbox == *sandbox);
-        open.make_room(limits.unauthenticated, |_| true);
+        open.make_room(limits.max_unauthenticated_per_sandbox, |it| it.sandbox == *sandbox);
+        open.make_room(limits.max_unauthenticated, |_| true);
         let id = open.next_id;
         open.next_id += 1;
         open.clients.insert(
@@ -135,9 +135,9 @@ mod tests {
 
     fn all(per_sandbox: usize, per_client: usize, overall: usize) -> Arc<UnauthenticatedTunnels> {
         Arc::new(UnauthenticatedTunnels::new(&GatewayLimits {
-            unauthenticated_per_sandbox: per_sandbox,
-            unauthenticated_per_client: per_client,
-            unauthenticated: overall,
+            max_unauthenticated_per_sandbox: per_sandbox,
+            max_unauthenticated_per_client: per_client,
+            max_unauthenticated: overall,
             ..GatewayLimits::default()
         }))
     }

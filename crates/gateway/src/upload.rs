@@ -94,8 +94,8 @@ struct UploadRate {
 impl UploadRate {
     fn of(limits: &GatewayLimits, is_announced: bool) -> Self {
         Self {
-            wait: limits.upload_wait,
-            least: if is_announced { limits.upload_least } else { 1 },
+            wait: limits.upload_timeout,
+            least: if is_announced { limits.min_upload_bytes } else { 1 },
             waited: Duration::ZERO,
             got: 0,
         }
@@ -128,7 +128,7 @@ pub(crate) async fn pump(
     shared: SharedGateway,
 ) -> Result<(), ForwardError> {
     let mut pace = UploadRate::of(&shared.limits, is_announced);
-    let (idle, most) = (shared.limits.idle, shared.limits.upload);
+    let (idle, most) = (shared.limits.idle_timeout, shared.limits.max_upload_bytes);
     let mut sent: u64 = 0;
     loop {
         let Some(piece) = pace.next(&mut payload).await? else {

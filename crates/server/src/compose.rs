@@ -296,8 +296,8 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
         },
         trusted_proxies: config.http.trusted_proxies.clone(),
         gateway: GatewayLimits {
-            upload: config.http.max_upload,
-            upload_wait: config.http.send_timeout,
+            max_upload_bytes: config.http.max_upload,
+            upload_timeout: config.http.send_timeout,
             ..GatewayLimits::default()
         },
         metrics_key: config.metrics.key.clone(),

@@ -120,7 +120,7 @@ fn possible(files: Option<u64>) -> (usize, usize) {
     let of_sandboxes = (OF_SANDBOXES as u64).min(files / 16);
     let left = files - OTHER_FILES.min(files / 2) - of_sandboxes;
     let forwarding = GatewayLimits::default();
-    let forwarded = (forwarding.requests + forwarding.tunnels) as u64;
+    let forwarded = (forwarding.max_requests + forwarding.max_tunnels) as u64;
     let for_everybody = left - forwarded.min(left / 2);
     let count = |it| usize::try_from(it).unwrap_or(usize::MAX);
     (count(for_everybody / 5 * 4), count(of_sandboxes))

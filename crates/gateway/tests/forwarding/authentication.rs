@@ -79,7 +79,7 @@ async fn a_client_that_says_nothing_is_closed() {
 #[actix_web::test]
 async fn an_accepted_client_stays_and_makes_room_for_others() {
     let limits = GatewayLimits {
-        unauthenticated_per_sandbox: 1,
+        max_unauthenticated_per_sandbox: 1,
         authentication_timeout: LONG,
         ..limits()
     };
@@ -120,7 +120,7 @@ async fn a_client_that_is_refused_and_stays_is_cut() {
 #[actix_web::test]
 async fn a_client_that_makes_room_before_the_upgrade_is_told() {
     let limits = GatewayLimits {
-        unauthenticated_per_client: 1,
+        max_unauthenticated_per_client: 1,
         ..limits()
     };
     let world = World::before(limits, |stream| async move {

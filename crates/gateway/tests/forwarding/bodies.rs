@@ -186,7 +186,7 @@ async fn whoever_reads_nothing_slows_the_other_side_down() {
 async fn a_connection_that_nobody_uses_is_closed() {
     let (told, mut ended) = tokio::sync::mpsc::unbounded_channel();
     let limits = GatewayLimits {
-        idle_connection: std::time::Duration::from_millis(200),
+        pool_idle_timeout: std::time::Duration::from_millis(200),
         ..GatewayLimits::default()
     };
     let world = World::before(limits, move |stream| {

@@ -118,8 +118,8 @@ async fn taking(limits: GatewayLimits, after: Duration) -> World {
 /// What a client may do in a second and a half is here what it may do in a minute.
 fn hasty() -> GatewayLimits {
     GatewayLimits {
-        upload_wait: Duration::from_millis(1500),
-        upload_least: 1_000,
+        upload_timeout: Duration::from_millis(1500),
+        min_upload_bytes: 1_000,
         ..GatewayLimits::default()
     }
 }

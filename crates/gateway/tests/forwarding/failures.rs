@@ -13,8 +13,8 @@ use crate::world::{Client, SOON, World, eventually, get, status};
 /// Deadlines that a test can wait for.
 fn short() -> GatewayLimits {
     GatewayLimits {
-        idle: Duration::from_millis(500),
-        upload_wait: Duration::from_millis(500),
+        idle_timeout: Duration::from_millis(500),
+        upload_timeout: Duration::from_millis(500),
         ..GatewayLimits::default()
     }
 }
@@ -65,7 +65,7 @@ async fn answers_that_are_none_are_502_or_504() {
     }
     // Only here: anywhere else a busy machine would make it too late.
     let hasty = GatewayLimits {
-        head: Duration::from_millis(500),
+        response_timeout: Duration::from_millis(500),
         ..short()
     };
     let world = World::before(hasty, |stream| async move {
@@ -121,7 +121,7 @@ async fn a_kept_connection_that_was_closed_costs_nothing() {
 #[actix_web::test]
 async fn uploads_that_stall_or_are_too_large_are_refused() {
     let limits = GatewayLimits {
-        upload: Some(10),
+        max_upload_bytes: Some(10),
         ..short()
     };
     let world = World::before(limits, |stream| async move {
@@ -185,7 +185,7 @@ async fn what_could_be_read_in_two_ways_goes_nowhere() {
 #[actix_web::test]
 async fn a_client_that_does_not_read_keeps_its_connection_and_no_place() {
     let limits = GatewayLimits {
-        requests: 1,
+        max_requests: 1,
         ..short()
     };
     let world = World::before(limits, |stream| async move {
@@ -215,7 +215,7 @@ async fn a_client_that_does_not_read_keeps_its_connection_and_no_place() {
 #[actix_web::test]
 async fn one_lane_has_a_bound() {
     let limits = GatewayLimits {
-        requests_per_sandbox: 1,
+        max_requests_per_sandbox: 1,
         ..GatewayLimits::default()
     };
     let world = World::before(limits, |stream| async move {

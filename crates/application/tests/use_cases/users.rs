@@ -46,7 +46,7 @@ async fn name(world: &World, key: &str) -> Option<UserId> {
 
 /// The same as far as it is known without a query.
 fn remembered(world: &World, key: &str) -> Option<UserId> {
-    let found = world.app.authenticate.remembered(Some(key), clock().now());
+    let found = world.app.authenticate.cached_user(Some(key), clock().now());
     found.map(|it| it.user)
 }
 

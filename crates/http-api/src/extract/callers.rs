@@ -59,7 +59,7 @@ impl Authenticator for App {
     }
 
     fn remembered(&self, key: Option<&str>, now: Timestamp) -> Option<Actor> {
-        self.authenticate.remembered(key, now).map(Actor::from)
+        self.authenticate.cached_user(key, now).map(Actor::from)
     }
 
     async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
@@ -171,7 +171,7 @@ pub(crate) async fn user_of(
     let state = state_of(req)?;
     let authenticator = state.authenticator();
     let now = received_at(req, state);
-    let found = match authenticator.remembered(key, now) {
+    let found = match authenticator.cached_user(key, now) {
         // Nearly always, so there is nothing to be polled then.
         found @ Some(_) => found,
         None => {

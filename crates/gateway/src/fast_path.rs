@@ -59,9 +59,9 @@ impl CompleteResponse {
 /// How it went.
 pub(crate) enum ExchangeOutcome {
     /// The connection is free again.
-    CompleteResponse(CompleteResponse, FastPathConnection),
+    Complete(CompleteResponse, FastPathConnection),
     /// The request is sent, and this much of the answer is there, which is not for us.
-    Other(TcpStream, Bytes),
+    Handoff(TcpStream, Bytes),
 }
 
 impl FastPathConnection {
@@ -143,8 +143,8 @@ impl FastPathConnection {
 enum ParsedHead {
     /// Its head is not whole yet.
     Partial,
-    ShortResponseHead(ShortResponseHead),
-    Other,
+    Short(ShortResponseHead),
+    Unsupported,
 }
 
 /// The head of an answer that is short, if it keeps its word.

@@ -14,11 +14,11 @@ const OPCODE_BINARY: u8 = 0x2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
     /// 1012: this process stops; come back, to another one or the next.
-    Restart,
+    ServiceRestart,
     /// 1008: whoever opened the tunnel may not have it any more.
-    Refused,
+    PolicyViolation,
     /// 1013: there are too many of them; try again.
-    Crowded,
+    TryAgainLater,
 }
 
 impl CloseReason {

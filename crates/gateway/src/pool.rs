@@ -61,7 +61,7 @@ struct IdleConnection<T> {
 /// What came back.
 pub(crate) enum PooledResponse {
     /// All of it.
-    CompleteResponse(CompleteResponse),
+    Complete(CompleteResponse),
     /// Its head.
     Streaming(Response<Incoming>, ConnectionLease),
 }

@@ -33,7 +33,7 @@ impl ReplayStream {
     }
 
     /// One over which a request was sent, and from which this was read.
-    pub(crate) fn asked(io: TcpStream, early: Bytes) -> Self {
+    pub(crate) fn with_sent_request(io: TcpStream, early: Bytes) -> Self {
         Self {
             early,
             is_request_sent: true,

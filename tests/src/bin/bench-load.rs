@@ -3,7 +3,7 @@
 //! `--only WORDS` only what has these words in its line is measured. An agent-workspace that `--url` names must not limit requests (`http.requests_per_second = 0`).
 //!
 //! Compared with, in this order: the server that `--url` names (its key in `BENCH_KEY`), the reference started by the Python
-//! that `BENCH_REFERENCE_PYTHON` names, and otherwise figures that were measured before, which are labelled so. What is
+//! that `BENCH_REFERENCE_PYTHON` names, and otherwise figures that were measured before, which are labelled so. BareEndpoint is
 //! compared takes turns, so that what else the machine does meets both sides. Central reads are also compared with bare handlers
 //! ([`load_figures::bare`]); an answer of one that is not the service's is an error.
 
@@ -12,7 +12,7 @@ mod load_figures;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use acceptance::figures::load::{Aim, Load};
+use acceptance::figures::load::{LoadTarget, Load};
 use acceptance::figures::reference;
 use acceptance::figures::table::Table;
 use acceptance::figures::{event, wire};
@@ -20,8 +20,8 @@ use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::load_figures::bare::{self, Bare, Route, What};
-use crate::load_figures::taken::{CONNECTIONS, Taken};
+use crate::load_figures::bare::{self, BareServer, BareRoute, BareEndpoint};
+use crate::load_figures::taken::{CONNECTIONS, Sample};
 
 const TURNS: usize = 5;
 /// When all events happened.
@@ -31,7 +31,7 @@ const TODAY: &str = "2026-11-21T10:00:00.123456";
 const COPY: &str = "bare.db";
 
 /// How much of everything.
-struct Size {
+struct BenchmarkSize {
     turn: Duration,
     sandboxes: u32,
     events: u32,
@@ -39,14 +39,14 @@ struct Size {
     enough: f64,
 }
 
-const FULL: Size = Size {
+const FULL: BenchmarkSize = BenchmarkSize {
     turn: Duration::from_secs(2),
     sandboxes: 10,
     events: 2_000,
     enough: 500.0,
 };
 
-const SHORT: Size = Size {
+const SHORT: BenchmarkSize = BenchmarkSize {
     turn: Duration::from_millis(100),
     sandboxes: 2,
     events: 200,
@@ -55,7 +55,7 @@ const SHORT: Size = Size {
 
 /// A route, what the reference took of it before (32 connections, on a machine like this), and how many times as much is
 /// wanted.
-struct Case {
+struct BenchmarkCase {
     what: String,
     path: String,
     before: Option<f64>,
@@ -69,7 +69,7 @@ struct Case {
 }
 
 /// A server that takes part, and its process.
-type Side<'a> = (&'a Aim, u32);
+type Side<'a> = (&'a LoadTarget, u32);
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
@@ -77,17 +77,17 @@ async fn main() -> anyhow::Result<()> {
         return bare::serve().await;
     }
     let Arguments { size, url, only } = arguments()?;
-    let is_wanted = |case: &Case| only.as_ref().is_none_or(|words| case.what.contains(words));
-    let ours = Ours::start(size).await?;
+    let is_wanted = |case: &BenchmarkCase| only.as_ref().is_none_or(|words| case.what.contains(words));
+    let ours = ServiceUnderTest::start(size).await?;
     let nobody = ours.service.user("nobody");
     let copy = ours.copy().await?;
-    let other = Other::start(url).await?;
+    let other = ReferenceServer::start(url).await?;
     let mut table = Table::default();
     for case in cases(&ours).into_iter().filter(is_wanted) {
         let path = case.path.clone();
         let user = if case.is_empty { &nobody } else { &ours.user };
         let request = wire::request("GET", &path, &[wire::key(user.key())], "");
-        let aim = Aim::same(ours.service.address(), request);
+        let aim = LoadTarget::same(ours.service.address(), request);
         let other = other.as_ref().filter(|_| case.is_anywhere);
         let other = other.map(|it| (it.name.as_str(), it.aim(path.clone())));
         let bare = case.is_bare.then(|| ours.bare(&copy, &path));
@@ -99,7 +99,7 @@ async fn main() -> anyhow::Result<()> {
         let sides = ((&aim, ours.service.pid()), bare, other);
         measure(&mut table, size, &case, sides).await?;
     }
-    let intake = Case {
+    let intake = BenchmarkCase {
         what: "POST webhooks/events, one event".to_owned(),
         path: format!("/api/v1/webhooks/events/{}", ours.conversation),
         before: Some(8.6),
@@ -113,7 +113,7 @@ async fn main() -> anyhow::Result<()> {
         let body = json!([event(&format!("load-{number}"), TODAY)]).to_string();
         wire::request("POST", &path, std::slice::from_ref(&key), &body)
     };
-    let aim = Aim::new(ours.service.address(), Box::new(post));
+    let aim = LoadTarget::new(ours.service.address(), Box::new(post));
     let sides = ((&aim, ours.service.pid()), None, None);
     if is_wanted(&intake) {
         measure(&mut table, size, &intake, sides).await?;
@@ -122,9 +122,9 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What it is called with.
+/// BareEndpoint it is called with.
 struct Arguments {
-    size: &'static Size,
+    size: &'static BenchmarkSize,
     url: Option<String>,
     only: Option<String>,
 }
@@ -145,11 +145,11 @@ fn arguments() -> anyhow::Result<Arguments> {
     Ok(Arguments { size, url, only })
 }
 
-fn cases(ours: &Ours) -> Vec<Case> {
+fn cases(ours: &ServiceUnderTest) -> Vec<BenchmarkCase> {
     let (some, is_ten) = (ours.sandboxes, ours.sandboxes == 10);
     let sandboxes = format!("GET sandboxes/search, {some} running");
     let conversations = format!("GET app-conversations/search, {some} in running sandboxes");
-    let case = |what: &str, path: &str, before, wanted| Case {
+    let case = |what: &str, path: &str, before, wanted| BenchmarkCase {
         what: what.to_owned(),
         path: format!("/api/v1/{path}"),
         before,
@@ -158,7 +158,7 @@ fn cases(ours: &Ours) -> Vec<Case> {
         is_bare: true,
         is_empty: false,
     };
-    let lists = |what, path: &str, before| Case {
+    let lists = |what, path: &str, before| BenchmarkCase {
         is_bare: false,
         is_empty: true,
         ..case(what, path, before, Some(300.0))
@@ -182,11 +182,11 @@ fn cases(ours: &Ours) -> Vec<Case> {
             "app-conversations/search",
             Some(21.0),
         ),
-        Case {
+        BenchmarkCase {
             is_anywhere: false,
             ..case(&sandboxes, "sandboxes/search", None, None)
         },
-        Case {
+        BenchmarkCase {
             is_anywhere: false,
             ..case(
                 &conversations,
@@ -195,7 +195,7 @@ fn cases(ours: &Ours) -> Vec<Case> {
                 Some(300.0),
             )
         },
-        Case {
+        BenchmarkCase {
             is_anywhere: false,
             is_bare: false,
             ..case("GET a page of 100 events", &events, None, None)
@@ -206,11 +206,11 @@ fn cases(ours: &Ours) -> Vec<Case> {
 /// All rates as fast as it goes, then both latencies at a rate that the slower one can keep up with.
 async fn measure(
     table: &mut Table,
-    size: &Size,
-    case: &Case,
-    (ours, bare, other): (Side<'_>, Option<Side<'_>>, Option<(&str, Aim)>),
+    size: &BenchmarkSize,
+    case: &BenchmarkCase,
+    (ours, bare, other): (Side<'_>, Option<Side<'_>>, Option<(&str, LoadTarget)>),
 ) -> anyhow::Result<()> {
-    let [mut taken, mut by_bare, mut theirs] = [(); 3].map(|()| Taken::default());
+    let [mut taken, mut by_bare, mut theirs] = [(); 3].map(|()| Sample::default());
     for _ in 0..TURNS {
         taken.turn((ours.0, Some(ours.1)), size.turn).await?;
         if let Some((aim, pid)) = bare {
@@ -257,10 +257,10 @@ async fn measure(
 
 async fn latencies(
     table: &mut Table,
-    size: &Size,
-    (ours, bare): (&Aim, Option<&Aim>),
+    size: &BenchmarkSize,
+    (ours, bare): (&LoadTarget, Option<&LoadTarget>),
     rate: f64,
-    other: Option<((&str, Aim), f64)>,
+    other: Option<((&str, LoadTarget), f64)>,
 ) -> anyhow::Result<()> {
     let lasting = size.turn * 3;
     if let Some(((_, other), per_second)) = &other {
@@ -291,7 +291,7 @@ async fn latencies(
 }
 
 /// The service with conversations in running sandboxes, and events in one of them.
-struct Ours {
+struct ServiceUnderTest {
     service: Service,
     user: Client,
     sandboxes: u32,
@@ -300,8 +300,8 @@ struct Ours {
     _stub: Stub,
 }
 
-impl Ours {
-    async fn start(size: &Size) -> anyhow::Result<Self> {
+impl ServiceUnderTest {
+    async fn start(size: &BenchmarkSize) -> anyhow::Result<Self> {
         let stub = Stub::new();
         let service = Service::builder()
             .stub(&stub)
@@ -338,7 +338,7 @@ impl Ours {
     }
 }
 
-impl Ours {
+impl ServiceUnderTest {
     /// A copy of the database for bare handlers, with nothing sealed.
     async fn copy(&self) -> anyhow::Result<tempfile::TempDir> {
         let directory = tempfile::tempdir()?;
@@ -350,13 +350,13 @@ impl Ours {
     }
 
     /// A bare handler that answers as the service does, to be sent the same request.
-    async fn bare(&self, copy: &tempfile::TempDir, path: &str) -> anyhow::Result<(Bare, Aim)> {
+    async fn bare(&self, copy: &tempfile::TempDir, path: &str) -> anyhow::Result<(BareServer, LoadTarget)> {
         let answer = || async { self.user.get(path).await.text };
         let what = match path.trim_start_matches("/api/v1/") {
-            "settings" => What::Settings,
-            "sandboxes/search" => What::Sandboxes,
-            "app-conversations/search" => What::Conversations,
-            _ => What::Given(answer().await),
+            "settings" => BareEndpoint::Settings,
+            "sandboxes/search" => BareEndpoint::Sandboxes,
+            "app-conversations/search" => BareEndpoint::Conversations,
+            _ => BareEndpoint::Given(answer().await),
         };
         let sandboxes = self.user.all("/api/v1/sandboxes/search").await;
         let owner = sandboxes
@@ -364,7 +364,7 @@ impl Ours {
             .and_then(|it| it["created_by_user_id"].as_str());
         let owner = owner.context("a sandbox has an owner")?.to_owned();
         let database = copy.path().join(COPY);
-        let bare = Bare::start(&Route {
+        let bare = BareServer::start(&BareRoute {
             database,
             owner,
             what,
@@ -379,13 +379,13 @@ impl Ours {
             "{path}: the bare handler answers {given}, and not {wanted}"
         );
         let request = wire::request("GET", path, &[wire::key(self.user.key())], "");
-        let aim = Aim::same(bare.address, request);
+        let aim = LoadTarget::same(bare.address, request);
         Ok((bare, aim))
     }
 }
 
 /// Another server, which has settings and nothing else unless somebody put it there.
-struct Other {
+struct ReferenceServer {
     name: String,
     address: SocketAddr,
     headers: Vec<String>,
@@ -394,7 +394,7 @@ struct Other {
     _running: Option<(reference::Running, tempfile::TempDir)>,
 }
 
-impl Other {
+impl ReferenceServer {
     async fn start(url: Option<String>) -> anyhow::Result<Option<Self>> {
         if let Some(url) = url {
             return Ok(Some(Self::at(&url)?));
@@ -439,7 +439,7 @@ impl Other {
         })
     }
 
-    fn aim(&self, path: String) -> Aim {
+    fn aim(&self, path: String) -> LoadTarget {
         let (headers, is_limited) = (self.headers.clone(), self.is_limited);
         let request = move |number: u64| {
             let mut headers = headers.clone();
@@ -449,7 +449,7 @@ impl Other {
             }
             wire::request("GET", &path, &headers, "")
         };
-        Aim::new(self.address, Box::new(request))
+        LoadTarget::new(self.address, Box::new(request))
     }
 }
 

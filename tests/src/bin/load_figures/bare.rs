@@ -1,6 +1,6 @@
-//! What is compared with: a bare actix handler in a process of its own, as somebody would write who needed this one route. It
+//! BareEndpoint is compared with: a bare actix handler in a process of its own, as somebody would write who needed this one route. It
 //! does the same query on a copy of the service's database and answers with the same bytes, and knows of no caller, limit,
-//! deadline, header or log. What the service keeps sealed, the copy has open.
+//! deadline, header or log. BareEndpoint the service keeps sealed, the copy has open.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -19,23 +19,23 @@ use serde_json::Value;
 
 use super::typed::{Conversations, Rows, Sandboxes};
 
-/// What `main` is called with to be the handler instead.
+/// BareEndpoint `main` is called with to be the handler instead.
 pub(crate) const ROLE: &str = "bare-handler";
 /// As many connections as the service reads with.
 const CONNECTIONS: u32 = 4;
 
 /// One route.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Route {
+pub(crate) struct BareRoute {
     /// The copy.
     pub(crate) database: PathBuf,
     pub(crate) owner: String,
-    pub(crate) what: What,
+    pub(crate) what: BareEndpoint,
 }
 
-/// What it answers.
+/// BareEndpoint it answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum What {
+pub(crate) enum BareEndpoint {
     /// These bytes: what is the same for everybody needs no query.
     Given(String),
     /// The document of the owner's row, which is stored as it is answered.
@@ -49,9 +49,9 @@ pub(crate) enum What {
 type Connections = Pool<ConnectionManager<SqliteConnection>>;
 
 #[derive(Debug)]
-struct AsTheService;
+struct ServiceSettings;
 
-impl CustomizeConnection<SqliteConnection, Error> for AsTheService {
+impl CustomizeConnection<SqliteConnection, Error> for ServiceSettings {
     fn on_acquire(&self, conn: &mut SqliteConnection) -> Result<(), Error> {
         let setup =
             "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
@@ -64,7 +64,7 @@ fn pool(database: &Path) -> anyhow::Result<Connections> {
     Ok(Pool::builder()
         .max_size(CONNECTIONS)
         .test_on_check_out(false)
-        .connection_customizer(Box::new(AsTheService))
+        .connection_customizer(Box::new(ServiceSettings))
         .build(manager)?)
 }
 
@@ -85,11 +85,11 @@ struct Settings {
     document: String,
 }
 
-async fn answer(pool: web::Data<Connections>, route: web::Data<Route>) -> HttpResponse {
+async fn answer(pool: web::Data<Connections>, route: web::Data<BareRoute>) -> HttpResponse {
     let owner = route.owner.clone();
     match &route.what {
-        What::Given(bytes) => json(bytes.clone()),
-        What::Settings => {
+        BareEndpoint::Given(bytes) => json(bytes.clone()),
+        BareEndpoint::Settings => {
             let stored = on(pool, move |conn| {
                 diesel::sql_query(
                     "SELECT document, revision, updated_at FROM settings WHERE owner = ?",
@@ -99,10 +99,10 @@ async fn answer(pool: web::Data<Connections>, route: web::Data<Route>) -> HttpRe
             });
             json(stored.await.document)
         }
-        What::Sandboxes => {
+        BareEndpoint::Sandboxes => {
             HttpResponse::Ok().json(on(pool, move |conn| Sandboxes::load(conn, &owner)).await)
         }
-        What::Conversations => {
+        BareEndpoint::Conversations => {
             HttpResponse::Ok().json(on(pool, move |conn| Conversations::load(conn, &owner)).await)
         }
     }
@@ -116,7 +116,7 @@ fn json(body: String) -> HttpResponse {
 
 /// Serves for ever: the route from standard input; tells its port.
 pub(crate) async fn serve() -> anyhow::Result<()> {
-    let route: Route = serde_json::from_reader(std::io::stdin())?;
+    let route: BareRoute = serde_json::from_reader(std::io::stdin())?;
     let (pool, route) = (
         web::Data::new(pool(&route.database)?),
         web::Data::new(route),
@@ -134,13 +134,13 @@ pub(crate) async fn serve() -> anyhow::Result<()> {
 }
 
 /// The handler in a process of its own, as the service is.
-pub(crate) struct Bare {
+pub(crate) struct BareServer {
     child: Child,
     pub(crate) address: SocketAddr,
 }
 
-impl Bare {
-    pub(crate) fn start(route: &Route) -> anyhow::Result<Self> {
+impl BareServer {
+    pub(crate) fn start(route: &BareRoute) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg(ROLE)
             .stdin(Stdio::piped())
@@ -163,7 +163,7 @@ impl Bare {
     }
 }
 
-impl Drop for Bare {
+impl Drop for BareServer {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();

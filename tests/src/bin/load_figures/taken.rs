@@ -1,8 +1,8 @@
-//! What one side of a comparison takes.
+//! BareEndpoint one side of a comparison takes.
 
 use std::time::Duration;
 
-use acceptance::figures::load::Aim;
+use acceptance::figures::load::LoadTarget;
 use acceptance::figures::median;
 use acceptance::processes::processor_time;
 use anyhow::Context as _;
@@ -13,17 +13,17 @@ pub(crate) const CONNECTIONS: usize = 32;
 /// How a side fares as fast as it can: answers a second, their p99 in milliseconds, and, where its process is known, processor
 /// time of each in microseconds.
 #[derive(Default)]
-pub(crate) struct Taken {
+pub(crate) struct Sample {
     rates: Vec<f64>,
     latencies: Vec<f64>,
     costs: Vec<f64>,
 }
 
-impl Taken {
+impl Sample {
     /// One turn, against the server and perhaps its process.
     pub(crate) async fn turn(
         &mut self,
-        (aim, pid): (&Aim, Option<u32>),
+        (aim, pid): (&LoadTarget, Option<u32>),
         lasting: Duration,
     ) -> anyhow::Result<()> {
         let used = || pid.map(|pid| processor_time(pid).context("it runs"));

@@ -96,9 +96,9 @@ type ConversationColumns = (
 );
 
 /// A statement of these columns about an owner's rows.
-struct Statement<'a, Columns>([&'static str; 3], &'a str, PhantomData<Columns>);
+struct QueryStatement<'a, Columns>([&'static str; 3], &'a str, PhantomData<Columns>);
 
-impl<Columns> QueryFragment<Sqlite> for Statement<'_, Columns> {
+impl<Columns> QueryFragment<Sqlite> for QueryStatement<'_, Columns> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
         let mut parts = self.0.into_iter().flat_map(|part| part.split('?'));
         for part in parts.by_ref().take(3) {
@@ -110,22 +110,22 @@ impl<Columns> QueryFragment<Sqlite> for Statement<'_, Columns> {
     }
 }
 
-impl<Columns: 'static> QueryId for Statement<'_, Columns> {
-    type QueryId = Statement<'static, Columns>;
+impl<Columns: 'static> QueryId for QueryStatement<'_, Columns> {
+    type QueryId = QueryStatement<'static, Columns>;
     // As one written with diesel's own words is found.
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl<Columns> Query for Statement<'_, Columns> {
+impl<Columns> Query for QueryStatement<'_, Columns> {
     type SqlType = Columns;
 }
 
-impl<Columns> RunQueryDsl<SqliteConnection> for Statement<'_, Columns> {}
+impl<Columns> RunQueryDsl<SqliteConnection> for QueryStatement<'_, Columns> {}
 
 #[derive(Debug, FromSqlRow)]
-struct At(DateTime<Utc>);
+struct TimestampCol(DateTime<Utc>);
 
-impl FromSql<BigInt, Sqlite> for At {
+impl FromSql<BigInt, Sqlite> for TimestampCol {
     fn from_sql(value: <Sqlite as diesel::backend::Backend>::RawValue<'_>) -> Read<Self> {
         let micros = <i64 as FromSql<BigInt, Sqlite>>::from_sql(value)?;
         Ok(Self(
@@ -134,7 +134,7 @@ impl FromSql<BigInt, Sqlite> for At {
     }
 }
 
-impl Serialize for At {
+impl Serialize for TimestampCol {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         micros(&self.0, to)
     }
@@ -142,16 +142,16 @@ impl Serialize for At {
 
 /// A document, as its type.
 #[derive(Debug, FromSqlRow)]
-struct Doc<T>(T);
+struct JsonCol<T>(T);
 
-impl<T: for<'a> Deserialize<'a>> FromSql<Text, Sqlite> for Doc<T> {
+impl<T: for<'a> Deserialize<'a>> FromSql<Text, Sqlite> for JsonCol<T> {
     fn from_sql(mut value: <Sqlite as diesel::backend::Backend>::RawValue<'_>) -> Read<Self> {
         Ok(Self(serde_json::from_str(value.read_text())?))
     }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Exposed {
+struct ExposedUrlCol {
     name: String,
     url: String,
     port: u16,
@@ -171,16 +171,16 @@ struct SandboxRow {
     session_key: String,
     secret_key: String,
     agent_url: Option<String>,
-    exposed_urls: Doc<Vec<Exposed>>,
+    exposed_urls: JsonCol<Vec<ExposedUrlCol>>,
     workspace: Option<String>,
-    created_at: At,
-    updated_at: At,
-    paused_at: Option<At>,
+    created_at: TimestampCol,
+    updated_at: TimestampCol,
+    paused_at: Option<TimestampCol>,
 }
 
 #[derive(Debug, Queryable)]
 #[expect(dead_code, reason = "the columns that the service reads, too")]
-struct ViewRow {
+struct SandboxViewRow {
     id: String,
     owner: String,
     spec_id: String,
@@ -188,9 +188,9 @@ struct ViewRow {
     status_detail: Option<String>,
     key_hash: String,
     session_key: String,
-    exposed_urls: Doc<Vec<Exposed>>,
+    exposed_urls: JsonCol<Vec<ExposedUrlCol>>,
     workspace: Option<String>,
-    created_at: At,
+    created_at: TimestampCol,
 }
 
 #[derive(Debug, Serialize)]
@@ -201,13 +201,13 @@ struct Sandbox {
     sandbox_spec_id: String,
     status: String,
     session_api_key: Option<String>,
-    exposed_urls: Option<Vec<Exposed>>,
-    created_at: At,
+    exposed_urls: Option<Vec<ExposedUrlCol>>,
+    created_at: TimestampCol,
     status_detail: Option<String>,
 }
 
-impl From<ViewRow> for Sandbox {
-    fn from(row: ViewRow) -> Self {
+impl From<SandboxViewRow> for Sandbox {
+    fn from(row: SandboxViewRow) -> Self {
         let runs = row.status == "RUNNING";
         Self {
             id: row.id,
@@ -222,7 +222,7 @@ impl From<ViewRow> for Sandbox {
     }
 }
 
-/// What can be listed.
+/// BareEndpoint can be listed.
 pub(crate) trait Rows: Sized {
     /// The page of this owner.
     fn load(conn: &mut SqliteConnection, owner: &str) -> QueryResult<Page<Self>>;
@@ -242,13 +242,13 @@ pub(crate) struct Sandboxes(Sandbox);
 
 impl Rows for Sandboxes {
     fn load(conn: &mut SqliteConnection, owner: &str) -> QueryResult<Page<Self>> {
-        let statement = Statement::<ViewColumns>(SANDBOXES, owner, PhantomData);
-        Ok(page(statement.load::<ViewRow>(conn)?))
+        let statement = QueryStatement::<ViewColumns>(SANDBOXES, owner, PhantomData);
+        Ok(page(statement.load::<SandboxViewRow>(conn)?))
     }
 }
 
-impl From<ViewRow> for Sandboxes {
-    fn from(row: ViewRow) -> Self {
+impl From<SandboxViewRow> for Sandboxes {
+    fn from(row: SandboxViewRow) -> Self {
         Self(row.into())
     }
 }
@@ -265,29 +265,29 @@ struct ConversationRow {
     selected_branch: Option<String>,
     git_provider: Option<String>,
     started_by: Option<String>,
-    pr_numbers: Doc<Vec<i64>>,
+    pr_numbers: JsonCol<Vec<i64>>,
     llm_model: Option<String>,
     agent_kind: String,
-    metrics: Doc<Metrics>,
+    metrics: JsonCol<Metrics>,
     parent: Option<String>,
     is_public: Option<bool>,
-    tags: Doc<BTreeMap<String, String>>,
+    tags: JsonCol<BTreeMap<String, String>>,
     execution_status: Option<String>,
-    status_at: Option<At>,
-    created_at: At,
-    updated_at: At,
+    status_at: Option<TimestampCol>,
+    created_at: TimestampCol,
+    updated_at: TimestampCol,
 }
 
 /// A conversation.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub(crate) struct Conversations(Conversation<String, At>);
+pub(crate) struct Conversations(Conversation<String, TimestampCol>);
 
 type JoinedRow = (ConversationRow, Option<SandboxRow>, String);
 
 impl Rows for Conversations {
     fn load(conn: &mut SqliteConnection, owner: &str) -> QueryResult<Page<Self>> {
-        let statement = Statement::<ConversationColumns>(CONVERSATIONS, owner, PhantomData);
+        let statement = QueryStatement::<ConversationColumns>(CONVERSATIONS, owner, PhantomData);
         Ok(page(statement.load::<JoinedRow>(conn)?))
     }
 }

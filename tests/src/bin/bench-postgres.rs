@@ -13,30 +13,30 @@ use acceptance::{Postgres, tell};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use crate::postgres_figures::load::{self, Page, Times};
-use crate::postgres_figures::seed::{Amounts, REPORTED, Seeded, conversation_id, sandbox_key};
+use crate::postgres_figures::load::{self, PageQuery, LatencySummary};
+use crate::postgres_figures::seed::{SeedCounts, REPORTED, SeededDatabase, conversation_id, sandbox_key};
 use crate::postgres_figures::{bare, throughput};
 
 const LIST: &str = "/api/v1/app-conversations/search?limit=100";
 
 /// How much of everything.
-struct Size {
-    small: Amounts,
-    large: Amounts,
+struct BenchmarkSize {
+    small: SeedCounts,
+    large: SeedCounts,
     turns: usize,
     lasting: Duration,
     events_per_second: f64,
     clients: usize,
 }
 
-const FULL: Size = Size {
-    small: Amounts {
+const FULL: BenchmarkSize = BenchmarkSize {
+    small: SeedCounts {
         users: 1,
         conversations: 1_000,
         events: 1_000,
         sandboxes: 1,
     },
-    large: Amounts {
+    large: SeedCounts {
         users: 1_000,
         conversations: 1_000_000,
         events: 100_000,
@@ -49,8 +49,8 @@ const FULL: Size = Size {
 };
 
 /// Only the requests a second: what one costs hardly depends on how many rows it does not find.
-const READS: Size = Size {
-    large: Amounts {
+const READS: BenchmarkSize = BenchmarkSize {
+    large: SeedCounts {
         users: 10,
         conversations: 20_000,
         events: 100,
@@ -59,14 +59,14 @@ const READS: Size = Size {
     ..FULL
 };
 
-const SHORT: Size = Size {
-    small: Amounts {
+const SHORT: BenchmarkSize = BenchmarkSize {
+    small: SeedCounts {
         users: 1,
         conversations: 200,
         events: 200,
         sandboxes: 1,
     },
-    large: Amounts {
+    large: SeedCounts {
         users: 10,
         conversations: 2_000,
         events: 400,
@@ -90,10 +90,10 @@ async fn main() -> anyhow::Result<()> {
     };
     let postgres = Postgres::start();
     let began = Instant::now();
-    let small = Seeded::new(&postgres, "small", size.small).await?;
-    let large = Seeded::new(&postgres, "large", size.large).await?;
+    let small = SeededDatabase::new(&postgres, "small", size.small).await?;
+    let large = SeededDatabase::new(&postgres, "large", size.large).await?;
     tell(&format!("seeded in {:.0} s", began.elapsed().as_secs_f64()));
-    let mut table = Rows::default();
+    let mut table = BenchmarkRows::default();
     pages(&mut table, size, &small, &large).await?;
     throughput::rows(&mut table, size, &large).await?;
     intake(&mut table, size, &large).await?;
@@ -103,17 +103,17 @@ async fn main() -> anyhow::Result<()> {
 
 async fn reads() -> anyhow::Result<()> {
     let postgres = Postgres::start();
-    let seeded = Seeded::new(&postgres, "large", READS.large).await?;
-    let mut table = Rows::default();
+    let seeded = SeededDatabase::new(&postgres, "large", READS.large).await?;
+    let mut table = BenchmarkRows::default();
     throughput::rows(&mut table, &READS, &seeded).await?;
     Ok(table.print()?)
 }
 
 /// What was found, and how it was meant to be.
 #[derive(Default)]
-struct Rows(String);
+struct BenchmarkRows(String);
 
-impl Rows {
+impl BenchmarkRows {
     fn row(&mut self, cells: [&str; 5]) {
         let line = format!("| {} |\n", cells.join(" | "));
         tell(line.trim_end());
@@ -126,16 +126,16 @@ impl Rows {
     }
 }
 
-fn told(times: &Times) -> String {
+fn told(times: &LatencySummary) -> String {
     format!("p50 {:.2} ms, p95 {:.2} ms", times.at(50), times.at(95))
 }
 
 /// Pages of many rows against the same of few.
 async fn pages(
-    table: &mut Rows,
-    size: &Size,
-    small: &Seeded,
-    large: &Seeded,
+    table: &mut BenchmarkRows,
+    size: &BenchmarkSize,
+    small: &SeededDatabase,
+    large: &SeededDatabase,
 ) -> anyhow::Result<()> {
     let events = format!(
         "/api/v1/conversation/{}/events/search?limit=100",
@@ -157,13 +157,13 @@ async fn pages(
         ("… a page in the middle", events, true),
     ];
     for (what, path, in_the_middle) in cases {
-        let page = async |seeded: &Seeded| {
+        let page = async |seeded: &SeededDatabase| {
             let token = if in_the_middle {
                 middle(seeded, &path).await?
             } else {
                 String::new()
             };
-            let page = Page::new(
+            let page = PageQuery::new(
                 &seeded.service.url(),
                 &format!("{path}{token}"),
                 &seeded.reader,
@@ -182,7 +182,7 @@ async fn pages(
 }
 
 /// Where the list's page in the middle begins.
-async fn middle(seeded: &Seeded, path: &str) -> anyhow::Result<String> {
+async fn middle(seeded: &SeededDatabase, path: &str) -> anyhow::Result<String> {
     let mut tokens = vec![String::new()];
     loop {
         let last = tokens.last().map_or("", String::as_str);
@@ -219,7 +219,7 @@ async fn report(http: reqwest::Client, service: String, number: u64, sandboxes: 
 }
 
 /// Reports of 5 to 10 events from all sandboxes, while a user reads.
-async fn intake(table: &mut Rows, size: &Size, large: &Seeded) -> anyhow::Result<()> {
+async fn intake(table: &mut BenchmarkRows, size: &BenchmarkSize, large: &SeededDatabase) -> anyhow::Result<()> {
     let sandboxes = u64::try_from(size.large.sandboxes)?;
     let http = reqwest::Client::builder().no_proxy().build()?;
     let post = |number| report(http.clone(), large.service.url(), number, sandboxes);
@@ -233,7 +233,7 @@ async fn intake(table: &mut Rows, size: &Size, large: &Seeded) -> anyhow::Result
         events.as_str(),
         "/api/v1/app-conversations/search?limit=20",
     ];
-    let pages = paths.map(|path| Page::new(&large.service.url(), path, &large.reader));
+    let pages = paths.map(|path| PageQuery::new(&large.service.url(), path, &large.reader));
     let read = |number: u64| {
         let page = pages[usize::try_from(number % 4).unwrap_or_default()].clone();
         async move { drop(page.get().await) }
@@ -246,7 +246,7 @@ async fn intake(table: &mut Rows, size: &Size, large: &Seeded) -> anyhow::Result
     );
     let spent = began.elapsed().as_secs_f64();
     let stored = large.count_events()? - before;
-    let told = |times: &Times| format!("p50 {:.1} ms, p99 {:.1} ms", times.at(50), times.at(99));
+    let told = |times: &LatencySummary| format!("p50 {:.1} ms, p99 {:.1} ms", times.at(50), times.at(99));
     let what = format!("events taken in from {sandboxes} sandboxes, reports of 5 to 10");
     let rate = f64::from(u32::try_from(stored)?) / spent;
     let wanted = size.events_per_second;

@@ -30,16 +30,16 @@ pub(crate) const ROLE: &str = "bare-handler";
 
 /// One route.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Route {
+pub(crate) struct BareRoute {
     /// With `$1`, `$2`, …, each of them once.
     pub(crate) sql: String,
-    pub(crate) binds: Vec<Bind>,
-    pub(crate) answer: Answer,
+    pub(crate) binds: Vec<BoundValue>,
+    pub(crate) answer: BareAnswer,
 }
 
 /// What becomes of the rows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub(crate) enum BareAnswer {
     /// Nothing: these bytes are the answer.
     Given(String),
     /// A list of conversations, this long.
@@ -50,22 +50,22 @@ pub(crate) enum Answer {
 
 /// A parameter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Bind {
+pub(crate) enum BoundValue {
     Text(String),
     Number(i64),
 }
 
 /// The statement of the process's route, with these columns.
-struct Statement<'a, Columns>(&'a Route, PhantomData<Columns>);
+struct QueryStatement<'a, Columns>(&'a BareRoute, PhantomData<Columns>);
 
-impl<Columns> QueryFragment<Pg> for Statement<'_, Columns> {
+impl<Columns> QueryFragment<Pg> for QueryStatement<'_, Columns> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let mut parts = self.0.sql.split('$');
         out.push_sql(parts.next().unwrap_or_default());
         for (part, bind) in parts.zip(&self.0.binds) {
             match bind {
-                Bind::Text(text) => out.push_bind_param::<Text, _>(text)?,
-                Bind::Number(number) => out.push_bind_param::<BigInt, _>(number)?,
+                BoundValue::Text(text) => out.push_bind_param::<Text, _>(text)?,
+                BoundValue::Number(number) => out.push_bind_param::<BigInt, _>(number)?,
             }
             out.push_sql(part.trim_start_matches(|it: char| it.is_ascii_digit()));
         }
@@ -73,17 +73,17 @@ impl<Columns> QueryFragment<Pg> for Statement<'_, Columns> {
     }
 }
 
-impl<Columns: 'static> QueryId for Statement<'_, Columns> {
-    type QueryId = Statement<'static, Columns>;
+impl<Columns: 'static> QueryId for QueryStatement<'_, Columns> {
+    type QueryId = QueryStatement<'static, Columns>;
     // The process has one route, so the statement is found as one written with diesel's own words would be.
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl<Columns> Query for Statement<'_, Columns> {
+impl<Columns> Query for QueryStatement<'_, Columns> {
     type SqlType = Columns;
 }
 
-impl<Columns> RunQueryDsl<PgConnection> for Statement<'_, Columns> {}
+impl<Columns> RunQueryDsl<PgConnection> for QueryStatement<'_, Columns> {}
 
 type Connections = Pool<ConnectionManager<PgConnection>>;
 
@@ -98,26 +98,26 @@ async fn on<T: Send + 'static>(
     done.unwrap_or_else(|error| panic!("{error}"))
 }
 
-async fn answer(pool: web::Data<Connections>, route: web::Data<Route>) -> HttpResponse {
+async fn answer(pool: web::Data<Connections>, route: web::Data<BareRoute>) -> HttpResponse {
     let asked = route.clone().into_inner();
     match &route.answer {
-        Answer::Given(bytes) => {
+        BareAnswer::Given(bytes) => {
             on(pool, move |conn| {
-                Statement::<Text>(&asked, PhantomData).execute(conn)
+                QueryStatement::<Text>(&asked, PhantomData).execute(conn)
             })
             .await;
             json(bytes.clone())
         }
-        Answer::List(limit) => {
+        BareAnswer::List(limit) => {
             let rows: Vec<ListRow> = on(pool, move |conn| {
-                Statement::<ListColumns>(&asked, PhantomData).load(conn)
+                QueryStatement::<ListColumns>(&asked, PhantomData).load(conn)
             })
             .await;
             HttpResponse::Ok().json(page(rows, *limit))
         }
-        Answer::Settings => {
+        BareAnswer::Settings => {
             let row: SettingsRow = on(pool, move |conn| {
-                Statement::<SettingsColumns>(&asked, PhantomData).get_result(conn)
+                QueryStatement::<SettingsColumns>(&asked, PhantomData).get_result(conn)
             })
             .await;
             json(row.document)
@@ -136,7 +136,7 @@ pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
     let [database, connections] = arguments else {
         anyhow::bail!("{ROLE} takes a database and a number of connections");
     };
-    let route: Route = serde_json::from_reader(std::io::stdin())?;
+    let route: BareRoute = serde_json::from_reader(std::io::stdin())?;
     let pool: Connections = Pool::builder()
         .max_size(connections.parse()?)
         .test_on_check_out(false)
@@ -155,13 +155,13 @@ pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
 }
 
 /// The handler in a process of its own, as the service is.
-pub(crate) struct Bare {
+pub(crate) struct BareServer {
     child: Child,
     pub(crate) url: String,
 }
 
-impl Bare {
-    pub(crate) fn start(database: &str, connections: u32, route: &Route) -> anyhow::Result<Self> {
+impl BareServer {
+    pub(crate) fn start(database: &str, connections: u32, route: &BareRoute) -> anyhow::Result<Self> {
         let own: &Path = &std::env::current_exe()?;
         let mut child = Command::new(own)
             .args([ROLE, database, &connections.to_string()])
@@ -181,14 +181,14 @@ impl Bare {
     }
 }
 
-impl Bare {
+impl BareServer {
     /// Process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 }
 
-impl Drop for Bare {
+impl Drop for BareServer {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
@@ -197,7 +197,7 @@ impl Drop for Bare {
 }
 
 #[derive(QueryableByName)]
-struct Activity {
+struct ConnectionActivity {
     #[diesel(sql_type = Text)]
     query: String,
 }
@@ -206,12 +206,12 @@ struct Activity {
 pub(crate) async fn statement_of(
     database: &str,
     table: &str,
-    page: &super::load::Page,
+    page: &super::load::PageQuery,
 ) -> anyhow::Result<String> {
     let mut conn = PgConnection::establish(database)?;
     for _ in 0..50 {
         drop(page.get().await);
-        let found: Option<Activity> = diesel::sql_query(
+        let found: Option<ConnectionActivity> = diesel::sql_query(
             "SELECT query FROM pg_stat_activity WHERE datname = current_database() \
              AND query LIKE 'SELECT%FROM%' || $1 || '%' AND pid <> pg_backend_pid() ORDER BY query_start DESC LIMIT 1",
         )

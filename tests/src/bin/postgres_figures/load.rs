@@ -9,9 +9,9 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 
 /// Sorted times.
-pub(crate) struct Times(Vec<Duration>);
+pub(crate) struct LatencySummary(Vec<Duration>);
 
-impl Times {
+impl LatencySummary {
     fn new(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         Self(times)
@@ -41,13 +41,13 @@ pub(crate) fn event(number: u64) -> Value {
 
 /// A page that is read without being looked into.
 #[derive(Clone)]
-pub(crate) struct Page {
+pub(crate) struct PageQuery {
     http: reqwest::Client,
     url: String,
     key: String,
 }
 
-impl Page {
+impl PageQuery {
     /// Of a service at `url`, for the user with this key.
     pub(crate) fn new(url: &str, path: &str, user: &Client) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl Page {
 }
 
 /// How long two pages take, in turns, so that what else the machine does meets both.
-pub(crate) async fn in_turns(turns: usize, pages: [&Page; 2]) -> [Times; 2] {
+pub(crate) async fn in_turns(turns: usize, pages: [&PageQuery; 2]) -> [LatencySummary; 2] {
     for _ in 0..turns / 10 + 5 {
         let _ = (pages[0].get().await, pages[1].get().await);
     }
@@ -94,19 +94,19 @@ pub(crate) async fn in_turns(turns: usize, pages: [&Page; 2]) -> [Times; 2] {
         one.push(pages[0].timed().await);
         two.push(pages[1].timed().await);
     }
-    [Times::new(one), Times::new(two)]
+    [LatencySummary::new(one), LatencySummary::new(two)]
 }
 
 /// What one of several pages took.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Taken {
+pub(crate) struct Sample {
     requests: u32,
     time: Duration,
     /// Of the process that serves it.
     processor: Duration,
 }
 
-impl Taken {
+impl Sample {
     /// Requests a second.
     pub(crate) fn per_second(&self) -> f64 {
         f64::from(self.requests) / self.time.as_secs_f64()
@@ -142,10 +142,10 @@ fn processor_time(pid: u32) -> Duration {
 pub(crate) async fn throughput<const N: usize>(
     clients: usize,
     turn: Duration,
-    pages: [(&Page, u32); N],
-) -> [Taken; N] {
+    pages: [(&PageQuery, u32); N],
+) -> [Sample; N] {
     const TURNS: usize = 5;
-    let mut taken = [Taken::default(); N];
+    let mut taken = [Sample::default(); N];
     for number in 0..=TURNS {
         for ((page, pid), taken) in pages.iter().zip(&mut taken) {
             let (began, before) = (Instant::now(), processor_time(*pid));
@@ -179,7 +179,7 @@ pub(crate) async fn open_loop<F: Future<Output = ()> + 'static>(
     per_second: f64,
     lasting: Duration,
     mut one: impl FnMut(u64) -> F,
-) -> Times {
+) -> LatencySummary {
     let began = Instant::now();
     let mut under_way = Vec::new();
     for number in 0_u32.. {
@@ -195,7 +195,7 @@ pub(crate) async fn open_loop<F: Future<Output = ()> + 'static>(
         }));
     }
     let times = join_all(under_way).await;
-    Times::new(
+    LatencySummary::new(
         times
             .into_iter()
             .map(|time| time.expect("it ended well"))

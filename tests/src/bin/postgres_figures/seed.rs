@@ -17,7 +17,7 @@ const TEMPLATE: i64 = 0;
 
 /// How many rows.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Amounts {
+pub(crate) struct SeedCounts {
     /// Each with as many conversations as the others.
     pub(crate) users: i64,
     /// Of all users.
@@ -29,14 +29,14 @@ pub(crate) struct Amounts {
 }
 
 /// A service on a database of its own.
-pub(crate) struct Seeded {
+pub(crate) struct SeededDatabase {
     pub(crate) service: Service,
     pub(crate) reader: Client,
     /// Of its database.
     pub(crate) url: String,
 }
 
-/// Id of a conversation; the reader's newest one is 0.
+/// IdCol of a conversation; the reader's newest one is 0.
 pub(crate) fn conversation_id(number: i64) -> String {
     format!("{number:032x}")
 }
@@ -49,12 +49,12 @@ pub(crate) fn sandbox_key(number: i64) -> String {
 /// Numbers of the conversations that running sandboxes report about begin here.
 pub(crate) const REPORTED: i64 = 1 << 40;
 
-impl Seeded {
+impl SeededDatabase {
     /// Makes the database, has the service make its tables, and fills them.
     pub(crate) async fn new(
         postgres: &Postgres,
         name: &str,
-        amounts: Amounts,
+        amounts: SeedCounts,
     ) -> anyhow::Result<Self> {
         PgConnection::establish(&postgres.url())?
             .batch_execute(&format!("CREATE DATABASE {name}"))?;
@@ -109,7 +109,7 @@ impl Seeded {
 
 /// Ten paused ones of each user, and running ones of somebody else that report. Their host is none of ours, so nobody looks
 /// after them.
-fn sandboxes(amounts: Amounts) -> String {
+fn sandboxes(amounts: SeedCounts) -> String {
     let columns = "id, owner, spec_id, host, desired, status, key_hash, session_key, secret_key, exposed_urls, workspace, \
                    created_at, updated_at, paused_at";
     format!(
@@ -126,7 +126,7 @@ fn sandboxes(amounts: Amounts) -> String {
 }
 
 /// Of every user as many, a second apart, in the user's sandboxes; and one for each running sandbox.
-fn conversations(amounts: Amounts) -> String {
+fn conversations(amounts: SeedCounts) -> String {
     let columns = "id, owner, sandbox_id, title, title_folded, auto_title, selected_repository, pr_numbers, llm_model, \
                    agent_kind, metrics, tags, execution_status, created_at, updated_at";
     let copied = "t.auto_title, 'owner/repository', t.pr_numbers, 'openai/gpt-5', t.agent_kind, t.metrics, t.tags, \
@@ -146,7 +146,7 @@ fn conversations(amounts: Amounts) -> String {
 }
 
 /// In the reader's newest conversation, of 1.2 KB, a tenth of a second apart.
-fn events(amounts: Amounts) -> String {
+fn events(amounts: SeedCounts) -> String {
     format!(
         "INSERT INTO events (conversation_id, seq, event_id, kind, happened_at, body) SELECT '{id}'::uuid, n, 'event-' || n, \
              e.kind, now() - n * interval '100 milliseconds', \

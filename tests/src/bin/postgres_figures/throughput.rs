@@ -2,74 +2,74 @@
 
 use anyhow::ensure;
 
-use super::bare::{self, Answer, Bare, Bind, Route};
-use super::load::{self, Page, Taken};
-use super::seed::{READER, Seeded};
-use crate::{LIST, Rows, Size};
+use super::bare::{self, BareAnswer, BareServer, BoundValue, BareRoute};
+use super::load::{self, PageQuery, Sample};
+use super::seed::{READER, SeededDatabase};
+use crate::{LIST, BenchmarkRows, BenchmarkSize};
 
 /// Connections for users' reads that the service has by default.
 const CONNECTIONS: u32 = 4;
 
 /// A route, and how its rows are found.
-struct Case {
+struct BenchmarkCase {
     what: &'static str,
     path: &'static str,
     table: &'static str,
-    binds: Vec<Bind>,
-    answer: Answer,
+    binds: Vec<BoundValue>,
+    answer: BareAnswer,
 }
 
-fn cases() -> [Case; 4] {
-    let user = || Bind::Text(READER.to_owned());
-    let list = |rows| vec![Bind::Text("deleted".to_owned()), user(), Bind::Number(rows)];
-    let settings = |what, path| Case {
+fn cases() -> [BenchmarkCase; 4] {
+    let user = || BoundValue::Text(READER.to_owned());
+    let list = |rows| vec![BoundValue::Text("deleted".to_owned()), user(), BoundValue::Number(rows)];
+    let settings = |what, path| BenchmarkCase {
         what,
         path,
         table: "settings",
-        binds: vec![user(), Bind::Number(1)],
-        answer: Answer::Settings,
+        binds: vec![user(), BoundValue::Number(1)],
+        answer: BareAnswer::Settings,
     };
     [
-        Case {
+        BenchmarkCase {
             what: "GET app-conversations/search, 100",
             path: LIST,
             table: "conversations",
             binds: list(101),
-            answer: Answer::List(100),
+            answer: BareAnswer::List(100),
         },
-        Case {
+        BenchmarkCase {
             what: "GET app-conversations/search, 20",
             path: "/api/v1/app-conversations/search?limit=20",
             table: "conversations",
             binds: list(21),
-            answer: Answer::List(20),
+            answer: BareAnswer::List(20),
         },
         settings("GET /api/v1/settings", "/api/v1/settings"),
         settings("GET /api/settings", "/api/settings"),
     ]
 }
 
-/// Rows of the table: each route against both.
-pub(crate) async fn rows(table: &mut Rows, size: &Size, large: &Seeded) -> anyhow::Result<()> {
+/// BenchmarkRows of the table: each route against both.
+pub(crate) async fn rows(table: &mut BenchmarkRows, size: &BenchmarkSize, large: &SeededDatabase) -> anyhow::Result<()> {
     for case in cases() {
-        let ours = Page::new(&large.service.url(), case.path, &large.reader);
+        let ours = PageQuery::new(&large.service.url(), case.path, &large.reader);
         let sql = bare::statement_of(&large.url, case.table, &ours).await?;
         let answer = String::from_utf8(ours.get().await.to_vec())?;
         let database = match case.answer {
-            Answer::Settings => bare::with_plain_settings(&large.url, &answer)?,
+            BareAnswer::Settings => bare::with_plain_settings(&large.url, &answer)?,
             _ => large.url.clone(),
         };
         let start = |database: &str, answer| {
             let (sql, binds) = (sql.clone(), case.binds.clone());
-            Bare::start(database, CONNECTIONS, &Route { sql, binds, answer })
+            BareServer::start(database, CONNECTIONS, &BareRoute { sql, binds, answer })
         };
         let handlers = [
             start(&database, case.answer)?,
-            start(&large.url, Answer::Given(answer))?,
+            start(&large.url, BareAnswer::Given(answer))?,
         ];
         let pages = handlers
             .each_ref()
-            .map(|it| Page::new(&it.url, case.path, &large.reader));
+            .map(|it| PageQuery::new(&it.url, case.path, &large.reader));
         for page in &pages {
             check_same(case.what, &ours, page).await?;
         }
@@ -92,7 +92,7 @@ pub(crate) async fn rows(table: &mut Rows, size: &Size, large: &Seeded) -> anyho
 }
 
 /// That both answer alike, but for the time: settings have the present one in them.
-async fn check_same(what: &str, ours: &Page, theirs: &Page) -> anyhow::Result<()> {
+async fn check_same(what: &str, ours: &PageQuery, theirs: &PageQuery) -> anyhow::Result<()> {
     let told = |page: &[u8]| -> Vec<u8> {
         let signs = page.iter();
         signs
@@ -113,8 +113,8 @@ async fn check_same(what: &str, ours: &Page, theirs: &Page) -> anyhow::Result<()
     Ok(())
 }
 
-fn print(table: &mut Rows, what: &str, [ours, bare, floor]: [Taken; 3]) {
-    let told = |taken: Taken| {
+fn print(table: &mut BenchmarkRows, what: &str, [ours, bare, floor]: [Sample; 3]) {
+    let told = |taken: Sample| {
         let (rate, micros) = (taken.per_second(), taken.micros());
         format!("{rate:.0} requests/s, {micros:.0} µs of processor time")
     };

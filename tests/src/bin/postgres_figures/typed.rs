@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use acceptance::figures::answers::{Conversation, Metrics, Page, micros};
+use acceptance::figures::answers::{Conversation, Metrics, PageQuery, micros};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
@@ -64,9 +64,9 @@ pub(crate) type ListRow = (ConversationRow, Option<SandboxRow>, String);
 
 /// Diesel has one only with a feature that nothing else here needs.
 #[derive(Debug, Clone, Copy, FromSqlRow)]
-pub(crate) struct Id(Uuid);
+pub(crate) struct IdCol(Uuid);
 
-impl FromSql<diesel::sql_types::Uuid, Pg> for Id {
+impl FromSql<diesel::sql_types::Uuid, Pg> for IdCol {
     fn from_sql(value: PgValue<'_>) -> Read<Self> {
         Ok(Self(Uuid::from_slice(value.as_bytes())?))
     }
@@ -74,16 +74,16 @@ impl FromSql<diesel::sql_types::Uuid, Pg> for Id {
 
 /// A document, as its type.
 #[derive(Debug, FromSqlRow)]
-pub(crate) struct Doc<T>(T);
+pub(crate) struct JsonCol<T>(T);
 
-impl<T: for<'a> Deserialize<'a>> FromSql<Jsonb, Pg> for Doc<T> {
+impl<T: for<'a> Deserialize<'a>> FromSql<Jsonb, Pg> for JsonCol<T> {
     fn from_sql(value: PgValue<'_>) -> Read<Self> {
         // The first byte is the version of the form.
         Ok(Self(serde_json::from_slice(&value.as_bytes()[1..])?))
     }
 }
 
-impl<T: for<'a> Deserialize<'a>> FromSql<Json, Pg> for Doc<T> {
+impl<T: for<'a> Deserialize<'a>> FromSql<Json, Pg> for JsonCol<T> {
     fn from_sql(value: PgValue<'_>) -> Read<Self> {
         Ok(Self(serde_json::from_slice(value.as_bytes())?))
     }
@@ -92,7 +92,7 @@ impl<T: for<'a> Deserialize<'a>> FromSql<Json, Pg> for Doc<T> {
 #[derive(Debug, Queryable)]
 #[expect(dead_code, reason = "the columns that the service reads, too")]
 pub(crate) struct ConversationRow {
-    id: Id,
+    id: IdCol,
     owner: String,
     sandbox_id: String,
     title: Option<String>,
@@ -101,13 +101,13 @@ pub(crate) struct ConversationRow {
     selected_branch: Option<String>,
     git_provider: Option<String>,
     started_by: Option<String>,
-    pr_numbers: Doc<Vec<i64>>,
+    pr_numbers: JsonCol<Vec<i64>>,
     llm_model: Option<String>,
     agent_kind: String,
-    metrics: Doc<Metrics>,
-    parent: Option<Id>,
+    metrics: JsonCol<Metrics>,
+    parent: Option<IdCol>,
     is_public: Option<bool>,
-    tags: Doc<BTreeMap<String, String>>,
+    tags: JsonCol<BTreeMap<String, String>>,
     execution_status: Option<String>,
     status_at: Option<DateTime<Utc>>,
     created_at: DateTime<Utc>,
@@ -128,7 +128,7 @@ pub(crate) struct SandboxRow {
     session_key: String,
     secret_key: String,
     agent_url: Option<String>,
-    exposed_urls: Doc<Vec<serde_json::Value>>,
+    exposed_urls: JsonCol<Vec<serde_json::Value>>,
     workspace: Option<String>,
     created_at: DateTime<Utc>,
     updated_at: DateTime<Utc>,
@@ -138,25 +138,25 @@ pub(crate) struct SandboxRow {
 /// An id without dashes.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-struct Hex(#[serde(with = "uuid::serde::simple")] Uuid);
+struct HexIdCol(#[serde(with = "uuid::serde::simple")] Uuid);
 
 /// A time of the wire.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-struct At(#[serde(serialize_with = "micros")] DateTime<Utc>);
+struct TimestampCol(#[serde(serialize_with = "micros")] DateTime<Utc>);
 
 /// One conversation of the answer.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub(crate) struct Item(Conversation<Hex, At>);
+pub(crate) struct ListItem(Conversation<HexIdCol, TimestampCol>);
 
-impl From<ListRow> for Item {
+impl From<ListRow> for ListItem {
     fn from((it, sandbox, children): ListRow) -> Self {
         let status = sandbox.map_or_else(|| "MISSING".to_owned(), |sandbox| sandbox.status);
         let known = matches!(status.as_str(), "RUNNING" | "PAUSED");
         let children = children.split(',').filter(|id| !id.is_empty());
         Self(Conversation {
-            id: Hex(it.id.0),
+            id: HexIdCol(it.id.0),
             created_by_user_id: it.owner,
             sandbox_id: it.sandbox_id,
             selected_repository: it.selected_repository,
@@ -172,8 +172,8 @@ impl From<ListRow> for Item {
             sub_conversation_ids: children.map(str::to_owned).collect(),
             public: it.is_public,
             tags: it.tags.0,
-            created_at: At(it.created_at),
-            updated_at: At(it.updated_at),
+            created_at: TimestampCol(it.created_at),
+            updated_at: TimestampCol(it.updated_at),
             sandbox_status: status,
             execution_status: it.execution_status.filter(|_| known),
             conversation_url: None,
@@ -185,15 +185,15 @@ impl From<ListRow> for Item {
 }
 
 /// The page of so many rows; one more was asked for.
-pub(crate) fn page(mut rows: Vec<ListRow>, limit: usize) -> Page<Item> {
+pub(crate) fn page(mut rows: Vec<ListRow>, limit: usize) -> PageQuery<ListItem> {
     let has_more = rows.len() > limit;
     rows.truncate(limit);
     let last = rows.last().filter(|_| has_more).map(|(row, ..)| {
         let at = row.created_at.timestamp_micros();
         URL_SAFE_NO_PAD.encode(format!("v1|conversations|{at}|{}", row.id.0))
     });
-    Page {
-        items: rows.into_iter().map(Item::from).collect(),
+    PageQuery {
+        items: rows.into_iter().map(ListItem::from).collect(),
         next_page_id: last,
     }
 }

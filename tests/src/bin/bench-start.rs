@@ -16,8 +16,8 @@ use acceptance::{Builder, Client, Sandboxing, ScriptedLlm, Service, Version, tel
 use anyhow::{Context as _, bail, ensure};
 use serde_json::json;
 
-use crate::start_figures::bare::Bare;
-use crate::start_figures::{Numbers, Spread, Steps};
+use crate::start_figures::bare::BareBoot;
+use crate::start_figures::{StartFigures, Percentiles, StepTimings};
 
 /// A boot on a busy machine, several times over.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -35,8 +35,8 @@ const POOL_SAYS: &str = "a warm sandbox is ready";
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
-    let numbers = Numbers::of_arguments()?;
-    let (mut table, mut steps) = (Table::default(), Steps::default());
+    let numbers = StartFigures::of_arguments()?;
+    let (mut table, mut steps) = (Table::default(), StepTimings::default());
     let mut ways = vec![("process", Sandboxing::Process)];
     if Engine::shared().answers() {
         ways.push(("Docker", Sandboxing::docker()));
@@ -47,7 +47,7 @@ async fn main() -> anyhow::Result<()> {
         Some(url) => Some(elsewhere(&numbers, url).await?),
         None => None,
     };
-    let mut record = Record {
+    let mut record = StartRecord {
         table: &mut table,
         steps: &mut steps,
         other,
@@ -74,15 +74,15 @@ async fn main() -> anyhow::Result<()> {
 }
 
 /// Where figures go, and what another server took.
-struct Record<'a> {
+struct StartRecord<'a> {
     table: &'a mut Table,
-    steps: &'a mut Steps,
-    other: Option<(String, Spread)>,
+    steps: &'a mut StepTimings,
+    other: Option<(String, Percentiles)>,
 }
 
-impl Record<'_> {
+impl StartRecord<'_> {
     /// What is beside a row of ours: the other server and the ratio of the medians, if there is one.
-    fn beside(&self, ours: &Spread) -> (String, String) {
+    fn beside(&self, ours: &Percentiles) -> (String, String) {
         let Some((url, theirs)) = &self.other else {
             return Default::default();
         };
@@ -92,10 +92,10 @@ impl Record<'_> {
 }
 
 /// Starts of another server, one after the other. What kind they are is its own business.
-async fn elsewhere(numbers: &Numbers, url: &str) -> anyhow::Result<(String, Spread)> {
+async fn elsewhere(numbers: &StartFigures, url: &str) -> anyhow::Result<(String, Percentiles)> {
     let key = acceptance::figures::reference::key().unwrap_or_default();
     let user = Client::new(url.trim_end_matches('/').to_owned(), &key);
-    let mut all = Spread::default();
+    let mut all = Percentiles::default();
     for _ in 0..numbers.cold {
         tokio::time::sleep(CALM).await;
         all.push(one(&user, None).await?.took);
@@ -123,7 +123,7 @@ async fn service(
 }
 
 /// A start that has ended.
-struct Started {
+struct StartedConversation {
     took: Duration,
     status: String,
     timings: BTreeMap<String, u64>,
@@ -131,7 +131,7 @@ struct Started {
 }
 
 /// POST to the end of the start, as a client sees it. `None`: refused with 429.
-async fn start(user: &Client, message: Option<&str>) -> anyhow::Result<Option<Started>> {
+async fn start(user: &Client, message: Option<&str>) -> anyhow::Result<Option<StartedConversation>> {
     let asked = match message {
         Some(said) => {
             json!({"initial_message": {"role": "user", "content": text(said), "run": true}})
@@ -150,7 +150,7 @@ async fn start(user: &Client, message: Option<&str>) -> anyhow::Result<Option<St
         let task = user.get(&path).await.ok()[0].take();
         let status = task["status"].as_str().unwrap_or_default();
         if matches!(status, "READY" | "ERROR") {
-            return Ok(Some(Started {
+            return Ok(Some(StartedConversation {
                 took: began.elapsed(),
                 status: status.to_owned(),
                 timings: serde_json::from_value(task["timings"].clone()).unwrap_or_default(),
@@ -163,7 +163,7 @@ async fn start(user: &Client, message: Option<&str>) -> anyhow::Result<Option<St
 }
 
 /// One that must be ready. Its sandbox is gone afterwards.
-async fn one(user: &Client, message: Option<&str>) -> anyhow::Result<Started> {
+async fn one(user: &Client, message: Option<&str>) -> anyhow::Result<StartedConversation> {
     let Some(started) = start(user, message).await? else {
         bail!("a start was refused for want of room");
     };
@@ -189,14 +189,14 @@ async fn wait_for_boots(service: &Service, boots: usize) -> anyhow::Result<()> {
 }
 
 async fn warm(
-    numbers: &Numbers,
+    numbers: &StartFigures,
     name: &str,
     sandboxing: &Sandboxing,
-    record: &mut Record<'_>,
+    record: &mut StartRecord<'_>,
 ) -> anyhow::Result<()> {
     let llm = sandboxing.model().await;
     let (mut service, user) = service(sandboxing, 1, &[], &llm).await;
-    let (mut empty, mut said) = (Spread::default(), Spread::default());
+    let (mut empty, mut said) = (Percentiles::default(), Percentiles::default());
     let mut boots = 0;
     for _ in 0..numbers.warm {
         for (message, times, kind) in [
@@ -230,24 +230,24 @@ async fn warm(
 }
 
 async fn cold(
-    numbers: &Numbers,
+    numbers: &StartFigures,
     (name, variables): (&str, &[(&'static str, &str)]),
     sandboxing: &Sandboxing,
-    record: &mut Record<'_>,
+    record: &mut StartRecord<'_>,
 ) -> anyhow::Result<()> {
     let llm = sandboxing.model().await;
     let (mut service, user) = service(sandboxing, 0, variables, &llm).await;
-    let (mut ours, mut theirs) = (Spread::default(), Spread::default());
+    let (mut ours, mut theirs) = (Percentiles::default(), Percentiles::default());
     let mut over = Vec::new();
     // What both read is in memory from then on.
-    Bare::boot(sandboxing, VERSION).await?;
+    BareBoot::boot(sandboxing, VERSION).await?;
     for round in 0..numbers.cold {
         // In turns, and neither always first.
         let mut pair = [Duration::ZERO; 2];
         for turn in [round % 2, 1 - round % 2] {
             tokio::time::sleep(CALM).await;
             pair[turn] = if turn == 0 {
-                Bare::boot(sandboxing, VERSION).await?
+                BareBoot::boot(sandboxing, VERSION).await?
             } else {
                 let started = one(&user, None).await?;
                 record
@@ -291,7 +291,7 @@ async fn burst(
     let all = (0..count).map(|_| start(&user, None));
     let all = futures::future::join_all(all).await;
     let took = began.elapsed().as_secs_f64();
-    let all: Vec<Option<Started>> = all.into_iter().collect::<anyhow::Result<_>>()?;
+    let all: Vec<Option<StartedConversation>> = all.into_iter().collect::<anyhow::Result<_>>()?;
     let with = |status: &str| {
         let all = all.iter().flatten();
         all.filter(|it| it.status == status).count()

@@ -73,9 +73,9 @@ const LOOK: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// A bare boot.
-pub(crate) struct Bare;
+pub(crate) struct BareBoot;
 
-impl Bare {
+impl BareBoot {
     /// From the creation of the process (the `docker run` of the container) to the first 200 of `/health`. It is ended
     /// afterwards.
     pub(crate) async fn boot(
@@ -116,7 +116,7 @@ impl Bare {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let _child = Ended(child);
+        let _child = ProcessEnd(child);
         answers(&format!("http://127.0.0.1:{port}"), began).await?;
         Ok(began.elapsed())
     }
@@ -139,7 +139,7 @@ impl Bare {
         arguments.extend(["--host", "0.0.0.0", "--port", "8000"]);
         let began = Instant::now();
         let id = engine.docker(&arguments);
-        let container = Container { engine, id: &id };
+        let container = BareContainer { engine, id: &id };
         let place = engine.docker(&["port", container.id, "8000/tcp"]);
         let place = place.lines().next().context("no port is published")?;
         answers(&format!("http://{place}"), began).await?;
@@ -148,9 +148,9 @@ impl Bare {
 }
 
 /// Killed and waited for when it is dropped.
-struct Ended(Child);
+struct ProcessEnd(Child);
 
-impl Drop for Ended {
+impl Drop for ProcessEnd {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -158,12 +158,12 @@ impl Drop for Ended {
 }
 
 /// Removed when it is dropped.
-struct Container<'a> {
+struct BareContainer<'a> {
     engine: &'a Engine,
     id: &'a str,
 }
 
-impl Drop for Container<'_> {
+impl Drop for BareContainer<'_> {
     fn drop(&mut self) {
         let _ = self
             .engine

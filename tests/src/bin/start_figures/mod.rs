@@ -11,7 +11,7 @@ use acceptance::figures::median;
 use anyhow::{Context as _, bail};
 
 /// How often everything is done.
-pub(crate) struct Numbers {
+pub(crate) struct StartFigures {
     /// Warm starts of each kind.
     pub(crate) warm: usize,
     /// Pairs of cold starts and bare boots.
@@ -24,7 +24,7 @@ pub(crate) struct Numbers {
     pub(crate) url: Option<String>,
 }
 
-impl Numbers {
+impl StartFigures {
     /// What the program was called with.
     pub(crate) fn of_arguments() -> anyhow::Result<Self> {
         let (mut rounds, mut is_cold_only, mut url) = (20, false, None);
@@ -60,9 +60,9 @@ impl Numbers {
 
 /// Times of one kind.
 #[derive(Default)]
-pub(crate) struct Spread(Vec<f64>);
+pub(crate) struct Percentiles(Vec<f64>);
 
-impl Spread {
+impl Percentiles {
     pub(crate) fn push(&mut self, took: Duration) {
         self.0.push(took.as_secs_f64() * 1000.0);
         self.0.sort_by(f64::total_cmp);
@@ -87,9 +87,9 @@ impl Spread {
 
 /// What starts say of their steps, by kind of start.
 #[derive(Default)]
-pub(crate) struct Steps(BTreeMap<String, BTreeMap<String, Vec<f64>>>);
+pub(crate) struct StepTimings(BTreeMap<String, BTreeMap<String, Vec<f64>>>);
 
-impl Steps {
+impl StepTimings {
     pub(crate) fn keep(&mut self, kind: &str, timings: &BTreeMap<String, u64>) {
         let steps = self.0.entry(kind.to_owned()).or_default();
         for (step, took) in timings {

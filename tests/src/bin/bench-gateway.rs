@@ -39,21 +39,21 @@ const NGINX_LOGGING: &str = "through nginx with its access log";
 const LARGE: &str = "/api/file/download/bytes/16777216";
 
 /// How much of everything.
-struct Size {
+struct BenchmarkSize {
     requests: u32,
     turn: Duration,
     users: usize,
     sockets_per_user: usize,
 }
 
-const FULL: Size = Size {
+const FULL: BenchmarkSize = BenchmarkSize {
     requests: 2_000,
     turn: Duration::from_secs(3),
     users: 4,
     sockets_per_user: 500,
 };
 
-const SHORT: Size = Size {
+const SHORT: BenchmarkSize = BenchmarkSize {
     requests: 20,
     turn: Duration::from_millis(100),
     users: 2,
@@ -71,17 +71,17 @@ async fn main() -> anyhow::Result<()> {
         .env("WORKSPACE_LOG__LEVEL", "info")
         .start()
         .await;
-    let behind = Behind::start(&service, "first").await?;
-    let nginx = Nginx::start(behind.address, NoLog)?;
-    let logging = Nginx::start(behind.address, OfEach)?;
+    let behind = UpstreamServer::start(&service, "first").await?;
+    let nginx = NginxServer::start(behind.address, NoLog)?;
+    let logging = NginxServer::start(behind.address, OfEach)?;
     let mut ways = vec![
-        Way::new("directly", behind.address, Vec::new()),
-        Way::new(SERVICE, service.address(), vec![service.pid()]),
+        GatewayPath::new("directly", behind.address, Vec::new()),
+        GatewayPath::new(SERVICE, service.address(), vec![service.pid()]),
     ];
     for (name, nginx) in [(NGINX, &nginx), (NGINX_LOGGING, &logging)] {
         if let Some(nginx) = nginx {
             nginx.answers().await;
-            ways.push(Way::new(name, nginx.address, nginx.pids()));
+            ways.push(GatewayPath::new(name, nginx.address, nginx.pids()));
         }
     }
     let mut table = Table::default();
@@ -106,12 +106,12 @@ fn allow_open_files() -> anyhow::Result<()> {
 }
 
 /// A sandbox, and how it is reached without the service.
-struct Behind {
+struct UpstreamServer {
     address: SocketAddr,
     key: String,
 }
 
-impl Behind {
+impl UpstreamServer {
     async fn start(service: &Service, user: &str) -> anyhow::Result<Self> {
         let user: Client = service.user(user);
         let _ = user.get("/api/v1/settings").await;
@@ -128,14 +128,14 @@ impl Behind {
 }
 
 /// One of the ways to the sandbox.
-struct Way {
+struct GatewayPath {
     name: &'static str,
     address: SocketAddr,
     /// Processes in between.
     pids: Vec<u32>,
 }
 
-impl Way {
+impl GatewayPath {
     fn new(name: &'static str, address: SocketAddr, pids: Vec<u32>) -> Self {
         Self {
             name,
@@ -156,7 +156,7 @@ impl Way {
 }
 
 /// One request after the other, each way in turn.
-async fn latency(table: &mut Table, size: &Size, ways: &[Way], key: &str) -> anyhow::Result<()> {
+async fn latency(table: &mut Table, size: &BenchmarkSize, ways: &[GatewayPath], key: &str) -> anyhow::Result<()> {
     let mut found: Vec<Vec<Load>> = ways.iter().map(|_| Vec::new()).collect();
     for turn in 0..=TURNS {
         for (way, found) in ways.iter().zip(&mut found) {
@@ -192,7 +192,7 @@ async fn latency(table: &mut Table, size: &Size, ways: &[Way], key: &str) -> any
 }
 
 /// As fast as it goes, each way in turn; and what the process in between needs for a request.
-async fn throughput(table: &mut Table, size: &Size, ways: &[Way], key: &str) -> anyhow::Result<()> {
+async fn throughput(table: &mut Table, size: &BenchmarkSize, ways: &[GatewayPath], key: &str) -> anyhow::Result<()> {
     for (what, path, connections) in [
         ("small requests", SMALL, CONNECTIONS),
         ("downloads of 16 MiB", LARGE, 4),
@@ -235,12 +235,12 @@ async fn throughput(table: &mut Table, size: &Size, ways: &[Way], key: &str) -> 
 }
 
 /// Many open sockets of several users, and a word over each.
-async fn sockets(table: &mut Table, size: &Size, service: &Service) -> anyhow::Result<()> {
+async fn sockets(table: &mut Table, size: &BenchmarkSize, service: &Service) -> anyhow::Result<()> {
     let memory = || resident(service.pid()).context("the service runs");
     let before = memory()?;
     let mut open = Vec::new();
     for user in 0..size.users {
-        let behind = Behind::start(service, &format!("user-{user}")).await?;
+        let behind = UpstreamServer::start(service, &format!("user-{user}")).await?;
         for _ in 0..size.sockets_per_user {
             open.push(socket(service.address(), &behind.key).await?);
         }
@@ -304,14 +304,14 @@ enum AccessLog {
 }
 
 /// Forwards everything to one server. Ended with the value.
-struct Nginx {
+struct NginxServer {
     child: Child,
     address: SocketAddr,
     _held: TcpSocket,
     _dir: tempfile::TempDir,
 }
 
-impl Nginx {
+impl NginxServer {
     /// `None` where it is not installed.
     fn start(behind: SocketAddr, log: AccessLog) -> anyhow::Result<Option<Self>> {
         let places = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"];
@@ -359,7 +359,7 @@ impl Nginx {
     }
 }
 
-impl Drop for Nginx {
+impl Drop for NginxServer {
     fn drop(&mut self) {
         // Its workers end with it, if it is asked to end.
         let pid = i32::try_from(self.child.id()).ok();

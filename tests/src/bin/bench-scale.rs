@@ -30,7 +30,7 @@ const LONGEST_START: Duration = Duration::from_secs(600);
 const BLOCKS: u32 = 5;
 
 /// How much of everything; the first of each is what the others are compared with.
-struct Size {
+struct BenchmarkSize {
     conversations: &'static [u32],
     events: &'static [u32],
     sandboxes: &'static [usize],
@@ -39,7 +39,7 @@ struct Size {
     idle: Duration,
 }
 
-const FULL: Size = Size {
+const FULL: BenchmarkSize = BenchmarkSize {
     conversations: &[10, 1_000, 100_000, 1_000_000],
     events: &[100, 2_000, 100_000],
     sandboxes: &[1, 100, 1_000],
@@ -47,7 +47,7 @@ const FULL: Size = Size {
     idle: Duration::from_secs(60),
 };
 
-const SHORT: Size = Size {
+const SHORT: BenchmarkSize = BenchmarkSize {
     conversations: &[10, 200],
     events: &[100, 200],
     sandboxes: &[1, 4],
@@ -57,7 +57,7 @@ const SHORT: Size = Size {
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
-    let Arguments {
+    let ScaleArguments {
         size,
         only,
         idle,
@@ -92,8 +92,8 @@ async fn main() -> anyhow::Result<()> {
 }
 
 /// What it is called with.
-struct Arguments {
-    size: &'static Size,
+struct ScaleArguments {
+    size: &'static BenchmarkSize,
     /// Only one of [`OF`].
     only: Option<String>,
     /// Only so many sandboxes, idle.
@@ -101,7 +101,7 @@ struct Arguments {
     url: Option<String>,
 }
 
-fn arguments() -> anyhow::Result<Arguments> {
+fn arguments() -> anyhow::Result<ScaleArguments> {
     let (mut size, mut only, mut idle, mut url) = (&FULL, None, None, None);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -120,7 +120,7 @@ fn arguments() -> anyhow::Result<Arguments> {
             }
         }
     }
-    Ok(Arguments {
+    Ok(ScaleArguments {
         size,
         only,
         idle,
@@ -143,7 +143,7 @@ fn address(url: &str) -> anyhow::Result<SocketAddr> {
 /// The lists of another server, beside those of a service with one conversation.
 async fn elsewhere(
     table: &mut Table,
-    size: &Size,
+    size: &BenchmarkSize,
     (address, url): (SocketAddr, &str),
 ) -> anyhow::Result<()> {
     let key = reference::key().unwrap_or_default();
@@ -163,9 +163,9 @@ async fn elsewhere(
 }
 
 /// What a page took, in blocks.
-struct Paged(Vec<Load>);
+struct PageLatency(Vec<Load>);
 
-impl Paged {
+impl PageLatency {
     /// The median of the blocks: so many percent took at most so many milliseconds.
     fn at(&self, percent: f64) -> f64 {
         median(self.0.iter().map(|block| block.at(percent)))
@@ -180,13 +180,13 @@ impl Paged {
 }
 
 /// A page, asked for so many times; a tenth as often before that, which is not counted.
-async fn page(of: (SocketAddr, &str), path: &str, count: u32) -> anyhow::Result<Paged> {
+async fn page(of: (SocketAddr, &str), path: &str, count: u32) -> anyhow::Result<PageLatency> {
     let mut all = pages(&[of], path, count).await?;
     all.pop().context("one of one")
 }
 
 /// The same of several services, in turns: whatever else the machine does is there for each.
-async fn pages(of: &[(SocketAddr, &str)], path: &str, count: u32) -> anyhow::Result<Vec<Paged>> {
+async fn pages(of: &[(SocketAddr, &str)], path: &str, count: u32) -> anyhow::Result<Vec<PageLatency>> {
     let mut all = Vec::new();
     for (address, key) in of {
         let request = wire::request("GET", path, &[wire::key(key)], "");
@@ -199,15 +199,15 @@ async fn pages(of: &[(SocketAddr, &str)], path: &str, count: u32) -> anyhow::Res
             blocks.push(aim.in_turn(count / BLOCKS).await?);
         }
     }
-    Ok(all.into_iter().map(|(_, blocks)| Paged(blocks)).collect())
+    Ok(all.into_iter().map(|(_, blocks)| PageLatency(blocks)).collect())
 }
 
 /// A line for a page; what it is compared with is the first one of its kind.
 fn told(
     table: &mut Table,
     what: &str,
-    load: &Paged,
-    first: Option<&(String, Paged)>,
+    load: &PageLatency,
+    first: Option<&(String, PageLatency)>,
     target: &str,
 ) {
     let (with, ratio) = first.map_or_else(Default::default, |(name, first)| {
@@ -221,7 +221,7 @@ fn told(
     table.row([what, &load.told(), &with, &ratio, target]);
 }
 
-async fn many_conversations(table: &mut Table, size: &Size) -> anyhow::Result<()> {
+async fn many_conversations(table: &mut Table, size: &BenchmarkSize) -> anyhow::Result<()> {
     let stub = Stub::new();
     let mut service = started(&stub, 10).await;
     let user = service.admin();
@@ -249,7 +249,7 @@ async fn many_conversations(table: &mut Table, size: &Size) -> anyhow::Result<()
     Ok(())
 }
 
-async fn many_events(table: &mut Table, size: &Size) -> anyhow::Result<()> {
+async fn many_events(table: &mut Table, size: &BenchmarkSize) -> anyhow::Result<()> {
     let stub = Stub::new();
     let service = started(&stub, 10).await;
     let user = service.admin();
@@ -296,7 +296,7 @@ async fn many_events(table: &mut Table, size: &Size) -> anyhow::Result<()> {
 
 /// A service for each number, all of them there until the last page is read: the sandboxes themselves wake up now and then, and
 /// take as much from a service with one as from that with a thousand.
-async fn many_sandboxes(table: &mut Table, size: &Size, totals: &[usize]) -> anyhow::Result<()> {
+async fn many_sandboxes(table: &mut Table, size: &BenchmarkSize, totals: &[usize]) -> anyhow::Result<()> {
     let stub = Stub::new();
     let mut services = Vec::new();
     for total in totals {
@@ -335,7 +335,7 @@ async fn many_sandboxes(table: &mut Table, size: &Size, totals: &[usize]) -> any
 /// What a service with so many sandboxes takes while nobody asks anything.
 async fn idle(
     table: &mut Table,
-    size: &Size,
+    size: &BenchmarkSize,
     service: &Service,
     total: usize,
 ) -> anyhow::Result<()> {

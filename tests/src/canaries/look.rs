@@ -13,9 +13,9 @@ use crate::processes::{Process, command_lines};
 
 /// What was found where it must not be.
 #[derive(Debug, Default)]
-pub struct Leaks(Vec<String>);
+pub struct LeakReport(Vec<String>);
 
-impl Leaks {
+impl LeakReport {
     /// Notes every secret in this text, but those that `may` be there.
     pub fn look(
         &mut self,
@@ -109,7 +109,7 @@ impl Leaks {
     pub fn look_at_answers(
         &mut self,
         answers: &[Answer],
-        askers: &BTreeMap<String, Asker>,
+        askers: &BTreeMap<String, AnswerCollector>,
         secrets: &Secrets,
     ) {
         for answer in answers {
@@ -117,14 +117,14 @@ impl Leaks {
             let shown = match asker {
                 // The one secret that a user sees: the keys of their own sandboxes, in these members alone (decisions, 9:
                 // the key itself, and the address of the editor).
-                Some(Asker::User(name)) if shows_session_keys(&answer.asked) => {
+                Some(AnswerCollector::User(name)) if shows_session_keys(&answer.asked) => {
                     without_session_keys(&answer.text, name, secrets)
                 }
                 _ => answer.text.clone(),
             };
             // And what a live sandbox opens of its owner's.
             let opens = match asker {
-                Some(Asker::Sandbox(owner)) if opens_secrets(&answer.asked) => Some(owner),
+                Some(AnswerCollector::Sandbox(owner)) if opens_secrets(&answer.asked) => Some(owner),
                 _ => None,
             };
             let place = format!("the answer to {asker:?} of {}", answer.asked);
@@ -143,7 +143,7 @@ pub(super) const SIGNATURE: &str = "signature";
 
 /// Whose key a request came with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asker {
+pub enum AnswerCollector {
     /// A user's.
     User(String),
     /// That of a sandbox of this user.

@@ -8,10 +8,10 @@ mod planted;
 mod seek;
 mod town;
 
-pub use look::{Asker, FOR_SANDBOXES, Leaks, sqlite_dump};
-pub use planted::{Planted, master_key, plant_in_legacy, plant_in_v1, wrong_types};
+pub use look::{AnswerCollector, FOR_SANDBOXES, LeakReport, sqlite_dump};
+pub use planted::{PlantedSecrets, master_key, plant_in_legacy, plant_in_v1, wrong_types};
 pub use seek::{Secret, Secrets};
-pub use town::{Town, start_request};
+pub use town::{CanaryWorld, start_request};
 
 /// Every planted text holds it; nothing else does.
 pub const MARK: &str = "Qanary";

@@ -14,7 +14,7 @@ const NOWHERE: &str = "http://127.0.0.1:9";
 
 /// The texts of one user.
 #[derive(Debug, Clone)]
-pub struct Planted {
+pub struct PlantedSecrets {
     owner: String,
     end: &'static str,
 }
@@ -51,7 +51,7 @@ const PLACES: [&str; 28] = [
     "WrongKey",
 ];
 
-impl Planted {
+impl PlantedSecrets {
     /// Of this user, with characters that are easily quoted wrongly.
     #[must_use]
     pub fn odd(owner: &str) -> Self {
@@ -115,7 +115,7 @@ pub fn master_key(name: &str) -> (String, Secret) {
 }
 
 /// Saves everything that V1 takes; the answers.
-pub async fn plant_in_v1(user: &Client, of: &Planted, model: &str, base_url: &str) -> Vec<Reply> {
+pub async fn plant_in_v1(user: &Client, of: &PlantedSecrets, model: &str, base_url: &str) -> Vec<Reply> {
     let llm = json!({
         "model": model, "base_url": base_url, "num_retries": 0, "api_key": of.value("LlmKey"),
         "aws_access_key_id": of.value("AwsAccessKeyId"),
@@ -151,7 +151,7 @@ pub async fn plant_in_v1(user: &Client, of: &Planted, model: &str, base_url: &st
 }
 
 /// Saves what the legacy routes take, beside it; the answers.
-pub async fn plant_in_legacy(user: &Client, of: &Planted) -> Vec<Reply> {
+pub async fn plant_in_legacy(user: &Client, of: &PlantedSecrets) -> Vec<Reply> {
     let query = |place: &str| format!("{NOWHERE}/{place}?api_key={}&x=1", of.core(place));
     let servers = json!({
         "sse_servers": [{"url": query("SseQuery"), "api_key": of.value("SseKey")}],
@@ -177,7 +177,7 @@ pub async fn plant_in_legacy(user: &Client, of: &Planted) -> Vec<Reply> {
 /// Requests that are refused, with secrets where they do not belong: path and body.
 #[must_use]
 #[expect(clippy::too_many_lines, reason = "it is a table")]
-pub fn wrong_types(of: &Planted) -> Vec<(&'static str, Value)> {
+pub fn wrong_types(of: &PlantedSecrets) -> Vec<(&'static str, Value)> {
     let v = |place: &str| of.value(place);
     let message = |text: &Value| json!({"content": [{"type": "text", "text": text}]});
     vec![

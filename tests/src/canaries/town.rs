@@ -5,14 +5,14 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::look::{Asker, Leaks, SIGNATURE, sqlite_dump};
-use super::planted::{Planted, plant_in_legacy, plant_in_v1};
+use super::look::{AnswerCollector, LeakReport, SIGNATURE, sqlite_dump};
+use super::planted::{PlantedSecrets, plant_in_legacy, plant_in_v1};
 use super::seek::{Secret, Secrets};
 use crate::client::{Client, Conversation, Record};
 use crate::{Postgres, Sandboxing, Service};
 
 /// A service and what was received of it so far.
-pub struct Town {
+pub struct CanaryWorld {
     /// The service.
     pub service: Service,
     /// Its database, if that is a server.
@@ -20,14 +20,14 @@ pub struct Town {
     /// What may be found nowhere, or only where it belongs.
     pub secrets: Secrets,
     record: Record,
-    askers: BTreeMap<String, Asker>,
+    askers: BTreeMap<String, AnswerCollector>,
     /// What commands printed: a name and the text.
     said: Vec<(String, String)>,
     /// Whose sandboxes there are, where agents have secrets in their environment.
     owners: Option<BTreeMap<String, String>>,
 }
 
-impl Town {
+impl CanaryWorld {
     /// A service whose operator has these secrets.
     #[must_use]
     pub fn new(service: Service, postgres: Option<Postgres>, secrets: Secrets) -> Self {
@@ -52,7 +52,7 @@ impl Town {
     pub fn user(&mut self, name: &str) -> Client {
         let client = self.service.user(name);
         self.knows(name, client.key().trim_start_matches("aw_"));
-        let asker = Asker::User(name.to_owned());
+        let asker = AnswerCollector::User(name.to_owned());
         self.askers.insert(client.key().to_owned(), asker);
         client.recorded(&self.record)
     }
@@ -70,7 +70,7 @@ impl Town {
     ///
     /// # Panics
     /// When one is refused.
-    pub async fn plant(&mut self, user: &Client, of: &Planted, model: &str, base_url: &str) {
+    pub async fn plant(&mut self, user: &Client, of: &PlantedSecrets, model: &str, base_url: &str) {
         self.secrets.extend(of.secrets());
         let mut saved = plant_in_v1(user, of, model, base_url).await;
         saved.extend(plant_in_legacy(user, of).await);
@@ -92,7 +92,7 @@ impl Town {
         }
         let what = format!("session key of sandbox {sandbox}");
         self.secrets.add(Secret::new(&what, owner, &key));
-        let asker = Asker::Sandbox(owner.to_owned());
+        let asker = AnswerCollector::Sandbox(owner.to_owned());
         self.askers.insert(key.clone(), asker);
         let processes = self.service.processes();
         let its_own = processes.iter().filter(|it| it.sandbox == *sandbox);
@@ -177,7 +177,7 @@ impl Town {
     ///
     /// # Panics
     /// When the value is another one.
-    pub async fn open(&self, sandbox: &Client, conversation: &Conversation, of: &Planted) {
+    pub async fn open(&self, sandbox: &Client, conversation: &Conversation, of: &PlantedSecrets) {
         let id = &conversation.sandbox_id;
         let list = format!("/api/v1/sandboxes/{id}/settings/secrets");
         assert_eq!(sandbox.get(&list).await.status, 200);
@@ -202,7 +202,7 @@ impl Town {
     /// When something is found where it must not be.
     pub fn assert_no_leak(&self, may: &dyn Fn(&Path, &Secret) -> bool) {
         let secrets = &self.secrets;
-        let mut leaks = Leaks::default();
+        let mut leaks = LeakReport::default();
         let never = |_: &Secret| false;
         leaks.look("the log", &self.service.log(), secrets, never);
         leaks.look_at_answers(&self.record.answers(), &self.askers, secrets);
@@ -246,7 +246,7 @@ impl Town {
 
 /// A message that begins a conversation, with secrets of its own.
 #[must_use]
-pub fn start_request(message: &str, of: &Planted) -> serde_json::Value {
+pub fn start_request(message: &str, of: &PlantedSecrets) -> serde_json::Value {
     let content = json!([{"type": "text", "text": message}]);
     json!({"initial_message": {"role": "user", "content": content, "run": true}, "secrets": of.of_request()})
 }

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use acceptance::canaries::{FOR_SANDBOXES, MARK, Secret, Secrets, Town, master_key};
+use acceptance::canaries::{FOR_SANDBOXES, MARK, Secret, Secrets, CanaryWorld, master_key};
 use acceptance::{Builder, Postgres, Sandboxing, Service, Stub};
 use tempfile::TempDir;
 
 /// Dropped in this order: the service first.
-pub(crate) struct Bench {
-    pub(crate) town: Town,
+pub(crate) struct CanaryBench {
+    pub(crate) town: CanaryWorld,
     pub(crate) stub: Stub,
     keys: TempDir,
 }
@@ -20,7 +20,7 @@ fn operators(what: &str) -> (String, Secret) {
     (format!("pw-{core}-%22"), Secret::new(what, "", &core))
 }
 
-impl Bench {
+impl CanaryBench {
     pub(crate) async fn start(sandboxing: &Sandboxing, postgres: Option<Postgres>) -> Self {
         let stub = Stub::new();
         let keys = tempfile::tempdir().expect("a temporary directory can be made");
@@ -69,7 +69,7 @@ impl Bench {
             builder = engine_secrets(builder, planted);
         }
         let service = builder.start().await;
-        let town = Town::new(service, postgres, secrets);
+        let town = CanaryWorld::new(service, postgres, secrets);
         Self { town, stub, keys }
     }
 

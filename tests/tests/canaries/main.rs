@@ -9,20 +9,20 @@ mod stories;
 
 use acceptance::{Postgres, Sandboxing};
 
-use crate::bench::Bench;
+use crate::bench::CanaryBench;
 
 #[tokio::test]
 async fn nothing_leaks_with_processes_and_sqlite() {
-    stories::play(Bench::start(&Sandboxing::Process, None).await).await;
+    stories::play(CanaryBench::start(&Sandboxing::Process, None).await).await;
 }
 
 #[tokio::test]
 async fn nothing_leaks_with_postgres() {
-    let bench = Bench::start(&Sandboxing::Process, Some(Postgres::start())).await;
+    let bench = CanaryBench::start(&Sandboxing::Process, Some(Postgres::start())).await;
     stories::play(bench).await;
 }
 
 #[tokio::test]
 async fn nothing_leaks_with_containers() {
-    stories::play(Bench::start(&Sandboxing::docker(), None).await).await;
+    stories::play(CanaryBench::start(&Sandboxing::docker(), None).await).await;
 }

@@ -5,12 +5,12 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 /// Serves until it is dropped.
-pub(crate) struct Provider {
+pub(crate) struct FakeProvider {
     pub(crate) url: String,
     _task: JoinSet<()>,
 }
 
-impl Provider {
+impl FakeProvider {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("a port is free");

@@ -1,13 +1,13 @@
 //! What happens between planting and looking.
 
-use acceptance::canaries::{Planted, start_request, wrong_types};
+use acceptance::canaries::{PlantedSecrets, start_request, wrong_types};
 use acceptance::client::Conversation;
 use acceptance::{Client, Sandboxing};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::bench::Bench;
-use crate::provider::Provider;
+use crate::bench::CanaryBench;
+use crate::provider::FakeProvider;
 
 const MODEL: &str = "openai/stub";
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
@@ -42,8 +42,8 @@ const LOOKED_UP: [&str; 7] = [
 ];
 
 /// All of it, with a look in the middle, after the crash, and at the end.
-pub(crate) async fn play(mut bench: Bench) {
-    let (ann, bob) = (Planted::odd("Ann"), Planted::odd("Bob"));
+pub(crate) async fn play(mut bench: CanaryBench) {
+    let (ann, bob) = (PlantedSecrets::odd("Ann"), PlantedSecrets::odd("Bob"));
     let (annas, bobs) = (bench.town.user("Ann"), bench.town.user("Bob"));
     for (user, planted) in [(&annas, &ann), (&bobs, &bob)] {
         bench.town.plant(user, planted, MODEL, NOWHERE).await;
@@ -91,12 +91,12 @@ pub(crate) async fn play(mut bench: Bench) {
     look(&bench);
 }
 
-fn look(bench: &Bench) {
+fn look(bench: &CanaryBench) {
     bench.town.assert_no_leak(&|_, _| false);
 }
 
 /// A conversation from start to end, by a request that may be repeated; its sandbox opens what it may.
-async fn a_run(bench: &mut Bench, user: &Client, name: &str, of: &Planted) -> Conversation {
+async fn a_run(bench: &mut CanaryBench, user: &Client, name: &str, of: &PlantedSecrets) -> Conversation {
     let request = start_request("hello", of);
     let mut task = Value::Null;
     for _ in 0..2 {
@@ -143,7 +143,7 @@ async fn crossing(user: &Client, other: &Conversation) {
 }
 
 /// Requests and reports that are refused, or make no sense.
-async fn errors(bench: &Bench, user: &Client, conversation: &Conversation, of: &Planted) {
+async fn errors(bench: &CanaryBench, user: &Client, conversation: &Conversation, of: &PlantedSecrets) {
     for (path, body) in wrong_types(of) {
         let reply = user.post(path, &body).await;
         assert!(
@@ -194,7 +194,7 @@ async fn errors(bench: &Bench, user: &Client, conversation: &Conversation, of: &
 }
 
 /// The agent server, its shell and a git provider quote what they are sent.
-async fn starts_that_fail(bench: &Bench, user: &Client, of: &Planted) {
+async fn starts_that_fail(bench: &CanaryBench, user: &Client, of: &PlantedSecrets) {
     let fails = async |request: &Value| {
         let task = user.start(request).await;
         let ended = user.ended(&task).await;
@@ -222,7 +222,7 @@ async fn starts_that_fail(bench: &Bench, user: &Client, of: &Planted) {
     request["llm_model"] = json!("anthropic/other");
     let _ = user.post(START, &request).await;
 
-    let provider = Provider::start().await;
+    let provider = FakeProvider::start().await;
     let tokens =
         json!({"provider_tokens": {"gitlab": {"token": of.value("Gitlab"), "host": provider.url}}});
     let _ = user
@@ -249,7 +249,7 @@ async fn starts_that_fail(bench: &Bench, user: &Client, of: &Planted) {
 }
 
 /// `kill -9` with a run under way, and with a start that has only been acknowledged.
-async fn a_crash(bench: &mut Bench, user: &Client, conversation: &Conversation) {
+async fn a_crash(bench: &mut CanaryBench, user: &Client, conversation: &Conversation) {
     user.say(&conversation.id, "HOLD").await;
     user.executed(&conversation.id, "running").await;
     let task = user.start_with("hello").await;
@@ -265,7 +265,7 @@ async fn a_crash(bench: &mut Bench, user: &Client, conversation: &Conversation) 
     }
 }
 
-fn a_rotation(bench: &mut Bench) {
+fn a_rotation(bench: &mut CanaryBench) {
     let _ = bench.town.run(&["secrets", "rotate-key", "--dry-run"]);
     bench.renew_master_key();
     // Synchronous as any command of an operator; the service goes on meanwhile in its own process.

@@ -11,7 +11,7 @@ use acceptance::{Client, Postgres, Sandboxing, Service, Stub, tell};
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::plan::{Plans, Point};
+use crate::plan::{PlanSet, PlannedCrash};
 use crate::rows;
 
 /// Between two looks at something that takes its time.
@@ -26,14 +26,14 @@ const LOG: &str = "info,http_api=warn,application=debug,sandbox_process=debug,sa
 const TRIES: usize = 4;
 
 /// Dropped in this order: the service ends what it runs before the directories go.
-pub(crate) struct Bench {
+pub(crate) struct CrashBench {
     pub(crate) service: Service,
     pub(crate) user: Client,
     /// The database, unless it is a file of the service.
     pub(crate) postgres: Option<Postgres>,
-    plans: Plans,
+    plans: PlanSet,
     /// Where it is to die, now and after it has come back.
-    planned: VecDeque<Point>,
+    planned: VecDeque<PlannedCrash>,
     /// What a failure tells.
     story: String,
     deaths: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Bench {
 }
 
 /// Something to be asked of the service, that may be asked again.
-pub(crate) struct Ask<'a> {
+pub(crate) struct ClientRequest<'a> {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) body: Option<Value>,
@@ -52,7 +52,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) caller: Option<Client>,
 }
 
-impl Ask<'_> {
+impl ClientRequest<'_> {
     pub(crate) fn new(method: Method, path: impl Into<String>) -> Self {
         Self {
             method,
@@ -64,9 +64,9 @@ impl Ask<'_> {
     }
 }
 
-impl Bench {
+impl CrashBench {
     pub(crate) async fn start(sandboxing: &Sandboxing, postgres: Option<Postgres>) -> Self {
-        let (stub, plans) = (Stub::new(), Plans::new());
+        let (stub, plans) = (Stub::new(), PlanSet::new());
         let mut builder = Service::builder()
             .sandboxing(sandboxing)
             .stub(&stub)
@@ -99,17 +99,17 @@ impl Bench {
 
     /// From now on the service dies at the first of these points, and when it has come back, at the next one; without any
     /// it only notes where it comes by.
-    pub(crate) fn arm(&mut self, points: &[Point]) {
+    pub(crate) fn arm(&mut self, points: &[PlannedCrash]) {
         self.cases += 1;
         self.deaths = 0;
         self.planned = points.iter().cloned().collect();
-        let story: Vec<String> = points.iter().map(Point::to_string).collect();
+        let story: Vec<String> = points.iter().map(PlannedCrash::to_string).collect();
         self.story = story.join(", then ");
         self.plans.arm(self.planned.front());
     }
 
     /// From now on it lives. How often it has died, and where it came by.
-    pub(crate) async fn disarm(&mut self) -> (usize, Vec<Point>) {
+    pub(crate) async fn disarm(&mut self) -> (usize, Vec<PlannedCrash>) {
         let arrivals = self.plans.arrivals();
         // It lives on from here.
         self.planned.truncate(1);
@@ -133,7 +133,7 @@ impl Bench {
     }
 
     /// Asks, and asks again what was cut off because the service died. Whether the answer is to the first asking.
-    pub(crate) async fn ask(&mut self, ask: &Ask<'_>) -> (Reply, bool) {
+    pub(crate) async fn ask(&mut self, ask: &ClientRequest<'_>) -> (Reply, bool) {
         for tries in 0..TRIES {
             let client = ask.caller.as_ref().unwrap_or(&self.user);
             let (method, body) = (ask.method.clone(), ask.body.as_ref());
@@ -148,7 +148,7 @@ impl Bench {
 
     /// What is at a path.
     pub(crate) async fn read(&mut self, path: &str) -> Value {
-        self.ask(&Ask::new(Method::GET, path)).await.0.ok()
+        self.ask(&ClientRequest::new(Method::GET, path)).await.0.ok()
     }
 
     /// Asks until there is an answer, through the death of the service.
@@ -208,7 +208,7 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
+impl Drop for CrashBench {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tell(&format!("---- {}: killed {} ----", self.name(), self.story));

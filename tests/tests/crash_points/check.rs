@@ -8,12 +8,12 @@ use acceptance::service::Trace;
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::bench::Bench;
+use crate::bench::CrashBench;
 use crate::rows::FORBIDDEN;
 use crate::scenario::is_one_run;
 
 /// What is there in the end, beside nothing.
-pub(crate) struct Expected {
+pub(crate) struct ExpectedState {
     pub(crate) conversations: Vec<Conversation>,
     /// Whether the sandbox of all of them runs; otherwise there is none.
     pub(crate) has_sandbox: bool,
@@ -22,7 +22,7 @@ pub(crate) struct Expected {
 }
 
 /// Waits for the end of a sandbox that was deleted: its row, what it had on the machine, and its conversations.
-pub(crate) async fn is_gone(bench: &mut Bench, id: &str) {
+pub(crate) async fn is_gone(bench: &mut CrashBench, id: &str) {
     bench
         .until("the end of a sandbox", async |bench| {
             let rows = bench.read(&format!("/api/v1/sandboxes?id={id}")).await;
@@ -40,7 +40,7 @@ pub(crate) async fn is_gone(bench: &mut Bench, id: &str) {
 }
 
 /// Waits until the agent server, too, has forgotten a conversation, and the service knows.
-pub(crate) async fn is_forgotten(bench: &mut Bench, gone: &Conversation) {
+pub(crate) async fn is_forgotten(bench: &mut CrashBench, gone: &Conversation) {
     let url = gone.conversation_url.clone().expect("it ran");
     let key = gone.session_api_key.clone().expect("it ran");
     let direct = acceptance::Client::new(url, &key);
@@ -59,7 +59,7 @@ pub(crate) async fn is_forgotten(bench: &mut Bench, gone: &Conversation) {
 }
 
 /// Checks it all. The service lives.
-pub(crate) async fn holds(bench: &mut Bench, expected: &Expected) {
+pub(crate) async fn holds(bench: &mut CrashBench, expected: &ExpectedState) {
     let ids = |all: &[Conversation]| -> BTreeSet<String> {
         all.iter()
             .map(|conversation| conversation.id.clone())
@@ -93,7 +93,7 @@ pub(crate) async fn holds(bench: &mut Bench, expected: &Expected) {
 
 /// All that the agent server has, if it is there, and what was reported by others, each once.
 async fn events_are_there_once(
-    bench: &mut Bench,
+    bench: &mut CrashBench,
     conversation: &Conversation,
     has_sandbox: bool,
     more: &[String],
@@ -127,7 +127,7 @@ fn ids(events: &[Value]) -> Vec<String> {
     ids.map(str::to_owned).collect()
 }
 
-async fn rows_are_legal(bench: &mut Bench) {
+async fn rows_are_legal(bench: &mut CrashBench) {
     let counts = FORBIDDEN
         .map(|(_, count)| format!("({count})"))
         .join(" || ' ' || ");
@@ -152,14 +152,14 @@ async fn rows_are_legal(bench: &mut Bench) {
 }
 
 /// Deletes what is left of a case, and looks that this leaves nothing.
-pub(crate) async fn clear(bench: &mut Bench, expected: Expected) {
+pub(crate) async fn clear(bench: &mut CrashBench, expected: ExpectedState) {
     for conversation in &expected.conversations {
         bench.user.delete_conversation(&conversation.id).await;
     }
     if let Some(first) = expected.conversations.first() {
         is_gone(bench, &first.sandbox_id).await;
     }
-    let nothing = Expected {
+    let nothing = ExpectedState {
         conversations: Vec::new(),
         has_sandbox: false,
         events: Vec::new(),
@@ -190,7 +190,7 @@ pub(crate) async fn clear(bench: &mut Bench, expected: Expected) {
 }
 
 /// The network of the containers goes a while after the last one.
-pub(crate) async fn no_network(bench: &mut Bench) {
+pub(crate) async fn no_network(bench: &mut CrashBench) {
     let instance = bench.service.instance().expect("it has run");
     let Sandboxing::Docker(engine) = bench.service.sandboxing().clone() else {
         return;

@@ -17,8 +17,8 @@ use std::time::Instant;
 
 use acceptance::{Postgres, Sandboxing, tell};
 
-use crate::bench::Bench;
-use crate::plan::{Point, sample};
+use crate::bench::CrashBench;
+use crate::plan::{PlannedCrash, sample};
 use crate::scenario::Scenario;
 
 /// How many of the arrivals at one place are points here, and the last one: what is done ten times in a row is no other the
@@ -30,7 +30,7 @@ const BY_THE_CLOCK: &str = "asking whether the engine is there";
 
 /// How much is done.
 #[derive(Debug, Clone, Copy)]
-struct Extent {
+struct PlanExtent {
     /// Points of a scenario.
     most: usize,
     /// Arrivals at one place, beside the last one.
@@ -38,7 +38,7 @@ struct Extent {
     seed: u64,
 }
 
-impl Extent {
+impl PlanExtent {
     /// All points of each scenario.
     fn all() -> Self {
         Self::at_most(usize::MAX)
@@ -62,7 +62,7 @@ impl Extent {
     }
 
     /// Which of these are points: the essential ones, and others until there are enough.
-    fn choose(self, arrivals: Vec<Point>, essential: &[&str]) -> Vec<Point> {
+    fn choose(self, arrivals: Vec<PlannedCrash>, essential: &[&str]) -> Vec<PlannedCrash> {
         let mut last: BTreeMap<String, usize> = BTreeMap::new();
         for point in &arrivals {
             last.insert(point.place.clone(), point.number);
@@ -70,7 +70,7 @@ impl Extent {
         let points = arrivals.into_iter().filter(|point| {
             point.number <= self.times || last.get(&point.place) == Some(&point.number)
         });
-        let (mut chosen, others): (Vec<Point>, Vec<Point>) =
+        let (mut chosen, others): (Vec<PlannedCrash>, Vec<PlannedCrash>) =
             points.partition(|point| essential.iter().any(|deed| point.is_at(deed)));
         let room = self.most.saturating_sub(chosen.len());
         chosen.extend(sample(others, room, self.seed));
@@ -87,7 +87,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// One case: how often the service died in it, and where it came by.
-async fn case(bench: &mut Bench, scenario: Scenario, points: &[Point]) -> (usize, Vec<Point>) {
+async fn case(bench: &mut CrashBench, scenario: Scenario, points: &[PlannedCrash]) -> (usize, Vec<PlannedCrash>) {
     let before = scenario.prepare(bench).await;
     bench.arm(points);
     let expected = scenario.act(bench, before).await;
@@ -99,9 +99,9 @@ async fn case(bench: &mut Bench, scenario: Scenario, points: &[Point]) -> (usize
 
 /// Where the service comes by. What happens in the background does not come by every time: what came by twice will do so
 /// again.
-async fn arrivals(bench: &mut Bench, scenario: Scenario) -> Vec<Point> {
+async fn arrivals(bench: &mut CrashBench, scenario: Scenario) -> Vec<PlannedCrash> {
     let (_, mut arrivals) = case(bench, scenario, &[]).await;
-    let again: BTreeSet<Point> = case(bench, scenario, &[]).await.1.into_iter().collect();
+    let again: BTreeSet<PlannedCrash> = case(bench, scenario, &[]).await.1.into_iter().collect();
     assert!(
         !arrivals.is_empty(),
         "the service has no crash points: only debug builds have"
@@ -111,7 +111,7 @@ async fn arrivals(bench: &mut Bench, scenario: Scenario) -> Vec<Point> {
 }
 
 /// Kills the service at the points of a scenario, one after the other.
-async fn kill_at_each(bench: &mut Bench, scenario: Scenario, extent: Extent) {
+async fn kill_at_each(bench: &mut CrashBench, scenario: Scenario, extent: PlanExtent) {
     let began = Instant::now();
     let arrivals = arrivals(bench, scenario).await;
     let essential = scenario.essential(bench.service.sandboxing());
@@ -147,11 +147,11 @@ async fn kill_at_each(bench: &mut Bench, scenario: Scenario, extent: Extent) {
 }
 
 /// Kills it at some points, and once more while it makes good what the first death has left.
-async fn kill_twice(bench: &mut Bench, scenario: Scenario, extent: Extent) {
+async fn kill_twice(bench: &mut CrashBench, scenario: Scenario, extent: PlanExtent) {
     let arrivals = arrivals(bench, scenario).await;
     let mut seconds = 0;
     for (n, point) in extent.choose(arrivals, &[]).into_iter().enumerate() {
-        let second = Point {
+        let second = PlannedCrash {
             place: "anywhere".to_owned(),
             // Early and late in what a start of the service and the rest of the scenario do.
             number: 1 + (n * 7 + 3) % 20,
@@ -164,8 +164,8 @@ async fn kill_twice(bench: &mut Bench, scenario: Scenario, extent: Extent) {
 }
 
 async fn with_processes(scenario: Scenario) {
-    let mut bench = Bench::start(&Sandboxing::Process, None).await;
-    kill_at_each(&mut bench, scenario, Extent::all()).await;
+    let mut bench = CrashBench::start(&Sandboxing::Process, None).await;
+    kill_at_each(&mut bench, scenario, PlanExtent::all()).await;
 }
 
 #[tokio::test]
@@ -200,24 +200,24 @@ async fn reported_events_are_kept_once_wherever_the_service_dies() {
 
 #[tokio::test]
 async fn on_postgres_nothing_is_lost_or_left_wherever_the_service_dies() {
-    let mut bench = Bench::start(&Sandboxing::Process, Some(Postgres::start())).await;
+    let mut bench = CrashBench::start(&Sandboxing::Process, Some(Postgres::start())).await;
     for scenario in Scenario::ALL {
-        kill_at_each(&mut bench, scenario, Extent::at_most(6)).await;
+        kill_at_each(&mut bench, scenario, PlanExtent::at_most(6)).await;
     }
 }
 
 #[tokio::test]
 async fn nothing_is_lost_or_left_when_the_service_dies_again_while_it_recovers() {
-    let mut bench = Bench::start(&Sandboxing::Process, None).await;
+    let mut bench = CrashBench::start(&Sandboxing::Process, None).await;
     for scenario in Scenario::ALL {
-        kill_twice(&mut bench, scenario, Extent::at_most(5)).await;
+        kill_twice(&mut bench, scenario, PlanExtent::at_most(5)).await;
     }
 }
 
 #[tokio::test]
 async fn nothing_is_lost_or_left_in_containers_wherever_the_service_dies() {
-    let mut bench = Bench::start(&Sandboxing::docker(), None).await;
-    let extent = Extent::at_most(6);
+    let mut bench = CrashBench::start(&Sandboxing::docker(), None).await;
+    let extent = PlanExtent::at_most(6);
     for scenario in Scenario::ALL {
         if extent.is_all() || scenario.calls_the_engine() {
             kill_at_each(&mut bench, scenario, extent).await;

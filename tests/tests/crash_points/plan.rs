@@ -9,12 +9,12 @@ use tempfile::TempDir;
 
 /// An arrival: the `number`th time (from 1) at a place, as the service calls it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Point {
+pub(crate) struct PlannedCrash {
     pub(crate) place: String,
     pub(crate) number: usize,
 }
 
-impl Point {
+impl PlannedCrash {
     /// Whether it is before or after this deed, the first time.
     pub(crate) fn is_at(&self, deed: &str) -> bool {
         let of = self.place.split_once(' ').map(|(_, of)| of);
@@ -22,19 +22,19 @@ impl Point {
     }
 }
 
-impl fmt::Display for Point {
+impl fmt::Display for PlannedCrash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (time {})", self.place, self.number)
     }
 }
 
 /// The directory that the service looks into.
-pub(crate) struct Plans {
+pub(crate) struct PlanSet {
     dir: TempDir,
     made: usize,
 }
 
-impl Plans {
+impl PlanSet {
     pub(crate) fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("aw-plan-").tempdir();
         Self {
@@ -49,7 +49,7 @@ impl Plans {
     }
 
     /// From now on the service notes where it comes by, and dies at this point if there is one.
-    pub(crate) fn arm(&mut self, point: Option<&Point>) {
+    pub(crate) fn arm(&mut self, point: Option<&PlannedCrash>) {
         self.made += 1;
         let place = point.map_or((0, "nowhere"), |point| (point.number, &point.place));
         let plan = format!("{}\n{}\n{}\n", self.made, place.0, place.1);
@@ -67,13 +67,13 @@ impl Plans {
     }
 
     /// Where it came by since it was armed, in this order.
-    pub(crate) fn arrivals(&self) -> Vec<Point> {
+    pub(crate) fn arrivals(&self) -> Vec<PlannedCrash> {
         let text = fs::read_to_string(self.dir().join("arrivals")).unwrap_or_default();
         let mut times: BTreeMap<&str, usize> = BTreeMap::new();
         let numbered = text.lines().map(|place| {
             let number = times.entry(place).or_default();
             *number += 1;
-            Point {
+            PlannedCrash {
                 place: place.to_owned(),
                 number: *number,
             }
@@ -83,9 +83,9 @@ impl Plans {
 }
 
 /// Numbers that look random and are the same in every run (the constants are Knuth's, of MMIX).
-struct Dice(u64);
+struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 = self
             .0
@@ -96,8 +96,8 @@ impl Dice {
 }
 
 /// At most so many of these, chosen by a number, in their order.
-pub(crate) fn sample(all: Vec<Point>, most: usize, seed: u64) -> Vec<Point> {
-    let mut dice = Dice(seed);
+pub(crate) fn sample(all: Vec<PlannedCrash>, most: usize, seed: u64) -> Vec<PlannedCrash> {
+    let mut dice = SeededRandom(seed);
     let mut chosen: Vec<_> = all.into_iter().enumerate().collect();
     while chosen.len() > most {
         chosen.swap_remove(dice.roll(chosen.len()));
@@ -108,9 +108,9 @@ pub(crate) fn sample(all: Vec<Point>, most: usize, seed: u64) -> Vec<Point> {
 
 #[test]
 fn a_sample_is_a_part_in_order_that_the_number_decides() {
-    let points = |numbers: &[usize]| -> Vec<Point> {
+    let points = |numbers: &[usize]| -> Vec<PlannedCrash> {
         let place = || "before x".to_owned();
-        let point = |&number| Point {
+        let point = |&number| PlannedCrash {
             place: place(),
             number,
         };

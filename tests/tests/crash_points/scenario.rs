@@ -6,8 +6,8 @@ use acceptance::{Client, Sandboxing};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::bench::{Ask, Bench};
-use crate::check::{self, Expected};
+use crate::bench::{ClientRequest, CrashBench};
+use crate::check::{self, ExpectedState};
 
 const CONVERSATIONS: &str = "/api/v1/app-conversations";
 
@@ -29,7 +29,7 @@ pub(crate) enum Scenario {
 }
 
 /// What a case begins with.
-pub(crate) struct Before {
+pub(crate) struct StateBefore {
     conversations: Vec<Conversation>,
 }
 
@@ -84,7 +84,7 @@ impl Scenario {
     }
 
     /// Makes what it needs; nobody dies.
-    pub(crate) async fn prepare(self, bench: &mut Bench) -> Before {
+    pub(crate) async fn prepare(self, bench: &mut CrashBench) -> StateBefore {
         let user = &bench.user;
         let mut conversations = Vec::new();
         if self != Self::Start {
@@ -95,12 +95,12 @@ impl Scenario {
             let second = finished(user, Some(&first.sandbox_id)).await;
             conversations.push(second);
         }
-        Before { conversations }
+        StateBefore { conversations }
     }
 
     /// Does it, with the service dying somewhere, and waits for the end; what must be there then.
-    pub(crate) async fn act(self, bench: &mut Bench, before: Before) -> Expected {
-        let Before { mut conversations } = before;
+    pub(crate) async fn act(self, bench: &mut CrashBench, before: StateBefore) -> ExpectedState {
+        let StateBefore { mut conversations } = before;
         let mut events = Vec::new();
         match self {
             Self::Start => conversations.push(start(bench).await),
@@ -122,7 +122,7 @@ impl Scenario {
             }
             Self::Append => events = append(bench, &conversations[0]).await,
         }
-        Expected {
+        ExpectedState {
             conversations,
             has_sandbox: self != Self::DeleteSandbox,
             events,
@@ -146,12 +146,12 @@ fn request(sandbox: Option<&str>) -> Value {
     request
 }
 
-async fn start(bench: &mut Bench) -> Conversation {
+async fn start(bench: &mut CrashBench) -> Conversation {
     let key = bench.name();
-    let ask = Ask {
+    let ask = ClientRequest {
         body: Some(request(None)),
         key: Some(&key),
-        ..Ask::new(Method::POST, CONVERSATIONS)
+        ..ClientRequest::new(Method::POST, CONVERSATIONS)
     };
     let task = bench.ask(&ask).await.0.ok()["id"].clone();
     let path = format!(
@@ -197,11 +197,11 @@ async fn start(bench: &mut Bench) -> Conversation {
     serde_json::from_value(conversation).expect("it is a conversation")
 }
 
-async fn pause_and_resume(bench: &mut Bench, id: &str) {
+async fn pause_and_resume(bench: &mut CrashBench, id: &str) {
     for (verb, status) in [("pause", "PAUSED"), ("resume", "RUNNING")] {
-        let ask = Ask {
+        let ask = ClientRequest {
             body: Some(json!({})),
-            ..Ask::new(Method::POST, format!("/api/v1/sandboxes/{id}/{verb}"))
+            ..ClientRequest::new(Method::POST, format!("/api/v1/sandboxes/{id}/{verb}"))
         };
         let _ = bench.ask(&ask).await.0.ok();
         let path = format!("/api/v1/sandboxes?id={id}");
@@ -219,15 +219,15 @@ async fn pause_and_resume(bench: &mut Bench, id: &str) {
     }
 }
 
-async fn delete(bench: &mut Bench, path: &str) {
-    let (reply, is_first) = bench.ask(&Ask::new(Method::DELETE, path)).await;
+async fn delete(bench: &mut CrashBench, path: &str) {
+    let (reply, is_first) = bench.ask(&ClientRequest::new(Method::DELETE, path)).await;
     let is_gone = reply.status == 404 && !is_first;
     assert!(is_gone || (200..300).contains(&reply.status), "{reply:?}");
 }
 
 /// Two batches of events and the record of the conversation, as an agent server reports them: again until they are taken.
 /// What was reported.
-async fn append(bench: &mut Bench, conversation: &Conversation) -> Vec<String> {
+async fn append(bench: &mut CrashBench, conversation: &Conversation) -> Vec<String> {
     let key = conversation.session_api_key.as_deref();
     let caller = bench.user.with_key(key.expect("it is RUNNING"));
     let hex = conversation.id.replace('-', "");
@@ -243,19 +243,19 @@ async fn append(bench: &mut Bench, conversation: &Conversation) -> Vec<String> {
     ];
     let ids = ["a", "b", "c"].map(|name| format!("{}-{name}", bench.name()));
     for batch in batches {
-        let ask = Ask {
+        let ask = ClientRequest {
             body: Some(batch),
             caller: Some(caller.clone()),
-            ..Ask::new(Method::POST, format!("/api/v1/webhooks/events/{hex}"))
+            ..ClientRequest::new(Method::POST, format!("/api/v1/webhooks/events/{hex}"))
         };
         let _ = bench.ask(&ask).await.0.ok();
     }
     let record = json!({"id": conversation.id, "execution_status": "finished", "title": bench.name(),
         "updated_at": "2030-01-01T00:00:01"});
-    let ask = Ask {
+    let ask = ClientRequest {
         body: Some(record),
         caller: Some(caller),
-        ..Ask::new(Method::POST, "/api/v1/webhooks/conversations")
+        ..ClientRequest::new(Method::POST, "/api/v1/webhooks/conversations")
     };
     let _ = bench.ask(&ask).await.0.ok();
     ids.into()

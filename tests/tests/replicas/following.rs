@@ -8,7 +8,7 @@ use acceptance::{Builder, Client, Sandboxing};
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use crate::pair::Pair;
+use crate::pair::ReplicaPair;
 
 /// Longer than the keep-alives of a stream are apart.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -124,7 +124,7 @@ async fn begun(user: &Client) -> (String, Client) {
 /// What is reported at one replica is followed at the other; when that one is killed, its follower goes on at the first.
 #[tokio::test]
 async fn events_are_followed_at_another_replica_and_past_its_death() {
-    let mut pair = Pair::start(&Sandboxing::Process, "").await;
+    let mut pair = ReplicaPair::start(&Sandboxing::Process, "").await;
     let user = pair.user("ada").await;
     let (id, sandbox) = begun(user.on(0)).await;
     let urls = [pair.replicas[0].url(), pair.replicas[1].url()];

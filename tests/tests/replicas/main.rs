@@ -11,7 +11,7 @@ use acceptance::Sandboxing;
 use acceptance::wait::wait_for;
 use serde_json::json;
 
-use crate::pair::{Ask, Pair};
+use crate::pair::{ReplicaRequest, ReplicaPair};
 
 /// A killed replica's work goes on elsewhere within this time (its lease has to run out first). The promise is ten
 /// seconds; the rest is for a busy machine.
@@ -30,7 +30,7 @@ async fn nothing_is_lost_or_done_twice_by_replicas_that_share_an_engine() {
 /// Either replica shows what the other made, and acts on it wherever it lives.
 #[tokio::test]
 async fn a_sandbox_is_paused_resumed_and_deleted_through_either_replica() {
-    let pair = Pair::start(&Sandboxing::Process, "").await;
+    let pair = ReplicaPair::start(&Sandboxing::Process, "").await;
     let user = pair.user("ada").await;
     let started = user.on(0).converse("hello").await;
     let (here, there) = (user.on(0), user.on(1));
@@ -52,7 +52,7 @@ async fn a_sandbox_is_paused_resumed_and_deleted_through_either_replica() {
 /// A stream that begins at one replica shows a start that the other one works on.
 #[tokio::test]
 async fn a_start_is_streamed_from_the_replica_that_does_not_work_on_it() {
-    let pair = Pair::start(&Sandboxing::Process, "").await;
+    let pair = ReplicaPair::start(&Sandboxing::Process, "").await;
     let user = pair.user("ada").await;
     let sandbox = user.on(0).start_sandbox().await;
     let id = sandbox.id;
@@ -71,11 +71,11 @@ async fn a_start_is_streamed_from_the_replica_that_does_not_work_on_it() {
 /// What a killed replica was at is finished by the one that shares its engine, without its coming back.
 #[tokio::test]
 async fn the_work_of_a_dead_replica_goes_on_elsewhere() {
-    let mut pair = Pair::start(&Sandboxing::docker(), "").await;
+    let mut pair = ReplicaPair::start(&Sandboxing::docker(), "").await;
     let user = pair.user("ada").await;
     let mut tasks = Vec::new();
     for n in 0..4 {
-        let ask = Ask::start(&format!("take-over-{n}"), "hello");
+        let ask = ReplicaRequest::start(&format!("take-over-{n}"), "hello");
         tasks.push(user.acknowledged(0, &ask).await);
     }
     pair.kill(0);

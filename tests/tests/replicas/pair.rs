@@ -17,13 +17,13 @@ const FIRST_KEY: &str = "the-first-users-key-in-these-tests-0123456789";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Dropped in this order.
-pub(crate) struct Pair {
+pub(crate) struct ReplicaPair {
     pub(crate) replicas: [Service; 2],
     pub(crate) postgres: Postgres,
     pub(crate) stub: Stub,
 }
 
-impl Pair {
+impl ReplicaPair {
     pub(crate) async fn start(sandboxing: &Sandboxing, faults: &str) -> Self {
         Self::configured(sandboxing, faults, &[]).await
     }
@@ -63,10 +63,10 @@ impl Pair {
     }
 
     /// A user with a model, reachable at both.
-    pub(crate) async fn user(&self, name: &str) -> User {
+    pub(crate) async fn user(&self, name: &str) -> ReplicaUser {
         let key = self.replicas[0].user(name).key().to_owned();
         let at = |service: &Service| Client::new(service.url(), &key);
-        let user = User([at(&self.replicas[0]), at(&self.replicas[1])]);
+        let user = ReplicaUser([at(&self.replicas[0]), at(&self.replicas[1])]);
         configure_model(user.on(0)).await;
         user
     }
@@ -76,7 +76,7 @@ impl Pair {
     }
 
     /// Waits until each sandbox of these users is what its row says, and nothing else is there.
-    pub(crate) async fn assert_consistent(&self, users: &[&User]) {
+    pub(crate) async fn assert_consistent(&self, users: &[&ReplicaUser]) {
         let deadline = tokio::time::Instant::now() + LATE;
         while let Err(difference) = self.agree(users).await {
             assert!(tokio::time::Instant::now() < deadline, "{difference}");
@@ -84,7 +84,7 @@ impl Pair {
         }
     }
 
-    async fn agree(&self, users: &[&User]) -> Result<(), String> {
+    async fn agree(&self, users: &[&ReplicaUser]) -> Result<(), String> {
         let mut servers: BTreeMap<String, usize> = BTreeMap::new();
         let mut places: Vec<String> = Vec::new();
         let shares = self.replicas[0].instance() == self.replicas[1].instance();
@@ -117,7 +117,7 @@ impl Pair {
 
 /// Something to be asked of either replica.
 #[derive(Debug, Clone)]
-pub(crate) struct Ask {
+pub(crate) struct ReplicaRequest {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) body: Option<Value>,
@@ -125,7 +125,7 @@ pub(crate) struct Ask {
     pub(crate) key: Option<String>,
 }
 
-impl Ask {
+impl ReplicaRequest {
     pub(crate) fn get(path: impl Into<String>) -> Self {
         Self {
             method: Method::GET,
@@ -163,7 +163,7 @@ impl Ask {
 
 /// What came of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Outcome {
+pub(crate) enum RequestOutcome {
     Said(u16, Value),
     /// Cut off at both replicas: it may have been carried out or not.
     Unknown,
@@ -171,16 +171,16 @@ pub(crate) enum Outcome {
 
 /// One user, who goes through something like a proxy: a request that is cut off is sent once more to the other replica.
 #[derive(Debug, Clone)]
-pub(crate) struct User([Client; 2]);
+pub(crate) struct ReplicaUser([Client; 2]);
 
-impl User {
+impl ReplicaUser {
     pub(crate) fn on(&self, which: usize) -> &Client {
         &self.0[which % 2]
     }
 
     /// # Panics
     /// When the answer is a server error other than 503 with `Retry-After`.
-    pub(crate) async fn ask(&self, first: usize, ask: &Ask) -> Outcome {
+    pub(crate) async fn ask(&self, first: usize, ask: &ReplicaRequest) -> RequestOutcome {
         for which in [first, first + 1] {
             let (method, body) = (ask.method.clone(), ask.body.as_ref());
             let sent = self
@@ -194,17 +194,17 @@ impl User {
                 reply.status,
                 reply.text
             );
-            return Outcome::Said(reply.status, reply.body);
+            return RequestOutcome::Said(reply.status, reply.body);
         }
-        Outcome::Unknown
+        RequestOutcome::Unknown
     }
 
     /// Asks until somebody answers with success; the id in the answer.
-    pub(crate) async fn acknowledged(&self, first: usize, ask: &Ask) -> String {
+    pub(crate) async fn acknowledged(&self, first: usize, ask: &ReplicaRequest) -> String {
         wait_for("an acknowledgement", PATIENCE, || async {
             match self.ask(first, ask).await {
-                Outcome::Said(200, body) => body["id"].as_str().map(str::to_owned),
-                Outcome::Said(..) | Outcome::Unknown => None,
+                RequestOutcome::Said(200, body) => body["id"].as_str().map(str::to_owned),
+                RequestOutcome::Said(..) | RequestOutcome::Unknown => None,
             }
         })
         .await

@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::pair::{Ask, Pair, User};
+use crate::pair::{ReplicaRequest, ReplicaPair, ReplicaUser};
 
 const CONVERSATIONS: &str = "/api/v1/app-conversations";
 const USERS: usize = 8;
@@ -25,11 +25,11 @@ const SETTLED: Duration = Duration::from_secs(90);
 /// What a load balancer does: asks both replicas whether they are ready, and sends requests to one that is. Where nobody
 /// listens it tries the other one; what was sent is never sent again.
 #[derive(Default)]
-struct Balancer {
+struct LoadBalancer {
     is_in: [AtomicBool; 2],
 }
 
-impl Balancer {
+impl LoadBalancer {
     /// Looks at both while this goes on.
     async fn during<T>(&self, urls: [String; 2], work: impl Future<Output = T>) -> T {
         let [one, two] = urls;
@@ -55,7 +55,7 @@ impl Balancer {
     }
 
     /// The answer, or what the user would have seen go wrong.
-    async fn send(&self, user: &User, turn: usize, ask: &Ask) -> Result<Value, String> {
+    async fn send(&self, user: &ReplicaUser, turn: usize, ask: &ReplicaRequest) -> Result<Value, String> {
         let first = if self.has(turn % 2) { turn } else { turn + 1 };
         for which in [first, first + 1] {
             let body = ask.body.as_ref();
@@ -77,9 +77,9 @@ impl Balancer {
 
 /// Reads until it is over, and starts a conversation now and then, one at least; the tasks.
 async fn lives(
-    user: &User,
+    user: &ReplicaUser,
     number: usize,
-    balancer: &Balancer,
+    balancer: &LoadBalancer,
     is_over: &AtomicBool,
 ) -> Vec<String> {
     let mut tasks = Vec::new();
@@ -88,12 +88,12 @@ async fn lives(
         if is_over.load(Ordering::SeqCst) && !tasks.is_empty() {
             break;
         }
-        let read = Ask::get(format!("{CONVERSATIONS}/search"));
+        let read = ReplicaRequest::get(format!("{CONVERSATIONS}/search"));
         let read = balancer.send(user, number + turn, &read).await;
         read.unwrap_or_else(|seen| panic!("{seen}"));
         // At different times, so that some are under way at every moment.
         if turn % 100 == number * 12 && tasks.len() < 2 {
-            let start = Ask::start(&format!("{number}-{turn}"), "hello");
+            let start = ReplicaRequest::start(&format!("{number}-{turn}"), "hello");
             let task = balancer.send(user, number + turn, &start).await;
             let task = task.unwrap_or_else(|seen| panic!("{seen}"));
             tasks.push(task["id"].as_str().expect("an id").to_owned());
@@ -104,7 +104,7 @@ async fn lives(
 }
 
 /// Stops and starts each replica twice, each time as soon as the balancer uses both.
-async fn upgrades(pair: &mut Pair, balancer: &Balancer) {
+async fn upgrades(pair: &mut ReplicaPair, balancer: &LoadBalancer) {
     for round in 0..4 {
         wait_until("both replicas being used", SETTLED, || {
             balancer.has(0) && balancer.has(1)
@@ -120,12 +120,12 @@ async fn upgrades(pair: &mut Pair, balancer: &Balancer) {
 #[tokio::test]
 async fn nobody_notices_that_replicas_are_upgraded() {
     let drain = [("WORKSPACE_HTTP__DRAIN_DELAY", DRAIN_DELAY)];
-    let mut pair = Pair::configured(&Sandboxing::Process, "", &drain).await;
+    let mut pair = ReplicaPair::configured(&Sandboxing::Process, "", &drain).await;
     let mut users = Vec::new();
     for number in 0..USERS {
         users.push(pair.user(&format!("user{number}")).await);
     }
-    let balancer = Balancer::default();
+    let balancer = LoadBalancer::default();
     let urls = [pair.replicas[0].url(), pair.replicas[1].url()];
     let is_over = AtomicBool::new(false);
     let everybody = users.iter().enumerate();
@@ -151,11 +151,11 @@ async fn nobody_notices_that_replicas_are_upgraded() {
 /// A replica that is stopped gives its starts away at once: it need not come back, and no lease has to run out.
 #[tokio::test]
 async fn a_replica_that_is_stopped_hands_its_starts_over() {
-    let mut pair = Pair::start(&Sandboxing::docker(), "create-hang").await;
+    let mut pair = ReplicaPair::start(&Sandboxing::docker(), "create-hang").await;
     let user = pair.user("ada").await;
     pair.kill(1);
     let id = user
-        .acknowledged(0, &Ask::start("hand-over", "hello"))
+        .acknowledged(0, &ReplicaRequest::start("hand-over", "hello"))
         .await;
     // It is under way until its agent server answers, and that it does only to whoever asks again.
     wait_for("a start that hangs", SETTLED, || async {

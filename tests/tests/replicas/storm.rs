@@ -9,7 +9,7 @@ use futures::future::join_all;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::pair::{Ask, Outcome, Pair, User};
+use crate::pair::{ReplicaRequest, RequestOutcome, ReplicaPair, ReplicaUser};
 
 const USERS: usize = 8;
 const SANDBOXES: &str = "/api/v1/sandboxes";
@@ -18,13 +18,13 @@ const CONVERSATIONS: &str = "/api/v1/app-conversations";
 const SETTLED: Duration = Duration::from_secs(120);
 
 /// How long, and which numbers.
-struct Options {
+struct StormOptions {
     lasts: Duration,
     kill_every: Duration,
     seed: u64,
 }
 
-impl Options {
+impl StormOptions {
     fn from_environment() -> Self {
         let number = |name, default| number(name).unwrap_or(default);
         Self {
@@ -44,9 +44,9 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Numbers that look random and are the same in every run (the constants are Knuth's, of MMIX).
-struct Dice(u64);
+struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 = self
             .0
@@ -62,7 +62,7 @@ impl Dice {
 
 /// What one user was told.
 #[derive(Default)]
-struct Told {
+struct ReportedState {
     /// Start tasks that were acknowledged.
     starts: BTreeSet<String>,
     /// Sandboxes whose deletion was acknowledged.
@@ -73,23 +73,23 @@ struct Told {
 }
 
 pub(crate) async fn rages(sandboxing: Sandboxing) {
-    let options = Options::from_environment();
-    let mut pair = Pair::start(&sandboxing, "").await;
-    let mut users: Vec<User> = Vec::new();
+    let options = StormOptions::from_environment();
+    let mut pair = ReplicaPair::start(&sandboxing, "").await;
+    let mut users: Vec<ReplicaUser> = Vec::new();
     for n in 0..USERS {
         users.push(pair.user(&format!("user-{n}")).await);
     }
     let end = Instant::now() + options.lasts;
     let work = join_all(users.iter().enumerate().map(|(n, user)| {
         let seed = options.seed.wrapping_mul(1_000_003) + n as u64;
-        lives(user, n, Dice(seed), end)
+        lives(user, n, SeededRandom(seed), end)
     }));
     let (told, ()) = tokio::join!(work, kills(&mut pair, &options, end));
     show(&told);
     for (user, told) in users.iter().zip(&told) {
         settles(user, told).await;
     }
-    let users: Vec<&User> = users.iter().collect();
+    let users: Vec<&ReplicaUser> = users.iter().collect();
     pair.assert_consistent(&users).await;
     for user in users {
         compares(user).await;
@@ -97,7 +97,7 @@ pub(crate) async fn rages(sandboxing: Sandboxing) {
 }
 
 /// Kills one replica after the other, and restarts Postgres a third and two thirds of the way.
-async fn kills(pair: &mut Pair, options: &Options, end: Instant) {
+async fn kills(pair: &mut ReplicaPair, options: &StormOptions, end: Instant) {
     let began = Instant::now();
     let mut restarts = vec![("immediate", 2), ("fast", 1)];
     for round in 0.. {
@@ -119,8 +119,8 @@ async fn kills(pair: &mut Pair, options: &Options, end: Instant) {
     }
 }
 
-async fn lives(user: &User, number: usize, mut dice: Dice, end: Instant) -> Told {
-    let mut told = Told::default();
+async fn lives(user: &ReplicaUser, number: usize, mut dice: SeededRandom, end: Instant) -> ReportedState {
+    let mut told = ReportedState::default();
     for step in 0.. {
         if Instant::now() >= end {
             break;
@@ -128,17 +128,17 @@ async fn lives(user: &User, number: usize, mut dice: Dice, end: Instant) -> Told
         let replica = dice.roll(2);
         let own = ids(user, replica, &mut told).await;
         let ask = match dice.roll(8) {
-            0..=2 => Some(Ask::start(&format!("{number}-{step}"), "STEPS=3")),
+            0..=2 => Some(ReplicaRequest::start(&format!("{number}-{step}"), "STEPS=3")),
             3 => dice
                 .pick(&own)
-                .map(|id| Ask::post(format!("{SANDBOXES}/{id}/pause"))),
+                .map(|id| ReplicaRequest::post(format!("{SANDBOXES}/{id}/pause"))),
             4 => dice
                 .pick(&own)
-                .map(|id| Ask::post(format!("{SANDBOXES}/{id}/resume"))),
+                .map(|id| ReplicaRequest::post(format!("{SANDBOXES}/{id}/resume"))),
             5 => dice
                 .pick(&own)
-                .map(|id| Ask::delete(format!("{SANDBOXES}/{id}?sandbox_id={id}"))),
-            _ => Some(Ask::get(CONVERSATIONS)),
+                .map(|id| ReplicaRequest::delete(format!("{SANDBOXES}/{id}?sandbox_id={id}"))),
+            _ => Some(ReplicaRequest::get(CONVERSATIONS)),
         };
         if let Some(ask) = ask {
             let outcome = user.ask(replica, &ask).await;
@@ -149,31 +149,31 @@ async fn lives(user: &User, number: usize, mut dice: Dice, end: Instant) -> Told
     told
 }
 
-impl Told {
-    fn note(&mut self, ask: &Ask, outcome: &Outcome) {
+impl ReportedState {
+    fn note(&mut self, ask: &ReplicaRequest, outcome: &RequestOutcome) {
         self.requests += 1;
         match outcome {
-            Outcome::Said(200, body) if ask.key.is_some() => {
+            RequestOutcome::Said(200, body) if ask.key.is_some() => {
                 let id = body["id"].as_str().expect("a task has an id").to_owned();
                 self.starts.insert(id);
             }
-            Outcome::Said(200, _) if ask.method == reqwest::Method::DELETE => {
+            RequestOutcome::Said(200, _) if ask.method == reqwest::Method::DELETE => {
                 let (_, id) = ask.path.split_once("sandbox_id=").expect("our own path");
                 self.deleted.insert(id.to_owned());
             }
-            Outcome::Said(503, _) => self.unavailable += 1,
-            Outcome::Said(..) => {}
-            Outcome::Unknown => self.unknown += 1,
+            RequestOutcome::Said(503, _) => self.unavailable += 1,
+            RequestOutcome::Said(..) => {}
+            RequestOutcome::Unknown => self.unknown += 1,
         }
     }
 }
 
 /// Sandboxes of this user, if the store can be asked.
-async fn ids(user: &User, replica: usize, told: &mut Told) -> Vec<String> {
-    let ask = Ask::get(format!("{SANDBOXES}/search"));
+async fn ids(user: &ReplicaUser, replica: usize, told: &mut ReportedState) -> Vec<String> {
+    let ask = ReplicaRequest::get(format!("{SANDBOXES}/search"));
     let outcome = user.ask(replica, &ask).await;
     told.note(&ask, &outcome);
-    let Outcome::Said(200, page) = outcome else {
+    let RequestOutcome::Said(200, page) = outcome else {
         return Vec::new();
     };
     let items = page["items"].as_array().into_iter().flatten();
@@ -183,7 +183,7 @@ async fn ids(user: &User, replica: usize, told: &mut Told) -> Vec<String> {
 }
 
 /// Every acknowledged start has ended, once, with a cause if it failed; what was deleted stays deleted.
-async fn settles(user: &User, told: &Told) {
+async fn settles(user: &ReplicaUser, told: &ReportedState) {
     for id in &told.starts {
         let task = wait_for("the end of an acknowledged start", SETTLED, || async {
             let path = format!("{CONVERSATIONS}/start-tasks?ids={id}");
@@ -223,7 +223,7 @@ async fn settles(user: &User, told: &Told) {
 }
 
 /// The log of each conversation that can be asked is in the store, each event once.
-async fn compares(user: &User) {
+async fn compares(user: &ReplicaUser) {
     for conversation in user.on(0).conversations().await {
         if conversation.sandbox_status != "RUNNING" {
             continue;
@@ -250,8 +250,8 @@ fn id(event: &Value) -> String {
     event["id"].as_str().unwrap_or_default().to_owned()
 }
 
-fn show(told: &[Told]) {
-    let sum = |of: fn(&Told) -> usize| told.iter().map(of).sum::<usize>();
+fn show(told: &[ReportedState]) {
+    let sum = |of: fn(&ReportedState) -> usize| told.iter().map(of).sum::<usize>();
     tell(&format!(
         "{} requests, {} starts acknowledged, {} answered 503, {} cut off at both replicas",
         sum(|t| t.requests),

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 /// What the storm is like; the short form unless `SOAK_SANDBOXES`, `SOAK_KILLS` or `SOAK_SEED` say otherwise.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Options {
+pub(crate) struct SoakOptions {
     /// How many are made in all.
     pub(crate) sandboxes: usize,
     /// How often the service dies.
@@ -13,7 +13,7 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
 }
 
-impl Options {
+impl SoakOptions {
     pub(crate) fn from_environment() -> Self {
         Self {
             sandboxes: variable("SOAK_SANDBOXES").unwrap_or(24).max(2),
@@ -34,9 +34,9 @@ fn variable<T: FromStr<Err: std::fmt::Debug>>(name: &str) -> Option<T> {
 }
 
 /// Numbers that look random and are the same in every run (the constants are Knuth's, of MMIX).
-pub(crate) struct Dice(u64);
+pub(crate) struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     /// A sequence of its own for each of those who roll.
     pub(crate) fn new(seed: u64, who: usize) -> Self {
         let who = u64::try_from(who).unwrap_or(u64::MAX);

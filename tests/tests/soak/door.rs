@@ -17,14 +17,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// What came of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum SoakAnswer {
     /// A status and a document.
     Said(u16, Value),
     /// Nothing: it may have been carried out, or not.
     Cut(String),
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for SoakAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Said(status, body) => write!(f, "{status} {}", brief(body)),
@@ -46,7 +46,7 @@ fn brief(body: &Value) -> String {
 }
 
 /// Where all users go in.
-pub(crate) struct Door {
+pub(crate) struct SoakClient {
     http: reqwest::Client,
     url: String,
     began: Instant,
@@ -58,7 +58,7 @@ pub(crate) struct Door {
     ran: Cell<u64>,
 }
 
-impl fmt::Display for Door {
+impl fmt::Display for SoakClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (sent, cut, slow) = (self.sent.get(), self.cut.get(), self.slow.get());
         let ran = self.ran.get();
@@ -69,7 +69,7 @@ impl fmt::Display for Door {
     }
 }
 
-impl Door {
+impl SoakClient {
     pub(crate) fn new(url: &str) -> Self {
         let (http, url) = way_to(url);
         Self {
@@ -103,7 +103,7 @@ impl Door {
         method: &Method,
         path: &str,
         repeatable: Option<&str>,
-    ) -> Answer {
+    ) -> SoakAnswer {
         self.sent.set(self.sent.get() + 1);
         let url = format!("{}{path}", self.url);
         let mut request = self.http.request(method.clone(), url);
@@ -124,21 +124,21 @@ impl Door {
         match answer.await {
             Ok(None) => {
                 self.cut.set(self.cut.get() + 1);
-                Answer::Cut("the proxy got no answer".to_owned())
+                SoakAnswer::Cut("the proxy got no answer".to_owned())
             }
             Ok(Some((status, text))) => {
                 if status == 503 {
                     self.slow.set(self.slow.get() + 1);
                 }
                 let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-                Answer::Said(status, body)
+                SoakAnswer::Said(status, body)
             }
             Err(error) => {
                 self.cut.set(self.cut.get() + 1);
                 let error = error.without_url();
                 let how = std::error::Error::source(&error)
                     .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
-                Answer::Cut(how)
+                SoakAnswer::Cut(how)
             }
         }
     }
@@ -147,9 +147,9 @@ impl Door {
     pub(crate) async fn read(&self, key: &str, path: &str) -> Result<Value, String> {
         for _ in 0..10 {
             match self.ask(key, &Method::GET, path, None).await {
-                Answer::Said(200, body) => return Ok(body),
-                Answer::Cut(_) => self.until_up().await?,
-                other @ Answer::Said(..) => return Err(format!("GET {path}: {other}")),
+                SoakAnswer::Said(200, body) => return Ok(body),
+                SoakAnswer::Cut(_) => self.until_up().await?,
+                other @ SoakAnswer::Said(..) => return Err(format!("GET {path}: {other}")),
             }
         }
         Err(format!("GET {path} was cut off ten times"))

@@ -9,9 +9,9 @@ use acceptance::{Engine, Sandboxing, Service};
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::door::{Answer, Door};
-use crate::lane::{User, settle};
-use crate::life::{Life, Wish};
+use crate::door::{SoakAnswer, SoakClient};
+use crate::lane::{SoakUser, settle};
+use crate::life::{SandboxLife, DesiredState};
 
 /// Everything that the service does by itself sooner or later: a pass of its keeper, the network of sandboxes that is
 /// removed when it was idle for a while.
@@ -21,9 +21,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Compares the sandboxes that were not deleted with what users see and with the engine.
 pub(crate) async fn compare(
     service: &Service,
-    users: &[User],
-    door: &Door,
-    mut kept: Vec<Life>,
+    users: &[SoakUser],
+    door: &SoakClient,
+    mut kept: Vec<SandboxLife>,
 ) -> Result<(), String> {
     for life in &mut kept {
         settle(door, life).await?;
@@ -58,7 +58,7 @@ pub(crate) async fn compare(
     Ok(())
 }
 
-async fn status(door: &Door, life: &mut Life) -> Result<String, String> {
+async fn status(door: &SoakClient, life: &mut SandboxLife) -> Result<String, String> {
     let path = format!("/api/v1/sandboxes?id={}", life.id);
     let seen = door.read(&life.key, &path).await?;
     if !life.fits(&seen[0]) {
@@ -82,8 +82,8 @@ fn agree(status: &str, id: &str, containers: &[Container]) -> Result<(), String>
 /// Deletes everything, looks whether capacity is free, deletes that, too, and looks what is left anywhere.
 pub(crate) async fn nothing_is_left(
     service: &mut Service,
-    users: &[User],
-    door: &Door,
+    users: &[SoakUser],
+    door: &SoakClient,
 ) -> Result<(), String> {
     delete_all(users, door).await?;
     no_rows(service).await?;
@@ -112,13 +112,13 @@ pub(crate) async fn nothing_is_left(
     .await
 }
 
-async fn delete_all(users: &[User], door: &Door) -> Result<(), String> {
+async fn delete_all(users: &[SoakUser], door: &SoakClient) -> Result<(), String> {
     for user in users {
         let key = user.client.key();
         for id in ids(door, key).await? {
-            let (method, path) = Wish::Deleted.request(&id);
+            let (method, path) = DesiredState::Deleted.request(&id);
             let answer = door.ask(key, &method, &path, None).await;
-            if !matches!(answer, Answer::Said(200..=299, _)) {
+            if !matches!(answer, SoakAnswer::Said(200..=299, _)) {
                 return Err(format!("deleting {id}: {answer}"));
             }
         }
@@ -129,27 +129,27 @@ async fn delete_all(users: &[User], door: &Door) -> Result<(), String> {
 /// With caps of one per user and one too few for all users.
 async fn capacity_is_free(
     service: &mut Service,
-    users: &[User],
-    door: &Door,
+    users: &[SoakUser],
+    door: &SoakClient,
 ) -> Result<(), String> {
     let all = (users.len() - 1).to_string();
     service.set("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "1");
     service.set("WORKSPACE_SANDBOX__MAX_RUNNING", &all);
     service.restart().await;
-    let start = async |user: &User| {
+    let start = async |user: &SoakUser| {
         door.ask(user.client.key(), &Method::POST, "/api/v1/sandboxes", None)
             .await
     };
     for (number, user) in users.iter().enumerate() {
         let is_last = number + 1 == users.len();
         match start(user).await {
-            Answer::Said(200..=299, _) if !is_last => {}
-            Answer::Said(429, _) if is_last => {}
+            SoakAnswer::Said(200..=299, _) if !is_last => {}
+            SoakAnswer::Said(429, _) if is_last => {}
             other => return Err(format!("start {number} with a cap of {all}: {other}")),
         }
     }
     match start(&users[0]).await {
-        Answer::Said(429, _) => Ok(()),
+        SoakAnswer::Said(429, _) => Ok(()),
         other => Err(format!("a second start with a cap of one: {other}")),
     }
 }
@@ -175,7 +175,7 @@ print(db.execute('select count(*) from sandboxes').fetchone()[0])
     .await
 }
 
-async fn ids(door: &Door, key: &str) -> Result<BTreeSet<String>, String> {
+async fn ids(door: &SoakClient, key: &str) -> Result<BTreeSet<String>, String> {
     let list = door.read(key, "/api/v1/sandboxes/search?limit=100").await?;
     let items = list["items"].as_array().into_iter().flatten();
     let ids = items.filter_map(|it: &Value| it["id"].as_str());

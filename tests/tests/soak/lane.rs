@@ -7,9 +7,9 @@ use acceptance::Client;
 use reqwest::Method;
 use tokio::sync::Mutex;
 
-use crate::dice::Dice;
-use crate::door::{Answer, Door};
-use crate::life::{Life, Wish};
+use crate::dice::SeededRandom;
+use crate::door::{SoakAnswer, SoakClient};
+use crate::life::{SandboxLife, DesiredState};
 
 /// How many sandboxes a lane has at once (and now and then one more, when a start was cut off and came to be all the same).
 pub(crate) const AT_ONCE: usize = 2;
@@ -21,31 +21,31 @@ const PAUSE: Duration = Duration::from_millis(100);
 const START: &str = "/api/v1/sandboxes";
 
 /// One user, in several lanes.
-pub(crate) struct User {
+pub(crate) struct SoakUser {
     pub(crate) client: Client,
     /// The sandboxes that are known, held while one is started: what else is in the list then comes from a request that was
     /// cut off.
     known: Mutex<BTreeSet<String>>,
 }
 
-impl User {
+impl SoakUser {
     pub(crate) fn new(client: Client) -> Self {
         let known = Mutex::default();
         Self { client, known }
     }
 }
 
-pub(crate) struct Lane<'a> {
-    door: &'a Door,
-    user: &'a User,
-    dice: Dice,
+pub(crate) struct UserLoop<'a> {
+    door: &'a SoakClient,
+    user: &'a SoakUser,
+    dice: SeededRandom,
     to_start: usize,
     started: usize,
-    lives: Vec<Life>,
+    lives: Vec<SandboxLife>,
 }
 
-impl<'a> Lane<'a> {
-    pub(crate) fn new(door: &'a Door, user: &'a User, dice: Dice, share: usize) -> Self {
+impl<'a> UserLoop<'a> {
+    pub(crate) fn new(door: &'a SoakClient, user: &'a SoakUser, dice: SeededRandom, share: usize) -> Self {
         Self {
             door,
             user,
@@ -57,7 +57,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Those that were not deleted.
-    pub(crate) fn into_lives(self) -> Vec<Life> {
+    pub(crate) fn into_lives(self) -> Vec<SandboxLife> {
         self.lives
     }
 
@@ -79,7 +79,7 @@ impl<'a> Lane<'a> {
             return Ok(None);
         }
         if life.steps == 0 {
-            self.act(at, Wish::Deleted).await?;
+            self.act(at, DesiredState::Deleted).await?;
             if self.lives[at].is_over() {
                 self.lives.swap_remove(at);
                 return Ok(Some(1));
@@ -87,21 +87,21 @@ impl<'a> Lane<'a> {
             return Ok(Some(0));
         }
         life.steps -= 1;
-        let runs = life.can_be(Wish::Running);
+        let runs = life.can_be(DesiredState::Running);
         match self.dice.roll(10) {
             0..=4 => self.settle(at).await?,
             // Once more what is so already.
-            5 if runs => self.act(at, Wish::Running).await?,
-            5 => self.act(at, Wish::Paused).await?,
-            _ if runs => self.act(at, Wish::Paused).await?,
-            _ => self.act(at, Wish::Running).await?,
+            5 if runs => self.act(at, DesiredState::Running).await?,
+            5 => self.act(at, DesiredState::Paused).await?,
+            _ if runs => self.act(at, DesiredState::Paused).await?,
+            _ => self.act(at, DesiredState::Running).await?,
         }
         Ok(Some(0))
     }
 
-    fn begin(&mut self, id: &str, how: &Answer) {
+    fn begin(&mut self, id: &str, how: &SoakAnswer) {
         let steps = self.dice.roll(MOST_STEPS + 1);
-        let mut life = Life::new(id, self.user.client.key(), steps);
+        let mut life = SandboxLife::new(id, self.user.client.key(), steps);
         life.note(self.door.elapsed(), format!("started: {how}"));
         self.lives.push(life);
     }
@@ -119,7 +119,7 @@ impl<'a> Lane<'a> {
         while id.is_none() && cut < tries {
             let answer = self.door.ask(key, &Method::POST, START, repeatable).await;
             match &answer {
-                Answer::Said(200..=299, body) => {
+                SoakAnswer::Said(200..=299, body) => {
                     let new = body["id"].as_str().unwrap_or_default().to_owned();
                     if !known.insert(new.clone()) {
                         return Err(format!(
@@ -129,11 +129,11 @@ impl<'a> Lane<'a> {
                     self.begin(&new, &answer);
                     id = Some(new);
                 }
-                Answer::Cut(_) => {
+                SoakAnswer::Cut(_) => {
                     cut += 1;
                     self.door.until_up().await?;
                 }
-                Answer::Said(..) => return Err(format!("a start was refused: {answer}")),
+                SoakAnswer::Said(..) => return Err(format!("a start was refused: {answer}")),
             }
         }
         if with_key && id.is_none() {
@@ -162,34 +162,34 @@ impl<'a> Lane<'a> {
         }
         for id in found {
             known.insert(id.clone());
-            self.begin(&id, &Answer::Cut("found in the list".to_owned()));
+            self.begin(&id, &SoakAnswer::Cut("found in the list".to_owned()));
         }
         Ok(())
     }
 
     /// Says a wish, once more when it was cut off, and looks whether it is followed.
-    async fn act(&mut self, at: usize, wish: Wish) -> Result<(), String> {
+    async fn act(&mut self, at: usize, wish: DesiredState) -> Result<(), String> {
         let life = &mut self.lives[at];
         let (method, path) = wish.request(&life.id);
         for _ in 0..2 {
             let answer = self.door.ask(&life.key, &method, &path, None).await;
             life.note(self.door.elapsed(), format!("{wish:?}: {answer}"));
             match &answer {
-                Answer::Said(200..=299, _) => {
+                SoakAnswer::Said(200..=299, _) => {
                     life.is(wish);
                     return self.look(at).await.map(drop);
                 }
-                Answer::Said(404, _) if life.can_be(Wish::Deleted) => {
-                    life.is(Wish::Deleted);
+                SoakAnswer::Said(404, _) if life.can_be(DesiredState::Deleted) => {
+                    life.is(DesiredState::Deleted);
                     return Ok(());
                 }
                 // It takes longer, and goes on.
-                Answer::Said(503, _) => {
+                SoakAnswer::Said(503, _) => {
                     life.may_be(wish);
                     return Ok(());
                 }
-                Answer::Said(..) => return Err(life.wrong(format!("{wish:?} was refused"))),
-                Answer::Cut(_) => {
+                SoakAnswer::Said(..) => return Err(life.wrong(format!("{wish:?} was refused"))),
+                SoakAnswer::Cut(_) => {
                     life.may_be(wish);
                     self.door.until_up().await?;
                 }
@@ -212,7 +212,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-async fn look(door: &Door, life: &mut Life) -> Result<bool, String> {
+async fn look(door: &SoakClient, life: &mut SandboxLife) -> Result<bool, String> {
     let path = format!("{START}?id={}", life.id);
     let seen = door.read(&life.key, &path).await?;
     let seen = &seen[0];
@@ -226,13 +226,13 @@ async fn look(door: &Door, life: &mut Life) -> Result<bool, String> {
         return Err(life.wrong("it is not what it should be"));
     }
     if seen.is_null() {
-        life.is(Wish::Deleted);
+        life.is(DesiredState::Deleted);
     }
     Ok(seen["status"] != "STARTING")
 }
 
 /// Waits until it is what it was to become.
-pub(crate) async fn settle(door: &Door, life: &mut Life) -> Result<(), String> {
+pub(crate) async fn settle(door: &SoakClient, life: &mut SandboxLife) -> Result<(), String> {
     let began = Instant::now();
     while !look(door, life).await? {
         if began.elapsed() > SETTLES {

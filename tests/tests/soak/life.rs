@@ -9,13 +9,13 @@ use serde_json::Value;
 
 /// What an owner wants of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wish {
+pub(crate) enum DesiredState {
     Running,
     Paused,
     Deleted,
 }
 
-impl Wish {
+impl DesiredState {
     /// The request that says it.
     pub(crate) fn request(self, id: &str) -> (Method, String) {
         match self {
@@ -30,12 +30,12 @@ impl Wish {
 }
 
 /// One sandbox, as its user knows it.
-pub(crate) struct Life {
+pub(crate) struct SandboxLife {
     pub(crate) id: String,
     /// Its owner's.
     pub(crate) key: String,
     /// Everything that may be wanted now: one wish after an acknowledgement, more after requests that were cut off.
-    wishes: BTreeSet<Wish>,
+    wishes: BTreeSet<DesiredState>,
     /// Seen RUNNING.
     pub(crate) has_run: bool,
     /// How many things are still done with it.
@@ -43,12 +43,12 @@ pub(crate) struct Life {
     history: Vec<String>,
 }
 
-impl Life {
+impl SandboxLife {
     pub(crate) fn new(id: &str, key: &str, steps: usize) -> Self {
         Self {
             id: id.to_owned(),
             key: key.to_owned(),
-            wishes: BTreeSet::from([Wish::Running]),
+            wishes: BTreeSet::from([DesiredState::Running]),
             has_run: false,
             steps,
             history: Vec::new(),
@@ -61,41 +61,41 @@ impl Life {
     }
 
     /// Acknowledged.
-    pub(crate) fn is(&mut self, wish: Wish) {
+    pub(crate) fn is(&mut self, wish: DesiredState) {
         self.wishes = BTreeSet::from([wish]);
     }
 
     /// Perhaps carried out.
-    pub(crate) fn may_be(&mut self, wish: Wish) {
+    pub(crate) fn may_be(&mut self, wish: DesiredState) {
         self.wishes.insert(wish);
     }
 
-    pub(crate) fn can_be(&self, wish: Wish) -> bool {
+    pub(crate) fn can_be(&self, wish: DesiredState) -> bool {
         self.wishes.contains(&wish)
     }
 
     /// Known to be gone.
     pub(crate) fn is_over(&self) -> bool {
-        self.wishes.len() == 1 && self.can_be(Wish::Deleted)
+        self.wishes.len() == 1 && self.can_be(DesiredState::Deleted)
     }
 
     /// Whether the service may say this of it right now: the document, or `null`.
     pub(crate) fn fits(&mut self, seen: &Value) -> bool {
         if seen.is_null() {
-            return self.can_be(Wish::Deleted);
+            return self.can_be(DesiredState::Deleted);
         }
-        if self.wishes.remove(&Wish::Deleted) && self.wishes.is_empty() {
+        if self.wishes.remove(&DesiredState::Deleted) && self.wishes.is_empty() {
             // Acknowledged, and still to be seen.
-            self.wishes.insert(Wish::Deleted);
+            self.wishes.insert(DesiredState::Deleted);
             return false;
         }
         let status = seen["status"].as_str().unwrap_or_default();
         self.has_run |= status == "RUNNING";
         match status {
             // Seen before the pause that may have been asked for.
-            "STARTING" | "RUNNING" => self.can_be(Wish::Running),
-            "PAUSED" => self.can_be(Wish::Paused),
-            "MISSING" => self.can_be(Wish::Paused) && self.never_began(seen),
+            "STARTING" | "RUNNING" => self.can_be(DesiredState::Running),
+            "PAUSED" => self.can_be(DesiredState::Paused),
+            "MISSING" => self.can_be(DesiredState::Paused) && self.never_began(seen),
             _ => false,
         }
     }
@@ -130,20 +130,20 @@ mod tests {
     #[test]
     fn the_model_finds_what_was_lost() {
         let seen = |status: &str| json!({"status": status, "status_detail": null});
-        let mut life = Life::new("s", "k", 0);
+        let mut life = SandboxLife::new("s", "k", 0);
         assert!(life.fits(&seen("STARTING")) && life.fits(&seen("RUNNING")));
         for wrong in [seen("PAUSED"), seen("ERROR"), seen("MISSING"), Value::Null] {
             assert!(!life.fits(&wrong), "{wrong}");
         }
-        life.may_be(Wish::Paused);
+        life.may_be(DesiredState::Paused);
         assert!(life.fits(&seen("PAUSED")) && life.fits(&seen("RUNNING")));
-        life.is(Wish::Paused);
+        life.is(DesiredState::Paused);
         assert!(!life.fits(&seen("RUNNING")) && life.fits(&seen("PAUSED")));
-        life.may_be(Wish::Deleted);
+        life.may_be(DesiredState::Deleted);
         assert!(life.fits(&Value::Null));
         assert!(life.fits(&seen("PAUSED")), "the request was lost");
         assert!(!life.fits(&Value::Null), "it was there a moment ago");
-        life.is(Wish::Deleted);
+        life.is(DesiredState::Deleted);
         assert!(life.is_over() && life.fits(&Value::Null));
         assert!(!life.fits(&seen("PAUSED")) && !life.fits(&seen("PAUSED")));
     }

@@ -18,10 +18,10 @@ use acceptance::processes::resident;
 use acceptance::{Sandboxing, Service, Stub, tell};
 use futures::future::{join, join_all};
 
-use crate::dice::{Dice, Options};
-use crate::door::Door;
-use crate::lane::{Lane, User};
-use crate::life::Life;
+use crate::dice::{SeededRandom, SoakOptions};
+use crate::door::SoakClient;
+use crate::lane::{UserLoop, SoakUser};
+use crate::life::SandboxLife;
 
 const USERS: usize = 8;
 /// Each has at most [`lane::AT_ONCE`] sandboxes at once.
@@ -31,7 +31,7 @@ const KILL_DELAY: usize = 400;
 
 /// How far the storm is.
 #[derive(Default)]
-struct Progress {
+struct SoakProgress {
     /// Sandboxes begun, and lives ended or kept: twice the number of sandboxes in the end.
     events: Cell<usize>,
     is_over: Cell<bool>,
@@ -40,7 +40,7 @@ struct Progress {
 
 #[tokio::test]
 async fn what_was_acknowledged_is_true_and_nothing_is_left_after_a_storm_with_kills() {
-    let options = Options::from_environment();
+    let options = SoakOptions::from_environment();
     let began = Instant::now();
     let stub = Stub::new();
     let builder = Service::builder()
@@ -49,11 +49,11 @@ async fn what_was_acknowledged_is_true_and_nothing_is_left_after_a_storm_with_ki
         .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "10000")
         .env("WORKSPACE_SANDBOX__MAX_RUNNING", "10000");
     let mut service = builder.start().await;
-    let users: Vec<User> = (0..USERS)
-        .map(|number| User::new(service.user(&format!("soak-{number}"))))
+    let users: Vec<SoakUser> = (0..USERS)
+        .map(|number| SoakUser::new(service.user(&format!("soak-{number}"))))
         .collect();
-    let door = Door::new(&service.url());
-    let progress = Progress::default();
+    let door = SoakClient::new(&service.url());
+    let progress = SoakProgress::default();
 
     let kept = storm(&mut service, options, &users, &door, &progress).await;
     let wrong = progress.wrong.borrow().join("\n\n");
@@ -76,18 +76,18 @@ async fn what_was_acknowledged_is_true_and_nothing_is_left_after_a_storm_with_ki
 /// All lanes at once, and the kills. Returns the sandboxes that nobody deleted.
 async fn storm(
     service: &mut Service,
-    options: Options,
-    users: &[User],
-    door: &Door,
-    progress: &Progress,
-) -> Vec<Life> {
+    options: SoakOptions,
+    users: &[SoakUser],
+    door: &SoakClient,
+    progress: &SoakProgress,
+) -> Vec<SandboxLife> {
     let count = MOST_LANES.min(options.sandboxes.div_ceil(3)).max(1);
     let lanes = (0..count).map(|number| {
         let share = options.sandboxes / count + usize::from(number < options.sandboxes % count);
-        let lane = Lane::new(
+        let lane = UserLoop::new(
             door,
             &users[number % users.len()],
-            Dice::new(options.seed, number),
+            SeededRandom::new(options.seed, number),
             share,
         );
         run(lane, progress)
@@ -101,7 +101,7 @@ async fn storm(
     kept
 }
 
-async fn run(mut lane: Lane<'_>, progress: &Progress) -> Vec<Life> {
+async fn run(mut lane: UserLoop<'_>, progress: &SoakProgress) -> Vec<SandboxLife> {
     while !progress.is_over.get() {
         match lane.step().await {
             Ok(Some(events)) => progress.events.set(progress.events.get() + events),
@@ -117,8 +117,8 @@ async fn run(mut lane: Lane<'_>, progress: &Progress) -> Vec<Life> {
 }
 
 /// Kills the service at moments that are spread over the whole storm, some of them while it is still looking around.
-async fn kills(service: &mut Service, options: Options, progress: &Progress) {
-    let mut dice = Dice::new(options.seed, usize::MAX);
+async fn kills(service: &mut Service, options: SoakOptions, progress: &SoakProgress) {
+    let mut dice = SeededRandom::new(options.seed, usize::MAX);
     let all = 2 * options.sandboxes;
     let mut moments: Vec<usize> = (0..options.kills).map(|_| 1 + dice.roll(all - 2)).collect();
     moments.sort_unstable();

@@ -5,17 +5,17 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use crate::differences::MEMBERS;
-use crate::fact::Fact;
+use crate::fact::RecordedFact;
 
 /// What we answered, with our ids replaced by the names of the fixtures.
-pub(crate) struct Answer {
+pub(crate) struct RecordedAnswer {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) text: String,
 }
 
 /// The first difference, in words; `None` if they agree.
-pub(crate) fn difference(fact: &Fact, answer: &Answer) -> Option<String> {
+pub(crate) fn difference(fact: &RecordedFact, answer: &RecordedAnswer) -> Option<String> {
     let body: Value = serde_json::from_str(&answer.text).unwrap_or_else(|_| json!(answer.text));
     if fact.status != answer.status {
         let recorded = fact.error.as_ref().map(brief).unwrap_or_default();
@@ -68,7 +68,7 @@ fn brief(body: &Value) -> String {
 }
 
 /// Errors are compared word by word; of validation errors type, place and message, and which further keys there are.
-fn error_differs(fact: &Fact, recorded: &Value, ours: &Value) -> Option<String> {
+fn error_differs(fact: &RecordedFact, recorded: &Value, ours: &Value) -> Option<String> {
     let recorded = reduced(recorded, fact.is_legacy());
     let ours = reduced(ours, false);
     (recorded != ours).then(|| format!("{} → {}", brief(&recorded), brief(&ours)))
@@ -102,7 +102,7 @@ fn reduced(body: &Value, as_legacy: bool) -> Value {
 }
 
 /// Without the members that are only on this side.
-fn without(document: &Value, fact: &Fact, is_ours: bool) -> Value {
+fn without(document: &Value, fact: &RecordedFact, is_ours: bool) -> Value {
     let is_recorded = |name: &str| {
         fact.shape
             .as_ref()

@@ -1,7 +1,7 @@
 //! What we do otherwise on purpose.
 
 /// Members that our answers have, or do not have, wherever the reference answers otherwise.
-pub(crate) struct Member {
+pub(crate) struct DifferenceMember {
     pub(crate) name: &'static str,
     /// Whether it is one of ours; else it is left out.
     pub(crate) is_ours: bool,
@@ -10,38 +10,38 @@ pub(crate) struct Member {
     pub(crate) reason: &'static str,
 }
 
-pub(crate) const MEMBERS: &[Member] = &[
-    Member {
+pub(crate) const MEMBERS: &[DifferenceMember] = &[
+    DifferenceMember {
         name: "notes",
         is_ours: true,
         in_legacy: false,
         reason: "Start tasks carry what was left out of a start that went on.",
     },
-    Member {
+    DifferenceMember {
         name: "timings",
         is_ours: true,
         in_legacy: false,
         reason: "Start tasks carry the milliseconds of each step.",
     },
-    Member {
+    DifferenceMember {
         name: "status_detail",
         is_ours: true,
         in_legacy: false,
         reason: "Sandboxes say why they are in ERROR.",
     },
-    Member {
+    DifferenceMember {
         name: "custom_secrets",
         is_ours: true,
         in_legacy: true,
         reason: "The documented `secrets_store` has both of its maps, always empty.",
     },
-    Member {
+    DifferenceMember {
         name: "user_version",
         is_ours: false,
         in_legacy: true,
         reason: "Not among the documented settings.",
     },
-    Member {
+    DifferenceMember {
         name: "condenser_max_size",
         is_ours: false,
         in_legacy: true,

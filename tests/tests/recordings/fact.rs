@@ -8,13 +8,13 @@ use serde_json::Value;
 /// A fact of `tests/fixtures`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Fact {
+pub(crate) struct RecordedFact {
     pub(crate) name: String,
     /// The server that it was recorded with, and so the state that it expects.
     pub(crate) session: String,
     /// What was asked before it and is no fact itself.
     #[serde(default)]
-    pub(crate) before: Vec<Ask>,
+    pub(crate) before: Vec<RecordedRequest>,
     pub(crate) method: String,
     pub(crate) path: String,
     #[serde(default)]
@@ -41,7 +41,7 @@ pub(crate) struct Fact {
 /// A request whose answer does not matter, but what it does.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Ask {
+pub(crate) struct RecordedRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     #[serde(default)]
@@ -49,16 +49,16 @@ pub(crate) struct Ask {
 }
 
 /// All facts in their order.
-pub(crate) fn all() -> Vec<Fact> {
+pub(crate) fn all() -> Vec<RecordedFact> {
     let files = [
         include_str!("../../fixtures/recordings-v1.json"),
         include_str!("../../fixtures/recordings-v0.json"),
     ];
-    let read = |text| serde_json::from_str::<Vec<Fact>>(text).expect("the fixtures are facts");
+    let read = |text| serde_json::from_str::<Vec<RecordedFact>>(text).expect("the fixtures are facts");
     files.into_iter().flat_map(read).collect()
 }
 
-impl Fact {
+impl RecordedFact {
     /// Whether it is about the operations whose errors have a form of their own.
     pub(crate) fn is_legacy(&self) -> bool {
         let in_v1_form = ["/api/v1/", "/api/conversations", "/api/user/"];

@@ -17,7 +17,7 @@ use std::path::Path;
 use acceptance::tell;
 
 use crate::differences::{DIFFERENCES, MEMBERS, NOT_REPLAYED};
-use crate::fact::Fact;
+use crate::fact::RecordedFact;
 
 const DOCUMENT: &str = "docs/reference/compatibility-recordings.md";
 
@@ -96,7 +96,7 @@ fn reason(name: &str) -> Option<&'static str> {
     entry.map(|(reason, _)| *reason)
 }
 
-fn document(facts: &[Fact], differing: &BTreeMap<&str, &String>, replayed: usize) -> String {
+fn document(facts: &[RecordedFact], differing: &BTreeMap<&str, &String>, replayed: usize) -> String {
     let mut text = format!(
         "# Recorded exchanges\n\n\
          Written by `tests/tests/recordings` (`RECORDINGS_UPDATE=1 cargo test -p acceptance --test recordings`), which fails \

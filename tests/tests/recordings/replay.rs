@@ -7,9 +7,9 @@ use acceptance::{Service, Stub};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::compare::{Answer, difference, mentions};
+use crate::compare::{RecordedAnswer, difference, mentions};
 use crate::differences::{MEMBERS, NOT_REPLAYED};
-use crate::fact::Fact;
+use crate::fact::RecordedFact;
 
 const STARTS: &str = "/api/v1/app-conversations";
 
@@ -17,7 +17,7 @@ const STARTS: &str = "/api/v1/app-conversations";
 ///
 /// `seen` gets the members of ours that were answered.
 pub(crate) async fn session(
-    facts: &[Fact],
+    facts: &[RecordedFact],
     name: &str,
     seen: &mut BTreeSet<&'static str>,
 ) -> BTreeMap<String, Option<String>> {
@@ -32,7 +32,7 @@ pub(crate) async fn session(
     if !origins.is_empty() {
         builder = builder.env("WORKSPACE_HTTP__CORS_ORIGINS", origins);
     }
-    let mut session = Session::new(builder.start().await, name);
+    let mut session = ReplaySession::new(builder.start().await, name);
     session.prepare().await;
     let mut found = BTreeMap::new();
     for fact in facts.iter().filter(|fact| fact.session == name) {
@@ -50,7 +50,7 @@ pub(crate) async fn session(
     found
 }
 
-struct Session {
+struct ReplaySession {
     service: Service,
     http: reqwest::Client,
     /// Whether the reference took requests without a key.
@@ -61,7 +61,7 @@ struct Session {
     names: BTreeMap<&'static str, String>,
 }
 
-impl Session {
+impl ReplaySession {
     fn new(service: Service, name: &str) -> Self {
         let key = service.admin().key().to_owned();
         let mut names = BTreeMap::from([("{KEY}", key.to_uppercase())]);
@@ -112,7 +112,7 @@ impl Session {
 
     /// # Panics
     /// When one of the requests is refused.
-    async fn do_before(&self, fact: &Fact) {
+    async fn do_before(&self, fact: &RecordedFact) {
         for ask in &fact.before {
             let method: Method = ask.method.parse().expect("a method");
             let path = self.fill(&ask.path);
@@ -121,7 +121,7 @@ impl Session {
         }
     }
 
-    async fn ask(&mut self, fact: &Fact) -> Answer {
+    async fn ask(&mut self, fact: &RecordedFact) -> RecordedAnswer {
         self.do_before(fact).await;
         let method: Method = fact.method.parse().expect("a method");
         let (_, way) = way_to(&self.service.url());
@@ -136,7 +136,7 @@ impl Session {
         let asks_for_secrets =
             fact.path.contains("expose_secrets") || fact.path.contains("/settings/secrets");
         if self.is_open && !is_webhook && !asks_for_secrets && !has_key {
-            request = request.header("X-Session-API-Key", &self.names["{key}"]);
+            request = request.header("X-ReplaySession-API-Key", &self.names["{key}"]);
         }
         if let Some(body) = fact.body(|text| self.fill(text)) {
             request = request.body(body);
@@ -151,7 +151,7 @@ impl Session {
                 let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
                 (name.to_string(), value.replace(&self.service.url(), ""))
             };
-        Answer {
+        RecordedAnswer {
             status,
             headers: headers.iter().map(header).collect(),
             text: self.name(&text),
@@ -159,7 +159,7 @@ impl Session {
     }
 
     /// Starts have ended before the next fact; the first one names what later facts speak of.
-    async fn follow(&mut self, fact: &Fact, status: u16, text: &str) {
+    async fn follow(&mut self, fact: &RecordedFact, status: u16, text: &str) {
         if fact.method != "POST" || fact.path != STARTS || status != 200 {
             return;
         }

@@ -23,12 +23,12 @@ use futures::{StreamExt as _, stream};
 use serde_json::json;
 
 pub use self::random::Random;
-use self::requests::Keys;
-use self::rules::{Broken, OTHERS};
-use self::surface::Surface;
+use self::requests::RequestKeys;
+use self::rules::{BrokenRule, OTHERS};
+use self::surface::ApiSurface;
 use self::values::CANARY;
 use self::wire::Request;
-use self::world::Known;
+use self::world::KnownIds;
 use crate::agent_server::variable_of;
 use crate::client::{Client, text};
 use crate::processes::resident;
@@ -121,7 +121,7 @@ impl Report {
 /// # Panics
 /// When the service cannot be used as it should be, in between and at the end.
 pub async fn run(service: &mut Service, options: Options) -> Report {
-    let mut run = Run::prepare(service).await;
+    let mut run = HostileRun::prepare(service).await;
     let (address, key) = (service.address(), run.user.key().to_owned());
     let misuse = raw::misuse(address, &key);
     let (misused, ()) = futures::join!(misuse, run.go(service, options));
@@ -130,21 +130,21 @@ pub async fn run(service: &mut Service, options: Options) -> Report {
     run.report
 }
 
-struct Run {
+struct HostileRun {
     user: Client,
     other: Client,
-    surface: Surface,
-    known: Known,
+    surface: ApiSurface,
+    known: KnownIds,
     report: Report,
     /// Rules that were broken, and where: each is told once.
     told: Vec<(&'static str, String)>,
 }
 
-impl Run {
+impl HostileRun {
     async fn prepare(service: &Service) -> Self {
         let (user, other) = (service.admin(), service.user("other"));
-        let surface = Surface::read(user.get("/openapi.json").await.ok());
-        let known = Known::default();
+        let surface = ApiSurface::read(user.get("/openapi.json").await.ok());
+        let known = KnownIds::default();
         for (user, title) in [(&user, "mine"), (&other, OTHERS)] {
             user.use_model("openai/stub", "http://127.0.0.1:9/v1", CANARY)
                 .await;
@@ -198,7 +198,7 @@ impl Run {
 
     /// The keys to call with. Nothing that was sent may have spoiled the account: there is a conversation, or one can
     /// be started.
-    async fn keys(&self) -> Keys {
+    async fn keys(&self) -> RequestKeys {
         let running = |sandboxes: Vec<crate::client::Sandbox>| {
             let mut running = sandboxes.into_iter().filter(|s| s.status == "RUNNING");
             running.find_map(|sandbox| sandbox.session_api_key)
@@ -213,7 +213,7 @@ impl Run {
             self.known.add(&conversation.id);
             sandbox = running(self.user.sandboxes().await);
         }
-        Keys {
+        RequestKeys {
             user: self.user.key().to_owned(),
             sandbox,
         }
@@ -224,7 +224,7 @@ impl Run {
         service: &Service,
         seed: u64,
         numbers: std::ops::Range<u64>,
-        keys: &Keys,
+        keys: &RequestKeys,
     ) {
         let address = service.address();
         let count = numbers.end - numbers.start;
@@ -250,7 +250,7 @@ impl Run {
         }
     }
 
-    async fn tell(&mut self, service: &Service, label: &str, request: Request, broken: &Broken) {
+    async fn tell(&mut self, service: &Service, label: &str, request: Request, broken: &BrokenRule) {
         let operation = self.surface.find(&request.method, request.path());
         let place = operation.map_or_else(
             || request.method.clone(),

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::random::Random;
-use super::surface::{Operation, Parameter, Surface};
-use super::values::{Bodies, string};
+use super::surface::{Operation, Parameter, ApiSurface};
+use super::values::{BodyValues, string};
 use super::wire::Request;
-use super::world::Known;
+use super::world::KnownIds;
 
 const PATHS: &[&str] = &[
     "..",
@@ -79,17 +79,17 @@ const HEADERS: &[(&str, &str)] = &[
 ];
 
 /// Who calls.
-pub(super) struct Keys {
+pub(super) struct RequestKeys {
     pub(super) user: String,
     pub(super) sandbox: Option<String>,
 }
 
 /// The request with this number.
 pub(super) fn request(
-    surface: &Surface,
+    surface: &ApiSurface,
     random: &mut Random,
-    known: &Known,
-    keys: &Keys,
+    known: &KnownIds,
+    keys: &RequestKeys,
 ) -> Request {
     if let Some(again) = known.to_repeat(random) {
         return again;
@@ -111,7 +111,7 @@ pub(super) fn request(
     request
 }
 
-fn target(operation: &Operation, random: &mut Random, known: &Known) -> String {
+fn target(operation: &Operation, random: &mut Random, known: &KnownIds) -> String {
     let mut target = String::new();
     for segment in operation.path.split('/').skip(1) {
         target.push('/');
@@ -137,7 +137,7 @@ fn target(operation: &Operation, random: &mut Random, known: &Known) -> String {
     target
 }
 
-fn in_path(random: &mut Random, known: &Known) -> String {
+fn in_path(random: &mut Random, known: &KnownIds) -> String {
     match random.below(10) {
         0..=5 => known.id(random),
         6 => encoded(&string(random).chars().take(300).collect::<String>()),
@@ -147,7 +147,7 @@ fn in_path(random: &mut Random, known: &Known) -> String {
     }
 }
 
-fn query(operation: &Operation, random: &mut Random, known: &Known) -> Vec<String> {
+fn query(operation: &Operation, random: &mut Random, known: &KnownIds) -> Vec<String> {
     let mut pairs = Vec::new();
     for parameter in operation.parameters.iter().filter(|p| !p.in_path) {
         let chance = if parameter.is_required { 92 } else { 30 };
@@ -175,7 +175,7 @@ fn query(operation: &Operation, random: &mut Random, known: &Known) -> Vec<Strin
     pairs
 }
 
-fn pair(parameter: &Parameter, random: &mut Random, known: &Known) -> String {
+fn pair(parameter: &Parameter, random: &mut Random, known: &KnownIds) -> String {
     let name = &parameter.name;
     let value = match name.as_str() {
         "page_id" => known.page(random),
@@ -243,10 +243,10 @@ pub(super) fn encoded(text: &str) -> String {
 }
 
 fn body(
-    surface: &Surface,
+    surface: &ApiSurface,
     operation: &Operation,
     random: &mut Random,
-    known: &Known,
+    known: &KnownIds,
 ) -> Option<Vec<u8>> {
     let ids = known.ids();
     let Some(schema) = &operation.body else {
@@ -256,7 +256,7 @@ fn body(
     if random.percent(2) {
         return random.percent(50).then(Vec::new);
     }
-    let mut bodies = Bodies::new(surface, random, &ids);
+    let mut bodies = BodyValues::new(surface, random, &ids);
     if operation.is_webhook() && bodies.random.percent(80) {
         if operation.path.contains("events") {
             return Some(bodies.events());
@@ -284,7 +284,7 @@ fn body(
     Some(bodies.body(schema))
 }
 
-fn headers(request: &mut Request, operation: &Operation, random: &mut Random, keys: &Keys) {
+fn headers(request: &mut Request, operation: &Operation, random: &mut Random, keys: &RequestKeys) {
     let mut add = |name: &str, value: String| request.headers.push((name.to_owned(), value));
     let sandbox = keys.sandbox.as_ref().filter(|_| random.percent(90));
     let key = match sandbox {

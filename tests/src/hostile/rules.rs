@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::surface::Surface;
+use super::surface::ApiSurface;
 use super::values::CANARY;
-use super::wire::{Request, Response, Silence};
+use super::wire::{Request, Response, SilenceKind};
 
 /// Stands in what belongs to another user.
 pub(super) const OTHERS: &str = "canary-of-another-user";
@@ -17,13 +17,13 @@ const BARE_TEXTS: [&str; 2] = ["/api/user/", "/api/v1/git/"];
 
 /// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct BrokenRule {
     pub(super) rule: &'static str,
     pub(super) detail: String,
 }
 
-fn broken(rule: &'static str, detail: impl Into<String>) -> Broken {
-    Broken {
+fn broken(rule: &'static str, detail: impl Into<String>) -> BrokenRule {
+    BrokenRule {
         rule,
         detail: detail.into(),
     }
@@ -31,20 +31,20 @@ fn broken(rule: &'static str, detail: impl Into<String>) -> Broken {
 
 /// The first rule that an exchange breaks.
 pub(super) fn judge(
-    surface: &Surface,
+    surface: &ApiSurface,
     request: &Request,
-    outcome: &Result<Response, Silence>,
-) -> Option<Broken> {
+    outcome: &Result<Response, SilenceKind>,
+) -> Option<BrokenRule> {
     let response = match outcome {
         Ok(response) => response,
-        Err(Silence::TimedOut) => return Some(broken("hangs", "no answer within the deadline")),
-        Err(Silence::Closed(why)) => return Some(broken("answers nothing", why)),
-        // Known: actix ends the connection of a request that wanted an upgrade when its body is over, which cuts a
+        Err(SilenceKind::TimedOut) => return Some(broken("hangs", "no answer within the deadline")),
+        Err(SilenceKind::Closed(why)) => return Some(broken("answers nothing", why)),
+        // KnownIds: actix ends the connection of a request that wanted an upgrade when its body is over, which cuts a
         // stream off. What was started goes on.
-        Err(Silence::Garbled(_) | Silence::Cut(_)) if request.has_header("upgrade") => return None,
+        Err(SilenceKind::Garbled(_) | SilenceKind::Cut(_)) if request.has_header("upgrade") => return None,
         // Another of these requests may delete the conversation meanwhile: then nobody must take what came for all of it.
-        Err(Silence::Cut(_)) if request.path().ends_with("/download") => return None,
-        Err(Silence::Garbled(what) | Silence::Cut(what)) => {
+        Err(SilenceKind::Cut(_)) if request.path().ends_with("/download") => return None,
+        Err(SilenceKind::Garbled(what) | SilenceKind::Cut(what)) => {
             return Some(broken("answers no HTTP", what));
         }
     };
@@ -78,7 +78,7 @@ fn is_for_a_sandbox(request: &Request, response: &Response) -> bool {
         && kind.starts_with("text/plain")
 }
 
-fn status(surface: &Surface, request: &Request, response: &Response) -> Option<Broken> {
+fn status(surface: &ApiSurface, request: &Request, response: &Response) -> Option<BrokenRule> {
     let status = response.status;
     let Some(operation) = surface.find(&request.method, request.path()) else {
         let is_preflight = request.method == "OPTIONS" && status == 200;
@@ -102,7 +102,7 @@ fn status(surface: &Surface, request: &Request, response: &Response) -> Option<B
 }
 
 /// Errors are JSON of the documented families, and answers that say so are JSON.
-fn form(request: &Request, response: &Response, text: &str) -> Option<Broken> {
+fn form(request: &Request, response: &Response, text: &str) -> Option<BrokenRule> {
     if request.method == "HEAD" || response.status == 307 {
         return None;
     }
@@ -144,7 +144,7 @@ fn is_validation(list: &[Value]) -> bool {
         })
 }
 
-fn hints(response: &Response) -> Option<Broken> {
+fn hints(response: &Response) -> Option<BrokenRule> {
     let missing = |header: &'static str| {
         let detail = format!("{} without {header}", response.status);
         response
@@ -171,7 +171,7 @@ mod tests {
 
     fn verdict_at(path: &str, status: u16, body: &str) -> Option<&'static str> {
         let responses = json!({"200": {}, "401": {}, "404": {}, "422": {}});
-        let surface = Surface::read(json!({"paths": {path: {"get": {"responses": responses}}}}));
+        let surface = ApiSurface::read(json!({"paths": {path: {"get": {"responses": responses}}}}));
         let request = Request {
             method: "GET".to_owned(),
             target: format!("{path}?b"),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::rules::{Broken, judge};
-use super::surface::Surface;
+use super::rules::{BrokenRule, judge};
+use super::surface::ApiSurface;
 use super::wire::{Request, exchange};
 
 /// Requests that may be spent.
@@ -14,10 +14,10 @@ const TRIES: usize = 120;
 
 /// The smallest request that was found to break the same rule.
 pub(super) async fn smallest(
-    surface: &Surface,
+    surface: &ApiSurface,
     address: SocketAddr,
     request: Request,
-    broken: &Broken,
+    broken: &BrokenRule,
     deadline: Duration,
 ) -> Request {
     let mut best = request;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// The document.
 #[derive(Debug, Clone)]
-pub(super) struct Surface {
+pub(super) struct ApiSurface {
     document: Value,
     operations: Vec<Operation>,
 }
@@ -89,7 +89,7 @@ fn ends_accounts(path: &str) -> bool {
     path.starts_with("/api/v1/keys/") || path.starts_with("/api/v1/admin/users/")
 }
 
-impl Surface {
+impl ApiSurface {
     /// Of the document that `/openapi.json` answers.
     ///
     /// # Panics
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn literal_segments_win() {
         let responses = json!({"200": {}, "401": {}});
-        let surface = Surface::read(json!({"paths": {
+        let surface = ApiSurface::read(json!({"paths": {
             "/a/{id}": {"get": {"responses": responses}},
             "/a/count": {"get": {"responses": {"200": {}}}},
         }}));

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::random::Random;
-use super::surface::Surface;
+use super::surface::ApiSurface;
 
 /// Planted wherever a secret belongs. It must never come back.
 pub(super) const CANARY: &str = "canary-9b1c6f0e-never-answered";
@@ -143,8 +143,8 @@ fn odd_text(random: &mut Random) -> String {
 }
 
 /// Makes bodies for schemas.
-pub(super) struct Bodies<'a> {
-    pub(super) surface: &'a Surface,
+pub(super) struct BodyValues<'a> {
+    pub(super) surface: &'a ApiSurface,
     pub(super) random: &'a mut Random,
     /// Ids that exist.
     pub(super) ids: &'a [String],
@@ -154,8 +154,8 @@ pub(super) struct Bodies<'a> {
     texts: Vec<String>,
 }
 
-impl<'a> Bodies<'a> {
-    pub(super) fn new(surface: &'a Surface, random: &'a mut Random, ids: &'a [String]) -> Self {
+impl<'a> BodyValues<'a> {
+    pub(super) fn new(surface: &'a ApiSurface, random: &'a mut Random, ids: &'a [String]) -> Self {
         let oddness = random.word(&["", "1", "22", "333333"]).len() * 3;
         Self {
             surface,

@@ -32,7 +32,7 @@ pub(super) struct Response {
 
 /// How an exchange can end without an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Silence {
+pub(super) enum SilenceKind {
     /// Nothing, or not all of it, within the deadline.
     TimedOut,
     /// The connection was closed, or could not be had.
@@ -45,7 +45,7 @@ pub(super) enum Silence {
 
 /// What is wrong with chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Chunks {
+enum RequestChunks {
     Bad,
     Cut,
 }
@@ -132,7 +132,7 @@ pub(super) async fn exchange(
     address: SocketAddr,
     bytes: &[u8],
     deadline: Duration,
-) -> Result<Response, Silence> {
+) -> Result<Response, SilenceKind> {
     let received = send(address, bytes, deadline).await?;
     let (first, _) = parse(&received)?;
     Ok(first)
@@ -143,7 +143,7 @@ pub(super) async fn send(
     address: SocketAddr,
     bytes: &[u8],
     deadline: Duration,
-) -> Result<Vec<u8>, Silence> {
+) -> Result<Vec<u8>, SilenceKind> {
     let all = async {
         let mut stream = TcpStream::connect(address).await?;
         let (mut reader, mut writer) = stream.split();
@@ -171,9 +171,9 @@ pub(super) async fn send(
         io::Result::Ok(received)
     };
     match tokio::time::timeout(deadline, all).await {
-        Err(_) => Err(Silence::TimedOut),
-        Ok(Err(error)) => Err(Silence::Closed(error.to_string())),
-        Ok(Ok(received)) if received.is_empty() => Err(Silence::Closed("no answer".to_owned())),
+        Err(_) => Err(SilenceKind::TimedOut),
+        Ok(Err(error)) => Err(SilenceKind::Closed(error.to_string())),
+        Ok(Ok(received)) if received.is_empty() => Err(SilenceKind::Closed("no answer".to_owned())),
         Ok(Ok(received)) => Ok(received),
     }
 }
@@ -199,9 +199,9 @@ fn end_stream(received: &mut Vec<u8>) -> bool {
 }
 
 /// The first answer in `bytes`, and what follows it.
-pub(super) fn parse(bytes: &[u8]) -> Result<(Response, &[u8]), Silence> {
+pub(super) fn parse(bytes: &[u8]) -> Result<(Response, &[u8]), SilenceKind> {
     let garbled =
-        |why: &str| Silence::Garbled(format!("{why}: {}", String::from_utf8_lossy(bytes)));
+        |why: &str| SilenceKind::Garbled(format!("{why}: {}", String::from_utf8_lossy(bytes)));
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
     let (head, rest) = bytes.split_at(end.ok_or_else(|| garbled("no end of headers"))?);
     let rest = &rest[4..];
@@ -228,8 +228,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Response, &[u8]), Silence> {
         .is_some_and(|coding| coding.contains("chunked"))
     {
         let (body, rest) = unchunked(rest).map_err(|wrong| match wrong {
-            Chunks::Bad => garbled("bad chunks"),
-            Chunks::Cut => Silence::Cut(String::from_utf8_lossy(bytes).into_owned()),
+            RequestChunks::Bad => garbled("bad chunks"),
+            RequestChunks::Cut => SilenceKind::Cut(String::from_utf8_lossy(bytes).into_owned()),
         })?;
         response.body = body;
         return Ok((response, rest));
@@ -243,17 +243,17 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Response, &[u8]), Silence> {
     Ok((response, rest))
 }
 
-fn unchunked(mut bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), Chunks> {
+fn unchunked(mut bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), RequestChunks> {
     let mut body = Vec::new();
     loop {
         let end = bytes.windows(2).position(|two| two == b"\r\n");
-        let (size, rest) = bytes.split_at(end.ok_or(Chunks::Cut)?);
+        let (size, rest) = bytes.split_at(end.ok_or(RequestChunks::Cut)?);
         let size = std::str::from_utf8(size).ok();
         let size = size.and_then(|size| size.split(';').next());
         let size = size.and_then(|size| usize::from_str_radix(size.trim(), 16).ok());
-        let (size, rest) = (size.ok_or(Chunks::Bad)?, &rest[2..]);
-        body.extend(rest.get(..size).ok_or(Chunks::Cut)?);
-        bytes = rest.get(size + 2..).ok_or(Chunks::Cut)?;
+        let (size, rest) = (size.ok_or(RequestChunks::Bad)?, &rest[2..]);
+        body.extend(rest.get(..size).ok_or(RequestChunks::Cut)?);
+        bytes = rest.get(size + 2..).ok_or(RequestChunks::Cut)?;
         if size == 0 {
             return Ok((body, bytes));
         }
@@ -281,10 +281,10 @@ mod tests {
         for chunks in ["", "3", "3\r\nab", "3\r\nabc\r\n", "3\r\nabc\r\n0\r\n"] {
             let answer = format!("{head}{chunks}");
             let cut = parse(answer.as_bytes()).expect_err(chunks);
-            assert_eq!(cut, Silence::Cut(answer.clone()), "{chunks}");
+            assert_eq!(cut, SilenceKind::Cut(answer.clone()), "{chunks}");
         }
         let garbled = parse(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n");
-        assert!(matches!(garbled, Err(Silence::Garbled(_))), "{garbled:?}");
+        assert!(matches!(garbled, Err(SilenceKind::Garbled(_))), "{garbled:?}");
     }
 
     #[test]

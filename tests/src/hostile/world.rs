@@ -12,10 +12,10 @@ const KEPT: usize = 64;
 
 /// What the run has learned.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<Pools>);
+pub(super) struct KnownIds(Mutex<IdPools>);
 
 #[derive(Debug, Default)]
-struct Pools {
+struct IdPools {
     /// Never forgotten: what the run itself made.
     own: Vec<String>,
     ids: Vec<String>,
@@ -33,8 +33,8 @@ fn keep<T: PartialEq>(pool: &mut Vec<T>, new: T) {
     pool.push(new);
 }
 
-impl Known {
-    fn pools(&self) -> MutexGuard<'_, Pools> {
+impl KnownIds {
+    fn pools(&self) -> MutexGuard<'_, IdPools> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use self::owned_objects::OwnedObjects;
 use super::requests::encoded;
-use super::surface::{Operation, Surface};
+use super::surface::{Operation, ApiSurface};
 use super::wire::{self, Request, Response};
 use crate::client::Client;
 use crate::service::Service;
@@ -126,7 +126,7 @@ pub async fn check(service: &Service) -> Vec<String> {
 
 struct TenancyMatrix<'a> {
     service: &'a Service,
-    surface: Surface,
+    surface: ApiSurface,
     callers: Vec<Caller>,
     /// Alice's objects, and ids of the same form that name no object.
     owned: OwnedObjects,
@@ -146,7 +146,7 @@ impl<'a> TenancyMatrix<'a> {
         if let Some(paths) = document["paths"].as_object_mut() {
             paths.extend(fill::forwarded());
         }
-        let surface = Surface::read_all(document);
+        let surface = ApiSurface::read_all(document);
         let (owned, own_sandbox) = OwnedObjects::make(service, &alice).await;
         let other_sandbox = owned_objects::sandbox_key(&mallory).await;
         let revoked = owned_objects::revoked_key(&mallory).await;
@@ -329,7 +329,7 @@ impl<'a> TenancyMatrix<'a> {
 
 /// Second pages, as their owner may ask for them.
 async fn pages(
-    surface: &Surface,
+    surface: &ApiSurface,
     alice: &Client,
     owned: &OwnedObjects,
 ) -> BTreeMap<String, Request> {
@@ -409,7 +409,7 @@ mod tests {
         let schema = json!({"type": "string"});
         let parameter = |place: &str, name: &str| json!([{"in": place, "name": name, "required": true, "schema": schema}]);
         let body = json!({"content": {"application/json": {"schema": {}}}});
-        let surface = Surface::read_all(json!({"paths": {
+        let surface = ApiSurface::read_all(json!({"paths": {
             "/a/{thing_id}": {"get": {"parameters": parameter("path", "thing_id"), "responses": responses}},
             "/b": {"get": {"parameters": parameter("query", "whose"), "responses": responses}},
             "/c": {"post": {"requestBody": body, "responses": responses}},

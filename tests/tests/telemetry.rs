@@ -27,9 +27,9 @@ const PARENT: &str = "00f067aa0ba902b7";
 
 /// What came: the heads, and the bodies.
 #[derive(Default)]
-struct Mail(Mutex<Vec<(String, Vec<u8>)>>);
+struct MailServer(Mutex<Vec<(String, Vec<u8>)>>);
 
-impl Mail {
+impl MailServer {
     fn all(&self) -> Vec<(String, Vec<u8>)> {
         let mail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         mail.clone()
@@ -47,17 +47,17 @@ impl Mail {
 }
 
 /// Takes what it is sent, until it is dropped.
-struct Collector {
+struct TraceCollector {
     url: String,
-    mail: Arc<Mail>,
+    mail: Arc<MailServer>,
     _work: JoinSet<()>,
 }
 
-impl Collector {
+impl TraceCollector {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("it listens"));
-        let mail = Arc::new(Mail::default());
+        let mail = Arc::new(MailServer::default());
         let mut work = JoinSet::new();
         let kept = Arc::clone(&mail);
         work.spawn(async move {
@@ -191,7 +191,7 @@ async fn metrics_on_an_address_of_their_own_need_no_key_and_are_nowhere_else() {
 
 #[tokio::test]
 async fn a_start_and_its_steps_are_a_trace_of_the_caller() {
-    let collector = Collector::start().await;
+    let collector = TraceCollector::start().await;
     let configure = |builder: Builder| {
         builder
             .env("WORKSPACE_TELEMETRY__OTLP_ENDPOINT", &collector.url)
@@ -250,7 +250,7 @@ async fn a_start_and_its_steps_are_a_trace_of_the_caller() {
 
 #[tokio::test]
 async fn a_start_that_another_process_takes_up_stays_in_its_trace() {
-    let collector = Collector::start().await;
+    let collector = TraceCollector::start().await;
     let configure =
         |builder: Builder| builder.env("WORKSPACE_TELEMETRY__OTLP_ENDPOINT", &collector.url);
     let mut world = World::configured("create-hang", configure).await;
@@ -285,7 +285,7 @@ fn hex(bytes: &[u8]) -> String {
     digits.concat()
 }
 
-fn nothing_leaks(collector: &Collector, world: &World) {
+fn nothing_leaks(collector: &TraceCollector, world: &World) {
     for (head, body) in collector.mail.all() {
         let body = String::from_utf8_lossy(&body);
         for secret in [TOKEN, SECRET, "sk-stub", world.user.key()] {

@@ -40,12 +40,12 @@ pub(crate) struct Browser {
     dir: TempDir,
     last: u64,
     session: Option<String>,
-    seen: Seen,
+    seen: PageState,
 }
 
 /// What the page did beside what it showed.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct PageState {
     /// Addresses that were asked for.
     pub(crate) requests: Vec<String>,
     /// Errors of scripts, of the policy and of the console, and answers that refuse.
@@ -89,7 +89,7 @@ impl Browser {
             dir,
             last: 0,
             session: None,
-            seen: Seen::default(),
+            seen: PageState::default(),
         };
         browser.open_page().await;
         browser
@@ -277,7 +277,7 @@ impl Browser {
     }
 
     /// Whatever happened since the last time.
-    pub(crate) async fn seen(&mut self) -> Seen {
+    pub(crate) async fn seen(&mut self) -> PageState {
         // What came before this answer has been heard.
         self.eval("1").await;
         std::mem::take(&mut self.seen)
@@ -323,7 +323,7 @@ fn is_there(program: &str) -> bool {
     found.is_ok_and(|status| status.success())
 }
 
-impl Seen {
+impl PageState {
     fn note(&mut self, event: &Value) {
         let parameters = &event["params"];
         match event["method"].as_str().unwrap_or_default() {

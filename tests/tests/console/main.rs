@@ -24,14 +24,14 @@ pub(crate) const TITLE: &str = "Tidy up the parser";
 const BELOW: &str = "/agents";
 
 /// A service with some work done, and a browser.
-pub(crate) struct Desk {
+pub(crate) struct ConsoleSession {
     pub(crate) world: World,
     pub(crate) bob: Client,
     pub(crate) browser: Browser,
     pictures: Option<PathBuf>,
 }
 
-impl Desk {
+impl ConsoleSession {
     async fn set_up() -> Self {
         let mut world = World::with("").await;
         // Known only now: its port is in it.
@@ -133,7 +133,7 @@ fn titled(title: &str) -> Value {
 
 #[tokio::test]
 async fn an_operator_sees_and_does_everything_in_the_console() {
-    let mut desk = Desk::set_up().await;
+    let mut desk = ConsoleSession::set_up().await;
     stories::signing_in(&mut desk).await;
     let user = desk.world.user.clone();
     let (good, hostile) = (

@@ -8,7 +8,7 @@ use acceptance::client::{Conversation, Task};
 use acceptance::wait::wait_for;
 use serde_json::json;
 
-use crate::{Desk, HOSTILE, TITLE};
+use crate::{ConsoleSession, HOSTILE, TITLE};
 
 const DIALOG: &str = "document.querySelector('dialog[open]')";
 const NO_DIALOG: &str = "!document.querySelector('dialog[open]')";
@@ -40,7 +40,7 @@ fn in_row(text: &str, button: &str) -> String {
 }
 
 /// With no key, a wrong one and the right one. The key is in no address.
-pub(crate) async fn signing_in(desk: &mut Desk) {
+pub(crate) async fn signing_in(desk: &mut ConsoleSession) {
     let page = desk.at("/console");
     desk.browser.go(&page).await;
     desk.browser.shows("Sign in").await;
@@ -72,7 +72,7 @@ pub(crate) async fn signing_in(desk: &mut Desk) {
 }
 
 /// The states, the cause of a failure and the steps of a start; and text is text.
-pub(crate) async fn conversations(desk: &mut Desk, failed: &Task) {
+pub(crate) async fn conversations(desk: &mut ConsoleSession, failed: &Task) {
     desk.view("Conversations").await;
     desk.browser.shows(TITLE).await;
     desk.browser.shows(HOSTILE).await;
@@ -127,7 +127,7 @@ pub(crate) async fn conversations(desk: &mut Desk, failed: &Task) {
 }
 
 /// What is written while the page is open appears.
-pub(crate) async fn logs(desk: &mut Desk, conversation: &Conversation) {
+pub(crate) async fn logs(desk: &mut ConsoleSession, conversation: &Conversation) {
     let file = desk
         .world
         .service
@@ -168,7 +168,7 @@ pub(crate) async fn logs(desk: &mut Desk, conversation: &Conversation) {
 }
 
 /// Not in the console, which then shows it.
-async fn rename(desk: &mut Desk, conversation: &Conversation, title: &str) {
+async fn rename(desk: &mut ConsoleSession, conversation: &Conversation, title: &str) {
     let path = format!("/api/v1/app-conversations/{}", conversation.id);
     let user = desk.world.user.clone();
     let renamed = user.patch(&path, &json!({"title": title})).await;
@@ -177,7 +177,7 @@ async fn rename(desk: &mut Desk, conversation: &Conversation, title: &str) {
 }
 
 /// Nothing happens before it is confirmed; then the state follows.
-pub(crate) async fn pausing(desk: &mut Desk, sandbox: &str) {
+pub(crate) async fn pausing(desk: &mut ConsoleSession, sandbox: &str) {
     desk.view("Sandboxes").await;
     let link = format!("a[data-at='open {sandbox}']");
     let row = format!("document.querySelector(\"{link}\")?.closest('tr')");
@@ -211,7 +211,7 @@ pub(crate) async fn pausing(desk: &mut Desk, sandbox: &str) {
 }
 
 /// A key is made, shown once, and revoked.
-pub(crate) async fn keys(desk: &mut Desk) {
+pub(crate) async fn keys(desk: &mut ConsoleSession) {
     desk.view("Keys").await;
     desk.browser.shows("this one").await;
     desk.browser.write("#key-name", "for a test").await;
@@ -257,7 +257,7 @@ pub(crate) async fn keys(desk: &mut Desk) {
 }
 
 /// What only administrators see.
-pub(crate) async fn administering(desk: &mut Desk) {
+pub(crate) async fn administering(desk: &mut ConsoleSession) {
     desk.view("Audit").await;
     desk.browser
         .until("a line of the log", &row("DELETE /api/v1/keys/{key_id}"))
@@ -278,7 +278,7 @@ pub(crate) async fn administering(desk: &mut Desk) {
 }
 
 /// Drawn by our own script, of the starts that there were.
-pub(crate) async fn charts(desk: &mut Desk) {
+pub(crate) async fn charts(desk: &mut ConsoleSession) {
     desk.view("Overview").await;
     for (chart, shape) in [
         ("Starts per hour, by how they ended", "rect.bad"),
@@ -305,7 +305,7 @@ pub(crate) async fn charts(desk: &mut Desk) {
 }
 
 /// On a telephone, and in the dark: nothing is wider than the screen.
-pub(crate) async fn small_and_dark(desk: &mut Desk) {
+pub(crate) async fn small_and_dark(desk: &mut ConsoleSession) {
     let fits = "document.documentElement.scrollWidth <= window.innerWidth";
     desk.browser.look(390, 844, "dark").await;
     for view in ["Overview", "Conversations", "Sandboxes", "Keys", "Audit"] {
@@ -327,7 +327,7 @@ pub(crate) async fn small_and_dark(desk: &mut Desk) {
 }
 
 /// Someone else sees what is theirs, and nothing of administration.
-pub(crate) async fn a_plain_user(desk: &mut Desk) {
+pub(crate) async fn a_plain_user(desk: &mut ConsoleSession) {
     desk.sign_out().await;
     assert_eq!(desk.browser.eval("sessionStorage.length").await, 0);
     let key = desk.bob.key().to_owned();
@@ -344,7 +344,7 @@ pub(crate) async fn a_plain_user(desk: &mut Desk) {
 }
 
 /// A page that is open learns of the end of its key.
-pub(crate) async fn a_revoked_key(desk: &mut Desk) {
+pub(crate) async fn a_revoked_key(desk: &mut ConsoleSession) {
     let keys = "/api/v1/admin/users/bob/keys";
     let admin = desk.world.user.clone();
     let listed = admin.get(keys).await.ok();
@@ -357,7 +357,7 @@ pub(crate) async fn a_revoked_key(desk: &mut Desk) {
 }
 
 /// The page of the documentation works under its policy. Afterwards the console is open again.
-pub(crate) async fn documentation(desk: &mut Desk) {
+pub(crate) async fn documentation(desk: &mut ConsoleSession) {
     let (docs, console) = (desk.at("/docs/"), desk.at("/console/"));
     let browser = &mut desk.browser;
     browser.go(&docs).await;

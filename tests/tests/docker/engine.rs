@@ -16,12 +16,12 @@ const NOTICED: Duration = Duration::from_secs(25);
 const COMPARED: Duration = Duration::from_secs(60);
 
 /// The service ends what it has on the engine before the engine ends.
-struct Lab {
+struct EngineWorld {
     world: World,
     engine: PrivateEngine,
 }
 
-impl Lab {
+impl EngineWorld {
     async fn start() -> Self {
         let engine = PrivateEngine::start();
         engine.load(&stub_image(), &Engine::shared());
@@ -43,7 +43,7 @@ impl Lab {
 
 #[tokio::test]
 async fn an_engine_that_is_killed_leaves_the_last_state_and_what_ended_with_it_can_be_resumed() {
-    let mut lab = Lab::start().await;
+    let mut lab = EngineWorld::start().await;
     let conversation = finished(&lab.world.user).await;
     let paused = finished(&lab.world.user).await;
     lab.world.user.pause(&paused.sandbox_id).await;
@@ -86,7 +86,7 @@ async fn an_engine_that_is_killed_leaves_the_last_state_and_what_ended_with_it_c
 
 #[tokio::test]
 async fn while_the_engine_is_gone_nothing_hangs_and_a_new_sandbox_fails_with_a_cause() {
-    let mut lab = Lab::start().await;
+    let mut lab = EngineWorld::start().await;
     let conversation = finished(&lab.world.user).await;
     lab.engine.kill9();
     lab.doubt(&conversation.sandbox_id).await;
@@ -114,7 +114,7 @@ async fn while_the_engine_is_gone_nothing_hangs_and_a_new_sandbox_fails_with_a_c
 
 #[tokio::test]
 async fn an_engine_that_hangs_makes_no_reader_wait_and_is_forgotten_when_it_goes_on() {
-    let lab = Lab::start().await;
+    let lab = EngineWorld::start().await;
     let conversation = finished(&lab.world.user).await;
     let before = lab.world.service.agent_servers();
     lab.engine.hang(true);

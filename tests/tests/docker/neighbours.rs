@@ -24,9 +24,9 @@ async fn two_services_on_one_engine_leave_each_other_alone() {
 }
 
 /// Removed whatever becomes of the test.
-struct Stranger(String);
+struct ForeignContainer(String);
 
-impl Stranger {
+impl ForeignContainer {
     /// A container as a sandbox of this installation would be.
     fn with(sandbox: &str, instance: &str) -> Self {
         let name = format!("--name=agent-workspace-{sandbox}");
@@ -51,7 +51,7 @@ impl Stranger {
     }
 }
 
-impl Drop for Stranger {
+impl Drop for ForeignContainer {
     fn drop(&mut self) {
         let _ = engine().try_docker(&["rm", "--force", &self.0]);
     }
@@ -62,11 +62,11 @@ async fn what_only_looks_like_a_sandbox_stays_and_what_has_no_row_goes() {
     let mut world = world().await;
     finished(&world.user).await;
     let instance = world.service.instance().expect("it has a name");
-    let stranger = Stranger::with(&format!("stranger-{}", std::process::id()), "somebody-else");
-    let orphan = Stranger::with(&format!("orphan-{}", std::process::id()), &instance);
+    let stranger = ForeignContainer::with(&format!("stranger-{}", std::process::id()), "somebody-else");
+    let orphan = ForeignContainer::with(&format!("orphan-{}", std::process::id()), &instance);
     world.service.kill9();
     world.service.restart().await;
-    let is_there = |it: &Stranger| engine().try_docker(&["inspect", &it.0]).status.success();
+    let is_there = |it: &ForeignContainer| engine().try_docker(&["inspect", &it.0]).status.success();
     wait_until("the end of the container without a row", LATE, || {
         !is_there(&orphan)
     })

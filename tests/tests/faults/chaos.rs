@@ -20,9 +20,9 @@ const ROUNDS: usize = 12;
 const AT_ONCE: usize = 6;
 
 /// Numbers that look random and are the same in every run (the constants are Knuth's, of MMIX).
-struct Dice(u64);
+struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 = self
             .0
@@ -47,7 +47,7 @@ pub(crate) async fn rows_and_processes_agree_after_any_storm(sandboxing: Sandbox
             builder.env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "6")
         })
         .await;
-        let mut dice = Dice(seed);
+        let mut dice = SeededRandom(seed);
         for _ in 0..ROUNDS {
             round(&mut world, &mut dice).await;
         }
@@ -55,7 +55,7 @@ pub(crate) async fn rows_and_processes_agree_after_any_storm(sandboxing: Sandbox
     }
 }
 
-async fn round(world: &mut World, dice: &mut Dice) {
+async fn round(world: &mut World, dice: &mut SeededRandom) {
     let conversations = world.user.conversations().await;
     let conversations: Vec<String> = conversations.into_iter().map(|c| c.id).collect();
     let sandboxes: Vec<String> = world
@@ -87,7 +87,7 @@ async fn round(world: &mut World, dice: &mut Dice) {
 
 type Request = (Method, String, Value);
 
-fn request(dice: &mut Dice, conversations: &[String], sandboxes: &[String]) -> Option<Request> {
+fn request(dice: &mut SeededRandom, conversations: &[String], sandboxes: &[String]) -> Option<Request> {
     let starts = "/api/v1/app-conversations".to_owned();
     let message = json!({"content": text(["hello", "DIE", "STEPS=30"][dice.roll(3)]), "run": true});
     Some(match dice.roll(10) {

@@ -15,12 +15,12 @@ use tokio::net::TcpStream;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What systemd is to a service.
-struct Manager {
+struct ServiceManager {
     socket: UnixDatagram,
     dir: TempDir,
 }
 
-impl Manager {
+impl ServiceManager {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let socket = UnixDatagram::bind(dir.path().join("notify")).expect("a socket");
@@ -54,7 +54,7 @@ fn send(service: &Service, signal: Signal) {
 /// It serves on, so that nobody is turned away who does not know yet, and ends at once when it is told again.
 #[tokio::test]
 async fn a_service_that_is_to_stop_says_so_first_and_is_hurried_by_a_second_signal() {
-    let manager = Manager::new();
+    let manager = ServiceManager::new();
     let mut service = Service::builder()
         .env("NOTIFY_SOCKET", &manager.address())
         // Longer than any stop may take.
@@ -117,7 +117,7 @@ async fn a_second_signal_cuts_off_what_is_under_way() {
 /// What can be changed is, what cannot is named, and of a file with a fault nothing is taken.
 #[tokio::test]
 async fn the_configuration_is_read_again() {
-    let manager = Manager::new();
+    let manager = ServiceManager::new();
     let file = manager.dir.path().join("service.toml");
     let write = |text: &str| fs::write(&file, text).expect("the file is writable");
     write("");

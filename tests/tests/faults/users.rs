@@ -1,4 +1,4 @@
-//! Two users see nothing of each other.
+//! TwoUsers users see nothing of each other.
 
 use acceptance::Client;
 use acceptance::client::{Conversation, Task, text};
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::support::{World, configure_model};
 
 /// Alice and Bob, each with a finished conversation.
-struct Two {
+struct TwoUsers {
     world: World,
     alice: Client,
     bob: Client,
@@ -17,7 +17,7 @@ struct Two {
     his: Conversation,
 }
 
-async fn two() -> Two {
+async fn two() -> TwoUsers {
     let world = World::with("").await;
     let alice = world.service.user("alice");
     let bob = world.service.user("bob");
@@ -28,7 +28,7 @@ async fn two() -> Two {
     let hers = alice.executed(&hers.id, "finished").await;
     let his = bob.converse("hello").await;
     let his = bob.executed(&his.id, "finished").await;
-    Two {
+    TwoUsers {
         world,
         alice,
         bob,
@@ -40,7 +40,7 @@ async fn two() -> Two {
 
 #[tokio::test]
 async fn a_user_sees_nothing_that_is_anothers() {
-    let Two {
+    let TwoUsers {
         world,
         alice,
         bob,
@@ -71,7 +71,7 @@ async fn a_user_sees_nothing_that_is_anothers() {
 
 #[tokio::test]
 async fn a_user_touches_nothing_that_is_anothers() {
-    let Two {
+    let TwoUsers {
         world: _world,
         alice,
         bob,
@@ -123,7 +123,7 @@ async fn a_user_touches_nothing_that_is_anothers() {
 
 #[tokio::test]
 async fn a_sandbox_reports_nothing_about_the_conversation_of_another() {
-    let Two {
+    let TwoUsers {
         world: _world,
         alice,
         bob,

@@ -36,13 +36,13 @@ fn with(block: &str, places: &[(&str, &str)]) -> String {
 }
 
 /// The service of an operator, and where they keep what they save.
-struct Installation {
+struct BackupInstallation {
     service: Service,
     kept: tempfile::TempDir,
     _stub: Stub,
 }
 
-impl Installation {
+impl BackupInstallation {
     async fn new(variables: &[(&str, &str)]) -> Self {
         let stub = Stub::new();
         let mut builder = Service::builder().stub(&stub);
@@ -96,14 +96,14 @@ impl Installation {
 }
 
 /// What a user has, before and after.
-struct Work {
+struct BackupWork {
     user: Client,
     conversation: String,
     sandbox: String,
     events: usize,
 }
 
-impl Work {
+impl BackupWork {
     async fn of_a_day(service: &Service) -> Self {
         let user = service.admin();
         user.use_model("openai/m", "http://127.0.0.1:9/v1", "sk-kept")
@@ -149,8 +149,8 @@ fn workspace(service: &Service, sandbox: &str) -> PathBuf {
 
 #[tokio::test]
 async fn with_sqlite_everything_comes_back() {
-    let mut ours = Installation::new(&[]).await;
-    let work = Work::of_a_day(&ours.service).await;
+    let mut ours = BackupInstallation::new(&[]).await;
+    let work = BackupWork::of_a_day(&ours.service).await;
     let blocks = blocks("SQLite");
     let [save, restore] = blocks.as_slice() else {
         panic!("{blocks:?}")
@@ -183,8 +183,8 @@ async fn with_postgres_everything_comes_back() {
         ("WORKSPACE_STORAGE__URL", url.as_str()),
         ("WORKSPACE_SECRETS__MASTER_KEY", MASTER_KEY),
     ];
-    let mut ours = Installation::new(&variables).await;
-    let work = Work::of_a_day(&ours.service).await;
+    let mut ours = BackupInstallation::new(&variables).await;
+    let work = BackupWork::of_a_day(&ours.service).await;
     let blocks = blocks("Postgres");
     let [save, restore] = blocks.as_slice() else {
         panic!("{blocks:?}")

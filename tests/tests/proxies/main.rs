@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 const CLAIM: &str = "X-Forwarded-For: 198.51.100.7\r\nForwarded: for=198.51.100.7\r\nX-Forwarded-Host: evil.example\r\n";
 
 /// A conversation of the first user's, behind a proxy.
-struct Bench {
+struct ProxyBench {
     service: Service,
     proxy: Proxy,
     /// The path of the public URL, without a slash at its end.
@@ -32,7 +32,7 @@ struct Bench {
     _stub: Stub,
 }
 
-impl Bench {
+impl ProxyBench {
     async fn behind(kind: Kind, path: &'static str) -> Self {
         let stub = Stub::new();
         let proxy = Proxy::reserve(kind);
@@ -200,7 +200,7 @@ impl Bench {
 
 /// What clients of a proxy see must not depend on which proxy it is.
 async fn serves(kind: Kind, path: &'static str) {
-    let bench = Bench::behind(kind, path).await;
+    let bench = ProxyBench::behind(kind, path).await;
     bench.listens_on_loopback_only();
     bench.has_a_front().await;
     bench.tells_its_own_addresses().await;
@@ -231,12 +231,12 @@ async fn haproxy_serves_below_a_path() {
 
 #[tokio::test]
 async fn nginx_hands_on_files_of_any_size() {
-    transfer::there_and_back(&Bench::behind(Kind::Nginx, "").await).await;
+    transfer::there_and_back(&ProxyBench::behind(Kind::Nginx, "").await).await;
 }
 
 #[tokio::test]
 async fn haproxy_hands_on_files_of_any_size() {
-    transfer::there_and_back(&Bench::behind(Kind::HaProxy, "").await).await;
+    transfer::there_and_back(&ProxyBench::behind(Kind::HaProxy, "").await).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use acceptance::stub::traffic::{is_intact, piece};
 use acceptance::tell;
 use serde_json::{Value, json};
 
-use crate::Bench;
+use crate::ProxyBench;
 
 /// Bytes by which the service's memory may grow at most, however large a file is.
 const GROWTH: u64 = 32 << 20;
@@ -28,7 +28,7 @@ fn peak(pid: u32) -> u64 {
 }
 
 /// There and back.
-pub(crate) async fn there_and_back(bench: &Bench) {
+pub(crate) async fn there_and_back(bench: &ProxyBench) {
     let size = size();
     let service = bench.service.pid();
     let key = format!("X-Session-API-Key: {}\r\n", bench.key);

@@ -25,14 +25,14 @@ pub(crate) async fn a_socket_through_haproxy(setup: Setup) {
 }
 
 /// Somebody who has the proxy's name and port, a key, and nothing else.
-struct Elsewhere {
+struct RemoteClient {
     service: Service,
     proxy: Proxy,
     header: String,
     llm: ScriptedLlm,
 }
 
-impl Elsewhere {
+impl RemoteClient {
     async fn behind(kind: Kind, setup: &Setup) -> Self {
         let llm = setup.sandboxing.model().await;
         let proxy = Proxy::reserve_everywhere(kind);
@@ -170,7 +170,7 @@ async fn until_finished(
 }
 
 async fn is_followed(kind: Kind, setup: Setup) {
-    let user = Elsewhere::behind(kind, &setup).await;
+    let user = RemoteClient::behind(kind, &setup).await;
     let conversation = user.converse("RUN: echo one > first.txt").await;
     let id = conversation["id"].as_str().expect("an id");
     let sandbox = conversation["sandbox_id"].as_str().expect("an id");

@@ -18,7 +18,7 @@ const TOKEN: &str = "ghp-canary-7c1f0a9d5b3e";
 const PLANTED: &str = "planted-3f1c9a77";
 const PRIVATE_CA: &str = "/etc/private-ca.pem";
 
-struct Town {
+struct GitWorld {
     git: GitServer,
     /// Another host, which nobody has to ask.
     other: GitServer,
@@ -27,7 +27,7 @@ struct Town {
     user: Client,
 }
 
-impl Town {
+impl GitWorld {
     async fn build(setup: &Setup) -> Self {
         Self::build_with(setup, &[]).await
     }
@@ -193,7 +193,7 @@ fn request(message: &str, more: &Value) -> Value {
 }
 
 pub(crate) async fn an_agent_finds_its_repository_prepared(setup: Setup) {
-    let town = Town::build(&setup).await;
+    let town = GitWorld::build(&setup).await;
     let (user, service) = (&town.user, &town.service);
     let see = "RUN: (pwd; git symbolic-ref --short HEAD; git rev-list --count HEAD; cat README.md set-up.txt) >seen.txt; \
                git remote -v >>seen.txt; git commit --quiet --allow-empty -m x && git log -1 --format='%an <%ae>' >>seen.txt";
@@ -245,7 +245,7 @@ pub(crate) async fn an_agent_finds_its_repository_prepared(setup: Setup) {
     assert_the_token_is_nowhere(&town, &conversation).await;
 }
 
-async fn assert_the_token_is_nowhere(town: &Town, conversation: &Conversation) {
+async fn assert_the_token_is_nowhere(town: &GitWorld, conversation: &Conversation) {
     let sandbox = &conversation.sandbox_id;
     let events = json!(town.user.events(&conversation.id).await).to_string();
     assert!(!events.contains(TOKEN), "in an event");
@@ -261,7 +261,7 @@ async fn assert_the_token_is_nowhere(town: &Town, conversation: &Conversation) {
 }
 
 pub(crate) async fn a_branch_a_wrong_name_and_a_wrong_token_are_told_apart(setup: Setup) {
-    let town = Town::build(&setup).await;
+    let town = GitWorld::build(&setup).await;
     let user = &town.user;
     let see = "RUN: git symbolic-ref --short HEAD >seen.txt; git rev-list --count HEAD >>seen.txt; cat NEXT.md >>seen.txt";
     let full = json!({"git_full_clone": true});
@@ -305,7 +305,7 @@ pub(crate) async fn a_branch_a_wrong_name_and_a_wrong_token_are_told_apart(setup
 }
 
 pub(crate) async fn killed_while_it_clones_a_start_is_finished_with_one_clone(setup: Setup) {
-    let mut town = Town::build(&setup).await;
+    let mut town = GitWorld::build(&setup).await;
     town.git.hold();
     let task = town
         .user
@@ -354,7 +354,7 @@ pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
         ("WORKSPACE_START__CLONE_DEADLINE", "15s"),
         ("WORKSPACE_START__SETUP_DEADLINE", "5s"),
     ];
-    let town = Town::build_with(&setup, &limits).await;
+    let town = GitWorld::build_with(&setup, &limits).await;
     let user = &town.user;
     let asked = request("RUN: true", &json!({"selected_branch": ENDLESS}));
     let conversation = user.ready(&user.start(&asked).await).await;

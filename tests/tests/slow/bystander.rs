@@ -17,13 +17,13 @@ pub(super) fn is_served(status: u16, text: &str) -> bool {
 }
 
 /// A user, and a sandbox that reports.
-pub(super) struct Bystander {
+pub(super) struct NormalUser {
     user: Client,
     agent: Client,
     report: String,
 }
 
-impl Bystander {
+impl NormalUser {
     pub(super) fn new(user: &Client, agent: Client, report: String) -> Self {
         Self {
             user: user.clone(),

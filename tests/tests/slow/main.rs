@@ -19,7 +19,7 @@ use acceptance::{Service, Stub, figures, tell};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::bystander::{Bystander, is_served};
+use crate::bystander::{NormalUser, is_served};
 
 /// Resident memory that all slow clients together may cost.
 const MEMORY: u64 = 400 << 20;
@@ -68,7 +68,7 @@ struct World {
     service: Service,
     user: Client,
     conversation: String,
-    bystander: Bystander,
+    bystander: NormalUser,
     _stub: Stub,
 }
 
@@ -88,7 +88,7 @@ impl World {
         let user = service.admin();
         let (conversation, agent, report) = long_conversation(&user).await;
         Self {
-            bystander: Bystander::new(&service.user("bystander"), agent, report),
+            bystander: NormalUser::new(&service.user("bystander"), agent, report),
             service,
             user,
             conversation,

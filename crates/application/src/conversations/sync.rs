@@ -324,7 +324,7 @@ impl ConversationSyncer {
                 Err(error) => return Err(error),
             }
         }
-        let observation = info.observation(now);
+        let observation = info.report(now);
         if changes_row(conversation, &observation) {
             ports
                 .conversations

@@ -111,7 +111,7 @@ impl Webhooks {
             self.0
                 .ports
                 .conversations
-                .apply_report(&from.id, info.id, &info.observation(now), now)
+                .apply_report(&from.id, info.id, &info.report(now), now)
                 .await
         };
         if is_foreign_or_unknown(&observe().await?) {

@@ -213,7 +213,7 @@ impl StartRun {
             .notes
             .extend(info.notes.iter().cloned().chain(advice));
         let now = self.inner.ports.clock.now();
-        let seen = info.observation(now);
+        let seen = info.report(now);
         self.inner
             .ports
             .conversations

@@ -138,7 +138,7 @@ impl AgentConversation {
     }
 
     /// The report about the conversation's row. A status without a time of its own counts as of `received`.
-    pub fn observation(&self, received: Timestamp) -> ConversationReport {
+    pub fn report(&self, received: Timestamp) -> ConversationReport {
         ConversationReport {
             execution_status: self
                 .execution_status

@@ -3,7 +3,7 @@
 //! `--only WORDS` only what has these words in its line is measured. An agent-workspace that `--url` names must not limit requests (`http.requests_per_second = 0`).
 //!
 //! Compared with, in this order: the server that `--url` names (its key in `BENCH_KEY`), the reference started by the Python
-//! that `BENCH_REFERENCE_PYTHON` names, and otherwise figures that were measured before, which are labelled so. BareEndpoint is
+//! that `BENCH_REFERENCE_PYTHON` names, and otherwise figures that were measured before, which are labelled so. What is
 //! compared takes turns, so that what else the machine does meets both sides. Central reads are also compared with bare handlers
 //! ([`load_figures::bare`]); an answer of one that is not the service's is an error.
 
@@ -122,7 +122,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// BareEndpoint it is called with.
+/// What it is called with.
 struct Arguments {
     size: &'static BenchmarkSize,
     url: Option<String>,

@@ -1,4 +1,4 @@
-//! TwoUsers users see nothing of each other.
+//! Two users see nothing of each other.
 
 use acceptance::Client;
 use acceptance::client::{Conversation, Task, text};

@@ -136,7 +136,7 @@ impl ReplaySession {
         let asks_for_secrets =
             fact.path.contains("expose_secrets") || fact.path.contains("/settings/secrets");
         if self.is_open && !is_webhook && !asks_for_secrets && !has_key {
-            request = request.header("X-ReplaySession-API-Key", &self.names["{key}"]);
+            request = request.header("X-Session-API-Key", &self.names["{key}"]);
         }
         if let Some(body) = fact.body(|text| self.fill(text)) {
             request = request.body(body);

@@ -1,6 +1,6 @@
-//! BareEndpoint is compared with: a bare actix handler in a process of its own, as somebody would write who needed this one route. It
+//! What is compared with: a bare actix handler in a process of its own, as somebody would write who needed this one route. It
 //! does the same query on a copy of the service's database and answers with the same bytes, and knows of no caller, limit,
-//! deadline, header or log. BareEndpoint the service keeps sealed, the copy has open.
+//! deadline, header or log. What the service keeps sealed, the copy has open.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::typed::{Conversations, Rows, Sandboxes};
 
-/// BareEndpoint `main` is called with to be the handler instead.
+/// What `main` is called with to be the handler instead.
 pub(crate) const ROLE: &str = "bare-handler";
 /// As many connections as the service reads with.
 const CONNECTIONS: u32 = 4;
@@ -33,7 +33,7 @@ pub(crate) struct BareRoute {
     pub(crate) what: BareEndpoint,
 }
 
-/// BareEndpoint it answers.
+/// What it answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum BareEndpoint {
     /// These bytes: what is the same for everybody needs no query.

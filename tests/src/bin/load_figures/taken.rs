@@ -1,4 +1,4 @@
-//! BareEndpoint one side of a comparison takes.
+//! What one side of a comparison takes.
 
 use std::time::Duration;
 

@@ -222,7 +222,7 @@ impl From<SandboxViewRow> for Sandbox {
     }
 }
 
-/// BareEndpoint can be listed.
+/// What can be listed.
 pub(crate) trait Rows: Sized {
     /// The page of this owner.
     fn load(conn: &mut SqliteConnection, owner: &str) -> QueryResult<Page<Self>>;

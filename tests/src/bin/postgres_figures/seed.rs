@@ -36,7 +36,7 @@ pub(crate) struct SeededDatabase {
     pub(crate) url: String,
 }
 
-/// IdCol of a conversation; the reader's newest one is 0.
+/// Id of a conversation; the reader's newest one is 0.
 pub(crate) fn conversation_id(number: i64) -> String {
     format!("{number:032x}")
 }

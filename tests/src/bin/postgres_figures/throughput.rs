@@ -49,7 +49,7 @@ fn cases() -> [BenchmarkCase; 4] {
     ]
 }
 
-/// BenchmarkRows of the table: each route against both.
+/// Rows of the table: each route against both.
 pub(crate) async fn rows(table: &mut BenchmarkRows, size: &BenchmarkSize, large: &SeededDatabase) -> anyhow::Result<()> {
     for case in cases() {
         let ours = PageQuery::new(&large.service.url(), case.path, &large.reader);

@@ -62,7 +62,7 @@ pub(super) async fn deleted_sandbox_key(user: &Client) -> String {
     key
 }
 
-/// RequestKeys are remembered for a second.
+/// Keys are remembered for a second.
 async fn until_refused(former: &Client, path: &str) {
     wait_for("a key is refused", LATE, || async {
         (former.get(path).await.status == 401).then_some(())

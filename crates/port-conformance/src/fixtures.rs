@@ -190,7 +190,7 @@ pub fn start(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> 
             created_at,
             updated_at: created_at,
         },
-        place: SandboxAssignment::New(sandbox(sandbox_name, owner, created_at)),
+        assignment: SandboxAssignment::New(sandbox(sandbox_name, owner, created_at)),
         answer: None,
     }
 }
@@ -198,7 +198,7 @@ pub fn start(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> 
 /// A start of conversation `n` in a sandbox that is there.
 pub fn start_in(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> NewStartTask {
     let mut new = start(n, owner, sandbox_name, created_at);
-    new.place = SandboxAssignment::Named;
+    new.assignment = SandboxAssignment::Named;
     new.task.owns_sandbox = false;
     new
 }

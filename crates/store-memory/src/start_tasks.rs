@@ -85,7 +85,7 @@ impl MemoryState {
     /// The sandbox that was resumed for it, if one was.
     fn take_place(&mut self, start: &NewStartTask, caps: SandboxCaps) -> Result<Option<Sandbox>, StoreError> {
         let task = &start.task;
-        if let SandboxAssignment::New(sandbox) = &start.place {
+        if let SandboxAssignment::New(sandbox) = &start.assignment {
             self.check_insert(sandbox, caps)?;
             self.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
             return Ok(None);
@@ -94,7 +94,7 @@ impl MemoryState {
         let sandbox = self.wanted_sandbox(&task.sandbox_id).cloned();
         let sandbox = sandbox.filter(|it| it.owner == task.owner).ok_or(none)?;
         let runs = sandbox.desired == DesiredState::Running;
-        match start.place {
+        match start.assignment {
             SandboxAssignment::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
                 Err(StoreError::NotFound { entity: "sandbox" })
             }

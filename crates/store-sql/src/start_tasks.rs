@@ -132,14 +132,14 @@ fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTa
 
 fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> Result<(), Fault> {
     let task = &start.task;
-    if let SandboxAssignment::New(sandbox) = &start.place {
+    if let SandboxAssignment::New(sandbox) = &start.assignment {
         return insert_within_caps(conn, sandbox, caps);
     }
     let sandbox = load_wanted(conn, &task.sandbox_id)?
         .filter(|sandbox| sandbox.owner == task.owner)
         .ok_or_else(|| not_found("sandbox"))?;
     let runs = sandbox.desired == DesiredState::Running;
-    match start.place {
+    match start.assignment {
         SandboxAssignment::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
             Err(not_found("sandbox"))
         }

@@ -219,7 +219,7 @@ impl StartService {
             start.task.host = sandbox.host;
             start.task.sandbox_id = sandbox.id;
             start.task.owns_sandbox = false;
-            start.place = SandboxAssignment::Shared {
+            start.assignment = SandboxAssignment::Shared {
                 max_conversations: MAX_SHARED_CONVERSATIONS,
             };
             match self.insert(&start).await {
@@ -309,14 +309,14 @@ impl StartService {
         };
         let mut task = self.new_task(owner, input, id, &sandbox)?;
         task.owns_sandbox = is_new;
-        let place = if is_new {
+        let assignment = if is_new {
             SandboxAssignment::New(sandbox)
         } else {
             SandboxAssignment::Named
         };
         let start = NewStartTask {
             task,
-            place,
+            assignment,
             answer: None,
         };
         Ok(PlannedStart { start, shared })
@@ -382,7 +382,7 @@ impl StartService {
         NewStartTask {
             task,
             // Should the predecessor fail at this moment, nothing is begun in its place.
-            place: SandboxAssignment::Shared { max_conversations: 0 },
+            assignment: SandboxAssignment::Shared { max_conversations: 0 },
             answer: None,
         }
     }

@@ -14,7 +14,7 @@ const NO_WARM_SANDBOX_TIMING: &str = "NO_WARM_SANDBOX";
 impl StartService {
     /// Where a start needs a new sandbox and a warm one is there, it gets that one. To be settled where one was looked for.
     pub(super) async fn claim_warm(&self, start: &mut NewStartTask) -> Option<WarmClaim> {
-        let SandboxAssignment::New(new) = &mut start.place else {
+        let SandboxAssignment::New(new) = &mut start.assignment else {
             return None;
         };
         let began = Instant::now();

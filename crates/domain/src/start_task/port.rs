@@ -44,7 +44,7 @@ pub struct NewStartTask {
     /// The task, in WORKING.
     pub task: StartTask,
     /// Where it runs.
-    pub place: SandboxAssignment,
+    pub assignment: SandboxAssignment,
     /// The answer, when the request has a key of its sender's.
     pub answer: Option<IdempotentResponse>,
 }

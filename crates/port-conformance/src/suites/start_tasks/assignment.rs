@@ -27,7 +27,7 @@ async fn up(ports: &Ports, name: &str, owner: &str) {
 /// A start that shares a sandbox.
 fn sharing(n: u64, name: &str, max_conversations: u32) -> NewStartTask {
     let mut start = start_in(n, "alice", name, at(2));
-    start.place = SandboxAssignment::Shared { max_conversations };
+    start.assignment = SandboxAssignment::Shared { max_conversations };
     start
 }
 

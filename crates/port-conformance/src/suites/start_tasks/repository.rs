@@ -69,7 +69,7 @@ pub async fn what_is_committed_is_found(ports: &Ports) {
     ports.start(&new).await;
     assert_eq!(find(ports, new.task.id).await, Some(new.task));
     let sandbox = ports.sandbox_row(&sandbox_id("s")).await;
-    assert_eq!(sandbox.map(SandboxAssignment::New), Some(new.place));
+    assert_eq!(sandbox.map(SandboxAssignment::New), Some(new.assignment));
 }
 
 /// Somebody else's task is not there; the system sees all.

@@ -93,7 +93,7 @@ impl SealedKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedRecord {
     /// Where.
-    pub place: SealedLocation,
+    pub location: SealedLocation,
     /// The value.
     pub sealed: Sealed,
 }
@@ -102,7 +102,7 @@ pub struct SealedRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResealedRecord {
     /// Where.
-    pub place: SealedLocation,
+    pub location: SealedLocation,
     /// What must be stored still.
     pub before: Sealed,
     /// What is to be stored.

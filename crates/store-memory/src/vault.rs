@@ -130,7 +130,7 @@ fn sealed(state: &MemoryState, kind: SealedKind) -> Vec<(String, SealedLocation,
     }
 }
 
-fn sort_key(place: &SealedLocation) -> String {
+fn sort_key(location: &SealedLocation) -> String {
     match place {
         SealedLocation::Settings(owner) => owner.to_string(),
         SealedLocation::Secret(_, id) => id.to_string(),
@@ -143,7 +143,7 @@ fn sort_key(place: &SealedLocation) -> String {
 }
 
 /// Where the value is, if there is one.
-fn slot<'a>(state: &'a mut MemoryState, place: &SealedLocation) -> Option<&'a mut Sealed> {
+fn slot<'a>(state: &'a mut MemoryState, location: &SealedLocation) -> Option<&'a mut Sealed> {
     match place {
         SealedLocation::Settings(owner) => {
             let row = state.settings.get_mut(owner)?;
@@ -199,7 +199,7 @@ impl SealedRecordRepository for MemoryStore {
         let mut state = self.lock();
         let mut count = 0;
         for it in batch {
-            if let Some(slot) = slot(&mut state, &it.place).filter(|slot| **slot == it.before) {
+            if let Some(slot) = slot(&mut state, &it.location).filter(|slot| **slot == it.before) {
                 *slot = it.after.clone();
                 count += 1;
             }

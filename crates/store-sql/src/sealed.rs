@@ -13,7 +13,7 @@ use crate::schema::{sandboxes, secrets, settings, start_tasks, warm_sandboxes};
 use crate::sql_types::Key;
 use crate::store::SqlStore;
 
-fn record(place: SealedLocation, text: String) -> SealedRecord {
+fn record(location: SealedLocation, text: String) -> SealedRecord {
     SealedRecord {
         place,
         sealed: Sealed::from_text(text),
@@ -124,7 +124,7 @@ fn warm_page(
 /// Puts a new key in place of the old one.
 fn replace_warm(
     conn: &mut AnyConnection,
-    place: &SealedLocation,
+    location: &SealedLocation,
     (before, after): (&str, &str),
 ) -> QueryResult<usize> {
     use warm_sandboxes::{secret_key, session_key, table};
@@ -168,7 +168,7 @@ fn starts_page(
 /// The statement itself says what must be stored still; nothing is read first.
 fn replace_one(conn: &mut AnyConnection, it: &ResealedRecord) -> Result<usize, Fault> {
     let (before, after) = (it.before.as_text(), it.after.as_text());
-    let replaced = match &it.place {
+    let replaced = match &it.location {
         SealedLocation::Settings(owner) => diesel::update(
             settings::table
                 .find(owner.as_str())
@@ -199,7 +199,7 @@ fn replace_one(conn: &mut AnyConnection, it: &ResealedRecord) -> Result<usize, F
         .set(sandboxes::secret_key.eq(after))
         .execute(conn),
         SealedLocation::WarmSessionKey(_) | SealedLocation::WarmSecretKey(_) => {
-            replace_warm(conn, &it.place, (before, after))
+            replace_warm(conn, &it.location, (before, after))
         }
         SealedLocation::StartSecrets(id) => diesel::update(
             start_tasks::table

@@ -13,7 +13,7 @@ fn sealed(text: &str) -> Sealed {
     Sealed::from_text(text)
 }
 
-fn record(place: SealedLocation, text: &str) -> SealedRecord {
+fn record(location: SealedLocation, text: &str) -> SealedRecord {
     SealedRecord {
         place,
         sealed: sealed(text),
@@ -38,7 +38,7 @@ fn secret(owner: &str, n: u64) -> CustomSecret {
 async fn all(ports: &Ports, kind: SealedKind, limit: usize) -> Vec<SealedRecord> {
     let mut all: Vec<SealedRecord> = Vec::new();
     loop {
-        let after = all.last().map(|it| &it.place);
+        let after = all.last().map(|it| &it.location);
         let page = ports.sealed.page(kind, after, limit).await.unwrap();
         assert!(page.len() <= limit);
         let is_last = page.len() < limit;
@@ -122,7 +122,7 @@ pub async fn only_what_is_unchanged_is_replaced(ports: &Ports) {
     let before = ports.settings.load(&alice).await.unwrap().unwrap();
     for (kind, records) in expected {
         let anew = |it: &SealedRecord, before: &Sealed| ResealedRecord {
-            place: it.place.clone(),
+            location: it.location.clone(),
             before: before.clone(),
             after: sealed("anew"),
         };
@@ -144,7 +144,7 @@ pub async fn only_what_is_unchanged_is_replaced(ports: &Ports) {
     let document = sealed("anew");
     assert_eq!(stored, StoredSettings { document, ..before });
     let gone = ResealedRecord {
-        place: SealedLocation::Settings(user("nobody")),
+        location: SealedLocation::Settings(user("nobody")),
         before: sealed("a"),
         after: sealed("b"),
     };
@@ -163,7 +163,7 @@ pub async fn a_save_is_never_lost(ports: &Ports) {
         let batch: Vec<_> = stored
             .into_iter()
             .map(|it| ResealedRecord {
-                place: place.clone(),
+                location: place.clone(),
                 before: it.document,
                 after: sealed("resealed"),
             })

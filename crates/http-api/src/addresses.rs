@@ -1,7 +1,7 @@
-//! Under which addresses clients reach the service, and through it what runs in sandboxes.
+//! Builds the addresses under which clients reach the service, and through it the ports of sandboxes.
 //!
-//! Stored are the addresses at which the service reaches a sandbox. What clients are told is made from them here, when an
-//! answer is written: on the public URL, so that one port and one host name are enough, or as they are (`direct`).
+//! The store has the addresses under which the service reaches a sandbox. Responses contain public ones, built here: below
+//! the public URL, so that one port and one host name are enough, or unchanged (`direct`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,31 +15,31 @@ use url::{Position, Url};
 
 /// First segment of signed paths: `/s/{sandbox}/{name}/{signature}/…`.
 pub(crate) const SIGNED: &str = "s";
-/// What the keyed hash of a signed path is for.
+/// Purpose of the keyed hash of a signed path.
 const PURPOSE: &str = "sandbox-path";
 
-/// How addresses are made.
+/// The configuration of public addresses.
 #[derive(Debug, Clone, Default)]
 pub struct AddressConfig {
     /// The URL that clients use, perhaps with a path.
     pub public_url: Option<Url>,
-    /// The URL for what sandboxes serve beside the agent server (editor, worker ports), if it has a host name of its own.
+    /// The URL for ports that sandboxes expose beside the agent server (editor, worker ports), if it has its own host name.
     pub sandbox_url: Option<Url>,
-    /// Whether clients are told the sandboxes' own addresses instead.
+    /// Whether responses contain the sandboxes' own addresses instead.
     pub direct: bool,
 }
 
-/// Makes addresses.
+/// Builds addresses.
 #[derive(Clone)]
 pub struct Addresses {
-    /// Path of the public URL, without a slash at its end.
+    /// Path of the public URL, without a trailing slash.
     prefix: String,
-    /// Names that clients were told.
+    /// Host names of the configured URLs.
     hosts: Vec<String>,
-    /// Public URL without a slash at its end; `None`: sandboxes' own addresses are told.
+    /// Public URL without a trailing slash; `None`: responses contain the sandboxes' own addresses.
     base: Option<String>,
     sandbox_base: Option<String>,
-    /// The host of what sandboxes serve, with its port, if it is not the service's.
+    /// Host and port of the URL for sandbox ports, if it differs from the public URL's.
     own_host: Option<String>,
     prefixes: Vec<String>,
     fingerprints: Arc<dyn Fingerprints>,
@@ -55,7 +55,7 @@ impl fmt::Debug for Addresses {
 }
 
 impl Addresses {
-    /// By this configuration. Paths are signed with `fingerprints`.
+    /// Builds addresses with this configuration. `fingerprints` signs paths.
     pub fn new(config: &AddressConfig, fingerprints: Arc<dyn Fingerprints>) -> Self {
         let through = config.public_url.as_ref().filter(|_| !config.direct);
         let own_host = config.sandbox_url.as_ref().filter(|own| {
@@ -89,17 +89,17 @@ impl Addresses {
         }
     }
 
-    /// Whether clients were told a URL with this host name.
+    /// Whether a configured URL has this host name.
     pub(crate) fn has_host(&self, name: &str) -> bool {
         self.hosts.iter().any(|host| host == name)
     }
 
-    /// Path of the public URL: empty, or `/agents`. Everything that is told to clients as a path begins with it.
+    /// Path of the public URL: empty, or `/agents`. Every path in a response starts with it.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// What is left of a path without the prefix; `None`: it has none. A proxy may take it away or leave it there.
+    /// The path without the prefix; `None` if it does not have it. A proxy may strip the prefix or pass it on.
     pub(crate) fn without_prefix<'a>(&self, path: &'a str) -> Option<&'a str> {
         let rests = self
             .prefixes
@@ -111,14 +111,14 @@ impl Addresses {
             .map(|rest| if rest.is_empty() { "/" } else { rest })
     }
 
-    /// Whether what sandboxes serve is on a host name of its own, and so cannot reach into pages of this service.
+    /// Whether sandbox ports have their own host name, and so cannot reach into pages of this service.
     pub(crate) fn has_own_host(&self) -> bool {
         self.own_host.is_some()
     }
 
-    /// Whether a path is not to be had at this host (as a browser writes it): the host of what sandboxes serve has nothing
-    /// else, so that their pages have no way to the service, and the service's has none of them. `hosts`: every name by which
-    /// the request came; one that is the sandboxes' makes it theirs.
+    /// Whether a path is not served on this host. The host of sandbox ports serves nothing else, so that their pages cannot
+    /// reach the service, and the service's host serves no sandbox ports. `hosts` are all names the request carries, as a
+    /// browser writes them; if one is the sandboxes' host, the request counts as theirs.
     pub(crate) fn is_elsewhere(&self, hosts: [Option<&str>; 2], path: &str) -> bool {
         let Some(own) = &self.own_host else {
             return false;
@@ -131,7 +131,7 @@ impl Addresses {
         hosts.any(|host| host.eq_ignore_ascii_case(own)) != is_signed
     }
 
-    /// Where clients reach the agent server of a RUNNING sandbox. Paths are appended with a slash of their own.
+    /// The public address of a RUNNING sandbox's agent server. Clients append paths that start with a slash.
     pub(crate) fn agent_server<'a>(&'a self, sandbox: &'a Sandbox) -> Option<&'a str> {
         let mut urls = sandbox.exposed_urls.iter();
         let exposed = urls.find(|exposed| exposed.name == AGENT_SERVER)?;
@@ -142,8 +142,8 @@ impl Addresses {
         })
     }
 
-    /// Where clients reach one of the sandbox's ports. Lists have some for each of their sandboxes, so it is made as text: words
-    /// of ours, ids and signatures have no sign that a URL would write in another way.
+    /// The public address of a sandbox's port. Lists contain several for each sandbox, so it is built as text: names, ids and
+    /// signatures need no escapes in a URL.
     pub(crate) fn exposed<'a>(
         &'a self,
         sandbox: &SandboxView,
@@ -160,7 +160,7 @@ impl Addresses {
         }
     }
 
-    /// The path under which clients reach a port, without a slash at its end.
+    /// The path of a port, without a trailing slash.
     pub(crate) fn signed_path(&self, id: &SandboxId, name: &str, signature: &str) -> String {
         let base: Option<Url> = self
             .sandbox_base
@@ -170,8 +170,8 @@ impl Addresses {
         format!("{prefix}/{SIGNED}/{id}/{name}/{signature}")
     }
 
-    /// Whether this is the signature of the sandbox's port, as long as the sandbox has the key that it has now. Takes the
-    /// same time for every wrong one.
+    /// Whether this is the signature of the sandbox's port. It is valid as long as the sandbox keeps its session key. The
+    /// comparison takes the same time for every wrong signature.
     pub(crate) fn is_signed(&self, sandbox: &Sandbox, name: &str, signature: &str) -> bool {
         let expected = self.signature(&sandbox.id, &sandbox.key_hash, name);
         let differing = expected.bytes().zip(signature.bytes());
@@ -179,9 +179,9 @@ impl Addresses {
         expected.len() == signature.len() && std::hint::black_box(differing) == 0
     }
 
-    /// A keyed hash: nobody makes one who does not know the installation's secret. It dies with the sandbox's key.
+    /// A keyed hash that requires the installation's secret. It becomes invalid with the sandbox's session key.
     fn signature(&self, id: &SandboxId, hash: &KeyHash, name: &str) -> String {
-        // Neither ids nor hashes have line feeds.
+        // Neither ids nor hashes contain line feeds.
         let text = format!("{id}\n{name}\n{hash}");
         let hash = self.fingerprints.fingerprint(PURPOSE, text.as_bytes());
         hash.rsplit(':').next().unwrap_or_default().to_owned()
@@ -192,7 +192,7 @@ fn path_of(url: &Url) -> String {
     url.path().trim_end_matches('/').to_owned()
 }
 
-/// A base that paths are appended to: clients add them with a slash of their own.
+/// A URL without a trailing slash, as a base for paths.
 pub(crate) fn base_of(url: &Url) -> &str {
     url.as_str().trim_end_matches('/')
 }
@@ -311,7 +311,7 @@ mod tests {
                 "{host}{path}"
             );
         }
-        // A proxy may say another name than the browser; a page may not talk itself out of its host.
+        // A proxy may name another host than the browser; a page must not be able to choose its host.
         for hosts in [["h", "boxes.h"], ["boxes.h", "h"], ["boxes.h", "127.0.0.1"]] {
             let hosts = hosts.map(Some);
             assert!(it.is_elsewhere(hosts, "/api/v1/users/me"), "{hosts:?}");

@@ -1,7 +1,7 @@
-//! The near end of an answer that goes on.
+//! Writes streamed response bodies.
 //!
-//! What writes to it is a task beside the request, with a short queue in between: so a client that does not read holds one
-//! piece for a while, and then nothing but its connection.
+//! A task beside the request writes, with a short queue in between: a client that does not read holds one chunk for a while,
+//! and then only its connection.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use futures::{Stream, stream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Bytes that are handed over at once.
+/// Largest chunk that is handed over at once.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// A client that takes no such piece for this long is given up; it may come back.
+/// Longest wait for a client to take a chunk; the client may reconnect.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The near end of a client's connection.
+/// The writing end of a response body.
 pub(crate) struct BodyWriter(mpsc::Sender<Bytes>);
 
-/// The client is gone, or does not read.
+/// The client has disconnected, or does not read.
 pub(crate) struct Disconnected;
 
 impl BodyWriter {
-    /// An outlet, and the body of the answer.
+    /// Creates a writer and the body that it writes to.
     pub(crate) fn new() -> (Self, impl Stream<Item = Result<Bytes, Infallible>>) {
         let (out, chunks) = mpsc::channel(1);
         let body = stream::unfold(chunks, |mut chunks: mpsc::Receiver<Bytes>| async move {
@@ -35,7 +35,7 @@ impl BodyWriter {
 
     pub(crate) async fn send(&self, bytes: &[u8]) -> Result<(), Disconnected> {
         for piece in bytes.chunks(CHUNK_BYTES) {
-            // A copy, so that a piece that is never taken does not keep the whole.
+            // A copy, so that a chunk that is never read does not keep the whole buffer.
             let sent = self.0.send(Bytes::copy_from_slice(piece));
             timeout(WRITE_TIMEOUT, sent)
                 .await
@@ -45,7 +45,7 @@ impl BodyWriter {
         Ok(())
     }
 
-    /// Writes until the end, until the client is gone, or until it may not have more (`refused`), also if it reads nothing.
+    /// Writes until the end, until the client disconnects, or until its access is refused, even if it reads nothing.
     pub(crate) async fn until_closed(
         &self,
         write: impl Future<Output = Result<(), Disconnected>>,
@@ -54,7 +54,7 @@ impl BodyWriter {
         tokio::select! {
             () = self.0.closed() => {}
             () = refused => {}
-            // Gone: then there is nobody to tell.
+            // On `Disconnected` there is no client to report to.
             _ = write => {}
         }
     }

@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: the same request again gets the answer that the first one got.
+//! `Idempotency-Key`: a repeated request gets the response of the first one.
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -7,23 +7,23 @@ use application::idempotency::{IdempotentResult, IdempotentCall};
 use serde::Serialize;
 use utoipa::IntoParams;
 
-/// Set on an answer that was given before.
+/// Set on a replayed response.
 const REPLAYED_HEADER: &str = "Idempotency-Replayed";
 
-/// The header in the document.
+/// The header, for the document.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only described; `IdempotencyKey` reads it")]
 pub(crate) struct IdempotencyKeyHeader {
-    /// Any text of the client's (1 to 255 visible ASCII characters). The same request with the same key within 24 hours
-    /// makes nothing anew and gets the first answer; another request with it is refused. The latest 2000 keys of a user
-    /// are remembered.
+    /// Any text of the client's (1 to 255 visible ASCII characters). A repeated request with the same key within 24 hours
+    /// creates nothing new and gets the first response; a different request with the key is refused. The latest 2000 keys of
+    /// a user are remembered.
     #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
 }
 
-/// What the application needs to carry a request with a key out once. Two requests are the same if operation and input
-/// (body or query, as sent) are.
+/// The input for carrying out a request with a key once. Two requests are the same if operation and input (body or query,
+/// as sent) are.
 pub(crate) fn repeatable<'a, T>(
     key: String,
     operation: &'static str,
@@ -38,13 +38,13 @@ pub(crate) fn repeatable<'a, T>(
     }
 }
 
-/// Writes an answer as it is sent and kept.
+/// Serializes a response as it is sent and stored.
 pub(crate) fn to_json(answer: &impl Serialize) -> String {
-    // Our answers are structs of texts and numbers, which always serialize.
+    // Response types consist of texts and numbers, which always serialize.
     serde_json::to_string(answer).unwrap_or_default()
 }
 
-/// The response to a request that may have been answered before.
+/// Builds the response to a request that may be a repetition.
 pub(crate) fn respond<T, D: Serialize>(
     answer: IdempotentResult<T>,
     shown: impl FnOnce(T) -> D,
@@ -52,7 +52,7 @@ pub(crate) fn respond<T, D: Serialize>(
     respond_with(StatusCode::OK, answer, shown)
 }
 
-/// The same with another status.
+/// Like [`respond`], with another status.
 pub(crate) fn respond_with<T, D: Serialize>(
     status: StatusCode,
     answer: IdempotentResult<T>,

@@ -1,12 +1,12 @@
-//! Headers of every page that this service itself serves, and of its files: what a browser may do with them.
+//! Security headers of the pages that this service itself serves, and of their files.
 
 use actix_web::HttpResponseBuilder;
 use actix_web::http::header::{
     CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 
-/// Adds the headers. The policy names `frame-ancestors 'none'`: in a frame of another site, clicks would run operations with
-/// the rights of the user who clicks. `X-Frame-Options` says the same to old browsers.
+/// Adds the headers. The policy contains `frame-ancestors 'none'`: in a frame of another site, clicks would run operations
+/// with the rights of the clicking user. `X-Frame-Options` does the same for old browsers.
 pub(crate) fn add(answer: &mut HttpResponseBuilder, policy: &'static str) {
     answer
         .insert_header((CONTENT_SECURITY_POLICY, policy))

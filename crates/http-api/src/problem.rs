@@ -1,7 +1,7 @@
-//! The only table from kinds of failure to HTTP answers.
+//! The only table that maps classes of errors to HTTP responses.
 //!
-//! Server faults (5xx) are logged once, here, with their whole source chain, inside the request's span (which carries
-//! the request id). The client never reads more than the public text.
+//! Server errors (5xx) are logged once, here, with their whole source chain, inside the request's span (which carries the
+//! request id). The client only reads the public text.
 
 use std::error::Error;
 use std::fmt;
@@ -17,28 +17,28 @@ use serde_json::{Value, json};
 
 use crate::decode::{FieldErrors, FieldError, Flavour, Path};
 
-/// Seconds after which a client may try again when nobody knows better.
+/// `Retry-After` when the error names no time of its own.
 const DEFAULT_RETRY: Duration = Duration::from_secs(1);
 
-/// The body of most refusals, for the document.
+/// The body of most error responses, for the document.
 #[derive(Debug, serde::Serialize, utoipa::ToSchema)]
 pub struct Detail {
-    /// What is wrong, in words.
+    /// What is wrong, as a text.
     pub detail: String,
 }
 
-/// What a request gets instead of an answer. Handlers return `Result<_, Problem>`; every error of the application
-/// and of the ports converts with `?`.
+/// An error response. Handlers return `Result<_, Problem>`; every error of the application and of the ports converts with
+/// `?`.
 #[derive(Debug)]
 pub struct Problem {
     status: StatusCode,
     body: Value,
     retry_after: Option<Duration>,
-    /// For the operator; never sent.
+    /// For the log; never sent.
     cause: Option<String>,
 }
 
-/// The status of a class; see the table in the design.
+/// The status of an error class (`docs/reference/wire/errors.md`).
 const fn status_of(class: ErrorClass) -> StatusCode {
     match class {
         ErrorClass::Invalid => StatusCode::BAD_REQUEST,
@@ -111,28 +111,28 @@ impl Problem {
         problem
     }
 
-    /// 422 with everything that is wrong.
+    /// 422 with all errors.
     pub fn invalid(errors: &FieldErrors, flavour: Flavour) -> Self {
         let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "");
         problem.body = json!({"detail": errors.detail(flavour)});
         problem
     }
 
-    /// 422 about one value that only the application can judge; `at` is its `loc`.
+    /// 422 about one value that only the application can check; `at` is its `loc`.
     pub fn unprocessable(at: &Path<'_>, fault: FieldError) -> Self {
         let mut errors = FieldErrors::new();
         errors.push_silent(at, fault);
         Self::invalid(&errors, Flavour::V1)
     }
 
-    /// Any status with any body: for the shapes that single routes have.
+    /// Any status with any body, for shapes that single routes have.
     pub fn with_body(status: StatusCode, body: Value) -> Self {
         let mut problem = Self::new(status, "");
         problem.body = body;
         problem
     }
 
-    /// The same with the member `error` in place of `detail` (settings, skills, hooks: the contract's family C).
+    /// Moves the text from the member `detail` to `error` (settings, skills, hooks).
     #[must_use]
     pub fn in_error_family(mut self) -> Self {
         if let Value::Object(body) = &mut self.body
@@ -143,26 +143,26 @@ impl Problem {
         self
     }
 
-    /// Adds what only the operator may read; it is logged if the answer is a 5xx.
+    /// Adds a cause for the log. It is logged if the response is a 5xx, and never sent.
     #[must_use]
     pub fn because(mut self, cause: impl fmt::Display) -> Self {
         self.cause = Some(cause.to_string());
         self
     }
 
-    /// When the client may try again.
+    /// Sets the time after which the client may try again.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }
 
-    /// The status of the answer.
+    /// The status of the response.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The body of the answer.
+    /// The body of the response.
     pub fn body(&self) -> &Value {
         &self.body
     }
@@ -186,7 +186,7 @@ impl<E: Classify + 'static> From<E> for Problem {
     }
 }
 
-/// A well-formed value that the application refuses. The page token is the one whose place is always known.
+/// The error for a well-formed value that the application refuses. Only for page tokens is the location known.
 fn refused_value(error: &(impl Classify + 'static)) -> Problem {
     let fault = FieldError::value_error(error.public());
     if causes(error).any(|cause| matches!(cause.downcast_ref(), Some(AppError::IdempotencyKeyReused))) {
@@ -199,7 +199,7 @@ fn refused_value(error: &(impl Classify + 'static)) -> Problem {
 }
 
 fn is_page_token(error: &(dyn Error + 'static)) -> bool {
-    // The application's error passes a store's through transparently: it does not name it as its source.
+    // The application's error is transparent: it does not name the store's error as its source.
     let inner = match error.downcast_ref() {
         Some(AppError::Store(inner)) => Some(inner),
         _ => error.downcast_ref(),
@@ -225,7 +225,7 @@ impl ResponseError for Problem {
     }
 
     fn error_response(&self) -> HttpResponse<BoxBody> {
-        // A quota that is used up is no fault of the service, and a full disk is logged once.
+        // Not for 507: an exhausted quota is not a server error, and a full disk is logged elsewhere once.
         if self.status.is_server_error() && self.status != StatusCode::INSUFFICIENT_STORAGE {
             let status = self.status.as_u16();
             let cause = self.cause.as_deref().unwrap_or("-");

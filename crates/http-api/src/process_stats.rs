@@ -1,4 +1,5 @@
-//! What the process uses, read from `/proc` (kernel memory: it never waits for a disk). Zeros where there is none.
+//! The resource usage of the process, read from `/proc` (kernel memory: it never waits for a disk). Zeros where there is
+//! none.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -44,7 +45,7 @@ pub(crate) struct Io {
     write_bytes: u64,
 }
 
-/// Remembers the start, the last request and the last look at the processor time.
+/// The start, the last request and the last sample of processor time.
 #[derive(Debug)]
 pub(crate) struct ProcessStats {
     started: Timestamp,
@@ -59,17 +60,17 @@ struct ResourceSample {
     resources: Resources,
 }
 
-/// Microseconds: a request that comes sooner after the last one that was noted is not noted.
+/// Requests within this time after the last recorded one are not recorded.
 const MIN_TOUCH_INTERVAL_MICROS: u64 = 10_000;
-/// Two looks closer than this share their numbers, so that probing costs nothing.
+/// Age up to which a sample is reused, so that frequent probes cost nothing.
 const SAMPLE_TTL: Duration = Duration::from_millis(500);
 /// The unit of `/proc/self/stat`; the kernel's ABI fixes it for user space.
 const CLOCK_TICK: Duration = Duration::from_millis(10);
-/// Paths that are probes and do not end idleness.
+/// Paths of probes, which do not end idleness.
 const PROBES: [&str; 5] = ["/alive", "/health", "/ready", "/server_info", "/metrics"];
 
 impl ProcessStats {
-    /// From now on.
+    /// Starts counting now.
     pub(crate) fn start(now: Timestamp) -> Self {
         let last_request_micros = AtomicI64::new(now.micros());
         Self {
@@ -79,12 +80,12 @@ impl ProcessStats {
         }
     }
 
-    /// Notes a request.
+    /// Records a request.
     pub(crate) fn touch(&self, now: Timestamp, path: &str) {
         if PROBES.contains(&path) {
             return;
         }
-        // All workers share it, and what is written here is fetched anew by each of them.
+        // All workers share the value, and each write invalidates it in their caches.
         let last = self.last_request_micros.load(Ordering::Relaxed);
         if now.micros().abs_diff(last) >= MIN_TOUCH_INTERVAL_MICROS {
             self.last_request_micros
@@ -92,7 +93,7 @@ impl ProcessStats {
         }
     }
 
-    /// When it began.
+    /// When the process started.
     pub(crate) fn started(&self) -> Timestamp {
         self.started
     }
@@ -141,7 +142,7 @@ impl ProcessStats {
     }
 }
 
-/// What metrics tell of the process.
+/// A sample of the process for the metrics page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessSample {
     pub(crate) started: Timestamp,
@@ -165,7 +166,7 @@ impl ProcessSample {
             cpu: cpu_time().unwrap_or_default(),
             resident: kibibytes(&status, "VmRSS:"),
             virtual_: kibibytes(&status, "VmSize:"),
-            // One of them was this look.
+            // One of them was opened for this count.
             open_files: (files as u64).saturating_sub(1),
             max_files: most.current.unwrap_or_default(),
             threads: number(&status, "Threads:"),
@@ -193,10 +194,10 @@ fn memory() -> Memory {
     }
 }
 
-/// Root's alone once the process is closed to debuggers; what was opened before can still be read.
+/// Only root may open this file once the process is not dumpable; an open handle stays readable.
 static IO_COUNTERS: LazyLock<Option<File>> = LazyLock::new(|| File::open("/proc/self/io").ok());
 
-/// Opens what this process may not open any more once it is not dumpable.
+/// Opens the files that this process cannot open any more once it is not dumpable.
 pub fn open_io_counters() {
     LazyLock::force(&IO_COUNTERS);
 }

@@ -1,15 +1,15 @@
-//! How many requests one key, one user or one sandbox may send, and how many wrong keys one address may try: decision D26
-//! of the legacy contract, generous by default.
+//! Bounds the requests of a key, a user and a sandbox, and the wrong keys that an address may try. Generous by default; see
+//! `docs/explanation/decisions/0027-bound-everything.md`.
 //!
-//! Requests are counted for each key, and for each user as if it were a few keys, so that nobody multiplies their share by
-//! making keys. Not for each address: behind a proxy all users have one. What sandboxes look up is counted for each sandbox
-//! by itself, so that one that runs wild takes nothing from its owner, nor from the sandboxes beside it. What they report is
-//! not counted: an agent server gives up after four tries and loses what it had to say, and reports have bounds of their own
-//! (their size and their bytes a minute, the memory for reading them, their own connections to the store). Health is not counted either.
+//! Requests are counted per key, and per user at a multiple of the rate, so that more keys do not multiply a user's share.
+//! They are not counted per address: behind a proxy, all users share one. Look-ups of a sandbox are counted per sandbox, so
+//! that a runaway one takes nothing from its owner or from other sandboxes. Webhook reports are not counted: an agent server
+//! gives up after four tries and loses events, and reports have their own bounds (size, bytes per minute, memory for
+//! parsing, store connections). Health is not counted either.
 //!
-//! A wrong key costs a look-up in the store. So addresses that have tried too many are refused before it, but for keys that
-//! were good before ([`KnownKeys`]): whoever guesses costs those behind the same proxy nothing. A key is counted after the look-up;
-//! what others tried in the meantime is owed, so that a slow store makes nobody's share larger.
+//! A wrong key costs a query. Addresses that have tried too many wrong keys are therefore refused before the query, unless
+//! the key was valid before ([`KnownKeys`]), so that an attacker does not lock out users behind the same proxy. A wrong key is
+//! counted after its query. Concurrent ones may exceed the limit and go into debt, so a slow store does not raise the limit.
 
 mod bucket;
 mod known_keys;
@@ -31,41 +31,41 @@ use crate::problem::Problem;
 
 pub(crate) use self::limit_status::{EXPOSED_HEADERS, RateLimitStatus};
 
-/// A user may send as much as this many keys.
+/// The rate of a user, as a multiple of the rate of one key.
 const USER_RATE_FACTOR: u64 = 4;
 
-/// Whose requests are counted together.
+/// What requests are counted by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum RateKey {
-    /// With this key of a user.
+    /// One API key.
     Key(ApiKeyId),
-    /// With any of the user's keys.
+    /// One user, with any key.
     User(UserId),
-    /// With the sandbox's key.
+    /// One sandbox, by its session key.
     Sandbox(SandboxId),
-    /// With keys that are none; reports are counted apart, so that those who guess users' keys keep no report out.
+    /// Wrong keys of one address. Reports are counted separately, so that attackers who guess user keys block no reports.
     Wrong(IpAddr, KeyPurpose),
 }
 
-/// For what a key is tried.
+/// The purpose for which a key is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyPurpose {
-    /// To call as a user, or as a sandbox that looks something up.
+    /// A call of a user, or a look-up of a sandbox.
     Call,
-    /// To report.
+    /// A webhook report.
     Report,
 }
 
-/// What is counted in this process.
+/// Counts requests in this process.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
-    /// Requests a second; 0: no limit. It may change while the service runs.
+    /// Requests per second; 0 means no limit. It may change at runtime.
     rate: AtomicU64,
-    /// Wrong keys a second; 0: no limit.
+    /// Wrong keys per second; 0 means no limit.
     wrong_key_rate: u64,
     buckets: TokenBuckets<RateKey>,
     known_keys: KnownKeys,
-    /// Requests that were refused: one too many, and for wrong keys.
+    /// Requests refused because of the rate, and because of wrong keys.
     rate_refusals: Counter,
     wrong_key_refusals: Counter,
 }
@@ -82,7 +82,7 @@ impl RateLimiter {
         }
     }
 
-    /// Requests that were refused since the process began, by why.
+    /// Requests refused since the process started, by reason.
     pub(crate) fn refused(&self) -> [(&'static str, u64); 2] {
         [
             ("too_many", self.rate_refusals.get()),
@@ -97,7 +97,7 @@ impl RateLimiter {
         RateLimitStatus::new(rate, drawn)
     }
 
-    /// Counts a request of a user, and of the key if it came with one. `None`: there is no limit.
+    /// Counts a request of a user, and of its key if it has one. `None` if there is no limit.
     pub(crate) fn count_user_request(
         &self,
         user: &UserId,
@@ -120,38 +120,36 @@ impl RateLimiter {
         Some(self.limit_status(rate, drawn))
     }
 
-    /// Counts what a sandbox looks up. `None`: there is no limit.
+    /// Counts a look-up of a sandbox. `None` if there is no limit.
     pub(crate) fn count_sandbox_request(&self, sandbox: &SandboxId, now: Timestamp) -> Option<RateLimitStatus> {
         let sender = || RateKey::Sandbox(sandbox.clone());
         let rate = self.rate.load(Ordering::Relaxed);
         (rate > 0).then(|| self.limit_status(rate, self.buckets.try_take([(sender(), rate)], now)))
     }
 
-    /// Admits so many requests a second from now on; 0: any number.
+    /// Changes the requests per second; 0 means no limit.
     pub(crate) fn set_rate(&self, requests_per_second: u32) {
         self.rate
             .store(requests_per_second.into(), Ordering::Relaxed);
     }
 
-    /// Remembers a key that was good a moment ago.
+    /// Remembers a key that was valid a moment ago.
     pub(crate) fn remember_key(&self, key: &str) {
         self.known_keys.add(key);
     }
 
-    /// Whether this key was good before.
+    /// Whether this key was valid before.
     pub(crate) fn is_known_key(&self, key: &SecretString) -> bool {
         self.known_keys.contains(key.expose_secret())
     }
 
-    /// A key that was good before is so no more: from now on it is counted like any other.
+    /// Forgets a key that is no longer valid: it then counts like any other.
     pub(crate) fn forget_key(&self, key: &SecretString) {
         self.known_keys.forget(key);
     }
 
-    /// Whether keys may be looked up for this address: it has not tried too many wrong ones, or one of these was good before.
-    ///
-    /// # Errors
-    /// 429 with `Retry-After`.
+    /// Checks that keys may be looked up for this address: it has not tried too many wrong ones, or one of these keys was valid
+    /// before.
     pub(crate) fn check_key_attempts<'a>(
         &self,
         mut keys: impl Iterator<Item = &'a str>,
@@ -169,7 +167,7 @@ impl RateLimiter {
         Err(too_many_requests("Too many wrong keys from this address"))
     }
 
-    /// Counts a key that was none.
+    /// Counts a wrong key.
     pub(crate) fn count_wrong_key(&self, address: Option<IpAddr>, attempt: KeyPurpose, now: Timestamp) {
         if let Some(address) = address.filter(|_| self.wrong_key_rate > 0) {
             let sender = RateKey::Wrong(client_network(address), attempt);
@@ -178,12 +176,12 @@ impl RateLimiter {
     }
 }
 
-/// The answer to one request too many.
+/// The response to a request over the limit.
 pub(crate) fn too_many_requests(message: &str) -> Problem {
     Problem::with_body(StatusCode::TOO_MANY_REQUESTS, json!({"message": message}))
 }
 
-/// What is handed out as one: an IPv6 address has 2^64 neighbours that are the same machine's.
+/// The unit that addresses are assigned in: for IPv6 the /64 network, whose 2^64 addresses belong to one machine.
 pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(it) => Ipv6Addr::from_bits(it.to_bits() >> 64 << 64).into(),
@@ -228,9 +226,9 @@ mod tests {
         assert_eq!(admitted(&limit, "bob", None, 0), 10, "each by themselves");
         let sandbox = SandboxId::parse("ada").unwrap();
         let of_sandbox = limit.count_sandbox_request(&sandbox, at(0)).unwrap();
-        assert!(of_sandbox.admit().is_ok(), "also what runs in sandboxes");
+        assert!(of_sandbox.admit().is_ok(), "sandboxes are counted separately");
         assert_eq!(admitted(&limit, "ada", None, 50), 0);
-        assert_eq!(admitted(&limit, "ada", None, 100), 1, "it fills steadily");
+        assert_eq!(admitted(&limit, "ada", None, 100), 1, "it refills steadily");
         assert_eq!(admitted(&limit, "ada", None, 600), 5);
         let later = admitted(&limit, "ada", None, 90_000);
         assert_eq!(later, 10, "and holds no more than a second's");
@@ -283,7 +281,7 @@ mod tests {
             limit.check_key_attempts(std::iter::once(new.expose_secret()), from, at(millis))
         };
         assert!(later(200).is_ok(), "it fills again");
-        // Looked up at the same time, and counted when the answers were there.
+        // Looked up concurrently, and counted when the results arrived.
         for _ in 0..10 {
             limit.count_wrong_key(address, KeyPurpose::Call, at(200));
         }

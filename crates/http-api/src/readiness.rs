@@ -1,7 +1,7 @@
-//! Whether the parts of the service work: looked at for whoever asks, at most about once a second.
+//! Caches the checks behind `/ready`: they run at most about once a second.
 //!
-//! Anybody may ask `/ready`, and a look is a transaction and a call of the engine: what it costs must not depend on how often
-//! it is asked.
+//! Anyone may request `/ready`, and the checks take a transaction and a call of the container engine. Their cost must not
+//! depend on how often they are requested.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,33 +11,33 @@ use domain::clock::{Clock, Timestamp};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// What a look says may be so old before it is looked again. Measured from the look's beginning.
+/// Age at which cached checks are repeated, measured from their start.
 const CHECKS_TTL: Duration = Duration::from_secs(1);
 
-/// One part of the service that must work before requests are worth sending.
+/// The check of one part of the service that must work before requests are worth sending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// Its name: `store`, `sandboxes`.
+    /// The part: `store`, `sandboxes`.
     pub name: &'static str,
-    /// What is wrong, in words for the public.
+    /// What is wrong, in a public text; `None` if the part works.
     pub failure: Option<String>,
 }
 
-/// Answers `/ready`.
+/// Runs the checks behind `/ready`.
 #[async_trait]
 pub trait Readiness: Send + Sync + 'static {
-    /// Looks at every part. Called under a deadline, by one caller at a time and not for every request; must not hold
-    /// anything when dropped.
+    /// Checks every part. Called under a timeout, by one caller at a time and not for every request. Must not hold anything when
+    /// dropped.
     async fn checks(&self) -> Vec<Check>;
 
-    /// Why nothing new can be stored at this moment, in words for the public. Cheap: asked for each request that changes
+    /// Why nothing new can be stored at this moment, in a public text. Must be cheap: called for every request that changes
     /// something.
     fn refuses_writes(&self) -> Option<String> {
         None
     }
 }
 
-/// The last look, and the turn to look again; one for all workers.
+/// The cached checks, and the lock for repeating them; one for all workers.
 #[derive(Default)]
 pub(crate) struct ReadinessCache(Mutex<Option<CachedChecks>>);
 
@@ -47,9 +47,9 @@ struct CachedChecks {
 }
 
 impl ReadinessCache {
-    /// What a look says that began at most [`CHECKS_TTL`] before it is asked for: the last one, or a new one. Whoever comes while
-    /// somebody looks waits for that, however long it takes. A look that is not done within `deadline` is one that failed; the whole takes at most twice that, if
-    /// who looked went away meanwhile and it is done again.
+    /// Returns checks that started at most [`CHECKS_TTL`] before this call: the cached ones or new ones. Callers that arrive
+    /// while checks run wait for these, however long they take. Checks that exceed `deadline` count as failed. If the running
+    /// caller goes away, a waiting one starts again, so a call takes at most twice the deadline.
     pub(crate) async fn checks(
         &self,
         readiness: &dyn Readiness,
@@ -62,7 +62,7 @@ impl ReadinessCache {
         };
         let began = clock.now();
         if let Some(look) = last.as_ref()
-            // A clock that was set back makes no look last longer.
+            // A clock that was set back must not prolong the cache.
             && look.began <= began
             && asked.since(look.began) <= CHECKS_TTL
         {
@@ -96,10 +96,10 @@ mod tests {
 
     use super::*;
 
-    /// For looks that hang; the others do not wait.
+    /// For checks that hang; the others do not wait.
     const DEADLINE: Duration = Duration::from_millis(20);
 
-    /// A store that answers when it may, and counts how often it was asked.
+    /// A store that responds when permitted, and counts its calls.
     struct Store {
         asked: AtomicUsize,
         may_answer: Semaphore,
@@ -186,7 +186,7 @@ mod tests {
             futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_pending()
         );
         drop(first);
-        // From the beginning: it is the waiting that took long.
+        // Measured from the start: the waiting took long.
         store.may_answer.add_permits(1);
         assert_eq!(nth(&second.await), "1");
         assert_eq!(store.asked(), 2);

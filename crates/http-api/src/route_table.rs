@@ -1,4 +1,4 @@
-//! Where routes are registered: with what serves them, what lists them, or what documents them.
+//! Registers routes in three places: the server, the list of routes, and the document.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use utoipa_actix_web::{AppExt, OpenApiFactory};
 
 use crate::openapi::{self, Operations, ServedDocument};
 
-/// Takes routes, one after the other; those that are asked most come first.
+/// Accepts routes in the order in which they are tried; frequent ones come first.
 pub(crate) trait RouteRegistry {
     /// Adds a route.
     fn service<F>(&mut self, route: F) -> &mut Self
@@ -38,7 +38,7 @@ impl RouteRegistry for OpenApiConfig<'_> {
     }
 }
 
-/// Takes no more of a route than where it is.
+/// Collects the path and methods of routes.
 #[derive(Default)]
 pub(crate) struct RouteList(BTreeMap<String, Vec<String>>);
 
@@ -53,7 +53,7 @@ impl RouteRegistry for RouteList {
     }
 }
 
-/// As the document spells it.
+/// The method in the spelling of the document.
 fn name_of(method: &HttpMethod) -> &'static str {
     match method {
         HttpMethod::Get => "get",
@@ -67,26 +67,26 @@ fn name_of(method: &HttpMethod) -> &'static str {
     }
 }
 
-/// Registers routes where they are documented.
+/// Registers routes in the document.
 pub(crate) type DocumentFn = fn(&mut OpenApiConfig<'_>);
 
-/// A set of routes, registered everywhere by the same function: what is served is listed and documented, and nothing else exists.
+/// The routes of a listener. One function registers them everywhere, so that every served route is listed and documented.
 ///
-/// Each worker makes its own routes, but what lists them is made once.
+/// Each worker builds its own routes; the list is built once.
 #[derive(Clone, Copy)]
 pub(crate) struct RouteTable {
     pub(crate) serve: fn(&mut web::ServiceConfig),
     pub(crate) list: fn(&mut RouteList),
-    /// `None`: what documents them is written, if anything does.
+    /// `None` if the document is prebuilt, or if these routes have none.
     pub(crate) document: Option<DocumentFn>,
 }
 
 impl RouteTable {
-    /// Everything.
+    /// All routes.
     pub(crate) const PUBLIC: Self = Self {
         serve: crate::routes::register,
         list: crate::routes::register,
-        // A condition, so that a release build has nothing of the other one.
+        // A constant condition, so that a release build contains no code for collecting.
         document: if openapi::IS_PREBUILT {
             None
         } else {
@@ -94,14 +94,14 @@ impl RouteTable {
         },
     };
 
-    /// What sandboxes may call, for a listener of their own.
+    /// The routes of the callback listener.
     pub(crate) const CALLBACK: Self = Self {
         serve: crate::routes::register_callback,
         list: crate::routes::register_callback,
         document: None,
     };
 
-    /// What whoever watches over the service may read, for a listener of their own.
+    /// The routes of the metrics listener.
     pub(crate) const METRICS: Self = Self {
         serve: crate::routes::register_metrics,
         list: crate::routes::register_metrics,
@@ -115,7 +115,7 @@ impl RouteTable {
         listing.0.into_iter().collect()
     }
 
-    /// What documents them, as it is sent by a service whose public URL has this path.
+    /// The document as a service sends it whose public URL has this path.
     pub(crate) fn served(self, prefix: &str) -> ServedDocument {
         match self.document {
             None => ServedDocument::prebuilt(prefix),
@@ -123,7 +123,7 @@ impl RouteTable {
         }
     }
 
-    /// What documents them.
+    /// The document.
     pub(crate) fn document(self) -> Value {
         match self.document {
             None => openapi::prebuilt_document().unwrap_or_default(),
@@ -132,7 +132,7 @@ impl RouteTable {
     }
 }
 
-/// Takes megabytes for a moment, which the allocator keeps.
+/// Collects the document. Takes some megabytes for a moment, which the allocator keeps.
 fn collect(register: DocumentFn) -> Value {
     let (_, collected) = App::new()
         .into_utoipa_app()

@@ -1,5 +1,5 @@
-//! Batches of events from a sandbox: each event is read by itself, so that one that cannot be read, or is out of all
-//! proportion, costs only itself. A refused batch would be sent again and then lost whole.
+//! Batches of events from a sandbox. Each event is read on its own, so that an unreadable or oversized one is skipped alone.
+//! The agent server would send a refused batch again and then lose it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,16 +16,16 @@ use super::{RequestPart, state_of};
 use crate::decode::{Decode, FieldErrors, FieldError, Flavour, Path};
 use crate::problem::Problem;
 
-/// Events of one batch that are taken; agent servers send at most a few hundred.
+/// Events taken from one batch; agent servers send at most a few hundred.
 const MAX_BATCH_EVENTS: usize = 10_000;
-/// Bytes of one event.
+/// Largest event, in bytes.
 const MAX_EVENT_BYTES: usize = 8 * 1024 * 1024;
-/// Bytes of a batch that is wrong as a whole and is still looked at for where exactly.
+/// Largest invalid batch, in bytes, whose errors are located.
 const MAX_EXPLAINED_BATCH_BYTES: usize = 64 * 1024;
-/// What the events of one part weigh together, unless one weighs more.
+/// Memory of the events in one chunk, unless a single event takes more.
 const MAX_CHUNK_WEIGHT_BYTES: usize = 8 * 1024 * 1024;
 
-/// A batch, to be told what is wrong with it. What it holds may be secret: tools print what they like.
+/// Decodes a batch only to report its errors. The content may be secret: tools print anything.
 struct UnquotedBatch;
 
 impl Decode for UnquotedBatch {
@@ -36,7 +36,7 @@ impl Decode for UnquotedBatch {
     }
 }
 
-/// A batch of events that has arrived and is not read yet.
+/// A received batch of events that is not parsed yet.
 #[derive(Debug)]
 pub struct EventBatch {
     bytes: Bytes,
@@ -65,7 +65,7 @@ impl RequestPart for EventBatch {
         if left_out > 0 {
             tracing::warn!(
                 left_out,
-                "events left out: more than {MAX_BATCH_EVENTS} in one batch"
+                "events skipped: the batch has more than {MAX_BATCH_EVENTS}"
             );
         }
         Ok(Some(Self {
@@ -76,22 +76,22 @@ impl RequestPart for EventBatch {
     }
 }
 
-/// Some events of a batch; keeps their memory accounted for until it is dropped.
+/// Some events of a batch. Holds its share of the memory budget until it is dropped.
 #[derive(Debug)]
 pub struct EventChunk {
-    /// The readable ones, in order.
+    /// The readable events, in order.
     pub events: Vec<Value>,
     pub(crate) permit: ParsePermit,
 }
 
 impl EventBatch {
-    /// The next events, as many as may be in memory at the same time. At least one part comes, be it empty.
+    /// The next events, as many as may be in memory at the same time. Returns at least one chunk, which may be empty.
     pub async fn first(&mut self) -> Result<EventChunk, Problem> {
         let (mut taken, mut heavy) = (Vec::new(), 0);
         while let Some((index, range)) = self.events.front() {
             let weight = estimate_memory_bytes(&self.bytes[range.clone()]);
             if range.len() > MAX_EVENT_BYTES || weight > MAX_DOCUMENT_WEIGHT_BYTES {
-                tracing::warn!(index, bytes = range.len(), "event left out: too large");
+                tracing::warn!(index, bytes = range.len(), "event skipped: too large");
                 self.events.pop_front();
                 continue;
             }
@@ -106,8 +106,8 @@ impl EventBatch {
             let events = taken.into_iter().filter_map(|(index, range)| {
                 let event = serde_json::from_slice(&bytes[range]);
                 if event.is_err() {
-                    // The reason would quote what the event says.
-                    tracing::warn!(index, "event left out: it cannot be read");
+                    // The reason would quote the event's content.
+                    tracing::warn!(index, "event skipped: not readable JSON");
                 }
                 event.ok()
             });
@@ -117,7 +117,7 @@ impl EventBatch {
         Ok(EventChunk { events, permit })
     }
 
-    /// The events after those; `None` when all were given.
+    /// The following chunk; `None` after the last one.
     pub async fn next(&mut self) -> Result<Option<EventChunk>, Problem> {
         if self.events.is_empty() {
             return Ok(None);
@@ -126,8 +126,8 @@ impl EventBatch {
     }
 }
 
-/// Where the items of a list are, and how many more there are than are taken. `None`: it is no list, or has no end.
-/// What stands between the commas is not looked at.
+/// The ranges of a list's items, and the number of items beyond the limit. `None` if it is not a complete list. The items
+/// themselves are not checked.
 fn split(bytes: &[u8]) -> Option<(Vec<Range<usize>>, usize)> {
     let start = if bytes.starts_with(b"\xef\xbb\xbf") {
         3

@@ -73,7 +73,7 @@ impl<T: Decode> RequestPart for BodyWithBytes<T> {
     }
 }
 
-/// A JSON body from a sandbox: events may be larger than what users send.
+/// A JSON body from a sandbox, with a higher limit: events may be larger than requests of users.
 #[derive(Debug, Clone)]
 pub struct WebhookBody<T>(pub T);
 
@@ -89,7 +89,7 @@ impl<T: Decode> RequestPart for WebhookBody<T> {
     }
 }
 
-/// A body that the handler judges itself; the content type is not looked at.
+/// A body that the handler validates itself; the content type is ignored.
 #[derive(Debug, Clone)]
 pub struct RawJson(pub Result<Value, JsonError>);
 
@@ -106,7 +106,7 @@ impl RequestPart for RawJson {
     }
 }
 
-/// Reads the whole body, at most `limit` bytes of it and for no longer than the deadline.
+/// Reads the whole body, up to `limit` bytes and until the deadline.
 pub(super) async fn read(
     req: &HttpRequest,
     payload: &mut Payload,
@@ -141,14 +141,14 @@ pub(super) async fn read(
     })?
 }
 
-/// Whether a request wants to upgrade and has no body. Nothing here is upgraded, so what says nothing of a body has none
-/// (RFC 9112, section 6.3), but to actix all that follows is one.
+/// Whether a request wants to upgrade and has no body. This service upgrades nothing, so without body headers there is none
+/// (RFC 9112, section 6.3), but actix treats everything that follows as one.
 fn is_empty_upgrade(req: &HttpRequest) -> bool {
     let headers = req.headers();
     headers.contains_key(UPGRADE) && !headers.contains_key(TRANSFER_ENCODING)
 }
 
-/// Ends with the announced length: of a request that wants to upgrade, actix hands on everything that comes, for ever.
+/// Stops at the announced length: for an upgrade request, actix passes on everything that follows, without an end.
 async fn collect(
     payload: &mut Payload,
     limit: usize,
@@ -176,7 +176,7 @@ fn too_large(limit: usize) -> Problem {
     )
 }
 
-/// Whether the content type says JSON. Without one, only the legacy operations take the body for JSON.
+/// Whether the content type is JSON. Without one, only the legacy operations assume JSON.
 pub(super) fn is_json(req: &HttpRequest, flavour: Flavour) -> bool {
     let Some(value) = req.headers().get(CONTENT_TYPE) else {
         return flavour == Flavour::Legacy;
@@ -209,7 +209,7 @@ pub(super) async fn decode_body<T: Decode>(
         return Ok(None);
     }
     if !is_json(req, flavour) {
-        // The reference hands over the raw text, which is then of the wrong type.
+        // The reference passes the raw text to the model, which then has the wrong type.
         let text = Value::from(String::from_utf8_lossy(&bytes).into_owned());
         if T::decode(&text, &at, errors).is_some() {
             errors.push(&at, FieldError::model_attributes_type(), &text);
@@ -230,12 +230,12 @@ pub(super) async fn decode_body<T: Decode>(
 }
 
 fn missing(errors: &mut FieldErrors) {
-    // Nothing is no secret.
+    // An absent body contains no secret.
     errors.push(&Path::body(false), FieldError::missing(), &Value::Null);
 }
 
 fn syntax_error(errors: &mut FieldErrors, position: usize, message: &str) {
     let fault = FieldError::new("json_invalid", "JSON decode error").with(json!({"error": message}));
-    // Nothing of a text that could not be read is repeated, so the place is no secret.
+    // The error repeats nothing of the text, so the location is not secret.
     errors.push(&Path::body(false).index(position), fault, &json!({}));
 }

@@ -1,4 +1,4 @@
-//! Who is calling.
+//! The callers of routes, and how their keys identify them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,25 +23,25 @@ use crate::audit::AuditContext;
 use crate::decode::{FieldErrors, FieldError, Flavour, Path};
 use crate::problem::Problem;
 
-/// The header that carries the key of a user, or of a sandbox; as text it would be read anew for each request.
+/// The header with the key of a user or a sandbox. A constant text would be parsed for each request.
 pub(crate) static KEY_HEADER: HeaderName = HeaderName::from_static("x-session-api-key");
-/// As the documentation writes it.
+/// The header as the documentation writes it.
 const KEY_HEADER_TEXT: &str = "X-Session-API-Key";
-/// Longer texts are no keys, and are not hashed.
+/// Longest key; longer texts are not hashed.
 pub(crate) const MAX_KEY_BYTES: usize = 512;
 
-/// Tells callers by their keys. The application does; tests put something else in its place.
+/// Identifies callers by their keys. The application implements it; tests use fakes.
 #[async_trait]
 pub trait Authenticator: Send + Sync + 'static {
-    /// The user with this API key. Without a key there is one only in open mode.
+    /// The user with this API key. Without a key there is a user only in open mode.
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem>;
-    /// The same as far as it is known without waiting, as another request was told a moment ago. `None` says nothing.
+    /// The user from the cache, without waiting. `None` if the cache has no entry.
     fn remembered(&self, _key: Option<&str>, _now: Timestamp) -> Option<Actor> {
         None
     }
     /// The sandbox with this session key, while the key is valid.
     async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem>;
-    /// The same for a report, perhaps as it was a moment ago.
+    /// The sandbox of a webhook report, possibly from the cache.
     async fn reporter(&self, key: &SecretString) -> Result<Option<Arc<Sandbox>>, Problem> {
         let found = self.sandbox(key).await?;
         Ok(found.map(|caller| Arc::new(caller.0)))
@@ -78,11 +78,11 @@ impl Authenticator for App {
 /// A user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
-    /// Their id.
+    /// The id of the user.
     pub user: UserId,
-    /// What they may do.
+    /// The role of the user.
     pub role: Role,
-    /// By which key they are known; the local user of an open service has none.
+    /// The key that identified the user; the local user of an open service has none.
     pub key: Option<ApiKeyId>,
 }
 
@@ -97,7 +97,7 @@ impl From<AuthenticatedUser> for Actor {
 }
 
 impl Actor {
-    /// One who may do what users may.
+    /// A user without administrator rights.
     pub fn plain(user: UserId) -> Self {
         Self {
             user,
@@ -106,13 +106,13 @@ impl Actor {
         }
     }
 
-    /// The scope of everything that this user reads and writes.
+    /// The scope in which this user reads and writes.
     pub fn scope(&self) -> Scope {
         Scope::User(self.user.clone())
     }
 }
 
-/// A user who administers the service.
+/// An administrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin(pub Actor);
 
@@ -126,32 +126,32 @@ impl Caller for Admin {
     }
 }
 
-/// A sandbox's agent server.
+/// The agent server of a sandbox.
 #[derive(Debug, Clone)]
 pub struct SandboxCaller(pub Sandbox);
 
 impl SandboxCaller {
-    /// The scope of the user whose sandbox it is.
+    /// The scope of the sandbox's owner.
     pub fn scope(&self) -> Scope {
         Scope::User(self.0.owner.clone())
     }
 }
 
-/// A sandbox's agent server that reports. Until it is dropped, the report has one of the sandbox's turns.
+/// The agent server of a sandbox that sends a webhook report. Holds one of the sandbox's permits until it is dropped.
 #[derive(Debug)]
 pub struct Reporter(pub Arc<Sandbox>, #[expect(dead_code, reason = "held")] KeyedPermit);
 
-/// A kind of caller that a route admits.
+/// A kind of caller that a route accepts.
 pub trait Caller: Sized {
-    /// How errors are written for these callers.
+    /// The form of errors for these callers.
     const FLAVOUR: Flavour = Flavour::V1;
-    /// For what keys are tried; `None`: none is needed.
+    /// The purpose for which keys are tried; `None` if no key is needed.
     const KEY_PURPOSE: Option<KeyPurpose> = Some(KeyPurpose::Call);
-    /// Finds out who is calling. An error is the whole answer.
+    /// Identifies the caller. An error is the whole response.
     fn identify(req: &HttpRequest) -> impl Future<Output = Result<Self, Problem>>;
 }
 
-/// Everybody: health, documentation, what is public.
+/// No identification: health, documentation, public routes.
 #[derive(Debug, Clone, Copy)]
 pub struct Anonymous;
 
@@ -163,7 +163,7 @@ impl Caller for Anonymous {
     }
 }
 
-/// The user with this key, if they have not sent too many requests.
+/// The user with this key, if the rate limit admits the request.
 pub(crate) async fn user_of(
     req: &HttpRequest,
     key: Option<&str>,
@@ -172,7 +172,7 @@ pub(crate) async fn user_of(
     let authenticator = state.authenticator();
     let now = received_at(req, state);
     let found = match authenticator.cached_user(key, now) {
-        // Nearly always, so there is nothing to be polled then.
+        // The usual case, which needs no future.
         found @ Some(_) => found,
         None => {
             authenticator
@@ -194,7 +194,7 @@ impl Caller for Actor {
         if let Some(found) = user_of(req, key).await? {
             return Ok(found);
         }
-        // The SDK sends its sandbox's key in our header, and the user's beside it.
+        // The SDK sends its sandbox's key in `X-Session-API-Key`, and the user's key as a bearer token.
         let beside = key.and_then(|_| bearer_text(req));
         let found = match beside {
             Some(_) => user_of(req, beside).await?,
@@ -204,7 +204,7 @@ impl Caller for Actor {
     }
 }
 
-/// A user on one of the two legacy operations, whose errors have another shape.
+/// A user on one of the two legacy operations, whose errors have another form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LegacyActor(pub Actor);
 
@@ -236,7 +236,7 @@ fn invalid_session_key() -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "Invalid session API key")
 }
 
-/// The sandbox with this key, if it has not sent too many requests.
+/// The sandbox with this key, if the rate limit admits the request.
 async fn sandbox_of(
     req: &HttpRequest,
     key: &SecretString,
@@ -274,7 +274,7 @@ impl Caller for Reporter {
     }
 }
 
-/// The same that reports events, and has not reported too many. The body is not read before that is known.
+/// A [`Reporter`] of events that has not exceeded its rate. The rate is checked before the body is read.
 #[derive(Debug)]
 pub struct EventReporter(pub Reporter);
 
@@ -293,14 +293,14 @@ impl Caller for EventReporter {
 /// A user, or a sandbox that acts for its owner.
 #[derive(Debug, Clone)]
 pub enum UserOrSandbox {
-    /// A user's key was sent.
+    /// Identified by a user's key.
     User(Actor),
-    /// A sandbox's key was sent.
+    /// Identified by a sandbox's key.
     Sandbox(Box<SandboxCaller>),
 }
 
 impl UserOrSandbox {
-    /// The scope of the user, or of the user whose sandbox it is.
+    /// The scope of the user, or of the sandbox's owner.
     pub fn scope(&self) -> Scope {
         match self {
             Self::User(actor) => actor.scope(),
@@ -322,8 +322,8 @@ impl Caller for UserOrSandbox {
     }
 }
 
-/// The key that a request carries: `X-Session-API-Key`, else `Authorization: Bearer`. An empty one is none; one that
-/// cannot be a key (not text, too long) stays a key, a wrong one.
+/// The key of a request: `X-Session-API-Key`, else `Authorization: Bearer`. An empty one counts as none. One that cannot be
+/// a key (not text, too long) counts as a wrong key.
 pub fn key_of(req: &HttpRequest) -> Option<SecretString> {
     key_text(req).map(SecretString::from)
 }
@@ -333,7 +333,7 @@ pub(crate) fn bearer_of(req: &HttpRequest) -> Option<SecretString> {
     bearer_text(req).map(SecretString::from)
 }
 
-/// The same where it lies, in the request.
+/// Like [`key_of`], borrowed from the request.
 pub(super) fn key_text(req: &HttpRequest) -> Option<&str> {
     match req.headers().get(&KEY_HEADER) {
         Some(value) if !value.is_empty() => key(value.to_str().unwrap_or("?")),
@@ -341,7 +341,7 @@ pub(super) fn key_text(req: &HttpRequest) -> Option<&str> {
     }
 }
 
-/// The same where it lies.
+/// Like [`bearer_of`], borrowed from the request.
 pub(super) fn bearer_text(req: &HttpRequest) -> Option<&str> {
     key(bearer(req.headers().get(AUTHORIZATION)?.to_str().ok()?)?)
 }

@@ -39,7 +39,7 @@ impl RequestPart for IdempotencyKey {
     }
 }
 
-/// `Last-Event-ID`, if the client sent one: the number of the last event that it has seen.
+/// `Last-Event-ID`, if the client sent one: the number of the last event that it received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastEventId(pub Option<u64>);
 

@@ -1,4 +1,4 @@
-//! Keys that are tried: the limit on wrong ones, and what good ones leave behind.
+//! Attempts to authenticate: the limit on wrong keys, and what valid ones cause.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use super::{received_at, state_of};
 use crate::problem::Problem;
 use crate::rate::{KeyPurpose, RateLimitStatus};
 
-/// Refuses a request whose keys would be looked up, if its address has tried too many wrong ones.
+/// Refuses a request with keys if its address has tried too many wrong ones.
 pub(super) fn begin(req: &HttpRequest, attempt: KeyPurpose) -> Result<(), Problem> {
     match (key_text(req), bearer_text(req)) {
         (None, None) => Ok(()),
@@ -20,7 +20,7 @@ pub(super) fn begin(req: &HttpRequest, attempt: KeyPurpose) -> Result<(), Proble
     }
 }
 
-/// The same with these keys, of which there is at least one.
+/// Like [`begin`], with these keys, of which there is at least one.
 pub(crate) fn check_key_attempts<'a>(
     req: &HttpRequest,
     keys: impl Iterator<Item = &'a str>,
@@ -31,7 +31,7 @@ pub(crate) fn check_key_attempts<'a>(
     state.rate().check_key_attempts(keys, from, received_at(req, state))
 }
 
-/// Counts a refusal, if it was one of a key.
+/// Counts a failure, if a key caused it.
 pub(super) fn end(req: &HttpRequest, attempt: KeyPurpose, problem: &Problem) {
     if problem.status() == StatusCode::UNAUTHORIZED
         && let Some(key) = key_of(req)
@@ -40,7 +40,7 @@ pub(super) fn end(req: &HttpRequest, attempt: KeyPurpose, problem: &Problem) {
     }
 }
 
-/// Notes keys that were none; a request counts once, however many keys it has, and whoever looks for them.
+/// Counts wrong keys. A request counts once, however many keys it has and however often they are looked up.
 pub(crate) fn count_wrong_keys<'a>(
     req: &HttpRequest,
     keys: impl Iterator<Item = &'a SecretString>,
@@ -55,15 +55,15 @@ pub(crate) fn count_wrong_keys<'a>(
     }
 }
 
-/// That keys of this request were counted as wrong.
+/// Marks a request whose wrong keys were counted.
 struct WrongKeyCounted;
 
-/// Whether this key was good before.
+/// Whether this key was valid before.
 pub(crate) fn is_known_key(req: &HttpRequest, key: &SecretString) -> bool {
     state_of(req).is_ok_and(|state| state.rate().is_known_key(key))
 }
 
-/// A key was good: it may be tried again, and its owner is told what is left to it.
+/// Remembers a valid key, and attaches its owner's rate limit to the request.
 pub(crate) fn accept_key(
     req: &HttpRequest,
     key: Option<&str>,
@@ -73,16 +73,16 @@ pub(crate) fn accept_key(
         state_of(req)?.rate().remember_key(key);
     }
     let Some(limit_status) = limit_status else { return Ok(()) };
-    limit_status.note(req);
+    limit_status.attach_to(req);
     limit_status.admit()
 }
 
-/// By which address keys are counted; `None`: not at all.
+/// The address by which wrong keys are counted; `None`: they are not counted.
 fn address_of(req: &HttpRequest, attempt: KeyPurpose) -> Option<IpAddr> {
     let extensions = req.extensions();
     let client = extensions.get::<ClientAddress>()?;
-    // All sandboxes that are processes of this machine have its address: one that reports with wrong keys must not keep the
-    // first report of another one out.
+    // Sandboxes that are processes on this machine share its address: one with a wrong key must not block the first report of
+    // another.
     let is_here = client.address.is_some_and(|it| it.is_loopback()) && !client.has_untrusted_headers;
     client
         .address

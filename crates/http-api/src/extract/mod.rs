@@ -1,9 +1,8 @@
-//! From an HTTP request to typed input, in one fixed order: **who** is calling, then path and query, then the body.
+//! Turns an HTTP request into typed input, in one fixed order: the **caller**, then path and query, then the body.
 //!
-//! A handler takes one [`Call`]. Authentication happens in it before anything else of the request is looked at, and
-//! before the body is read; all parts then report into one list of errors, so that a client learns of all of them.
-//! (Actix polls the extractors of a handler side by side and answers with whatever fails first; a tuple of extractors
-//! could not keep that order.)
+//! A handler takes one [`Call`]. It authenticates before it looks at anything else of the request, and before it reads the
+//! body. All parts then report into one list of errors, so that a client sees all of them. (Actix polls the extractors of a
+//! handler concurrently and answers with the first failure; a tuple of extractors could not keep that order.)
 
 mod batch;
 mod body;
@@ -46,18 +45,18 @@ pub(crate) use callers::{KEY_HEADER, MAX_KEY_BYTES, bearer_of, user_of};
 /// The application, as handlers take it: `app: Application`.
 pub type Application = web::Data<application::App>;
 
-/// What this crate itself keeps: `state: State`. Few handlers need it.
+/// The state of this crate: `state: State`. Few handlers need it.
 pub type State = web::Data<HttpState>;
 
-/// Everything about a request: who calls, and with what. `What` is one [`RequestPart`] or a tuple of them, in the order in
-/// which their errors should be listed (path, query, body).
+/// A request: its caller and its input. `P` is one [`RequestPart`] or a tuple of them, in the order in which their errors
+/// should be listed (path, query, body).
 #[derive(Debug)]
 pub struct Call<W, P = ()>(pub W, pub P);
 
-/// One part of a request.
+/// One part of a request's input.
 pub trait RequestPart: Sized {
-    /// Reads the part. `Ok(None)` means that errors were noted; a [`Problem`] ends the request at once (an unreadable
-    /// or oversized body).
+    /// Reads the part. `Ok(None)` means that errors were added; a [`Problem`] ends the request immediately (an unreadable or
+    /// oversized body).
     fn extract(
         req: &HttpRequest,
         payload: &mut Payload,
@@ -87,7 +86,7 @@ impl<W: Caller + 'static, P: RequestPart + 'static> FromRequest for Call<W, P> {
     }
 }
 
-/// Keys are looked up for whoever has not tried too many wrong ones.
+/// Identifies the caller, unless its address has tried too many wrong keys.
 async fn identify_caller<W: Caller>(req: &HttpRequest) -> Result<W, Problem> {
     let Some(attempt) = W::KEY_PURPOSE else {
         return W::identify(req).await;
@@ -97,7 +96,7 @@ async fn identify_caller<W: Caller>(req: &HttpRequest) -> Result<W, Problem> {
     found.inspect_err(|problem| key_attempts::end(req, attempt, problem))
 }
 
-/// When the request came: one look at the clock for its limits and the age of its key.
+/// When the request was received: one reading of the clock serves its limits and the age of its key.
 pub(crate) fn received_at(req: &HttpRequest, state: &HttpState) -> Timestamp {
     AuditContext::received_at(req).unwrap_or_else(|| state.ports().clock.now())
 }

@@ -9,12 +9,11 @@ use super::RequestPart;
 use crate::decode::{Decode, FieldErrors, Flavour, Path};
 use crate::problem::Problem;
 
-/// A value that has one name wherever it stands in a path.
+/// A path parameter type with a fixed name.
 pub trait NamedParam: Decode {
     /// The name between the braces of the route.
     const NAME: &'static str;
-    /// Whether a text that cannot be such a value simply does not exist (404), as for ids that are free text on the
-    /// wire. Otherwise it is refused (422).
+    /// Whether an invalid text answers 404, as for ids that are free text on the wire. Otherwise it answers 422.
     const UNKNOWN_IF_INVALID: bool = false;
 }
 
@@ -71,7 +70,7 @@ impl<T: Decode> RequestPart for PathParams<T> {
 }
 
 fn path_values(req: &HttpRequest) -> Result<Map<String, Value>, Problem> {
-    // The names as they stand in the route, the values percent-decoded; both in the order of the route.
+    // The names from the route, and the percent-decoded values; both in the order of the route.
     let values = web::Path::<Vec<String>>::extract(req).into_inner();
     let values = values.map_err(|error| Problem::internal(format!("path parameters: {error}")))?;
     let names = req.match_info().iter().map(|(name, _)| name.to_owned());
@@ -80,8 +79,8 @@ fn path_values(req: &HttpRequest) -> Result<Map<String, Value>, Problem> {
         .collect())
 }
 
-/// The query parameters as one model, read with [`crate::decode::Object`]. Members that are lists take every value of
-/// a repeated parameter, others the last; unknown parameters are ignored.
+/// The query parameters as one model, read with [`crate::decode::Object`]. List members take every value of a repeated
+/// parameter, others the last one. Unknown parameters are ignored.
 #[derive(Debug, Clone)]
 pub struct Query<T>(pub T);
 
@@ -96,7 +95,7 @@ impl<T: Decode> RequestPart for Query<T> {
     }
 }
 
-/// Every name with the list of its texts.
+/// Each name with the list of its values.
 fn query_values(query: &str) -> Value {
     let mut all: Map<String, Value> = Map::new();
     for (name, text) in url::form_urlencoded::parse(query.as_bytes()) {

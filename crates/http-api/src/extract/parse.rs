@@ -1,9 +1,8 @@
-//! Parsing under a budget of memory.
+//! Parses JSON under a memory budget.
 //!
-//! A JSON text may cost many times its length once it is read (`[0,0,…]`: 36 times, `[[0],[0],…]`: almost 100 times).
-//! So a text is weighed first, in one pass that allocates nothing; what weighs too much is refused, what weighs little
-//! is read where it is, and everything in between waits for its share of one budget of the whole process and is read
-//! on a thread that may block.
+//! A JSON text may take many times its length in memory (`[0,0,…]`: 36 times, `[[0],[0],…]`: almost 100 times). Its weight is
+//! therefore estimated first, in one pass that allocates nothing. Too heavy texts are refused and light ones parsed in
+//! place. All others wait for their share of one budget of the process, and are parsed on a blocking thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,23 +16,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::decode::{JsonError, parse_json};
 use crate::problem::Problem;
 
-/// What weighs no more is read at once.
+/// Heaviest text, in bytes of memory, that is parsed in place.
 const MAX_INLINE_WEIGHT_BYTES: usize = 256 * 1024;
-/// The heaviest text that is read at all, in bytes of memory.
+/// Heaviest text that is parsed at all, in bytes of memory.
 pub(super) const MAX_DOCUMENT_WEIGHT_BYTES: usize = 64 * 1024 * 1024;
-/// What all heavy texts under way may weigh together, in units.
+/// The budget of all heavy texts, in units.
 const BUDGET_UNITS: usize = 4 * MAX_DOCUMENT_WEIGHT_BYTES / BUDGET_UNIT_BYTES;
 const BUDGET_UNIT_BYTES: usize = 1024;
-/// Longest wait for a share.
+/// Longest wait for a share of the budget.
 const BUDGET_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The memory for texts that are read at the same time; one for the process.
+/// The memory budget for parsing; one for the process.
 #[derive(Debug, Clone)]
 pub(crate) struct ParseBudget {
     units: Arc<Semaphore>,
 }
 
-/// A part of the budget, given back when it is dropped. Light texts have none.
+/// A share of the budget, returned when dropped. Light texts have none.
 #[derive(Debug)]
 pub(crate) struct ParsePermit {
     _permit: Option<OwnedSemaphorePermit>,
@@ -46,7 +45,7 @@ impl ParseBudget {
         }
     }
 
-    /// Waits for the share of a text of this weight; 503 after a while.
+    /// Waits for the share of a text with this weight; 503 after the timeout.
     pub(super) async fn permit(&self, weight: usize) -> Result<ParsePermit, Problem> {
         if weight <= MAX_INLINE_WEIGHT_BYTES {
             return Ok(ParsePermit { _permit: None });
@@ -67,7 +66,7 @@ impl ParseBudget {
     }
 }
 
-/// Runs `read` where it may take its time. The share stays with it also when nobody waits any more.
+/// Runs `read` on a blocking thread if the text is heavy. The permit moves along, and stays held if the caller goes away.
 pub(super) async fn run_off_thread<T: Send + 'static>(
     permit: ParsePermit,
     weight: usize,
@@ -81,7 +80,7 @@ pub(super) async fn run_off_thread<T: Send + 'static>(
         .map_err(|error| Problem::internal(format!("reading a body: {error}")))
 }
 
-/// Reads one document.
+/// Parses one document.
 pub(super) async fn parse_document(
     budget: &ParseBudget,
     bytes: &Bytes,

@@ -1,7 +1,7 @@
-//! Paths of files in requests for agent servers that nothing isolates: such a server reads and writes whatever its user may,
-//! so what a client names is confined to what belongs to the sandbox. Walls around containers do that by themselves.
+//! Confines file paths in requests to agent servers without isolation. Such a server reads and writes whatever its operating
+//! system user may, so paths are restricted to the sandbox's own. Containers are isolated anyway.
 //!
-//! Releases name a path in the query (1.34, 1.58) or behind the route (older ones); bodies name none.
+//! Releases 1.34 and 1.58 name a path in the query, older ones in the path after the route. Bodies contain none.
 
 use application::AppError;
 use application::gateway::AgentRoute;
@@ -12,18 +12,18 @@ use super::path_owner::is_below;
 use super::query;
 use crate::extract::Application;
 
-/// What takes paths.
+/// Routes that take paths.
 const FILE_ROUTES: [&str; 2] = ["/api/file", "/api/git"];
-/// What has a path behind it.
+/// Routes with a path as their suffix.
 const PATH_SUFFIX_ROUTES: [&str; 4] = [
     "/api/file/upload/",
     "/api/file/download/",
     "/api/git/changes/",
     "/api/git/diff/",
 ];
-/// The name of a path in a query.
+/// The query parameter with a path.
 const PATH_PARAM: &str = "path";
-/// Whatever ends a path or is no part of one in a URL.
+/// Characters that are escaped in the path of a URL.
 const PATH_ESCAPES: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -41,10 +41,7 @@ const PATH_ESCAPES: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// Path and query as the agent server gets them: without keys, and with no path that leads out of the sandbox.
-///
-/// # Errors
-/// Not found, if one does.
+/// Path and query for the agent server, without keys and without paths that lead out of the sandbox.
 pub(super) async fn target(
     app: &Application,
     way: &AgentRoute,
@@ -75,7 +72,7 @@ pub(super) async fn target(
     Ok(query::without_keys(&path, &confined.finish()))
 }
 
-/// The route, and what is behind it as the agent server reads it.
+/// The route, and its path suffix as the agent server reads it.
 fn split_path_suffix(path: &str) -> Option<(&'static str, String)> {
     PATH_SUFFIX_ROUTES.iter().find_map(|route| {
         let rest = path.strip_prefix(route)?;

@@ -1,12 +1,12 @@
-//! What a server behind is told about the client.
+//! The forwarding headers of requests to servers in sandboxes.
 
 use actix_web::http::header::{HOST, HeaderName, HeaderValue};
 use actix_web::{HttpMessage as _, HttpRequest};
 
 use crate::extract::ClientAddress;
 
-/// `X-Forwarded-For`, `-Proto` and `-Host`, as far as trusted proxies or the connection say it. What the client itself sent
-/// under these names is taken off by the gateway.
+/// `X-Forwarded-For`, `-Proto` and `-Host`, from trusted proxies or the connection. The gateway removes what the client
+/// itself sent under these names.
 pub(crate) fn forwarding_headers(req: &HttpRequest) -> Vec<(HeaderName, HeaderValue)> {
     let parts = req.extensions();
     let read;
@@ -37,7 +37,7 @@ pub(crate) fn forwarding_headers(req: &HttpRequest) -> Vec<(HeaderName, HeaderVa
     ];
     let mut headers = Vec::with_capacity(said.len() + 2);
     for (name, value) in said {
-        // A name that is no header is not passed on.
+        // A host that is not a valid header value is not passed on.
         if let Some(Ok(value)) = value {
             headers.push((HeaderName::from_static(name), value));
         }

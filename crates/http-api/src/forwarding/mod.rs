@@ -1,7 +1,7 @@
-//! Requests for the agent servers inside sandboxes, on our own port.
+//! Forwards requests to the agent servers in sandboxes, on the service's own port.
 //!
-//! A layer before the routes: [`path_owner`] says which paths may be meant for an agent server and what decides; here callers are
-//! told by their keys, and the crate `gateway` does the forwarding. See docs/reference/gateway.md.
+//! A layer before the routes. [`path_owner`] decides by path and caller; this module identifies callers by their keys; the
+//! crate `gateway` forwards. See docs/reference/gateway.md.
 
 mod forwarding_headers;
 mod file_paths;
@@ -37,19 +37,19 @@ use crate::problem::Problem;
 use crate::rate::{self, KeyPurpose};
 use crate::trace;
 
-/// No scripts, no origin, and nothing fetched from anywhere.
+/// Forbids scripts, an origin, and fetching anything.
 const RESTRICTED_PAGE_POLICY: HeaderValue = HeaderValue::from_static(
     "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'",
 );
-/// What else than the address decides what is answered.
+/// The headers that the response depends on.
 const VARY_BY_KEY: HeaderValue = HeaderValue::from_static("X-Session-API-Key, Authorization");
 
-/// Whether a request may be for an agent server. If not, [`answer`] has none.
+/// Whether a request may be for an agent server. If not, [`answer`] returns `None`.
 pub(crate) fn may_forward(req: &ServiceRequest) -> bool {
     PathOwner::of(req.uri().path()).is_forwardable() && is_forwarded_method(req.method())
 }
 
-/// The answer of an agent server, or why there is none; `None` if the request is for our own routes.
+/// The response of an agent server, or an error; `None` if the request is for the service's own routes.
 pub(crate) async fn answer(
     req: &mut ServiceRequest,
     request_id: &HeaderValue,
@@ -92,7 +92,7 @@ pub(crate) async fn answer(
     Some(answer)
 }
 
-/// Others are no methods of agent servers; what follows a CONNECT would belong to it.
+/// Agent servers use no other methods; bytes after a CONNECT would belong to it.
 pub(crate) fn is_forwarded_method(method: &Method) -> bool {
     matches!(
         *method,
@@ -106,7 +106,7 @@ pub(crate) fn is_forwarded_method(method: &Method) -> bool {
     )
 }
 
-/// What is sent on, and to where.
+/// The forwarded request and its target.
 fn target_of(
     req: &HttpRequest,
     way: AgentRoute,
@@ -118,7 +118,7 @@ fn target_of(
     trace::propagate(req, &mut headers);
     if has_key {
         let key = HeaderValue::from_str(way.at.key.expose_secret());
-        let mut key = key.map_err(|_| Problem::internal("a session key is no header"))?;
+        let mut key = key.map_err(|_| Problem::internal("session key is not a valid header value"))?;
         key.set_sensitive(true);
         headers.push((KEY_HEADER.clone(), key));
     }
@@ -134,7 +134,7 @@ fn target_of(
     })
 }
 
-/// By what unauthenticated clients are counted: the address that trusted proxies say, or the connection has.
+/// The address by which unauthenticated clients are counted: from trusted proxies or the connection.
 fn address_of(req: &HttpRequest) -> IpAddr {
     let client = ClientAddress::of(req);
     client
@@ -142,22 +142,22 @@ fn address_of(req: &HttpRequest) -> IpAddr {
         .map_or(Ipv4Addr::UNSPECIFIED.into(), rate::client_network)
 }
 
-/// What a sandbox answers is not a page of ours: should a browser show it, then without the rights of this origin, without
-/// a word to others, and to nobody who comes with another key.
+/// Restricts a sandbox's response, should a browser show it as a page: it gets no rights of this origin and sends no
+/// referrer, and caches keep it per key.
 fn restrict_page(headers: &mut HeaderMap, place: PathOwner) {
     headers.append(CONTENT_SECURITY_POLICY, RESTRICTED_PAGE_POLICY);
-    // The address may have a key in it.
+    // The URL may contain a key.
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.append(VARY, VARY_BY_KEY);
     let kept = match place {
-        // The same address is ours, by another key: not every cache heeds `Vary`.
+        // With another key, the same URL belongs to the service, and not every cache heeds `Vary`.
         PathOwner::Shared => HeaderValue::from_static("no-store"),
         _ => private_cache_control(headers),
     };
     headers.insert(CACHE_CONTROL, kept);
 }
 
-/// What the agent server says of keeping its answer, for the browser alone.
+/// The agent server's cache directives, restricted to the browser's private cache.
 fn private_cache_control(headers: &HeaderMap) -> HeaderValue {
     if !headers.contains_key(CACHE_CONTROL) {
         return HeaderValue::from_static("private");
@@ -175,19 +175,19 @@ fn private_cache_control(headers: &HeaderMap) -> HeaderValue {
         .filter(|word| !word.is_empty() && !is_for_others(word))
         .collect();
     words.push("private");
-    // They were a header before.
+    // The directives come from valid header values.
     HeaderValue::from_str(&words.join(", ")).unwrap_or(HeaderValue::from_static("no-store"))
 }
 
-/// Where a request goes.
+/// The route of a forwarded request.
 struct ForwardRoute {
     way: AgentRoute,
-    /// Whether it gets the sandbox's key.
+    /// Whether the request gets the sandbox's key.
     has_key: bool,
     recheck: RouteRecheck,
 }
 
-/// Where the request goes; `None`: to our own routes.
+/// Resolves the route of a request; `None` if it is for the service's own routes.
 async fn resolve(
     app: &Application,
     place: PathOwner,
@@ -199,7 +199,7 @@ async fn resolve(
     if !keys.is_empty()
         && let Err(problem) = key_attempts::check_key_attempts(req, texts, KeyPurpose::Call)
     {
-        // Our routes refuse by themselves, but for those that need no key: health.
+        // The service's routes refuse by themselves, except those without a key: health.
         let is_ours = place == PathOwner::Shared;
         return if is_ours { Ok(None) } else { Err(problem) };
     }
@@ -212,12 +212,12 @@ async fn resolve(
         }
     }
     if place == PathOwner::Shared && by_key.is_none() {
-        // Our routes find out by themselves whose key it is; but not all of them look.
+        // The service's routes identify the caller themselves, but not all of them need a key.
         count_unknown_keys(req, &keys);
         return Ok(None);
     }
-    // A page that a sandbox answers can send its address away, and a user's key opens more than that sandbox. On a socket
-    // there is no page, and no other way for browsers.
+    // A page from a sandbox could leak its URL, and a user's key gives access to more than that sandbox. So a user's key in the
+    // query counts only for sockets: they show no page, and browsers can send a key in no other way.
     let of_user = if upgrades {
         &keys[..]
     } else {
@@ -225,7 +225,7 @@ async fn resolve(
     };
     let user = match by_key {
         Some(_) => None,
-        // A key that does not count here makes nobody the local user of an open service.
+        // A key that does not count here must not make the caller the local user of an open service.
         None if of_user.is_empty() && !keys.is_empty() => None,
         None => user(req, of_user).await?,
     };
@@ -255,8 +255,7 @@ async fn resolve(
     open_route(app, decision, by_key, user).await
 }
 
-/// Counts keys that were looked up and are no sandbox's. One that was good before may be a user's: those that the configuration
-/// names need not look like one.
+/// Counts keys that are no sandbox's. A key that was valid before may be a user's: configured keys may have any form.
 fn count_unknown_keys(req: &HttpRequest, keys: &[SecretString]) {
     let is_missed = |key: &&SecretString| {
         application::gateway::looks_like_sandbox_key(key.expose_secret()) && !key_attempts::is_known_key(req, key)
@@ -267,7 +266,7 @@ fn count_unknown_keys(req: &HttpRequest, keys: &[SecretString]) {
     }
 }
 
-/// The sandbox that a course leads to; `None`: to our own routes.
+/// The route that a decision leads to; `None` for the service's own routes.
 async fn open_route(
     app: &Application,
     decision: RouteDecision,
@@ -315,14 +314,14 @@ async fn open_route(
     }
 }
 
-/// Whoever knows the id of a conversation that runs gets as far as its agent server, which wants the key then. Others do not
-/// learn whether it is unknown, somebody's, or paused.
+/// The route for a caller without a key, who knows the id of a running conversation. The agent server then requires the key.
+/// Callers cannot distinguish unknown, foreign and paused conversations.
 async fn unchecked(app: &Application, id: ConversationId) -> Result<AgentRoute, Problem> {
     let found = app.gateway.by_conversation(&Scope::System, id).await;
     found.map_err(|error| match error {
         AppError::Refused { .. } => Problem::missing(
             "No conversation with this id is running. Send the key of its sandbox in the header X-Session-API-Key or the query \
-             session_api_key to be told more.",
+             session_api_key for details.",
         ),
         error => Problem::from(error),
     })
@@ -351,8 +350,8 @@ async fn user(req: &HttpRequest, keys: &[SecretString]) -> Result<Option<Actor>,
     Ok(None)
 }
 
-/// The keys of a request, in the order in which they count: our header, `Authorization: Bearer`, the query; and how many of
-/// them are from headers.
+/// The keys of a request in order of precedence (`X-Session-API-Key`, `Authorization: Bearer`, the query), and the number of
+/// those from headers.
 fn keys_of(req: &HttpRequest) -> (Vec<SecretString>, usize) {
     let (mut keys, mut of_headers) = (Vec::<SecretString>::new(), 0);
     let beside = req.headers().get(AUTHORIZATION);
@@ -377,13 +376,13 @@ fn keys_of(req: &HttpRequest) -> (Vec<SecretString>, usize) {
     (keys, of_headers)
 }
 
-/// What a client is told when the server behind has no answer for it.
+/// The error response when forwarding fails.
 pub(crate) fn problem(failure: &ForwardError) -> Problem {
     use std::error::Error as _;
     let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::BAD_GATEWAY);
     let problem = Problem::new(status, failure.to_string());
     match failure.source() {
-        // Which of its parts fail, hyper says only in `Debug`.
+        // Only the `Debug` form of hyper's errors names the part that failed.
         Some(cause) => problem.because(format!("{cause:?}")),
         None => problem,
     }

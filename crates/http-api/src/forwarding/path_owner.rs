@@ -1,13 +1,13 @@
-//! Whose a path is: ours, the agent servers', or both have it. Pure, and the whole of it is the tables of this file.
+//! Decides who serves a path: the service, agent servers, or both. Pure; the tables in this file are the whole policy.
 //!
-//! The paths are those of agent servers 1.34 and 1.58 (their `OpenAPI` documents; sockets: contract, section 1.1).
+//! The paths are those of agent servers 1.34 and 1.58 (`docs/reference/wire/agent-server.md`).
 
 use domain::id::ConversationId;
 
-/// Agent servers have nothing below this.
+/// Agent servers have no paths below this prefix.
 const API_PREFIX: &str = "/api/v1/";
 
-/// Agent servers have these, and we do not: the path itself and all below it.
+/// Paths of agent servers only: the path itself and everything below.
 const AGENT_SERVER_PATHS: &[&str] = &[
     "/api/acp",
     "/api/auth",
@@ -32,10 +32,10 @@ const AGENT_SERVER_PATHS: &[&str] = &[
     "/v1",
 ];
 
-/// Both have these: the path itself and all below it.
+/// Paths of both: the path itself and everything below.
 const SHARED_PATHS: &[&str] = &["/api/agent-profiles", "/api/settings"];
 
-/// Both have these, and nothing below.
+/// Paths of both: only the path itself.
 const SHARED_EXACT_PATHS: &[&str] = &[
     "/",
     "/alive",
@@ -48,53 +48,53 @@ const SHARED_EXACT_PATHS: &[&str] = &[
     "/server_info",
 ];
 
-/// Whose a path is.
+/// Who serves a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathOwner {
-    /// Ours, or nobody's.
+    /// The service (or nothing, and it answers 404).
     Service,
-    /// We have it, and agent servers have it.
+    /// The service and agent servers.
     Shared,
-    /// Only agent servers have it.
+    /// Only agent servers.
     AgentServer,
-    /// Only agent servers have it, and it names a conversation.
+    /// Only agent servers; the path names a conversation.
     Conversation(ConversationId),
-    /// A socket of a conversation, whose key may come in its first frame.
+    /// A socket of a conversation. The key may come in its first frame.
     Socket(ConversationId),
 }
 
-/// Who asks, as far as it matters here.
+/// The caller, as far as it matters for forwarding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallerClass {
     /// The holder of a sandbox's key.
     Sandbox,
     /// A user.
     User,
-    /// A key was sent that is nobody's.
+    /// The request has a key, which is not valid.
     UnknownKey,
-    /// No key was sent where we look for one.
+    /// The request has no key.
     NoKey,
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RouteDecision {
-    /// It is for our routes.
+    /// The service's routes handle it.
     Service,
-    /// To the sandbox whose key it is.
+    /// Forward to the sandbox whose key it is.
     ByKey,
-    /// To the sandbox of this conversation, which must be the user's.
+    /// Forward to the sandbox of this conversation, which must be the user's.
     ByConversation(ConversationId),
-    /// To the sandbox of this conversation, whoever asks: the agent server checks the key in the first frame.
+    /// Forward to the sandbox of this conversation without authentication: the agent server checks the key in the first frame.
     Unchecked(ConversationId),
-    /// 401.
+    /// Answer 401.
     Refused,
 }
 
 impl PathOwner {
-    /// Of the path as it stands in the request. One that means another path than it says is not forwarded.
+    /// The owner of a path, given as it stands in the request. A path that may mean another one is not forwarded.
     pub(crate) fn of(path: &str) -> Self {
-        // Most requests by far; none of the tables has any of it.
+        // The most frequent case; no table contains it.
         if path.starts_with(API_PREFIX) || is_ambiguous(path) {
             return Self::Service;
         }
@@ -110,28 +110,28 @@ impl PathOwner {
                 return Self::Socket(id);
             }
         }
-        // It takes the key of whoever booted the agent server, and that is us.
+        // Not `/api/init`: it takes the key of the process that booted the agent server, which is this service.
         if AGENT_SERVER_PATHS.iter().any(|it| is_below(path, it)) {
             return Self::AgentServer;
         }
         Self::Service
     }
 
-    /// What stands behind `/api/conversations/`.
+    /// The owner of a path after `/api/conversations/`.
     fn of_conversation(rest: &str) -> Self {
         match rest.split_once('/') {
-            // Older front ends have these two (`routes/legacy/conversations.rs`).
+            // Legacy front ends use these two (`routes/legacy/conversations.rs`).
             None | Some((_, "" | "config")) => Self::Shared,
             Some((id, _)) => id.parse().map_or(Self::AgentServer, Self::Conversation),
         }
     }
 
-    /// Whether it matters who asks.
+    /// Whether the path may be forwarded, depending on the caller.
     pub(crate) fn is_forwardable(self) -> bool {
         self != Self::Service
     }
 
-    /// What becomes of a request for this place. `upgrades`: it wants to be a socket.
+    /// Decides about a request for this path. `upgrades`: it asks for a socket.
     pub(crate) fn decision(self, caller: CallerClass, upgrades: bool) -> RouteDecision {
         match (self, caller) {
             (Self::Service, _) | (Self::Shared, CallerClass::User | CallerClass::UnknownKey | CallerClass::NoKey) => {
@@ -140,7 +140,7 @@ impl PathOwner {
             (_, CallerClass::Sandbox) => RouteDecision::ByKey,
             (Self::Conversation(id) | Self::Socket(id), CallerClass::User) => RouteDecision::ByConversation(id),
             (Self::Socket(id), CallerClass::NoKey) if upgrades => RouteDecision::Unchecked(id),
-            // Nothing says which sandbox is meant.
+            // The path does not name a sandbox.
             (Self::AgentServer, CallerClass::User) => RouteDecision::Service,
             (_, CallerClass::UnknownKey | CallerClass::NoKey) => RouteDecision::Refused,
         }
@@ -152,7 +152,7 @@ pub(super) fn is_below(path: &str, place: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Segments that mean another place, spelled in any way, and what some servers take for a slash.
+/// Whether a path may mean another one: dot segments in any spelling, and characters that some servers treat as a slash.
 fn is_ambiguous(path: &str) -> bool {
     if !path.starts_with('/') || path.starts_with("//") || path.contains('\\') {
         return true;

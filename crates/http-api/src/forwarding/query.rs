@@ -1,17 +1,17 @@
-//! The key in a query: browsers can set no header on a socket.
+//! The key in a query: browsers cannot set headers on a socket.
 
 use secrecy::SecretString;
 use url::form_urlencoded::parse;
 
 const KEY_PARAM: &str = "session_api_key";
 
-/// The first key in it that is not empty.
+/// The first non-empty key in the query.
 pub(super) fn key_in(query: &str) -> Option<SecretString> {
     let found = parse(query.as_bytes()).find(|(name, value)| name == KEY_PARAM && !value.is_empty());
     found.map(|(_, value)| SecretString::from(value.into_owned()))
 }
 
-/// The path, and the query without keys, otherwise as it was.
+/// The path, and the query without keys and otherwise unchanged.
 pub(crate) fn without_keys(path: &str, query: &str) -> String {
     let is_key = |part: &&str| parse(part.as_bytes()).any(|(name, _)| name == KEY_PARAM);
     let kept: Vec<&str> = query.split('&').filter(|part| !is_key(part)).collect();

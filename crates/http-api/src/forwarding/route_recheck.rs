@@ -1,4 +1,4 @@
-//! Whether a forwarded answer or socket may go on, by what it was opened with.
+//! Rechecks the access of forwarded responses and sockets.
 
 use std::rc::Rc;
 
@@ -14,37 +14,37 @@ use crate::access_recheck::{AccessRecheck, poll_until_refused};
 use crate::extract::{Actor, Application};
 use crate::state::HttpState;
 
-/// By what a socket or an answer was opened, as far as it is asked for again.
+/// What a socket or response was opened with, as far as it is rechecked.
 pub(crate) enum RouteRecheck {
-    /// By the key of this sandbox.
+    /// Opened with the key of this sandbox.
     Sandbox {
         /// The key.
         key: SecretString,
-        /// Whose it was.
+        /// The sandbox that the key belonged to.
         sandbox: SandboxId,
     },
-    /// By a user who may see this conversation.
+    /// Opened by a user who may see this conversation.
     User {
-        /// Who.
+        /// The user.
         actor: Actor,
-        /// Their keys.
+        /// The user's keys.
         access: AccessRecheck,
-        /// Which conversation.
+        /// The conversation in the path.
         conversation: ConversationId,
-        /// Where it ran.
+        /// The sandbox that it ran in.
         sandbox: SandboxId,
     },
-    /// By an unknown caller, for a conversation that ran in this sandbox.
+    /// Opened by an unknown caller, for a conversation that ran in this sandbox.
     Unchecked {
-        /// Which conversation.
+        /// The conversation in the path.
         conversation: ConversationId,
-        /// Where it ran.
+        /// The sandbox that it ran in.
         sandbox: SandboxId,
     },
 }
 
 impl RouteRecheck {
-    /// Ends when the socket or the answer may not go on any more. Boxed: thousands of sockets wait, and few of them ask.
+    /// Returns when the socket or response must end. Boxed: thousands of sockets wait, and few of them poll.
     pub(crate) fn refused(
         self,
         app: Application,
@@ -95,7 +95,7 @@ async fn leads_to_other_sandbox(
     }
 }
 
-/// Whether this is a rule of ours, and not a store that is out of reach.
+/// Whether the application refused access, rather than the store being unavailable.
 fn is_refusal(error: &AppError) -> bool {
     matches!(error, AppError::Refused { .. })
 }

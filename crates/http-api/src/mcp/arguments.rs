@@ -1,4 +1,4 @@
-//! What a tool is called with.
+//! Decodes the arguments of a tool call.
 
 use domain::git::NewPullRequest;
 use serde_json::Value;
@@ -11,7 +11,7 @@ const MAX_BRANCH_CHARS: u64 = 255;
 const MAX_TITLE_CHARS: u64 = 1024;
 const MAX_LABELS: u64 = 100;
 
-/// The pull request that the arguments ask for, or what is wrong with each of them.
+/// The pull request that the arguments describe, or a text with all errors.
 pub(super) fn read(tool: &McpTool, given: &Value) -> Result<NewPullRequest, String> {
     let mut errors = FieldErrors::new();
     match decode(tool, given, &mut errors) {
@@ -64,7 +64,7 @@ fn decode(tool: &McpTool, given: &Value, errors: &mut FieldErrors) -> Option<New
     })
 }
 
-/// GitLab's own tools write the slashes of a project as they stand in an address.
+/// The repository that a value names. GitLab's own tools escape the slashes of a project.
 fn repository_of(tool: &McpTool, value: &Value) -> Option<String> {
     match value {
         Value::String(name) if tool.takes_number => {
@@ -76,7 +76,7 @@ fn repository_of(tool: &McpTool, value: &Value) -> Option<String> {
     }
 }
 
-/// One line for each fault: where, and what.
+/// One line per error: location and message.
 fn describe_errors(errors: &FieldErrors) -> String {
     let detail = errors.detail(Flavour::V1);
     let faults = detail.as_array().into_iter().flatten().map(|item| {

@@ -1,9 +1,9 @@
-//! The Model Context Protocol over streamable HTTP, as far as a server without sessions needs it: every request is answered
-//! on its own, and nothing is sent that was not asked for.
+//! The Model Context Protocol over streamable HTTP, as far as a server without sessions needs it: every request is answered on
+//! its own, and the server sends nothing unasked.
 //!
-//! Knows: JSON-RPC, the protocol's versions, the tools. The route (`routes/integration/mcp.rs`) knows who calls and how answers travel.
-//! By hand, because the official crate is a framework with sessions and streams of its own (tokio tasks, tower), and what is
-//! needed of it is four methods.
+//! Knows JSON-RPC, the protocol's versions and the tools. The route (`routes/integration/mcp.rs`) knows the caller and the
+//! transport. Written by hand, because the official crate is a framework with sessions and streams (tokio tasks, tower), and
+//! four methods are needed.
 
 mod arguments;
 mod rpc;
@@ -19,21 +19,21 @@ pub(crate) use rpc::{RpcErrorCode, fault};
 use rpc::{RpcError, RpcMessage, RpcResult};
 pub(crate) use version::ProtocolVersion;
 
-/// Messages of one batch, which are worked on one after the other.
+/// Messages of one batch, which are processed in order.
 const MAX_BATCH_MESSAGES: usize = 10;
 
-/// What is sent back.
+/// The result of processing a body.
 #[derive(Debug, PartialEq)]
 pub(crate) enum McpReply {
-    /// There was nothing to answer.
+    /// No message needs a response.
     Accepted,
-    /// One answer, or the answers of a batch.
+    /// One response, or the responses of a batch.
     Responses(Value),
-    /// The whole body was nothing that could be answered.
+    /// The body as a whole is invalid; with the response.
     Refused(Value),
 }
 
-/// Works on a body for this caller.
+/// Processes a body for this caller.
 pub(crate) async fn exchange(
     app: &App,
     opener: &PullRequestCaller,

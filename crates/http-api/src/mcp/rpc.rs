@@ -1,8 +1,8 @@
-//! JSON-RPC 2.0: messages and answers.
+//! JSON-RPC 2.0: messages and responses.
 
 use serde_json::{Map, Value, json};
 
-/// What is wrong, as the protocol numbers it.
+/// Error codes of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RpcErrorCode {
     Parse = -32700,
@@ -11,24 +11,24 @@ pub(crate) enum RpcErrorCode {
     Params = -32602,
 }
 
-/// Why a request has no result.
+/// The error of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RpcError(pub(super) RpcErrorCode, pub(super) &'static str);
 
 pub(super) type RpcResult = Result<Value, RpcError>;
 
-/// Something that came in.
+/// A received message.
 #[derive(Debug, PartialEq)]
 pub(super) enum RpcMessage {
     Request {
-        /// A text or a whole number.
+        /// A string or an integer.
         id: Value,
         method: String,
         params: Map<String, Value>,
     },
-    /// A notification, or the answer to a question that was never asked.
+    /// A notification, or a response to a request that this server never sent.
     Unanswered,
-    /// None of them; with the answer to it.
+    /// Not a valid message; with the response to it.
     Invalid(Value),
 }
 
@@ -70,7 +70,7 @@ fn invalid(why: &str) -> RpcMessage {
     RpcMessage::Invalid(fault(&Value::Null, RpcErrorCode::Invalid, why))
 }
 
-/// The answer to a request.
+/// The response to a request.
 pub(super) fn answer(id: &Value, outcome: RpcResult) -> Value {
     match outcome {
         Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
@@ -78,7 +78,7 @@ pub(super) fn answer(id: &Value, outcome: RpcResult) -> Value {
     }
 }
 
-/// An answer that is an error.
+/// An error response.
 pub(crate) fn fault(id: &Value, code: RpcErrorCode, why: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": code as i32, "message": why}})
 }

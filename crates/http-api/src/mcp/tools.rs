@@ -1,4 +1,5 @@
-//! The tools: a pull request at each provider. Names and arguments are those of the reference (recording 422); Forgejo's is ours.
+//! The tools: opening a pull request at each git provider. Names and arguments are those of the reference; the one for
+//! Forgejo is an addition.
 
 use application::App;
 use application::git::GitServiceError;
@@ -11,16 +12,16 @@ use serde_json::{Map, Value, json};
 use super::arguments;
 use super::rpc::{RpcErrorCode, RpcError, RpcResult};
 
-/// A tool, told by what its arguments are called.
+/// A tool and the names of its arguments.
 #[derive(Debug)]
 pub(super) struct McpTool {
     name: &'static str,
     provider: GitProvider,
-    /// What people there call a pull request.
+    /// The provider's term for a pull request.
     what: &'static str,
-    /// The argument that names the repository, and what names look like.
+    /// The argument that names the repository, and the form of names.
     pub(super) repository: (&'static str, &'static str),
-    /// Whether a number may stand in the name's place.
+    /// Whether the repository may also be given by number.
     pub(super) takes_number: bool,
     /// The argument with the text.
     pub(super) text: &'static str,
@@ -141,12 +142,12 @@ impl McpTool {
     }
 }
 
-/// All of them, as they are listed.
+/// All tools, as `tools/list` returns them.
 pub(super) fn list() -> Vec<Value> {
     TOOLS.iter().map(McpTool::document).collect()
 }
 
-/// Uses a tool for this caller. What goes wrong with it is a result, so that the agent reads it.
+/// Calls a tool for this caller. Failures are results, so that the agent reads them.
 pub(super) async fn call(app: &App, opener: &PullRequestCaller, params: &Map<String, Value>) -> RpcResult {
     let name = params.get("name").and_then(Value::as_str);
     let tool = TOOLS.iter().find(|tool| Some(tool.name) == name);
@@ -178,10 +179,10 @@ pub(super) async fn call(app: &App, opener: &PullRequestCaller, params: &Map<Str
 fn note(provider: GitProvider, failure: &GitServiceError) {
     match failure {
         GitServiceError::App(error) => {
-            tracing::warn!(git.provider = %provider, error = %chain(&error), "no pull request");
+            tracing::warn!(git.provider = %provider, error = %chain(&error), "failed to open a pull request");
         }
         refused => {
-            tracing::info!(git.provider = %provider, error = %chain(&refused), "no pull request");
+            tracing::info!(git.provider = %provider, error = %chain(&refused), "failed to open a pull request");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Versions of the protocol.
 
-/// One that is spoken here.
+/// A supported version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum ProtocolVersion {
     V2024_11_05,
@@ -30,7 +30,7 @@ impl ProtocolVersion {
         text.map_or(Some(Self::V2025_03_26), Self::read)
     }
 
-    /// Only one version ever had them.
+    /// Only one version has batches.
     pub(crate) fn has_batches(self) -> bool {
         self == Self::V2025_03_26
     }

@@ -1,24 +1,24 @@
-//! Prometheus' text format, version 0.0.4.
+//! The text format of Prometheus, version 0.0.4.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use domain::metrics::{BUCKET_BOUNDS_MS, HistogramSnapshot};
 
-/// How this text is announced.
+/// The content type of the page.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Every name begins so.
+/// The prefix of every name.
 const PREFIX: &str = "agent_workspace_";
 
-/// A page of metrics that is being written. Names are this service's, without their prefix; labels are never free text.
+/// A page of metrics that is being written. Names are given without the prefix; labels are never free text.
 #[derive(Debug, Default)]
 pub(crate) struct MetricsPage {
     text: String,
     prefix: &'static str,
 }
 
-/// Names and values of labels.
+/// Label names and values.
 pub(crate) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl MetricsPage {
@@ -29,7 +29,7 @@ impl MetricsPage {
         }
     }
 
-    /// Writes what every process has under its usual name, which has no prefix of ours.
+    /// Writes standard process metrics, whose names have no prefix.
     pub(crate) fn with_standard_names(&mut self, write: impl FnOnce(&mut Self)) {
         self.prefix = "";
         write(self);
@@ -40,7 +40,7 @@ impl MetricsPage {
         self.text
     }
 
-    /// What only grows. `name` ends with `_total`.
+    /// Writes a counter. `name` ends with `_total`.
     pub(crate) fn counter<'a>(
         &mut self,
         name: &str,
@@ -53,7 +53,7 @@ impl MetricsPage {
         }
     }
 
-    /// What grows and falls.
+    /// Writes a gauge.
     pub(crate) fn gauge<'a>(
         &mut self,
         name: &str,
@@ -66,13 +66,13 @@ impl MetricsPage {
         }
     }
 
-    /// A time, or an amount of it.
+    /// Writes a time or a duration in seconds.
     pub(crate) fn seconds(&mut self, name: &str, kind: &str, help: &str, value: Duration) {
         self.head(name, kind, help);
         self.sample(name, &[], value.as_secs_f64());
     }
 
-    /// How long something took, in classes. `name` ends with `_seconds`.
+    /// Writes a histogram of durations. `name` ends with `_seconds`.
     pub(crate) fn histogram<'a>(
         &mut self,
         name: &str,
@@ -99,7 +99,7 @@ impl MetricsPage {
 
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         let prefix = self.prefix;
-        // Writing to a text does not fail.
+        // Writing to a `String` does not fail.
         let _ = write!(
             self.text,
             "# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n"
@@ -120,7 +120,7 @@ impl MetricsPage {
     }
 }
 
-/// Milliseconds in seconds, without a rest of binary arithmetic.
+/// Formats milliseconds as seconds, without binary rounding.
 fn seconds(ms: u64) -> String {
     let (whole, rest) = (ms / 1000, ms % 1000);
     let text = format!("{whole}.{rest:03}");

@@ -1,7 +1,7 @@
-//! What `/metrics` says: the service's own series, those of its parts, and those of every process.
+//! The page `/metrics`: the service's own series, those of its parts, and the standard ones of a process.
 //!
-//! Nothing is asked of a store or an engine for it: a page costs some additions and reads of `/proc`. No label is free text,
-//! and none names a user, an object or an address. `docs/reference/metrics.md` lists all of it; a test compares.
+//! Rendering queries no store or container engine: a page costs some additions and reads of `/proc`. No label is free text,
+//! and none names a user, an object or an address. `docs/reference/metrics.md` lists all series; a test compares.
 
 mod exposition;
 mod requests;
@@ -22,10 +22,10 @@ pub(crate) use requests::RequestMetrics;
 pub(crate) use exposition::CONTENT_TYPE;
 use exposition::{Labels, MetricsPage};
 
-/// Answers what the pools of the store are doing. Cheap; never waits.
+/// Returns the figures of the store's connection pools. Cheap; never waits.
 pub type PoolStatsSource = Box<dyn Fn() -> Vec<PoolStats> + Send + Sync>;
 
-/// What is counted about requests, and who may read it.
+/// The metrics of requests, and the access to the page.
 #[derive(Default)]
 pub(crate) struct HttpMetrics {
     requests: OnceLock<RequestMetrics>,
@@ -34,17 +34,17 @@ pub(crate) struct HttpMetrics {
     has_metrics_listener: bool,
 }
 
-/// Whether somebody may read the page.
+/// The access of a request to the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MetricsAccess {
     Allowed,
     NeedsKey,
-    /// It is behind the operators' door, and not here.
+    /// Served on the metrics listener only.
     NotServed,
 }
 
 impl HttpMetrics {
-    /// Whoever reads needs this key, where everybody comes. `has_metrics_listener`: without a key it is then not there at all.
+    /// `key` is required on the public listener. With a metrics listener and no key, the public one does not serve the page.
     pub(crate) fn new(key: Option<&SecretString>, has_metrics_listener: bool) -> Self {
         Self {
             key: key.map(|key| KeyHash::of(key.expose_secret())),
@@ -53,7 +53,7 @@ impl HttpMetrics {
         }
     }
 
-    /// Takes the routes of the whole surface. Later ones are the same.
+    /// Sets the routes of the whole surface. Later calls have no effect.
     pub(crate) fn set_routes(&self, operations: impl FnOnce() -> Operations) {
         self.requests.get_or_init(|| {
             let operations = operations();
@@ -70,7 +70,7 @@ impl HttpMetrics {
     }
 
     pub(crate) fn set_pools(&self, pools: PoolStatsSource) {
-        // Whoever said it first is right.
+        // The first call wins.
         let _ = self.pools.set(pools);
     }
 
@@ -78,8 +78,7 @@ impl HttpMetrics {
         self.pools.get().map_or_else(Vec::new, |pools| pools())
     }
 
-    /// Whether who comes through this door with this key may read. Hashes are compared: how much of a wrong key is right takes
-    /// no longer or shorter.
+    /// The access with this key on this listener. Compares hashes, so that the time does not depend on a matching prefix.
     pub(crate) fn access(
         &self,
         listener: Listener,
@@ -112,7 +111,7 @@ const UNDOCUMENTED: [(&str, &str); 7] = [
     ("head", "/console/{file}"),
 ];
 
-/// The page, now.
+/// Renders the page.
 pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> String {
     let mut page = MetricsPage::new();
     let build: Labels<'_> = &[("version", env!("CARGO_PKG_VERSION"))];
@@ -180,7 +179,7 @@ fn write_requests(page: &mut MetricsPage, requests: &RequestMetrics) {
     );
 }
 
-/// A series of every pool: its name, its help, and its value.
+/// A gauge of every pool: name, help text and value.
 type PoolGauge = (&'static str, &'static str, fn(&PoolStats) -> u64);
 
 fn write_pools(page: &mut MetricsPage, pools: &[PoolStats]) {
@@ -360,7 +359,7 @@ fn write_warm(page: &mut MetricsPage, app: &App) {
     );
 }
 
-/// Names and meanings as everywhere (the conventions of Prometheus' client libraries).
+/// Names and meanings follow the conventions of Prometheus client libraries.
 fn write_process(page: &mut MetricsPage, process: &ProcessSample) {
     page.seconds(
         "process_cpu_seconds_total",
@@ -410,7 +409,7 @@ mod tests {
     fn a_page_with_a_key_is_for_whoever_has_it() {
         use MetricsAccess::{Allowed, NotServed, NeedsKey};
         const KEY: &str = "metrics-key";
-        // By the configured key and whether there is a door: without a key, with the right one, with another.
+        // By configured key and metrics listener: the access without a key, with the right one, with another.
         for (key, has_metrics_listener, [none, right, wrong]) in [
             (None, false, [Allowed; 3]),
             (None, true, [NotServed; 3]),

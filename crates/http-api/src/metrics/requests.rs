@@ -1,5 +1,5 @@
-//! Requests, by method and route. Every route has its counters before the first request comes, so counting one costs a
-//! look-up and some additions; and a path that is no route's is never a label.
+//! Counts requests by method and route. Every route has its counters from the start, so counting costs a look-up and some
+//! additions, and a path outside the routes never becomes a label.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,28 +8,28 @@ use actix_web::HttpRequest;
 use actix_web::http::{Method, StatusCode};
 use domain::metrics::{Counter, DurationHistogram, Gauge};
 
-/// Longest pattern of a route, in bytes.
+/// Longest route pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 256;
-/// The route of what no route took.
+/// The label of requests that matched no route.
 const UNMATCHED_ROUTE: &str = "unmatched";
-/// The route of what went to an agent server.
+/// The label of requests that were forwarded to agent servers.
 const FORWARDED_ROUTE: &str = "gateway";
-/// The method of both.
+/// The method label of both.
 const ANY_METHOD: &str = "ANY";
 const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// What came in.
+/// The counters of all routes.
 #[derive(Debug, Default)]
 pub(crate) struct RequestMetrics {
-    /// By method, and pattern of the path.
+    /// By path pattern, then by method.
     routes: HashMap<String, Vec<(Method, RouteMetrics)>>,
     unmatched: RouteMetrics,
-    /// What the gateway took.
+    /// Requests that the gateway forwarded.
     forwarded: RouteMetrics,
     pub(crate) in_flight: Gauge,
 }
 
-/// What came to one route.
+/// The counters of one route.
 #[derive(Debug, Default)]
 pub(crate) struct RouteMetrics {
     classes: [Counter; STATUS_CLASSES.len()],
@@ -43,7 +43,7 @@ impl RouteMetrics {
         self.durations.record(took);
     }
 
-    /// How often it answered, by class of the status. Only those that it has given.
+    /// The number of responses by status class; only classes that occurred.
     pub(crate) fn answers(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = STATUS_CLASSES.iter().zip(&self.classes);
         counts
@@ -53,13 +53,13 @@ impl RouteMetrics {
 }
 
 impl RequestMetrics {
-    /// For these routes.
+    /// Creates the counters of these routes.
     pub(crate) fn of<'a>(routes: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut known: HashMap<_, Vec<_>> = HashMap::new();
         for (method, pattern) in routes {
             if let Ok(method) = method.to_ascii_uppercase().parse() {
                 let methods = known.entry(pattern.to_owned()).or_default();
-                // Most have one method; room for four would be the rule.
+                // Most paths have one method; a vector would reserve space for four.
                 methods.reserve_exact(1);
                 methods.push((method, RouteMetrics::default()));
             }
@@ -70,7 +70,7 @@ impl RequestMetrics {
         }
     }
 
-    /// One was answered.
+    /// Counts a response.
     pub(crate) fn note(&self, req: &HttpRequest, status: StatusCode, took: Duration) {
         let mut buffer = [0; MAX_PATTERN_BYTES];
         let route = pattern(req, &mut buffer).and_then(|pattern| {
@@ -82,7 +82,7 @@ impl RequestMetrics {
             .note(status, took);
     }
 
-    /// The pattern of the route that took this request.
+    /// The pattern of the route that handled this request.
     pub(crate) fn route_of(&self, req: &HttpRequest) -> Option<&str> {
         let mut buffer = [0; MAX_PATTERN_BYTES];
         let pattern = pattern(req, &mut buffer)?;
@@ -90,17 +90,17 @@ impl RequestMetrics {
         Some(known)
     }
 
-    /// One was answered by an agent server.
+    /// Counts a response of an agent server.
     pub(crate) fn note_forwarded(&self, status: StatusCode, took: Duration) {
         self.forwarded.note(status, took);
     }
 
-    /// One was answered before it was looked for a route, or nobody knows any more which it was.
+    /// Counts a response without a route: it was sent before routing, or the request is consumed.
     pub(crate) fn note_unmatched(&self, status: StatusCode, took: Duration) {
         self.unmatched.note(status, took);
     }
 
-    /// All that have had a request, with method and pattern.
+    /// All routes that had a request, with method and pattern.
     pub(crate) fn routes(&self) -> Vec<(&str, &str, &RouteMetrics)> {
         let routes = self.routes.iter().flat_map(|(pattern, methods)| {
             let methods = methods.iter();
@@ -118,8 +118,7 @@ impl RequestMetrics {
     }
 }
 
-/// The pattern of the route that took this request: its path, with names in braces instead of what they matched. Where that
-/// is no route's pattern, no route took it.
+/// The pattern of the route that handled this request.
 fn pattern<'a>(req: &'a HttpRequest, buffer: &'a mut [u8; MAX_PATTERN_BYTES]) -> Option<&'a str> {
     let info = req.match_info();
     let path = info.as_str();
@@ -134,7 +133,7 @@ fn pattern<'a>(req: &'a HttpRequest, buffer: &'a mut [u8; MAX_PATTERN_BYTES]) ->
         Some(())
     };
     for (name, value) in info.iter() {
-        // Values are parts of the path.
+        // Values are slices of the path.
         let from = (value.as_ptr() as usize).checked_sub(path.as_ptr() as usize)?;
         push(path.get(at..from)?)?;
         push("{")?;

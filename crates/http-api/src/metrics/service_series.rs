@@ -1,4 +1,4 @@
-//! Series of what is in front of the use-cases: the gateway, and the limits.
+//! Series of the gateway, the rate limits and the quotas.
 
 use application::quotas::QuotaCounts;
 use gateway::GatewayCounts;
@@ -54,7 +54,7 @@ pub(super) fn write_refusals(page: &mut MetricsPage, refused: [(&'static str, u6
     );
 }
 
-/// What quotas have done, and who meets them.
+/// Writes what quotas have refused.
 pub(super) fn write_quotas(page: &mut MetricsPage, counted: &QuotaCounts) {
     let refused = counted
         .refusals

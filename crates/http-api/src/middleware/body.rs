@@ -1,4 +1,4 @@
-//! Bodies of answers that hold something until they are written, or given up.
+//! Response bodies that hold a guard until they are written or dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::web::Bytes;
 
-/// The same body, which holds this.
+/// Returns the body, which then holds `held`.
 pub(super) fn with_guard(body: BoxBody, held: impl Unpin + 'static) -> BoxBody {
     BoxBody::new(GuardedBody { body, _held: held })
 }

@@ -1,5 +1,5 @@
-//! A request's place on its connection: whether it is served when there are too many, and that the connection counts as busy
-//! until the answer is written.
+//! The slot of a request on its connection: whether it is served when there are too many connections, and that the
+//! connection counts as busy until the response is written.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,22 +16,22 @@ use super::body::with_guard;
 use crate::connections::{Connection, InFlightRequest};
 use crate::problem::Problem;
 
-/// What the service lives by: whoever watches over it, and sandboxes that report.
+/// Paths that are served even when there are too many connections: monitoring, and webhook reports.
 const ESSENTIAL_PATHS: [&str; 4] = ["/alive", "/ready", "/health", "/metrics"];
 const REPORT_PREFIX: &str = "/api/v1/webhooks/";
-/// Actix takes any piece at once, however slow the client, and asks for the next one when it has sent most of it.
+/// Actix takes a chunk of any size at once, however slow the client, and asks for the next one when most of it is sent.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Of one request.
+/// The slot of one request.
 pub(super) struct ConnectionSlot {
     in_flight: Option<InFlightRequest>,
-    /// Whether the connection is one too many.
+    /// Whether the connection is over the limit.
     pub(super) is_surplus: bool,
     is_refused: bool,
 }
 
 impl ConnectionSlot {
-    /// Without a connection (tests in memory) every request has one.
+    /// Without a connection (tests in memory) every request gets a slot.
     pub(super) fn of(req: &ServiceRequest) -> Self {
         let Some(connection) = req.conn_data::<Connection>() else {
             return Self {
@@ -48,20 +48,20 @@ impl ConnectionSlot {
         }
     }
 
-    /// The answer, if the request is not to be served.
+    /// The response, if the request must not be served.
     pub(super) fn refusal(&self) -> Option<HttpResponse> {
         let problem = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Too many connections");
         self.is_refused.then(|| problem().error_response())
     }
 
-    /// An answer that goes on keeps the seat until its end. One that is short and whole is as good as written.
+    /// Makes a streamed response hold the slot until its end. A short and complete one counts as written.
     pub(super) fn attach_to(self, answer: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
         let Some(in_flight) = self.in_flight else {
             return answer;
         };
         answer.map_body(|_, body| {
             if matches!(body.size(), BodySize::None) {
-                // It stays none: an empty one would be announced as such, which is not true of an answer to HEAD.
+                // An empty body instead of none would announce a length of 0, which is wrong for a response to HEAD.
                 return body;
             }
             let body = match body.try_into_bytes() {
@@ -74,7 +74,7 @@ impl ConnectionSlot {
     }
 }
 
-/// A whole body, handed over as fast as the client takes it.
+/// A complete body, handed over in chunks as fast as the client reads.
 pub(super) struct ChunkedBody {
     length: u64,
     rest: Bytes,
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::connections::{ConnectionLimits, Connections};
 
-    /// The body of an answer over this connection.
+    /// The body of a response on this connection.
     fn kept(connection: &Connection, body: BoxBody) -> BoxBody {
         let connection_slot = ConnectionSlot {
             in_flight: connection.begin_request(false),
@@ -156,7 +156,7 @@ mod tests {
                 Some(piece) => taken.extend_from_slice(&piece.unwrap()),
                 None => body = None,
             }
-            // As idle as it takes to be closed for another one, were it not busy.
+            // Long enough to count as idle, were it not busy.
             tokio::time::sleep(Duration::from_millis(60)).await;
             let other = connections.accept([127, 0, 0, 1].into(), || {});
             assert_eq!(other.is_surplus(), body.is_some(), "{}", taken.len());

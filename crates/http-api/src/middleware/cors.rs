@@ -1,4 +1,4 @@
-//! Which web pages may call, and how a browser is told.
+//! CORS: which origins may call from a browser, and the headers that allow it.
 
 use actix_web::HttpResponse;
 use actix_web::http::header::{
@@ -11,10 +11,10 @@ use actix_web::http::header::{
 use crate::rate;
 
 const ALLOWED_METHODS: &str = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT";
-/// Seconds for which a browser may remember a preflight.
+/// Seconds for which a browser may cache a preflight.
 const PREFLIGHT_MAX_AGE_SECONDS: &str = "600";
 
-/// The origins that were configured. Without any, no page of another origin may call.
+/// The configured origins. Without any, no page of another origin may call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Cors {
     exact: Vec<String>,
@@ -23,7 +23,7 @@ pub(crate) struct Cors {
 }
 
 impl Cors {
-    /// Takes exact origins (`https://host`, `http://host:8080`) and entries with any port (`http://localhost:*`).
+    /// Accepts exact origins (`https://host`, `http://host:8080`) and entries with any port (`http://localhost:*`).
     pub(crate) fn new(origins: &[String]) -> Self {
         let mut all = Self::default();
         for origin in origins {
@@ -51,7 +51,7 @@ impl Cors {
         self.exact.iter().any(|allowed| allowed == origin) || self.any_port.iter().any(of_any_port)
     }
 
-    /// The answer to a preflight request, if it is one.
+    /// The response to a preflight request; `None` for any other request.
     pub(super) fn preflight(&self, headers: &HeaderMap) -> Option<HttpResponse> {
         let origin = origin_of(headers)?;
         headers.get(ACCESS_CONTROL_REQUEST_METHOD)?;
@@ -73,7 +73,8 @@ impl Cors {
         Some(answer.body("OK"))
     }
 
-    /// Adds what the browser needs to hand the answer to the page. Errors get it, too: a page must be able to read a 401.
+    /// Adds the headers that let a browser pass the response to the page. Errors get them, too: a page must be able to read a
+    /// 401.
     pub(super) fn decorate(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         if self.exact.is_empty() && self.any_port.is_empty() {
             return;
@@ -87,7 +88,7 @@ impl Cors {
             ACCESS_CONTROL_ALLOW_CREDENTIALS,
             HeaderValue::from_static("true"),
         );
-        // Beside what an agent server says of its own.
+        // Appended to the headers that an agent server exposes.
         let exposed = HeaderValue::from_static(rate::EXPOSED_HEADERS);
         headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
     }

@@ -1,7 +1,7 @@
-//! What happens to every request, whatever it asks for: one layer, [`edge`], that calls the pure parts in order.
+//! The layer around every request: [`edge`] calls these modules in order.
 //!
-//! request id → span → preflight → foreign pages (open mode) → trailing slash → an agent server or the routes, with panics caught →
-//! cross-origin, cache and request-id headers on whatever came out.
+//! request id → span → preflight → foreign pages (open mode) → trailing slash → an agent server or the routes, with panics
+//! caught → CORS, cache and request-id headers on every response.
 //!
 //! Knows headers and paths. Knows nothing of routes' inputs or of the application.
 
@@ -44,22 +44,22 @@ use payload_guard::PayloadGuard;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What must be known of a request after the routes have consumed it.
+/// What the layer needs of a request after the routes have consumed it.
 struct RequestContext {
     id: HeaderValue,
     origin: Option<HeaderValue>,
-    /// What the client asked for, if a trusted proxy said it.
+    /// The host that the client requested, if a trusted proxy forwarded it.
     host: Option<String>,
-    /// Whether its connection is one too many.
+    /// Whether its connection is over the limit.
     is_surplus: bool,
     state: State,
 }
 
 impl RequestContext {
-    /// `is_forwarded`: a sandbox's agent server answered, and says itself what may be kept.
+    /// Adds the headers of every response. `is_forwarded`: an agent server answered, and its cache headers stay.
     fn decorate(&self, head: &mut ResponseHead, is_forwarded: bool) {
         if (self.is_surplus || self.state.is_draining()) && !head.upgrade() {
-            // The client comes back on another connection, which a proxy makes to another service.
+            // The client returns on another connection, which a proxy makes to another replica.
             head.set_connection_type(ConnectionType::Close);
         }
         let headers = head.headers_mut();
@@ -68,7 +68,7 @@ impl RequestContext {
         if is_forwarded {
             return;
         }
-        // A stream says it in its own words.
+        // Streams set their own.
         if !headers.contains_key(CACHE_CONTROL) {
             headers.insert(
                 CACHE_CONTROL,
@@ -93,7 +93,7 @@ pub(crate) async fn edge(
         "http.request",
         request.id = %id.to_str().unwrap_or_default(),
         http.method = %req.method(),
-        // The path only, and without a signature: a query may carry a key.
+        // Only the path, and without a signature: a query may contain a key.
         http.path = %path_redaction::redacted(req.path()),
         client.address = client.address.map(tracing::field::display),
         http.route = tracing::field::Empty,
@@ -118,13 +118,13 @@ pub(crate) async fn edge(
     served.map(|answer| connection_slot.attach_to(answer))
 }
 
-/// When a client may ask again for what there was no room for.
+/// `Retry-After` while the disk is nearly full.
 const STORAGE_FULL_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 fn warn_of_untrusted_proxy() {
     tracing::warn!(
-        "a request came with forwarding headers from a machine that is not trusted, so the client's address and scheme are \
-         unknown; if it is your reverse proxy, name it in WORKSPACE_HTTP__TRUSTED_PROXIES (said once)"
+        "a request has forwarding headers from a machine that is not trusted, so the client's address and scheme are \
+         unknown; if it is your reverse proxy, add it to WORKSPACE_HTTP__TRUSTED_PROXIES (logged once)"
     );
 }
 
@@ -154,7 +154,7 @@ async fn serve(
                 response = unsent_body::account(&context.state, response);
             }
             if let Some(limit_status) = RateLimitStatus::of(response.request()) {
-                limit_status.tell(response.headers_mut());
+                limit_status.write_headers(response.headers_mut());
             }
             context.decorate(response.response_mut().head_mut(), is_forwarded);
             let status = response.status();
@@ -185,13 +185,14 @@ async fn serve(
     served
 }
 
-/// The answer, and whether it is an agent server's.
+/// The response, and whether it comes from an agent server.
 async fn forward_or_serve(
     id: &HeaderValue,
     mut req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<(ServiceResponse<BoxBody>, bool), Error> {
-    // Only where there may be one, and in a box: every layer above would carry and move it for requests of ours, too.
+    // Only for paths that may be forwarded, and boxed: otherwise every layer above would carry and move this future for all
+    // requests.
     let forwarded = if forwarding::may_forward(&req) {
         Box::pin(forwarding::answer(&mut req, id)).await
     } else {
@@ -202,7 +203,7 @@ async fn forward_or_serve(
         Some(Err(problem)) => {
             let mut answer = problem.error_response();
             if let Some(limit_status) = RateLimitStatus::of(&req) {
-                limit_status.tell(answer.headers_mut());
+                limit_status.write_headers(answer.headers_mut());
             }
             Err(InternalError::from_response("not forwarded", answer).into())
         }
@@ -216,8 +217,8 @@ async fn forward_or_serve(
     }
 }
 
-/// Why a request that would store something new is refused while a disk is nearly full. What frees room is not, nor what
-/// stops work.
+/// Refuses a request that would store something new while a disk is nearly full. Requests that free space or stop work
+/// pass.
 fn storage_refusal(req: &ServiceRequest) -> Option<Problem> {
     let stores = matches!(*req.method(), Method::POST | Method::PUT | Method::PATCH);
     if !stores || req.path().ends_with("/pause") {
@@ -228,7 +229,7 @@ fn storage_refusal(req: &ServiceRequest) -> Option<Problem> {
     Some(Problem::new(StatusCode::INSUFFICIENT_STORAGE, reason).retry_after(STORAGE_FULL_RETRY_AFTER))
 }
 
-/// The request itself is gone by now, so the answer travels as an error that already has its form.
+/// The request is consumed by now, so the response travels as an error that already has its form.
 fn into_error(context: &RequestContext, mut response: HttpResponse, payload_guard: Option<PayloadGuard>) -> Error {
     context.decorate(response.head_mut(), false);
     let response = response.map_body(|_, body| PayloadGuard::attach_to(payload_guard, body));
@@ -241,7 +242,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
     format!("panic in a handler: {}", text.unwrap_or("no text"))
 }
 
-/// Answers that need no route.
+/// Responses that need no route.
 fn early_response(context: &RequestContext, req: &ServiceRequest) -> Option<HttpResponse> {
     let cors = context.state.cors();
     if req.method() == Method::OPTIONS
@@ -250,12 +251,12 @@ fn early_response(context: &RequestContext, req: &ServiceRequest) -> Option<Http
         return Some(preflight);
     }
     let addresses = context.state.addresses();
-    // Not only what a proxy says: one that writes no `X-Forwarded-Host` hands on what a page made of it.
+    // Not only the host that a proxy forwards: a proxy that writes no `X-Forwarded-Host` passes on the client's.
     let host = req.headers().get(HOST).and_then(|host| host.to_str().ok());
     if addresses.is_elsewhere([context.host.as_deref(), host], req.path()) {
         return Some(Problem::not_found().error_response());
     }
-    // Behind the operators' door there is nothing that a page could do, and scrapers use names that only they know.
+    // The metrics listener has no routes that a page could abuse, and scrapers use host names that only they know.
     let is_open = context.state.is_open() && context.state.listener() != Listener::Metrics;
     if is_open && open_mode::is_refused(req.headers(), cors, addresses) {
         return Some(Problem::forbidden("This page may not use an open service").error_response());

@@ -1,6 +1,6 @@
-//! What an open service refuses. It takes every request for the local user's, so a browser on the same machine must
-//! not be able to send one for somebody else's page: neither across origins, nor through a name that the page's owner
-//! points at this address (DNS rebinding).
+//! Requests that a service in open mode refuses. It treats every request as the local user's, so a page of a foreign origin
+//! in a browser on this machine must not be able to send one: neither across origins, nor through a host name that its
+//! owner resolves to this address (DNS rebinding).
 
 use std::net::IpAddr;
 
@@ -16,14 +16,14 @@ const CONTAINER_HOST_NAMES: [&str; 2] = ["host.docker.internal", "host.container
 /// Whether to refuse a request to an open service.
 pub(super) fn is_refused(headers: &HeaderMap, cors: &Cors, addresses: &Addresses) -> bool {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else {
-        // No browser leaves it out.
+        // Every browser sends it.
         return headers.contains_key(HOST) || is_foreign_origin(headers, "", cors);
     };
     !is_service_host(host, addresses) || is_foreign_origin(headers, host, cors)
 }
 
-/// Whether a browser sent this for a page that is neither ours nor configured. Without `Origin` it comes from a
-/// program, or from a page of our own.
+/// Whether a browser sent this for a page that is neither the service's own nor configured. Without `Origin` it comes from
+/// a program, or from a page of the service.
 fn is_foreign_origin(headers: &HeaderMap, host: &str, cors: &Cors) -> bool {
     let Some(origin) = origin_of(headers) else {
         return false;
@@ -35,8 +35,8 @@ fn is_foreign_origin(headers: &HeaderMap, host: &str, cors: &Cors) -> bool {
     own.is_none_or(|(_, authority)| !authority.eq_ignore_ascii_case(host)) && !cors.admits(origin)
 }
 
-/// Whether a stranger cannot have made this name: an address, or a name that we know. Not any name without a dot: in
-/// some networks one without is looked up under a domain that others may register names in.
+/// Whether an attacker cannot control this host name: an address, or a known name. Other names without a dot are not
+/// safe: some networks look them up under a domain in which others may register names.
 fn is_service_host(host: &str, addresses: &Addresses) -> bool {
     let Ok(url) = Url::parse(&format!("http://{host}/")) else {
         return false;
@@ -91,7 +91,7 @@ mod tests {
                 false,
             ),
             (Some("boxes.example"), None, false),
-            // Rebinding: the page's own name, pointed here.
+            // Rebinding: the page's own host name, resolved to this address.
             (
                 Some("evil.example:3000"),
                 Some("http://evil.example:3000"),

@@ -1,18 +1,18 @@
-//! What the log shows of a path.
+//! Removes signatures from paths in the log.
 
 use std::borrow::Cow;
 
 use crate::addresses::SIGNED;
 
-/// Length of a signature: a hash as hexadecimal digits.
+/// Length of a signature: a hash in hexadecimal.
 const SIGNATURE_HEX_CHARS: usize = 64;
 
-/// The path without signatures, because whoever has a signed path may use it: an editor's terminal, too.
-/// `/s/{sandbox}/{name}/{signature}/x` becomes `/s/{sandbox}/{name}/…/x`, and what looks like a signature is left out
-/// wherever it stands, since a client may have got the rest of the address wrong.
+/// The path without signatures: a signed path gives access to a port, such as an editor with a terminal.
+/// `/s/{sandbox}/{name}/{signature}/x` becomes `/s/{sandbox}/{name}/…/x`. Everything that looks like a signature is removed
+/// at any position, because the rest of the address may be wrong.
 pub(super) fn redacted(path: &str) -> Cow<'_, str> {
     let is_signed = path.split('/').nth(1) == Some(SIGNED);
-    // Nearly every path, and it has no room for a signature.
+    // Most paths are too short for a signature.
     if !is_signed && path.len() < SIGNATURE_HEX_CHARS {
         return Cow::Borrowed(path);
     }
@@ -47,7 +47,7 @@ mod tests {
             ("/s/a/W/wrong%61/x", "/s/a/W/…/x"),
             ("/s/a/W", "/s/a/W"),
             ("/s/a/W/", "/s/a/W/"),
-            // Wrong, and yet the signature is right.
+            // A wrong path with a valid signature.
             ("//s/a/W/SIG/x", "//s/a/W/…/x"),
             ("/agents/s/a/W/SIG/x", "/agents/s/a/W/…/x"),
             ("/api/v1/users/me", "/api/v1/users/me"),

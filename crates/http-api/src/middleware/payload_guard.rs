@@ -1,8 +1,8 @@
-//! Bodies in chunks that nobody read to their end.
+//! Closes connections whose chunked request body was not read to its end.
 //!
-//! Once the reader of such a body is gone, actix goes on waiting for the next chunk without any limit, so that every
-//! refused request could hold a connection for ever. As long as there is a reader when the answer has been written, it
-//! closes the connection instead. So the answer keeps one.
+//! When the reader of such a body is dropped, actix waits for the next chunk without a limit, so every refused request could
+//! hold a connection forever. While a reader exists when the response has been written, actix closes the connection instead.
+//! The response body therefore holds the reader.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -19,12 +19,12 @@ use futures::{Stream, StreamExt as _};
 
 use super::body::with_guard;
 
-/// The body of a request, read by the handler and kept by the answer.
+/// The reader of a request's body, shared by the handler and the response.
 #[derive(Clone)]
 pub(super) struct PayloadGuard(Rc<RefCell<Payload>>);
 
 impl PayloadGuard {
-    /// Of a request whose body comes in chunks; of any other, actix closes the connection by itself.
+    /// Guards a request with a chunked body. For any other body, actix closes the connection by itself.
     pub(super) fn of(req: &mut ServiceRequest) -> Option<Self> {
         if !req.headers().contains_key(TRANSFER_ENCODING) {
             return None;
@@ -36,7 +36,7 @@ impl PayloadGuard {
         Some(payload_guard)
     }
 
-    /// The body of an answer, which keeps the request's.
+    /// Returns the response body, which then holds the request's.
     pub(super) fn attach_to(this: Option<Self>, body: BoxBody) -> BoxBody {
         match this {
             None => body,

@@ -1,11 +1,11 @@
-//! One id per request, ours or the caller's, on every line of the log and in the answer.
+//! One id per request, generated or sent by the client, in every log line and in the response.
 
 use actix_web::http::header::HeaderValue;
 use domain::id::IdGenerator;
 
 const MAX_REQUEST_ID_BYTES: usize = 128;
 
-/// The id that the caller sent, if it is one that is safe to log; otherwise a fresh one.
+/// The id that the client sent, if it is safe to log; otherwise a new one.
 pub(super) fn of(sent: Option<&HeaderValue>, ids: &dyn IdGenerator) -> HeaderValue {
     match sent {
         Some(id) if is_loggable(id.as_bytes()) => id.clone(),

@@ -1,4 +1,4 @@
-//! A path with a slash too many is answered with the way to the route that was meant.
+//! Redirects a path with a trailing slash to the route without it.
 
 use actix_web::HttpResponse;
 use actix_web::dev::ServiceRequest;
@@ -6,8 +6,8 @@ use actix_web::http::header::LOCATION;
 
 use crate::openapi::RouteSurface;
 
-/// 307 to the path without its trailing slash, if that is a route of ours. The target is a path on this host: it comes
-/// from our own route patterns, so it cannot be another host's (`//evil/`). `prefix` is that of the public URL.
+/// 307 to the path without its trailing slash, if that is a route. The target is a path on this host: it matches a route
+/// pattern of this service, so it cannot name another host (`//evil/`). `prefix` is the path of the public URL.
 pub(super) fn redirect(
     req: &ServiceRequest,
     surface: &RouteSurface,

@@ -1,4 +1,4 @@
-//! Large answers count until they are sent ([`crate::unsent_bytes`]).
+//! Counts large responses until they are sent ([`crate::unsent_bytes`]).
 
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::ServiceResponse;
@@ -13,7 +13,7 @@ use crate::rate::client_network;
 use crate::state::HttpState;
 use crate::unsent_bytes::{UnsentOwner, MIN_COUNTED_BYTES};
 
-/// The answer, counted until it is sent; or a refusal, if too much is unsent already and nothing was changed.
+/// The response, counted until it is sent; or a refusal, if too much is unsent already and the request changed nothing.
 pub(super) fn account(
     state: &HttpState,
     answer: ServiceResponse<BoxBody>,
@@ -26,7 +26,7 @@ pub(super) fn account(
     let (request, response) = answer.into_parts();
     let (response, body) = response.into_parts();
     let response = match body.try_into_bytes() {
-        // What goes on is bounded where it is written.
+        // Streams are bounded where they are written.
         Err(body) => response.set_body(body),
         Ok(bytes) => {
             let (caller, unsent) = (owner_of(&request), state.unsent());

@@ -1,4 +1,4 @@
-//! What every route shares, added to the document in one place.
+//! Adds to the document what all routes share.
 
 use actix_web::http::StatusCode;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ const LEGACY_TAG: &str = "Legacy";
 const DESCRIPTION: &str =
     "Runs software-agent conversations inside sandboxes, and keeps settings and secrets per user.";
 
-/// Adds title, security and shared answers. An answer that a handler documents itself stays as it is.
+/// Adds title, security and shared responses. A response that a handler documents itself stays as it is.
 pub(crate) fn complete(document: &OpenApi) -> Value {
     let mut document = serde_json::to_value(document).unwrap_or_else(|_| json!({}));
     document["openapi"] = "3.1.0".into();
@@ -41,7 +41,7 @@ pub(crate) fn complete(document: &OpenApi) -> Value {
     document
 }
 
-/// Handlers of different resources share names (`search`); operations must not. Built as `FastAPI` builds them.
+/// A unique operation id: handlers of different resources share names (`search`). It has `FastAPI`'s form.
 fn unique_id(operation: &Value, path: &str, method: &str) -> String {
     let name = operation["operationId"].as_str().unwrap_or_default();
     let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
@@ -57,7 +57,7 @@ fn add_components(document: &mut Value) {
     }
 }
 
-/// Where in the components, under which name, what.
+/// Section of the components, name and value.
 type NamedComponent = (&'static str, &'static str, Value);
 
 fn components() -> [NamedComponent; 5] {
@@ -154,7 +154,7 @@ fn add_answers(route: (&str, &str), operation: &mut Value) {
         .iter_mut()
         .filter(|(_, own)| own.get("$ref").is_none())
     {
-        // Version 3.1 wants a description everywhere.
+        // Version 3.1 requires a description.
         let code = status
             .parse()
             .ok()
@@ -169,7 +169,7 @@ fn add_answers(route: (&str, &str), operation: &mut Value) {
     responses.sort_keys();
 }
 
-/// Where a route and the layers around it answer the same status, either body may come.
+/// Allows both bodies where a route and the layers around it answer with the same status.
 fn widen(own: &mut Value, shared: &Value) {
     const SCHEMA: &str = "/content/application~1json/schema";
     if let (Some(own), Some(shared)) = (own.pointer_mut(SCHEMA), shared.pointer(SCHEMA))
@@ -179,7 +179,7 @@ fn widen(own: &mut Value, shared: &Value) {
     }
 }
 
-/// Status, description and schema of what extractors and layers may answer to this operation.
+/// Status, description and schema of the responses of extractors and layers to this operation.
 fn shared_answers(
     (path, method): (&str, &str),
     operation: &Value,

@@ -1,9 +1,9 @@
-//! Closed sets of words in the document. utoipa can say of a text member only that it has a pattern; a pattern that is
-//! nothing but words is written as the enumeration that it is.
+//! Turns patterns of words into enumerations. utoipa can give a text member only a pattern; a pattern of plain alternatives
+//! becomes the enumeration that it means.
 
 use serde_json::{Value, json};
 
-/// Turns `^(a|b|c)$` into the enumeration of `a`, `b` and `c`, everywhere in the document.
+/// Turns `^(a|b|c)$` into the enumeration of `a`, `b` and `c`, in the whole document.
 pub(super) fn close_enums(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -28,7 +28,7 @@ pub(super) fn close_enums(value: &mut Value) {
     }
 }
 
-/// The words that a pattern consists of, if it does.
+/// The words of a pattern of plain alternatives; `None` for any other pattern.
 fn words_of(pattern: &str) -> Option<Vec<Value>> {
     let inside = pattern.strip_prefix('^')?.strip_suffix('$')?;
     let inside = inside

@@ -1,11 +1,11 @@
-//! What members mean that stand in many schemas and mean the same in all of them, said once.
+//! Descriptions of members that occur in many schemas with one meaning.
 //!
-//! A member that says it itself, in its documentation, keeps that. A test holds that no member of the document goes
-//! without, and that nothing here is left over.
+//! A member's own documentation takes precedence. Tests ensure that every member of the document has a description, and that
+//! every entry here is used.
 
 use serde_json::{Map, Value};
 
-/// Members and parameters by name, and schemas (which start with a capital).
+/// Members and parameters by name, and schemas (which start with a capital letter).
 pub(super) const MEANINGS: &[(&str, &str)] = &[
     ("APP_MODE", "Always `oss`."),
     ("AgentType", "What kind of agent works."),
@@ -354,7 +354,7 @@ fn meaning(name: &str) -> Option<&'static str> {
     found.ok().map(|index| MEANINGS[index].1)
 }
 
-/// Says of every member, schema and parameter that says nothing itself what it means.
+/// Describes every member, schema and parameter that has no description.
 pub(super) fn explain(document: &mut Value) {
     let schemas = document.pointer_mut("/components/schemas");
     for (name, schema) in schemas.and_then(Value::as_object_mut).into_iter().flatten() {

@@ -1,7 +1,7 @@
-//! The documented surface: the `OpenAPI` 3.1 document, and what follows from it (which paths exist, with which methods).
+//! The `OpenAPI` 3.1 document, and what follows from it: which paths exist, with which methods.
 //!
-//! The document is what `utoipa` collects from the registered handlers, completed with what every route shares:
-//! security, and the answers that extractors and middleware may give. Handlers document only their own answers.
+//! `utoipa` collects the document from the registered handlers. This module adds what all routes share: security, and the
+//! responses of extractors and middleware. Handlers document only their own responses.
 
 mod complete;
 mod enums;
@@ -19,28 +19,28 @@ pub(crate) use prebuilt::{IS_PREBUILT, document as prebuilt_document};
 /// Paths with their methods in lower case.
 pub(crate) type Operations = Vec<(String, Vec<String>)>;
 
-/// The document as it is sent.
+/// The document as clients receive it.
 pub(crate) struct ServedDocument(DocumentForm);
 
 enum DocumentForm {
-    /// In the binary; what is made of it is made once, when somebody wants it.
+    /// From the binary; each encoding is built at the first request for it.
     Prebuilt(PrebuiltDocument),
-    /// Here, serialised.
+    /// Serialized.
     Collected(Bytes),
 }
 
 impl ServedDocument {
-    /// From the completed document.
+    /// Serves this completed document.
     pub(crate) fn collected(document: &Value) -> Self {
         Self(DocumentForm::Collected(Bytes::from(document.to_string())))
     }
 
-    /// As it is written, for a service whose public URL has this path.
+    /// Serves the prebuilt document of a service whose public URL has this path.
     pub(crate) fn prebuilt(prefix: &str) -> Self {
         Self(DocumentForm::Prebuilt(PrebuiltDocument::at(prefix)))
     }
 
-    /// Its text, and whether that is packed by gzip. All who ask share it.
+    /// The text, and whether it is compressed with gzip. All requests share it.
     pub(crate) fn text(&self, takes_gzip: bool) -> (Bytes, bool) {
         match &self.0 {
             DocumentForm::Collected(text) => (text.clone(), false),
@@ -50,16 +50,16 @@ impl ServedDocument {
     }
 }
 
-/// What this service offers, as it was registered.
+/// The registered routes of a listener.
 pub(crate) struct RouteSurface {
-    /// `None` behind doors that have no pages.
+    /// `None` for listeners without pages.
     document: Option<ServedDocument>,
     routes: Vec<(ResourceDef, Vec<String>)>,
-    /// What serves pages: a slash more or less means something there.
+    /// Routes of pages, where a trailing slash is significant.
     pages: Vec<(ResourceDef, Vec<String>)>,
 }
 
-/// Routes of pages, which are not in the document.
+/// Routes of pages, which the document does not contain.
 const PAGES: [(&str, &[&str]); 4] = [
     ("/docs", &["GET"]),
     ("/docs/{file:.*}", &["GET"]),
@@ -68,7 +68,7 @@ const PAGES: [(&str, &[&str]); 4] = [
 ];
 
 impl RouteSurface {
-    /// These routes, and what documents them, which is a route itself.
+    /// Builds the surface of these routes. The document, if any, is a route itself.
     pub(crate) fn new(operations: Operations, document: Option<ServedDocument>) -> Self {
         let is_served = document.is_some();
         let mut routes: Vec<_> = operations
@@ -102,7 +102,7 @@ impl RouteSurface {
         self.routes.iter().any(|(route, _)| route.is_match(path))
     }
 
-    /// The methods that this path takes, as the header `Allow` lists them; `None` for an unknown path.
+    /// The methods of this path, as the header `Allow` lists them; `None` for an unknown path.
     pub(crate) fn allowed(&self, path: &str) -> Option<String> {
         let all = self.routes.iter().chain(&self.pages);
         let matching = all.filter(|(route, _)| route.is_match(path));

@@ -1,8 +1,8 @@
-//! The document as it stands in `config/openapi.json`, packed into the binary.
+//! The document from `config/openapi.json`, compressed into the binary.
 //!
-//! Collecting it from the code takes some megabytes for a moment, which the allocator keeps, and a megabyte of program that
-//! does nothing else. So release builds have it written, and `cargo xtask ci` sees that it is what would be collected. Debug
-//! builds collect it: whoever adds a route sees it at once.
+//! Collecting it from the code takes some megabytes for a moment, which the allocator keeps, and a megabyte of code. Release
+//! builds therefore contain the file, and `cargo xtask ci` checks that it equals the collected document. Debug builds collect
+//! it, so that a new route appears at once.
 
 use std::io::{Read as _, Write as _};
 use std::sync::OnceLock;
@@ -13,13 +13,13 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 
-/// The document in one line, by gzip.
+/// The document in one line, compressed with gzip.
 const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openapi.json.gz"));
 
-/// Whether the surface of this build is as it is written, not as it is collected.
+/// Whether this build serves the prebuilt document instead of collecting it.
 pub(crate) const IS_PREBUILT: bool = !cfg!(debug_assertions);
 
-/// The document. Some milliseconds, and some megabytes for as long as it is there.
+/// Parses the document: some milliseconds, and some megabytes while the value exists.
 pub(crate) fn document() -> std::io::Result<Value> {
     Ok(serde_json::from_slice(&text()?)?)
 }
@@ -31,7 +31,7 @@ fn text() -> std::io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The document as a service sends it. Each form is made once, at the first request for it (some milliseconds), and then shared.
+/// The document as a service sends it. Each encoding is built at its first request (some milliseconds), and then shared.
 pub(super) struct PrebuiltDocument {
     prefix: String,
     plain: OnceLock<Bytes>,
@@ -57,7 +57,7 @@ impl PrebuiltDocument {
             let document = super::at(document()?, &self.prefix);
             Ok(Bytes::from(document.to_string()))
         };
-        // What this crate packed itself can be unpacked: a test does.
+        // The build script compressed it; a test decompresses it.
         let plain = self.plain.get_or_init(|| make().unwrap_or_default());
         plain.clone()
     }

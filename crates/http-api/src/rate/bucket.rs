@@ -1,4 +1,4 @@
-//! Buckets that hold the requests of one second and fill steadily.
+//! Token buckets that hold the requests of one second and refill steadily.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 
 use domain::clock::Timestamp;
 
-/// Buckets that are remembered at the same time.
+/// Buckets in memory at the same time.
 const MAX_BUCKETS: usize = 20_000;
-/// What one request costs, in the unit in which a bucket fills by one for each microsecond and permitted request a second.
+/// Cost of a request, in units of which a bucket gains one per microsecond and permitted request per second.
 const REQUEST_COST: i64 = 1_000_000;
-/// How much a sender may owe, in seconds of its rate.
+/// Largest debt of a bucket, in seconds of its rate.
 const MAX_DEBT_SECONDS: i64 = 10;
 
-/// A bucket for each sender.
+/// One bucket per key of the map.
 #[derive(Debug)]
 pub(super) struct TokenBuckets<S>(Mutex<HashMap<S, TokenBucket>>);
 
@@ -25,14 +25,14 @@ impl<S> Default for TokenBuckets<S> {
 
 #[derive(Debug, Clone, Copy)]
 struct TokenBucket {
-    /// Requests that fit in.
+    /// Requests that fit in the bucket.
     rate: u64,
-    /// Below 0: what is owed.
+    /// Negative when in debt.
     left: i64,
     at: Timestamp,
 }
 
-/// What a bucket holds.
+/// Capacity of a bucket, in units.
 fn size(rate: u64) -> i64 {
     i64::try_from(rate).unwrap_or(i64::MAX).saturating_mul(REQUEST_COST)
 }
@@ -43,7 +43,7 @@ impl TokenBucket {
         Self { rate, left, at }
     }
 
-    /// As it is now. The rate may be another than it was.
+    /// The bucket at this moment. The rate may have changed since.
     fn now(found: Option<&Self>, rate: u64, now: Timestamp) -> Self {
         let found = found.copied().unwrap_or(Self::full(rate, now));
         Self {
@@ -60,7 +60,7 @@ impl TokenBucket {
         self.left.saturating_add(more).min(size(self.rate))
     }
 
-    /// As of when it was last filled.
+    /// The outcome as of the last refill.
     fn outcome(self, is_admitted: bool) -> DrawOutcome {
         DrawOutcome {
             is_admitted,
@@ -70,19 +70,19 @@ impl TokenBucket {
     }
 }
 
-/// What became of a request.
+/// The outcome of taking a request out of buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DrawOutcome {
     pub(super) is_admitted: bool,
-    /// Requests that may follow at once.
+    /// Requests that may follow immediately.
     pub(super) left: u64,
-    /// Microseconds until all of them may.
+    /// Microseconds until the bucket is full.
     pub(super) full_after_micros: u64,
 }
 
 impl<S: Eq + Hash> TokenBuckets<S> {
-    /// Takes one request out of each bucket, or out of none if one of them has too little. What is left is told of the
-    /// first, or of the one that has too little.
+    /// Takes one request out of each bucket, or out of none if one is empty. The outcome describes the first bucket, or the empty
+    /// one.
     pub(super) fn try_take<const N: usize>(&self, wanted: [(S, u64); N], now: Timestamp) -> DrawOutcome {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         make_room(&mut buckets, N, now);
@@ -103,8 +103,7 @@ impl<S: Eq + Hash> TokenBuckets<S> {
         first.unwrap_or(TokenBucket::full(1, now)).outcome(true)
     }
 
-    /// Takes one more, also out of an empty bucket: what several did at the same time, before the first of them was counted,
-    /// is waited for afterwards.
+    /// Takes one request even out of an empty bucket: concurrent requests that were counted late leave a debt.
     pub(super) fn charge(&self, sender: S, rate: u64, now: Timestamp) {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         make_room(&mut buckets, 1, now);
@@ -114,7 +113,7 @@ impl<S: Eq + Hash> TokenBuckets<S> {
         buckets.insert(sender, TokenBucket { left, ..found });
     }
 
-    /// Whether there is a request left for a sender.
+    /// Whether a request is left in the bucket.
     pub(super) fn has_tokens(&self, sender: &S, now: Timestamp) -> bool {
         let buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = buckets.get(sender);
@@ -122,7 +121,8 @@ impl<S: Eq + Hash> TokenBuckets<S> {
     }
 }
 
-/// A full bucket says nothing. Of so many senders at once some are forgotten rather than all refused.
+/// Drops full buckets, which carry no information. If that frees too little, drops all: forgetting is better than refusing
+/// everyone.
 fn make_room<S: Eq + Hash>(buckets: &mut HashMap<S, TokenBucket>, wanted: usize, now: Timestamp) {
     if buckets.len() + wanted <= MAX_BUCKETS {
         return;

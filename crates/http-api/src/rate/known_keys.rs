@@ -1,15 +1,15 @@
-//! Keys that were good before: whoever comes with one is no guesser.
+//! Remembers keys that were valid before, so that their callers are not taken for attackers.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// Keys that may be remembered.
+/// Slots for keys.
 const KNOWN_KEY_SLOTS: usize = 4096;
 
-/// Hashes of keys, by a secret of this process, each at its place: a later one takes the place of an earlier one. Nothing is
-/// opened by being here; a key is still looked up.
+/// Hashes of keys by a secret of this process, each in its slot; a later key replaces an earlier one. A remembered key gives
+/// no access; it is still looked up.
 #[derive(Debug)]
 pub(super) struct KnownKeys {
     secret: RandomState,
@@ -28,7 +28,7 @@ impl Default for KnownKeys {
 impl KnownKeys {
     pub(super) fn add(&self, key: &str) {
         let (slot, hash) = self.slot(key);
-        // Most are there already, and a line that nobody writes to is in the cache of every core.
+        // Most keys are present already, and a cache line without writes stays in the cache of every core.
         if slot.load(Ordering::Relaxed) != hash {
             slot.store(hash, Ordering::Relaxed);
         }
@@ -36,7 +36,7 @@ impl KnownKeys {
 
     pub(super) fn forget(&self, key: &SecretString) {
         let (slot, hash) = self.slot(key.expose_secret());
-        // Not another one that is there.
+        // Another key in the slot stays.
         let _ = slot.compare_exchange(hash, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -47,7 +47,7 @@ impl KnownKeys {
 
     fn slot(&self, key: &str) -> (&AtomicU64, u64) {
         let hash = self.secret.hash_one(key);
-        // As many as fit into a `u64` divide it evenly.
+        // A power of two, which divides the range of `u64` evenly.
         let index = usize::try_from(hash % KNOWN_KEY_SLOTS as u64).unwrap_or(0);
         (&self.slots[index], hash)
     }

@@ -1,8 +1,7 @@
-//! What a client is told of its limit.
+//! The rate limit headers of responses.
 //!
-//! Of the forms that the IETF's draft has had (`draft-ietf-httpapi-ratelimit-headers`), the one of its version 6, with a
-//! header for each number, is what gateways send and clients read; the later one, with all of them in one header, has few
-//! that read it.
+//! They have the form of version 6 of the IETF draft (`draft-ietf-httpapi-ratelimit-headers`): one header per number. API
+//! gateways send it and clients read it; few clients read the later form with one header for all.
 
 use std::time::Duration;
 
@@ -17,13 +16,13 @@ const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// For pages of other origins, which see no header that they are not told of.
+/// Headers that pages of other origins may read.
 pub(crate) const EXPOSED_HEADERS: &str = "RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, RateLimit-Policy, Retry-After, X-Request-Id";
 
-/// What is left to whoever sent a request.
+/// The rate limit of a request's sender after the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RateLimitStatus {
-    /// Requests in a second.
+    /// Requests per second.
     limit: u64,
     drawn: DrawOutcome,
 }
@@ -34,7 +33,7 @@ impl RateLimitStatus {
     }
 
     /// # Errors
-    /// 429 with `Retry-After`: it was one too many.
+    /// 429 with `Retry-After` if the request exceeds the limit.
     pub(crate) fn admit(self) -> Result<(), Problem> {
         if self.drawn.is_admitted {
             return Ok(());
@@ -42,18 +41,18 @@ impl RateLimitStatus {
         Err(too_many_requests("Too many requests"))
     }
 
-    /// Keeps it with the request until that is answered.
-    pub(crate) fn note(self, req: &impl HttpMessage) {
+    /// Stores it in the request's extensions.
+    pub(crate) fn attach_to(self, req: &impl HttpMessage) {
         req.extensions_mut().insert(self);
     }
 
-    /// Of a request that was counted.
+    /// The status of a request that was counted.
     pub(crate) fn of(req: &impl HttpMessage) -> Option<Self> {
         req.extensions().get::<Self>().copied()
     }
 
-    /// Tells the client.
-    pub(crate) fn tell(self, headers: &mut HeaderMap) {
+    /// Writes the headers.
+    pub(crate) fn write_headers(self, headers: &mut HeaderMap) {
         let full_after_micros = Duration::from_micros(self.drawn.full_after_micros);
         let seconds = full_after_micros.as_secs() + u64::from(full_after_micros.subsec_nanos() > 0);
         headers.insert(LIMIT, self.limit.into());
@@ -78,7 +77,7 @@ mod tests {
             full_after_micros: 3_000,
         };
         let mut headers = HeaderMap::new();
-        RateLimitStatus::new(10, drawn).tell(&mut headers);
+        RateLimitStatus::new(10, drawn).write_headers(&mut headers);
         for (name, value) in [
             (LIMIT, "10"),
             (REMAINING, "7"),

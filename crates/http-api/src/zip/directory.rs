@@ -1,4 +1,4 @@
-//! The directory at the end of an archive: kept compressed until then, and written a part at a time.
+//! The central directory at the end of an archive: kept compressed until then, and written in chunks.
 
 use std::io::{self, Read as _, Write as _};
 
@@ -8,26 +8,26 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-/// Without its name.
+/// Bytes of a local header, without the file name.
 const LOCAL_HEADER_BYTES: usize = 30;
-/// Bytes of one entry that is kept, without its name: its length, and what `ZipEntry` has in numbers.
+/// Bytes of one stored entry, without the name: the name's length, and the numbers of `ZipEntry`.
 const PACKED_ENTRY_BYTES: usize = 1 + 4 * 4;
-/// About so much is handed out at a time.
+/// Approximate size of a chunk.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// A number that stands in a zip64 field in truth.
+/// Marks a number that a zip64 field contains instead.
 const ZIP64_MARKER: u32 = u32::MAX;
-/// Version 2.0: folders and deflate; 4.5: zip64.
+/// Version 2.0 supports deflate; 4.5 supports zip64.
 const VERSION_DEFLATE: u16 = 20;
 const VERSION_ZIP64: u16 = 45;
 const METHOD_DEFLATE: u16 = 8;
-/// Made on Unix, so that the permissions are understood: a regular file, `rw-r--r--`.
+/// Created on Unix, so that the permissions apply: a regular file, `rw-r--r--`.
 const MADE_BY: u16 = (3 << 8) | VERSION_ZIP64;
 const PERMISSIONS: u32 = 0o100_644 << 16;
 
-/// One file.
+/// One file of the archive.
 pub(super) struct ZipEntry<'a> {
     pub(super) name: &'a str,
-    /// Date and time as DOS wrote them.
+    /// Date and time in the DOS format.
     pub(super) at: u32,
     pub(super) crc: u32,
     pub(super) compressed: u32,
@@ -35,12 +35,12 @@ pub(super) struct ZipEntry<'a> {
 }
 
 impl ZipEntry<'_> {
-    /// Bytes before the content.
+    /// Bytes of the local header.
     pub(super) fn header_length(name: &str) -> usize {
         LOCAL_HEADER_BYTES + name.len()
     }
 
-    /// Writes the header over `place`, which is as long as it has to be.
+    /// Writes the local header over `place`, which has its exact length.
     pub(super) fn write_header(&self, place: &mut [u8]) {
         let mut header = Vec::with_capacity(place.len());
         header.extend(*b"PK\x03\x04");
@@ -50,7 +50,7 @@ impl ZipEntry<'_> {
         place.copy_from_slice(&header);
     }
 
-    /// What local header and directory have alike, up to the length of the name.
+    /// Writes the fields that the local header and the directory share, up to the length of the name.
     fn common(&self, version: u16, out: &mut Vec<u8>) {
         put_u16(out, version);
         put_u16(out, 0);
@@ -62,13 +62,13 @@ impl ZipEntry<'_> {
         put_u16(out, u16::try_from(self.name.len()).unwrap_or(u16::MAX));
     }
 
-    /// Writes the entry of the directory for a file that begins at `offset`.
+    /// Writes the directory entry of a file that starts at `offset`.
     fn write_entry(&self, offset: u64, out: &mut Vec<u8>) {
         let (short, is_far) = clamp(offset);
         out.extend(*b"PK\x01\x02");
         put_u16(out, MADE_BY);
         self.common(if is_far { VERSION_ZIP64 } else { VERSION_DEFLATE }, out);
-        // The extra field, a comment, the number of the disk and whether it is a text.
+        // The lengths of extra field and comment, the disk number, and the internal attributes.
         put_u16(out, if is_far { 12 } else { 0 });
         for _ in 0..3 {
             put_u16(out, 0);
@@ -84,7 +84,7 @@ impl ZipEntry<'_> {
     }
 }
 
-/// What is known of the files so far.
+/// The files added so far.
 pub(super) struct CentralDirectory {
     kept: DeflateEncoder<Vec<u8>>,
     count: u64,
@@ -121,20 +121,20 @@ impl CentralDirectory {
     }
 }
 
-/// The end of an archive.
+/// The rest of an archive after the last file.
 pub(crate) struct ArchiveTail {
     kept: DeflateDecoder<io::Cursor<Vec<u8>>>,
     left: u64,
     count: u64,
-    /// Where the next file begins; after the last one, the directory.
+    /// The offset of the next file; after the last one, of the directory.
     offset: u64,
-    /// Bytes of the directory so far.
+    /// Bytes of the directory written so far.
     size: u64,
     is_over: bool,
 }
 
 impl ArchiveTail {
-    /// The next part; `None` after the last one.
+    /// The next chunk; `None` after the last one.
     pub(crate) fn next_part(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.is_over {
             return Ok(None);
@@ -171,7 +171,7 @@ impl ArchiveTail {
         Ok(())
     }
 
-    /// The ends, the one of zip64 only where it is needed.
+    /// Writes the end records; the zip64 records only where they are needed.
     fn write_end(&self, part: &mut Vec<u8>) {
         let (offset, is_far) = clamp(self.offset);
         let (size, is_long) = clamp(self.size);
@@ -193,7 +193,7 @@ impl ArchiveTail {
 
     fn write_zip64_end(&self, part: &mut Vec<u8>) {
         part.extend(*b"PK\x06\x06");
-        // Its own length, without what stands before this number.
+        // The length of this record after this field.
         put_u64(part, 44);
         put_u16(part, MADE_BY);
         put_u16(part, VERSION_ZIP64);
@@ -208,7 +208,7 @@ impl ArchiveTail {
     }
 }
 
-/// The number, or what says that it stands elsewhere, and whether it does.
+/// The number, or the marker if it needs zip64, and whether it does.
 fn clamp(number: u64) -> (u32, bool) {
     match u32::try_from(number) {
         Ok(number) if number != ZIP64_MARKER => (number, false),
@@ -216,7 +216,7 @@ fn clamp(number: u64) -> (u32, bool) {
     }
 }
 
-/// The nearest time that DOS could write: two seconds apart, from 1980 to 2107.
+/// The nearest time in the DOS format: steps of two seconds, from 1980 to 2107.
 pub(super) fn dos_time(at: Timestamp) -> u32 {
     let at = at.to_utc();
     match u32::try_from(at.year() - 1980) {
@@ -229,7 +229,7 @@ pub(super) fn dos_time(at: Timestamp) -> u32 {
     }
 }
 
-/// Years since 1980, and seconds by two.
+/// `year` counts from 1980; `second` is halved.
 fn packed((year, month, day): (u32, u32, u32), (hour, minute, second): (u32, u32, u32)) -> u32 {
     let date = (year << 9) | (month << 5) | day;
     let time = (hour << 11) | (minute << 5) | second;

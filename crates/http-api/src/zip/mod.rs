@@ -1,10 +1,10 @@
-//! Zip archives written as they go: what is done with is handed on, and only a line of the directory is kept of each file.
+//! Writes zip archives as a stream: finished bytes are handed on, and only a directory entry is kept of each file.
 //!
-//! Not by a library: those that we know keep some hundred bytes of every file until the end, in structures that are made
-//! for archives which are changed later. Here it is what the directory at the end needs, compressed: about 40 bytes.
+//! Not by a library: known ones keep hundreds of bytes of every file until the end, in structures for archives that are
+//! edited later. Here it is the directory entry, compressed: about 40 bytes.
 //!
-//! The format is PKWARE's APPNOTE 6.3.10: sections 4.3.7 (local header), 4.3.12 (directory), 4.3.14 to 4.3.16 (ends), and
-//! 4.5.3 (zip64, for more than 65 534 files or 4 GiB).
+//! The format is PKWARE's APPNOTE 6.3.10: sections 4.3.7 (local header), 4.3.12 (directory), 4.3.14 to 4.3.16 (end records),
+//! and 4.5.3 (zip64, for more than 65 534 files or 4 GiB).
 
 mod directory;
 mod name;
@@ -20,7 +20,7 @@ pub(crate) use directory::ArchiveTail;
 use directory::{CentralDirectory, ZipEntry};
 pub(crate) use name::safe_name;
 
-/// Free bytes that the compressor gets at a time.
+/// Bytes reserved for the compressor's output at a time.
 const OUTPUT_RESERVE_BYTES: usize = 32 * 1024;
 
 /// An archive that is being written.
@@ -37,7 +37,7 @@ impl ZipWriter {
         }
     }
 
-    /// Writes a file to the end of `out`. Names are ASCII and of at most 255 bytes: see [`safe_name`].
+    /// Appends a file to `out`. Names are ASCII and have at most 255 bytes: see [`safe_name`].
     pub(crate) fn add(
         &mut self,
         name: &str,
@@ -47,7 +47,7 @@ impl ZipWriter {
     ) -> io::Result<()> {
         let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
         let start = out.len();
-        // The lengths are known afterwards: the header is written over room that is left for it.
+        // The lengths are known afterwards: the header is written over reserved space.
         out.resize(start + ZipEntry::header_length(name), 0);
         let content_start = out.len();
         self.compress(content, out)?;
@@ -76,7 +76,7 @@ impl ZipWriter {
         }
     }
 
-    /// What comes after the last file: the directory, a part at a time.
+    /// Returns what follows the last file: the directory, in chunks.
     pub(crate) fn finish(self) -> io::Result<ArchiveTail> {
         self.directory.finish()
     }

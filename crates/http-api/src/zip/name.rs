@@ -1,10 +1,10 @@
-//! Names of files in an archive that somebody else unpacks.
+//! Safe names of files in an archive.
 
-/// Longest part of a name that comes from outside.
+/// Longest part of a name from outside.
 const MAX_NAME_CHARS: usize = 100;
 
-/// Letters, digits, `-` and `_` of a text, everything else as `_`: event ids are whatever an agent server says, and some
-/// programs unpack `../` or `C:` as they find it.
+/// Keeps letters, digits, `-` and `_` of a text, and replaces all else with `_`. Agent servers choose event ids, and some
+/// programs unpack `../` or `C:` literally.
 pub(crate) fn safe_name(text: &str) -> String {
     let keep = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     text.chars()

@@ -1,19 +1,19 @@
-//! What proxies say of the requests that they pass on: `X-Forwarded-For`, `-Proto` and `-Host`, or `Forwarded` (RFC 7239).
+//! Reads the headers that proxies add: `X-Forwarded-For`, `-Proto` and `-Host`, or `Forwarded` (RFC 7239).
 //!
-//! Pure. A proxy adds what it saw at the right end, and what is left of that may be anybody's invention. So a chain is
-//! read from the right, as long as the machine that wrote an entry is one that is trusted.
+//! Pure. A proxy appends what it saw at the right end; everything to the left may be forged. A chain is therefore read from
+//! the right, as long as the machine that wrote an entry is trusted.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Entries of a chain that are looked at, from the right: as many proxies nobody has.
+/// Entries of a chain that are read, from the right; more than any real chain of proxies.
 const MAX_HOPS: usize = 32;
-/// Longest host that is believed: a DNS name with a port.
+/// Longest host that is accepted: a DNS name with a port.
 const MAX_HOST_BYTES: usize = 261;
 
-/// One entry: for whom a proxy passed the request on, and what it was asked.
+/// One entry: the client of a proxy, and the URL that it requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Hop {
-    /// `None`: hidden, or not readable.
+    /// `None`: hidden or unreadable.
     pub(super) address: Option<IpAddr>,
     pub(super) is_https: Option<bool>,
     pub(super) host: Option<String>,
@@ -26,7 +26,7 @@ pub(super) fn x_forwarded_hops<'a>(
     host: Option<&str>,
 ) -> Vec<Hop> {
     let entries = addresses.rev().flat_map(|line| line.rsplit(','));
-    // Proxies hand on or set one scheme and one host; of several the last was written by the nearest.
+    // Proxies pass on or set one scheme and one host; the nearest proxy wrote the last one.
     let scheme = scheme.and_then(last).and_then(is_https);
     let host = host.and_then(last).and_then(plain_host);
     let hop = |entry: &str| Hop {
@@ -51,8 +51,8 @@ pub(super) fn forwarded_hops<'a>(lines: impl DoubleEndedIterator<Item = &'a str>
     hops
 }
 
-/// The client of a request that came from `peer`, a trusted machine: the right-most hop that is not trusted, or the
-/// farthest one if all are. What cannot be read ends the chain at the machine that wrote it.
+/// The client of a request from `peer`, a trusted machine: the right-most hop that is not trusted, or the farthest one if all
+/// are trusted. An unreadable entry ends the chain at the machine that wrote it.
 pub(super) fn client(
     peer: IpAddr,
     hops: Vec<Hop>,
@@ -92,8 +92,8 @@ fn element_of(element: &str) -> Hop {
     hop
 }
 
-/// Splits at a separator outside of quotes. No address, scheme or host has a quote in it, so escapes need no undoing: a
-/// value with one is not readable.
+/// Splits at a separator outside of quotes. Addresses, schemes and hosts contain no quotes, so escapes are not decoded: a
+/// value with one is unreadable.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let (mut parts, mut from, mut is_quoted, mut is_escaped) = (Vec::new(), 0, false, false);
     for (at, letter) in text.char_indices() {
@@ -112,7 +112,7 @@ fn split(text: &str, separator: char) -> Vec<&str> {
     parts
 }
 
-/// An address, perhaps with a port: `192.0.2.1`, `192.0.2.1:80`, `::1`, `[::1]`, `[::1]:80`.
+/// An address with or without a port: `192.0.2.1`, `192.0.2.1:80`, `::1`, `[::1]`, `[::1]:80`.
 fn address(text: &str) -> Option<IpAddr> {
     let bare = text
         .strip_prefix('[')
@@ -139,7 +139,7 @@ fn is_https(scheme: &str) -> Option<bool> {
     }
 }
 
-/// A name or an address, perhaps with a port, and nothing that would mean something in a URL or a log.
+/// A name or an address with or without a port, without characters that have a meaning in a URL or a log.
 fn plain_host(host: &str) -> Option<String> {
     let is_plain = (1..=MAX_HOST_BYTES).contains(&host.len())
         && host
@@ -175,9 +175,9 @@ mod tests {
             (&["198.51.100.1, 203.0.113.9"], "203.0.113.9"),
             (&["198.51.100.1, 203.0.113.9, 10.0.0.2"], "203.0.113.9"),
             (&["198.51.100.1", "203.0.113.9", "10.0.0.2"], "203.0.113.9"),
-            // All ours: the farthest.
+            // All trusted: the farthest.
             (&["10.0.0.1, 10.0.0.2"], "10.0.0.1"),
-            // What one of ours could not tell is not for others to tell.
+            // An entry that a trusted proxy could not fill is not taken from others.
             (&["203.0.113.9, unknown, 10.0.0.2"], "10.0.0.2"),
             (&["203.0.113.9, _hidden"], "127.0.0.1"),
             (&["203.0.113.9,"], "127.0.0.1"),

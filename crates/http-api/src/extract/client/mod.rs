@@ -1,4 +1,4 @@
-//! From where a request comes: the machine that connected, or what trusted proxies say of it.
+//! The address of a client: the machine that connected, or the one that trusted proxies name.
 
 mod forwarded;
 
@@ -14,28 +14,28 @@ use forwarded::Hop;
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Where a request comes from. `address` is for logs, records and limits: who owns what is never decided by it.
+/// The origin of a request. `address` is for logs, records and limits; it never decides about access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientAddress {
-    /// The client's address; IPv4 even if an IPv6 socket took the connection. `None`: the request came over no network
-    /// (tests in memory).
+    /// The client's address; IPv4 even if an IPv6 socket accepted the connection. `None`: the request used no network (tests in
+    /// memory).
     pub address: Option<IpAddr>,
-    /// Whether the client used TLS. Without a trusted proxy: no, because the service itself has none.
+    /// Whether the client used TLS. False without a trusted proxy, because the service itself has no TLS.
     pub is_https: bool,
-    /// The host that the client asked for, with its port, lower case, if a trusted proxy said it; else it is the request's own.
+    /// The host and port that the client requested, in lower case, if a trusted proxy forwarded them.
     pub host: Option<String>,
-    /// Whether a machine that is not trusted sent forwarding headers. They were not believed.
+    /// Whether a machine that is not trusted sent forwarding headers. They were ignored.
     pub has_untrusted_headers: bool,
 }
 
 impl ClientAddress {
-    /// Of a request that has passed `middleware::edge`, which is every one that a handler sees.
+    /// The address of a request that has passed `middleware::edge`, as every request that a handler sees.
     pub fn of(req: &HttpRequest) -> Self {
         let found = req.extensions().get::<Self>().cloned();
         found.unwrap_or_else(|| Self::read(peer(req.peer_addr()), req.headers(), &[]))
     }
 
-    /// Reads it once and keeps it with the request.
+    /// Reads the address once and stores it in the request's extensions.
     pub(crate) fn note(req: &ServiceRequest, trusted: &[Network]) -> Self {
         let client = Self::read(peer(req.peer_addr()), req.headers(), trusted);
         req.extensions_mut().insert(client.clone());
@@ -64,11 +64,11 @@ impl ClientAddress {
     }
 }
 
-/// What proxies say. `X-Forwarded-For` counts if it is there, because most proxies write that, and pass on a `Forwarded`
-/// of the client's own; one that writes `Forwarded` must take `X-Forwarded-*` away (`docs/how-to/deploy.md`).
+/// The hops of a request. `X-Forwarded-For` takes precedence, because most proxies write it and pass on a client's
+/// `Forwarded`. A proxy that writes `Forwarded` must remove `X-Forwarded-*` (`docs/how-to/deploy.md`).
 fn hops(headers: &HeaderMap) -> Vec<Hop> {
     let lines = |name| -> Vec<&str> {
-        // A line that is no text is a hop that cannot be read.
+        // A line that is not text counts as an unreadable hop.
         let values = headers.get_all(name);
         values.map(|value| value.to_str().unwrap_or("?")).collect()
     };

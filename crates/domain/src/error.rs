@@ -1,10 +1,10 @@
-//! Classification of failures, free of transport: the HTTP crate holds the only table from class to status.
+//! Errors of the ports and their classes. The HTTP crate maps classes to status codes.
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::time::Duration;
 
-/// An error and everything that caused it, outermost first: for the log, never for a client.
+/// The texts of an error and its sources, outermost first. For the log, never for a client.
 pub fn chain(error: &dyn Error) -> String {
     let (mut text, mut cause) = (error.to_string(), error.source());
     while let Some(error) = cause {
@@ -14,57 +14,57 @@ pub fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// What kind of failure it is, seen from the client.
+/// The class of a failure, as the client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// The request cannot be honoured as it stands (400).
+    /// The request cannot be carried out (400).
     Invalid,
-    /// No or unknown credentials (401).
+    /// Credentials are missing or unknown (401).
     Unauthenticated,
-    /// Credentials of somebody else (403).
+    /// The credentials do not allow the request (403).
     Forbidden,
-    /// Outside the scope or unknown (404).
+    /// The object does not exist or is outside the scope (404).
     NotFound,
-    /// In the way of another state (409).
+    /// The request conflicts with the present state (409).
     Conflict,
-    /// Was there and cannot come back (410).
+    /// The object existed and cannot come back (410).
     Gone,
-    /// Too large (413).
+    /// The request is too large (413).
     TooLarge,
-    /// Well-formed, but a value is refused (422).
+    /// The request is well-formed, but a value is not allowed (422).
     Unprocessable,
-    /// A cap or a rate was reached (429).
+    /// A cap or a rate limit was reached (429).
     RateLimited,
     /// A quota of the user is used up; waiting does not help (507).
     QuotaExceeded,
-    /// This backend cannot do that (501).
+    /// The backend does not support the request (501).
     Unsupported,
     /// A sandbox's agent server failed or refused (502).
     Upstream,
-    /// A sandbox's agent server waited in vain for something behind it (504).
+    /// A sandbox's agent server timed out on something behind it (504).
     TimedOut,
-    /// Try again later (503).
+    /// The client should try again later (503).
     Unavailable,
-    /// Our own fault (500).
+    /// The service failed (500).
     Internal,
 }
 
-/// Implemented by every port's error: the class, and the text a client may read.
+/// The class of a port's error, and its text for clients.
 pub trait Classify: std::error::Error {
-    /// The kind of failure.
+    /// The class.
     fn class(&self) -> ErrorClass;
-    /// What a client may read: no secret, no internal address, no driver text.
+    /// The text for clients: no secrets, no internal addresses, no texts of drivers.
     fn public(&self) -> Cow<'_, str>;
-    /// When trying again makes sense.
+    /// How long the client should wait before it tries again.
     fn retry_after(&self) -> Option<Duration> {
         None
     }
 }
 
-/// Boxed cause for the operator's log.
+/// A boxed source error, for the operator's log.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
-/// Which cap was reached.
+/// The cap that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReachedCap {
     /// Running sandboxes of one user.
@@ -97,56 +97,56 @@ impl std::fmt::Display for ReachedCap {
 /// Failure of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The id (or another unique value) is taken.
+    /// The id or another unique value is taken.
     #[error("{entity} already exists")]
     Conflict {
         /// What exists.
         entity: &'static str,
     },
-    /// The thing that the command is about is not there (or not in the scope).
+    /// The object of the command does not exist or is outside the scope.
     #[error("{entity} not found")]
     NotFound {
-        /// What was looked for.
+        /// What does not exist.
         entity: &'static str,
     },
-    /// Somebody else was faster: a lost lease, a lost update, an illegal transition.
+    /// A concurrent change came first: a lost lease, a lost update, an illegal transition.
     #[error("{entity} was changed by someone else")]
     Stale {
         /// What changed.
         entity: &'static str,
     },
-    /// The page token was not minted by this store.
+    /// This store did not issue the page token.
     #[error("page token was not issued by this server")]
     InvalidPageToken,
-    /// A cap on running sandboxes would be exceeded.
+    /// The cap on running sandboxes or on unfinished starts is reached.
     #[error("{0}")]
     CapReached(ReachedCap),
-    /// The owner has as many of them as one may have.
+    /// The owner has the maximum number of these objects.
     #[error("you already have {limit} {entity}, the most one user may have")]
     Full {
-        /// Of what.
+        /// The objects.
         entity: &'static str,
         /// The limit.
         limit: usize,
     },
-    /// Pool exhausted, database busy or gone: try again.
+    /// The pool is exhausted, or the database is busy or gone. The caller may try again.
     #[error("store unavailable: {what}")]
     Unavailable {
-        /// What was waited for.
+        /// The resource or operation.
         what: &'static str,
         /// The driver's error.
         #[source]
         source: Option<BoxError>,
     },
-    /// A row does not decode: a bug or a damaged database.
+    /// A row cannot be decoded: a bug or a damaged database.
     #[error("corrupt {entity}: {what}")]
     Corrupt {
-        /// Which row.
+        /// The kind of row.
         entity: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
-    /// Anything else of the driver.
+    /// Any other failure of the driver.
     #[error("store failed")]
     Other(#[source] BoxError),
 }

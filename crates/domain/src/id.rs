@@ -1,4 +1,4 @@
-//! Identifiers: parsed once at the edge, then trusted.
+//! Identifiers, which are validated once, when they are parsed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,13 +11,13 @@ use uuid::{Builder, Uuid};
 
 use crate::identity::NewApiKey;
 
-/// Why a text is not an identifier.
+/// The text is not an identifier of this kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} must be {expected}")]
 pub struct InvalidId {
-    /// Which identifier was being parsed.
+    /// The kind of identifier.
     pub kind: &'static str,
-    /// What it should look like.
+    /// The expected form.
     pub expected: &'static str,
 }
 
@@ -34,9 +34,9 @@ macro_rules! uuid_id {
             pub const fn new(uuid: Uuid) -> Self { Self(uuid) }
             /// The UUID, for adapters that store or send it in another spelling.
             pub const fn uuid(self) -> Uuid { self.0 }
-            /// As it is shown, in a buffer.
+            /// The 32 hex digits, written to a buffer.
             pub fn hex(self, buffer: &mut [u8; 32]) -> &str { self.0.simple().encode_lower(buffer) }
-            /// The spelling with dashes, as agent servers expect it.
+            /// The form with dashes, which agent servers expect.
             pub fn dashed(self) -> String { self.0.hyphenated().to_string() }
         }
         impl fmt::Display for $name {
@@ -70,7 +70,7 @@ macro_rules! text_id {
         pub struct $name(SmolStr);
 
         impl $name {
-            /// Parses and checks the text.
+            /// Parses and validates the text.
             pub fn parse(text: impl AsRef<str>) -> Result<Self, InvalidId> {
                 let text = text.as_ref();
                 if $check(text) { Ok(Self(SmolStr::new(text))) } else {
@@ -131,7 +131,7 @@ fn is_user_id(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.chars().all(|c| !c.is_control() && !c.is_whitespace())
 }
 
-/// Agent servers choose event ids; ours only to store. NUL is left out because Postgres text cannot hold it.
+/// Agent servers choose event ids; the service only stores them. Postgres texts cannot hold NUL.
 fn is_event_id(text: &str) -> bool {
     (1..=512).contains(&text.len()) && !text.contains('\0')
 }
@@ -149,13 +149,13 @@ text_id! {
     UserId, is_user_id, "1 to 128 visible characters";
     /// An event of a conversation: free text of the agent server. Data, never a path.
     EventId, is_event_id, "1 to 512 bytes without NUL";
-    /// The machine (or data directory) on which sandboxes of the process backend live; start tasks carry it.
+    /// A host: the machine (or data directory) that runs sandboxes with one backend.
     HostId, is_host_id, "1 to 64 letters, digits, `-` or `_`, starting with a letter or digit";
 }
 
 impl OrganizationId {
-    /// The organization of this user, and of nobody else. It follows from the name, so nothing is stored; a UUID, because
-    /// clients send it in headers and paths, where not every name can stand.
+    /// The personal organization of this user. Its id is derived from the name, so nothing is stored. It is a UUID,
+    /// because clients send it in headers and paths, which cannot hold every user name.
     pub fn personal(user: &UserId) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"personal organization\0");
@@ -167,15 +167,15 @@ impl OrganizationId {
     }
 }
 
-/// Source of ids and secrets: the one place where randomness enters.
+/// Generates ids and secrets; the only source of randomness.
 pub trait IdGenerator: Send + Sync + 'static {
-    /// A fresh random (version 4) UUID.
+    /// A random (version 4) UUID.
     fn uuid(&self) -> Uuid;
-    /// A fresh secret of at least 256 bits in base62, fit for a header value.
+    /// A secret of at least 256 bits in base62, valid as a header value.
     fn secret(&self) -> SecretString;
-    /// A fresh sandbox id: 22 base62 digits of 16 random bytes.
+    /// A sandbox id: 22 base62 digits of 16 random bytes.
     fn sandbox_id(&self) -> SandboxId;
-    /// The text of a fresh API key.
+    /// A new API key.
     fn api_key(&self) -> NewApiKey;
 }
 
@@ -202,9 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn everybody_has_an_organization_that_stays_the_same() {
+    fn every_user_has_a_stable_personal_organization() {
         let of = |name: &str| OrganizationId::personal(&UserId::parse(name).unwrap());
-        // Clients keep it. `printf 'personal organization\0ada' | sha256sum`, marked as a custom UUID.
+        // Clients store the id. `printf 'personal organization\0ada' | sha256sum`, marked as a custom UUID.
         assert_eq!(of("ada").to_string(), "04179aa83e558621ab952ccad77564b3");
         assert_ne!(of("ada"), of("Ada"));
     }

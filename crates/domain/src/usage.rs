@@ -1,4 +1,4 @@
-//! What is stored of one user, and how much of it may be.
+//! Usage of storage by users, and its quotas.
 
 use async_trait::async_trait;
 
@@ -9,23 +9,23 @@ use crate::scope::Scope;
 /// What the store holds of one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Conversations, and starts under way that have not stored theirs yet.
+    /// Conversations, and unfinished starts that have not stored theirs yet.
     pub conversations: u64,
     /// Events of all conversations.
     pub events: u64,
-    /// Bytes of their documents.
+    /// Bytes of the events' documents.
     pub event_bytes: u64,
-    /// Events of which only the shortened document is left.
+    /// Events of which only the short form is stored.
     pub shortened_events: u64,
     /// Bytes of the bodies of start requests and pending messages.
     pub request_bytes: u64,
     /// Custom secrets.
     pub secrets: u64,
-    /// Messages that wait for their conversation.
+    /// Pending messages.
     pub pending_messages: u64,
 }
 
-/// A figure of [`Usage`] that may have a limit.
+/// A figure of [`Usage`] that can have a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quota {
     /// [`Usage::conversations`].
@@ -43,7 +43,7 @@ pub enum Quota {
 }
 
 impl Quota {
-    /// Each, with its name on the wire, in metrics and in the configuration.
+    /// All quotas, with their names on the wire, in metrics and in the configuration.
     pub const ALL: [(&'static str, Self); 6] = [
         ("conversations", Self::Conversations),
         ("events", Self::Events),
@@ -60,7 +60,7 @@ impl Quota {
 }
 
 impl Usage {
-    /// How much of this is used.
+    /// The figure of this quota.
     pub const fn of(&self, quota: Quota) -> u64 {
         match quota {
             Quota::Conversations => self.conversations,
@@ -72,7 +72,7 @@ impl Usage {
         }
     }
 
-    /// Counts more of it.
+    /// Increases the figure of this quota.
     pub const fn add(&mut self, quota: Quota, more: u64) {
         let used = match quota {
             Quota::Conversations => &mut self.conversations,
@@ -86,7 +86,7 @@ impl Usage {
     }
 }
 
-/// How much each user may store, and how much each sandbox may report; `None`: any amount.
+/// What each user may store and each sandbox may report; `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QuotaLimits {
     /// By [`Quota`], in the order of [`Quota::ALL`].
@@ -96,19 +96,19 @@ pub struct QuotaLimits {
 }
 
 impl QuotaLimits {
-    /// The limit of this.
+    /// The limit of this quota.
     pub const fn of(&self, quota: Quota) -> Option<u64> {
         self.stored[quota as usize]
     }
 
-    /// The same limits but for this one.
+    /// The same limits with another limit for this quota.
     #[must_use]
     pub const fn with(mut self, quota: Quota, limit: Option<u64>) -> Self {
         self.stored[quota as usize] = limit;
         self
     }
 
-    /// How the events of a user are stored who uses so much.
+    /// How new events of a user with this usage are stored.
     pub fn event_storage(&self, usage: &Usage) -> EventStorage {
         let is_full = |quota, limit: u64| usage.of(quota) >= limit;
         let bytes = self.of(Quota::EventBytes);
@@ -127,14 +127,14 @@ impl QuotaLimits {
     }
 }
 
-/// How the events of a user are stored. Status, title and figures of conversations are kept in each case.
+/// How the events of a user are stored. Status, title and metrics of conversations are stored in each case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventStorage {
-    /// As they are.
+    /// Unchanged.
     Complete,
     /// The quota of bytes is used up: bulky documents are shortened, those of old observations as well as new ones.
     Shortened,
-    /// The quota of events, or the one of bytes and a tenth, is used up: no more are stored.
+    /// The quota of events, or 110 % of the quota of bytes, is used up: new events are not stored.
     Stopped,
 }
 
@@ -149,23 +149,23 @@ impl EventStorage {
     }
 }
 
-/// What became of [`UsageRepository::shorten_events`].
+/// The result of [`UsageRepository::shorten_events`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShortenedEvents {
-    /// Events whose documents are shorter now. 0: the user has no bulky observation any more.
+    /// Number of shortened events. 0 means that the user has no bulky observation left.
     pub events: u64,
-    /// By how many bytes, in all.
+    /// Number of bytes saved.
     pub bytes: u64,
 }
 
-/// Sums over counters that are kept with what they count: each changes in the transaction that stores or deletes it, and
-/// equals a recount at any time.
+/// Usage counters. Each counter changes in the transaction that stores or deletes what it counts, so that it always
+/// equals a recount.
 #[async_trait]
 pub trait UsageRepository: Send + Sync + 'static {
-    /// What is stored of the user; nothing of one whom the scope does not see.
+    /// The usage of the user; zeros if the scope does not see the user.
     async fn usage(&self, scope: &Scope, user: &UserId) -> Result<Usage, StoreError>;
-    /// Shortens the documents of some of the user's bulky observations (see [`crate::event::Event::is_bulky_observation`]),
-    /// those of the oldest conversation that has any first, oldest first. What one call reads is bounded.
+    /// Shortens some of the user's bulky observations (see [`crate::event::Event::is_bulky_observation`]), beginning
+    /// with the oldest of the oldest conversation. One call reads a bounded amount.
     async fn shorten_events(&self, user: &UserId) -> Result<ShortenedEvents, StoreError>;
 }
 
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_shortened_before_they_are_left_out() {
+    fn events_are_shortened_before_they_are_dropped() {
         let limits = QuotaLimits::default()
             .with(Quota::Events, Some(10))
             .with(Quota::EventBytes, Some(1_000));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn each_quota_has_its_name_and_counts_its_figure() {
+    fn each_quota_has_its_own_name_and_figure() {
         for (n, (name, quota)) in Quota::ALL.into_iter().enumerate() {
             assert_eq!((quota as usize, quota.name()), (n, name));
             let mut usage = Usage::default();

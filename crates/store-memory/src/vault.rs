@@ -74,64 +74,64 @@ fn sealed(state: &MemoryState, kind: SealedKind) -> Vec<(String, SealedLocation,
             .settings
             .iter()
             .map(|(owner, it)| {
-                let place = SealedLocation::Settings(owner.clone());
-                (owner.to_string(), place, it.document.clone())
+                let location = SealedLocation::Settings(owner.clone());
+                (owner.to_string(), location, it.document.clone())
             })
             .collect(),
         SealedKind::Secrets => state
             .secrets
             .values()
             .map(|it| {
-                let place = SealedLocation::Secret(it.owner.clone(), it.value.id);
-                (it.value.id.to_string(), place, it.value.sealed.clone())
+                let location = SealedLocation::Secret(it.owner.clone(), it.value.id);
+                (it.value.id.to_string(), location, it.value.sealed.clone())
             })
             .collect(),
         SealedKind::WarmSessionKeys => state
             .warm
             .values()
             .map(|it| {
-                let place = SealedLocation::WarmSessionKey(it.id.clone());
-                (it.id.to_string(), place, it.session_key.clone())
+                let location = SealedLocation::WarmSessionKey(it.id.clone());
+                (it.id.to_string(), location, it.session_key.clone())
             })
             .collect(),
         SealedKind::WarmSecretKeys => state
             .warm
             .values()
             .map(|it| {
-                let place = SealedLocation::WarmSecretKey(it.id.clone());
-                (it.id.to_string(), place, it.secret_key.clone())
+                let location = SealedLocation::WarmSecretKey(it.id.clone());
+                (it.id.to_string(), location, it.secret_key.clone())
             })
             .collect(),
         SealedKind::SessionKeys => state
             .sandboxes
             .values()
             .map(|it| {
-                let place = SealedLocation::SessionKey(it.id.clone());
-                (it.id.to_string(), place, it.session_key.clone())
+                let location = SealedLocation::SessionKey(it.id.clone());
+                (it.id.to_string(), location, it.session_key.clone())
             })
             .collect(),
         SealedKind::SecretKeys => state
             .sandboxes
             .values()
             .map(|it| {
-                let place = SealedLocation::SecretKey(it.id.clone());
-                (it.id.to_string(), place, it.secret_key.clone())
+                let location = SealedLocation::SecretKey(it.id.clone());
+                (it.id.to_string(), location, it.secret_key.clone())
             })
             .collect(),
         SealedKind::StartSecrets => state
             .tasks
             .values()
             .filter_map(|row| {
-                let place = SealedLocation::StartSecrets(row.task.id);
+                let location = SealedLocation::StartSecrets(row.task.id);
                 let sealed = row.task.sealed_secrets.clone()?;
-                Some((row.task.id.to_string(), place, sealed))
+                Some((row.task.id.to_string(), location, sealed))
             })
             .collect(),
     }
 }
 
 fn sort_key(location: &SealedLocation) -> String {
-    match place {
+    match location {
         SealedLocation::Settings(owner) => owner.to_string(),
         SealedLocation::Secret(_, id) => id.to_string(),
         SealedLocation::SessionKey(id)
@@ -144,7 +144,7 @@ fn sort_key(location: &SealedLocation) -> String {
 
 /// Where the value is, if there is one.
 fn slot<'a>(state: &'a mut MemoryState, location: &SealedLocation) -> Option<&'a mut Sealed> {
-    match place {
+    match location {
         SealedLocation::Settings(owner) => {
             let row = state.settings.get_mut(owner)?;
             Some(&mut row.document)
@@ -191,7 +191,7 @@ impl SealedRecordRepository for MemoryStore {
         let rest = all.into_iter().filter(|it| Some(&it.0) > after.as_ref());
         Ok(rest
             .take(limit)
-            .map(|(_, place, sealed)| SealedRecord { place, sealed })
+            .map(|(_, location, sealed)| SealedRecord { location, sealed })
             .collect())
     }
 

@@ -15,7 +15,7 @@ use crate::store::SqlStore;
 
 fn record(location: SealedLocation, text: String) -> SealedRecord {
     SealedRecord {
-        place,
+        location,
         sealed: Sealed::from_text(text),
     }
 }
@@ -128,7 +128,7 @@ fn replace_warm(
     (before, after): (&str, &str),
 ) -> QueryResult<usize> {
     use warm_sandboxes::{secret_key, session_key, table};
-    match place {
+    match location {
         SealedLocation::WarmSessionKey(it) => {
             diesel::update(table.find(it.as_str()).filter(session_key.eq(before)))
                 .set(session_key.eq(after))

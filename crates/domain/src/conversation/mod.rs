@@ -1,4 +1,4 @@
-//! App conversations: the record of one agent conversation, its metrics and where it runs.
+//! Conversations: the record of one run of an agent, its metrics and its sandbox.
 
 mod observe;
 mod port;
@@ -16,7 +16,7 @@ use crate::clock::Timestamp;
 use crate::id::{ConversationId, SandboxId, UserId};
 use crate::sandbox::Sandbox;
 
-/// Defines an enum whose values have one fixed spelling on the wire and in stores.
+/// Defines an enum with one fixed spelling for each value on the wire and in stores.
 macro_rules! wire_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)* }) => {
         $(#[$doc])*
@@ -54,7 +54,7 @@ macro_rules! wire_enum {
 pub(crate) use wire_enum;
 
 wire_enum! {
-    /// What the agent is doing (contract v1, section 4.3).
+    /// What the agent is doing, see `docs/reference/wire/conversations.md`.
     ExecutionStatus {
         /// Ready, no run yet.
         Idle = "idle",
@@ -64,11 +64,11 @@ wire_enum! {
         Paused = "paused",
         /// An action needs approval.
         WaitingForConfirmation = "waiting_for_confirmation",
-        /// Terminal: the agent says it is done.
+        /// Terminal: the agent reports that it is done.
         Finished = "finished",
         /// Terminal: the run failed.
         Error = "error",
-        /// Terminal: the agent goes in circles.
+        /// Terminal: the agent repeats itself without progress.
         Stuck = "stuck",
         /// Being deleted in the agent server.
         Deleting = "deleting",
@@ -76,14 +76,14 @@ wire_enum! {
 }
 
 impl ExecutionStatus {
-    /// finished, error, stuck.
+    /// finished, error or stuck.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Finished | Self::Error | Self::Stuck)
     }
 }
 
 wire_enum! {
-    /// Git hosts that tokens and repositories may name.
+    /// Providers that tokens and repositories may name.
     GitProvider {
         /// github.com or an Enterprise Server.
         Github = "github",
@@ -103,7 +103,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// What caused the conversation to be started.
+    /// The cause of the start of a conversation.
     Trigger {
         /// The resolver.
         Resolver = "resolver",
@@ -130,13 +130,13 @@ wire_enum! {
     }
 }
 
-/// Cost and tokens so far. Absolute totals as the agent server reports them, never increments.
+/// Cost and tokens so far: absolute totals as the agent server reports them, not increments.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Metrics {
     /// Cost in US dollars.
     pub accumulated_cost: f64,
-    /// The user's budget in US dollars, as the agent server knows it.
+    /// The user's budget in US dollars, as the agent server has it.
     pub max_budget_per_task: Option<f64>,
     /// Tokens sent.
     pub prompt_tokens: i64,
@@ -154,11 +154,11 @@ pub struct Metrics {
     pub per_turn_token: i64,
 }
 
-/// Conversations that one sandbox may have when its agent server brings in one of its own making: a hostile one must
-/// not fill its owner's list.
+/// Number of conversations of a sandbox from which on no conversation of its agent server is adopted. A hostile sandbox
+/// must not fill its owner's list.
 pub const MAX_CONVERSATIONS_FOR_ADOPTION: u32 = 500;
 
-/// Pull requests that are noted of one conversation: agents open them.
+/// Maximum number of pull requests recorded for one conversation.
 pub const MAX_PULL_REQUESTS: usize = 100;
 
 /// The record of one conversation.
@@ -166,23 +166,23 @@ pub const MAX_PULL_REQUESTS: usize = 100;
 pub struct Conversation {
     /// Its id, here and in the agent server.
     pub id: ConversationId,
-    /// Whose it is; never changes.
+    /// The owner; never changes.
     pub owner: UserId,
-    /// Where it runs; never changes by webhook. The sandbox may be gone.
+    /// The sandbox that it runs in; webhooks never change it. The sandbox may be deleted.
     pub sandbox_id: SandboxId,
     /// Shown in lists.
     pub title: Option<String>,
-    /// Whether the agent server's own title may replace ours: false once a person chose one.
+    /// Whether the agent server's title replaces the stored one: false once a user chose a title.
     pub auto_title: bool,
     /// `owner/repo`.
     pub selected_repository: Option<String>,
     /// Branch.
     pub selected_branch: Option<String>,
-    /// Where the repository is.
+    /// The provider that hosts the repository.
     pub git_provider: Option<GitProvider>,
-    /// What started it.
+    /// What caused the start.
     pub trigger: Option<Trigger>,
-    /// Pull requests it is about.
+    /// Numbers of its pull requests.
     pub pr_numbers: Vec<i64>,
     /// The model in use.
     pub llm_model: Option<String>,
@@ -190,61 +190,61 @@ pub struct Conversation {
     pub agent_kind: String,
     /// Cost and tokens.
     pub metrics: Metrics,
-    /// The conversation that this is a part of.
+    /// The conversation that it is a sub-conversation of.
     pub parent: Option<ConversationId>,
-    /// Whether it may be read without a key (a later feature; stored and shown).
+    /// Whether it may be read without a key. Stored and shown, without effect.
     pub public: Option<bool>,
     /// Free labels.
     pub tags: BTreeMap<String, String>,
-    /// Last known state of the agent; `None` before the first report.
+    /// Last known status of the agent; `None` before the first report.
     pub execution_status: Option<ExecutionStatus>,
-    /// When it was made; never changes.
+    /// Time of creation; never changes.
     pub created_at: Timestamp,
-    /// When its row last changed.
+    /// Time of the row's last change.
     pub updated_at: Timestamp,
 }
 
-/// A conversation with what a list shows beside it, read in one go.
+/// A conversation with its sandbox and sub-conversations, as lists show it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConversationView {
     /// The record.
     pub conversation: Conversation,
-    /// Its sandbox's row; `None` when the sandbox was deleted (shown as MISSING).
+    /// The sandbox's row; `None` if the sandbox was deleted (shown as MISSING).
     pub sandbox: Option<Sandbox>,
     /// Its sub-conversations, oldest first.
     pub children: Vec<ConversationId>,
 }
 
-/// What a report of the agent server says about a conversation: applied to the row, field by field, in the same
-/// transaction as the events it came with. Never touches owner, sandbox, `created_at`, `public`, or a chosen title.
+/// What an agent server reports about a conversation. It is applied to the row, field by field, in the transaction of
+/// its events. It never changes owner, sandbox, `created_at`, `public`, or a title that a user chose.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ConversationReport {
-    /// The agent's state, and when the report says it was so: an older report does not overwrite a newer one.
+    /// The agent's status and its time: an older report does not overwrite a newer one.
     pub execution_status: Option<(ExecutionStatus, Timestamp)>,
-    /// Totals; a total lower than the stored one is from an older report and is ignored field by field.
+    /// Totals. A total below the stored one is from an older report and is ignored, field by field.
     pub metrics: Option<Metrics>,
-    /// The model now in use.
+    /// The model in use.
     pub llm_model: Option<String>,
-    /// The agent server's title; stored only while `auto_title` holds.
+    /// The agent server's title; stored only while `auto_title` is set.
     pub title: Option<String>,
-    /// Tags to merge (these win).
+    /// Tags to merge; they replace stored tags of the same name.
     pub tags: BTreeMap<String, String>,
 }
 
 impl ConversationReport {
-    /// Whether it says anything.
+    /// Whether it contains nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What a client asks to be said to the agent: role and content items, already checked, in the wire's shape.
+/// A message for the agent: validated role and content items, in the form of the wire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MessageInput {
     /// `user`, `system`, `assistant` or `tool`.
     pub role: String,
-    /// Text and image items as the wire has them: `{"type":"text","text":…,"cache_prompt":…}` or `{"type":"image",…}`.
+    /// Text and image items: `{"type":"text","text":…,"cache_prompt":…}` or `{"type":"image",…}`.
     pub content: Vec<serde_json::Value>,
-    /// Whether the agent shall run.
+    /// Whether the agent runs after the message.
     pub run: bool,
 }

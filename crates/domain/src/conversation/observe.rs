@@ -1,12 +1,12 @@
-//! How a report of the agent server changes a conversation: one pure rule, shared by every store.
+//! How a report of the agent server changes a conversation. Every store uses these pure functions.
 
 use super::{Conversation, MAX_PULL_REQUESTS, Metrics, ConversationReport};
 use crate::agent::document::{MAX_TAG_BYTES, MAX_TAGS};
 use crate::clock::Timestamp;
 
 impl Conversation {
-    /// Applies a report. `status_at` is when the stored execution status was true (`None`: unknown, so any report is
-    /// newer); it moves with the status. Answers whether anything changed; `updated_at` is the caller's business.
+    /// Applies a report; returns whether anything changed. `status_at` is the time of the stored status (`None`:
+    /// unknown, so that any report is newer) and changes with it. The caller sets `updated_at`.
     pub fn apply_report(&mut self, report: &ConversationReport, status_at: &mut Option<Timestamp>) -> bool {
         let before = (self.clone(), *status_at);
         if let Some((status, at)) = report.execution_status
@@ -27,7 +27,7 @@ impl Conversation {
         let length = |name: &str, value: &str| name.len() + value.len();
         let mut bytes: usize = self.tags.iter().map(|(n, v)| length(n, v)).sum();
         for (name, value) in &report.tags {
-            // Reports may be hostile: tags come and go by replacement only once there are many, or long ones.
+            // Reports may be hostile: once the limits are reached, a report can only replace existing tags.
             let known = self.tags.get(name);
             let others = bytes - known.map_or(0, |old| length(name, old));
             let with = others + length(name, value);
@@ -41,8 +41,8 @@ impl Conversation {
     }
 }
 
-/// Adds a pull request to those of a conversation: last, once, and no more than [`MAX_PULL_REQUESTS`]. Answers whether it
-/// is new.
+/// Appends the number of a pull request unless it is known or there are [`MAX_PULL_REQUESTS`]. Returns whether it was
+/// appended.
 pub fn add_pull_request_number(numbers: &mut Vec<i64>, number: i64) -> bool {
     let is_new = !numbers.contains(&number) && numbers.len() < MAX_PULL_REQUESTS;
     if is_new {
@@ -52,9 +52,8 @@ pub fn add_pull_request_number(numbers: &mut Vec<i64>, number: i64) -> bool {
 }
 
 impl Metrics {
-    /// Takes over a report: totals never go down, field by field. What is not a total (window, last turn, budget) is
-    /// taken only from a report that is not older than what is stored, that is, none of whose totals is lower.
-    /// A cost that is no number is ignored.
+    /// Merges a report field by field: totals never decrease. The values that are not totals (window, last turn,
+    /// budget) come only from a report none of whose totals is lower. A cost that is not finite is ignored.
     pub fn merge(&mut self, report: &Self) {
         let cost = if report.accumulated_cost.is_finite() {
             report.accumulated_cost
@@ -83,8 +82,8 @@ impl Metrics {
     }
 }
 
-/// A title or needle with case folded away, character by character (so that a part of a title folds to a part of the
-/// folded title, whatever stands around it; Greek's final sigma counts as sigma).
+/// Folds the case of a title or search term character by character, so that a part of a title folds to a part of the
+/// folded title. Greek's final sigma folds to sigma.
 pub fn fold_title(text: &str) -> String {
     text.chars()
         .flat_map(char::to_lowercase)
@@ -98,7 +97,7 @@ mod tests {
     use crate::id::{ConversationId, SandboxId, UserId};
 
     #[test]
-    fn totals_never_go_down_and_an_older_report_moves_nothing_else() {
+    fn totals_never_decrease_and_an_older_report_changes_nothing_else() {
         let mut stored = Metrics {
             accumulated_cost: 2.0,
             prompt_tokens: 10,
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_have_so_many_bytes_together() {
+    fn the_bytes_of_all_tags_are_limited() {
         let at = Timestamp::from_micros(0);
         let mut stored = Conversation {
             id: ConversationId::new(uuid::Uuid::nil()),

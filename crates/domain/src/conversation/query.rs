@@ -1,4 +1,4 @@
-//! What conversations to find, and what may be changed.
+//! Filters and changes of conversations.
 
 use crate::clock::Timestamp;
 use crate::conversation::{GitProvider, Trigger};
@@ -8,7 +8,7 @@ use crate::patch::Patch;
 /// Filter of list, search and count. Order is always newest first (`created_at`, then id).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConversationFilter {
-    /// Case-insensitive substring of the title; `%` and `_` are themselves.
+    /// Substring of the title, without regard to case; `%` and `_` have no special meaning.
     pub title_contains: Option<String>,
     /// `created_at` at or after.
     pub created_from: Option<Timestamp>,
@@ -20,20 +20,20 @@ pub struct ConversationFilter {
     pub updated_before: Option<Timestamp>,
     /// Only in this sandbox.
     pub sandbox_id: Option<SandboxId>,
-    /// Only about this repository, as it is spelled there.
+    /// Only with this repository, compared exactly.
     pub selected_repository: Option<String>,
-    /// Only what this started.
+    /// Only with this trigger.
     pub trigger: Option<Trigger>,
-    /// Only parts of this conversation.
+    /// Only sub-conversations of this conversation.
     pub parent: Option<ConversationId>,
-    /// Whether sub-conversations count, too.
+    /// Whether to include sub-conversations.
     pub include_sub_conversations: bool,
 }
 
-/// A partial update by the owner. One statement, never read-change-write.
+/// A partial update by the owner. Stores apply it in one statement, without reading first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConversationChange {
-    /// Title; setting or clearing it also ends automatic titles.
+    /// Title. Setting or clearing it also disables automatic titles.
     pub title: Patch<String>,
     /// Public flag.
     pub public: Patch<bool>,

@@ -1,4 +1,4 @@
-//! Events of a conversation: an envelope around the agent server's own document, whose schema is not ours to own.
+//! Events of a conversation: an envelope around the agent server's document, whose schema the agent server defines.
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -13,29 +13,29 @@ mod shorten;
 
 pub use shorten::{BULKY_EVENT_BYTES, BULKY_EVENT_KIND, shorten_document};
 
-/// One event.
+/// An event of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     /// The agent server's id; unique in its conversation.
     pub id: EventId,
-    /// The `kind` discriminator (`MessageEvent`, …). Unknown kinds are as good as known ones.
+    /// The `kind` discriminator (`MessageEvent`, …). Unknown kinds are stored like known ones.
     pub kind: String,
-    /// When it happened: the document's `timestamp`, read as UTC when it names no zone (sandboxes run in UTC).
+    /// Time of the event: the document's `timestamp`. A time without a zone is UTC, because sandboxes run in UTC.
     pub timestamp: Timestamp,
-    /// The document, answered verbatim.
+    /// The document, which responses contain unchanged.
     pub body: Value,
 }
 
-/// An event with its place in the log of its conversation.
+/// An event with its sequence number in its conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SequencedEvent {
-    /// Greater than that of every event that was committed before it, in this conversation. Numbers may be left out.
+    /// Greater than that of every event that was committed before in this conversation. The sequence may have gaps.
     pub seq: u64,
     /// The event.
     pub event: Event,
 }
 
-/// Order of a search.
+/// Sort order of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EventOrder {
     /// Oldest first.
@@ -45,7 +45,7 @@ pub enum EventOrder {
     TimestampDesc,
 }
 
-/// What to search or count. Ties of the timestamp are broken by the order of arrival.
+/// Filter of search and count. Events with the same timestamp are ordered by sequence number.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventFilter {
     /// Only this kind.
@@ -56,49 +56,50 @@ pub struct EventFilter {
     pub before: Option<Timestamp>,
 }
 
-/// What became of a batch from a sandbox.
+/// The result of storing a batch from a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AppendOutcome {
-    /// Committed; so many of them were new.
+    /// The batch was committed.
     Stored {
-        /// Events not seen before.
+        /// Number of events that were not stored before.
         new: usize,
     },
-    /// No such conversation in that sandbox: nothing was written.
+    /// The sandbox has no such conversation. Nothing was written.
     Unknown,
-    /// The conversation was deleted: accepted and dropped.
+    /// The conversation was deleted. The batch was accepted and dropped.
     Deleted,
-    /// The conversation belongs to another sandbox: nothing was written.
+    /// The conversation belongs to another sandbox. Nothing was written.
     Foreign,
 }
 
-/// Bytes of documents after which a part of what arrived ends: there are many followers, and each holds one part until it is written.
+/// Document bytes after which a batch of [`EventStore::list_after`] ends. Each of many followers holds one batch in
+/// memory until it is written.
 pub const MAX_EVENT_BATCH_BYTES: usize = 256 * 1024;
 
-/// Where events are kept. Visibility of a conversation is checked in the same transaction: reads of a conversation
-/// outside the scope find nothing.
+/// The store of events. Each read checks in its transaction that the scope sees the conversation; outside the scope it
+/// finds nothing.
 #[async_trait]
 pub trait EventStore: Send + Sync + 'static {
-    /// Appends what `origin` sent about its own conversation and applies `observation` to the conversation's row, in one
-    /// transaction. Idempotent by event id: a known id is left as it is. New events are a change of the conversation
-    /// (`updated_at`), whatever `observation` says: somebody uses it.
+    /// Appends events that `origin` sent about one of its conversations and applies `report` to the conversation's row,
+    /// in one transaction. Idempotent by event id: a stored event is left as it is. New events always set the
+    /// conversation's `updated_at`, because they show that it is in use.
     async fn append(
         &self,
         origin: &SandboxId,
         conversation: ConversationId,
         events: &[Event],
-        observation: &ConversationReport,
+        report: &ConversationReport,
         at: Timestamp,
     ) -> Result<AppendOutcome, StoreError>;
-    /// Events by id, in the order asked for; `None` for unknown ones.
+    /// Events by id, in the order of `ids`; `None` for unknown ones.
     async fn find_many(
         &self,
         scope: &crate::scope::Scope,
         conversation: ConversationId,
         ids: &[EventId],
     ) -> Result<Vec<Option<Event>>, StoreError>;
-    /// A keyset page, O(page) whatever the conversation's length. It holds at least one event if there is one, and ends
-    /// early before the documents grow beyond [`MAX_PAGE_BYTES`](crate::page::MAX_PAGE_BYTES).
+    /// A keyset page. Its cost does not depend on the conversation's length. It ends before its documents exceed
+    /// [`MAX_PAGE_BYTES`](crate::page::MAX_PAGE_BYTES), but holds at least one event if one matches.
     async fn search(
         &self,
         scope: &crate::scope::Scope,
@@ -107,11 +108,11 @@ pub trait EventStore: Send + Sync + 'static {
         order: EventOrder,
         page: &PageRequest,
     ) -> Result<Page<Event>, StoreError>;
-    /// What arrived after `after` (0: from the beginning), in the order of arrival, at most `limit` and within
-    /// [`MAX_EVENT_BATCH_BYTES`] (but at least one, if there is one). `None` if the scope has no such conversation.
+    /// Events with a sequence number above `after` (0: from the beginning), in sequence, at most `limit` and within
+    /// [`MAX_EVENT_BATCH_BYTES`], but at least one if there is one. `None` if the scope has no such conversation.
     ///
-    /// Arrival is the commit: whoever has seen a number will never see a smaller one come up. So who asks again and again
-    /// for what came after the last one sees every event once.
+    /// Sequence numbers are assigned in the order of commits: once a reader has seen a number, no smaller one appears.
+    /// A reader that always asks for what follows the last number sees every event exactly once.
     async fn list_after(
         &self,
         scope: &crate::scope::Scope,
@@ -119,13 +120,13 @@ pub trait EventStore: Send + Sync + 'static {
         after: u64,
         limit: usize,
     ) -> Result<Option<Vec<SequencedEvent>>, StoreError>;
-    /// The number of what arrived last, 0 for none. `None` if the scope has no such conversation.
+    /// The highest sequence number; 0 without events. `None` if the scope has no such conversation.
     async fn last_sequence(
         &self,
         scope: &crate::scope::Scope,
         conversation: ConversationId,
     ) -> Result<Option<u64>, StoreError>;
-    /// How many events match.
+    /// Number of matching events.
     async fn count(
         &self,
         scope: &crate::scope::Scope,

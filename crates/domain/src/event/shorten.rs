@@ -1,7 +1,7 @@
-//! The short form of an event whose document takes too much of its owner's quota.
+//! The short form of events, which is stored when the owner's quota is used up.
 //!
-//! Clients parse events by schemas that forbid fields that they do not know. So a short form has the fields of the
-//! original, and only its long texts are cut: an observation that loses what a tool printed is still an observation.
+//! Clients parse events by schemas that forbid unknown fields. The short form therefore has the fields of the original,
+//! with truncated texts.
 
 use std::fmt::Write as _;
 
@@ -9,23 +9,23 @@ use serde_json::{Map, Value, json};
 
 use super::Event;
 
-/// The kind of the events that are shortened after they were stored: what tools printed.
+/// Kind of the events that are shortened after they were stored: the output of tools.
 pub const BULKY_EVENT_KIND: &str = "ObservationEvent";
 
-/// A document of more bytes than this is bulky. A shortened one is not.
+/// Size above which a document is bulky, in bytes. A shortened document is at most this large.
 pub const BULKY_EVENT_BYTES: usize = 16 * 1024;
 
-/// Characters that are left of a text, in the first attempt and in the second one.
-const KEPT_CHARS: [usize; 2] = [1_000, 100];
+/// Characters kept of each text, in the first and in the second attempt.
+const SHORTENED_TEXT_CHARS: [usize; 2] = [1_000, 100];
 
-/// Items that are left of a list in the second attempt.
-const KEPT_ITEMS: usize = 8;
+/// Items kept of each list in the second attempt.
+const SHORTENED_LIST_ITEMS: usize = 8;
 
-/// The members that every event has.
-const ENVELOPE: [&str; 4] = ["id", "kind", "timestamp", "source"];
+/// The fields that every event has.
+const ENVELOPE_FIELDS: [&str; 4] = ["id", "kind", "timestamp", "source"];
 
 impl Event {
-    /// Whether its document may be shortened after it was stored.
+    /// Whether the document is bulky.
     pub fn is_bulky_observation(&self) -> bool {
         self.kind == BULKY_EVENT_KIND && self.is_bulky()
     }
@@ -35,21 +35,21 @@ impl Event {
         crate::json::text_bytes(&self.body) > BULKY_EVENT_BYTES
     }
 
-    /// Cuts long texts in the document, so that it is no longer bulky. Id, kind and time stay.
+    /// Shortens texts in the document until it is not bulky. Id, kind and time stay.
     pub fn shorten(&mut self) {
         self.body = shorten_document(std::mem::take(&mut self.body));
     }
 }
 
-/// The short form of a document of more than [`BULKY_EVENT_BYTES`]; others are left as they are.
+/// The short form of a document above [`BULKY_EVENT_BYTES`]; smaller ones are returned unchanged.
 pub fn shorten_document(mut document: Value) -> Value {
     let fits = |document: &Value| crate::json::text_bytes(document) <= BULKY_EVENT_BYTES;
     if fits(&document) {
         return document;
     }
-    cut(&mut document, KEPT_CHARS[0], usize::MAX);
+    truncate_values(&mut document, SHORTENED_TEXT_CHARS[0], usize::MAX);
     if !fits(&document) {
-        cut(&mut document, KEPT_CHARS[1], KEPT_ITEMS);
+        truncate_values(&mut document, SHORTENED_TEXT_CHARS[1], SHORTENED_LIST_ITEMS);
     }
     if !fits(&document) {
         document = envelope(&document);
@@ -57,14 +57,14 @@ pub fn shorten_document(mut document: Value) -> Value {
     document
 }
 
-/// Cuts the texts and lists of a document. Documents are as deep as their parser lets them be (128 levels).
-fn cut(value: &mut Value, chars: usize, items: usize) {
+/// Truncates the texts and lists of a document. The parser bounds the depth of the recursion (128 levels).
+fn truncate_values(value: &mut Value, chars: usize, items: usize) {
     match value {
         Value::String(text) => {
             if let Some((end, _)) = text.char_indices().nth(chars) {
                 let removed = text.len() - end;
                 text.truncate(end);
-                // Writing to a text cannot fail.
+                // Writing to a `String` cannot fail.
                 let _ = write!(
                     text,
                     "\n[{removed} bytes were removed: the storage quota of the owner is used up]"
@@ -74,26 +74,26 @@ fn cut(value: &mut Value, chars: usize, items: usize) {
         Value::Array(list) => {
             list.truncate(items);
             for item in list {
-                cut(item, chars, items);
+                truncate_values(item, chars, items);
             }
         }
         Value::Object(members) => {
             for member in members.values_mut() {
-                cut(member, chars, items);
+                truncate_values(member, chars, items);
             }
         }
         _ => {}
     }
 }
 
-/// What is left of a document that is large in spite of short texts and lists: no agent sends one.
+/// The envelope of a document that is bulky in spite of short texts and lists. No agent sends such a document.
 fn envelope(document: &Value) -> Value {
     let short = |name: &str| {
         let text = document.get(name)?.as_str()?;
-        let text: String = text.chars().take(KEPT_CHARS[1]).collect();
+        let text: String = text.chars().take(SHORTENED_TEXT_CHARS[1]).collect();
         Some((name.to_owned(), json!(text)))
     };
-    let members: Map<_, _> = ENVELOPE.into_iter().filter_map(short).collect();
+    let members: Map<_, _> = ENVELOPE_FIELDS.into_iter().filter_map(short).collect();
     Value::Object(members)
 }
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observation_keeps_its_schema_and_loses_what_the_tool_printed() {
+    fn a_shortened_observation_keeps_its_schema() {
         let printed = "é".repeat(20_000);
         let observation = json!({
             "id": "1", "kind": "ObservationEvent", "timestamp": "2026-01-01T00:00:00", "source": "environment",
@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_is_left_alone() {
+    fn a_small_document_is_unchanged() {
         let small = json!({"id": "1", "text": "x".repeat(BULKY_EVENT_BYTES / 2)});
         assert_eq!(shorten_document(small.clone()), small);
     }
 
     #[test]
-    fn whatever_is_large_is_small_afterwards_and_has_its_envelope() {
+    fn every_large_document_becomes_small_and_keeps_its_envelope() {
         let wide: Vec<Value> = (0..20_000).map(|n| json!({ "n": n })).collect();
         let members: Map<_, _> = (0..20_000).map(|n| (format!("m{n}"), json!(n))).collect();
         let quotes = "\"\u{1}".repeat(50_000);

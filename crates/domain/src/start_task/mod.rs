@@ -1,10 +1,10 @@
-//! Start tasks: durable, leased, resumable. The row is committed before the client is answered.
+//! Start tasks: durable, leased and resumable. The row is committed before the client gets its response.
 //!
 //! ```text
 //! WORKING → WAITING_FOR_SANDBOX → PREPARING_REPOSITORY → RUNNING_SETUP_SCRIPT → SETTING_UP_GIT_HOOKS
 //!         → SETTING_UP_SKILLS → STARTING_CONVERSATION → READY          (any step → ERROR)
 //! ```
-//! A worker claims the task by lease, every step is idempotent, and each status is stored before it is published.
+//! A worker claims the task by a lease. Every step is idempotent. Each status is stored before it is published.
 
 mod port;
 
@@ -24,7 +24,7 @@ use crate::conversation::{GitProvider, MessageInput, Trigger, wire_enum};
 use crate::id::{ConversationId, HostId, SandboxId, StartTaskId, UserId};
 
 wire_enum! {
-    /// How far a start has come (contract v1, section 4.1).
+    /// Status of a start, see `docs/reference/wire/start-tasks.md`.
     StartStatus {
         /// Accepted; a sandbox is being chosen or started.
         Working = "WORKING",
@@ -38,9 +38,9 @@ wire_enum! {
         SettingUpGitHooks = "SETTING_UP_GIT_HOOKS",
         /// Skills.
         SettingUpSkills = "SETTING_UP_SKILLS",
-        /// The agent server is told.
+        /// The agent server creates the conversation.
         StartingConversation = "STARTING_CONVERSATION",
-        /// The conversation is there.
+        /// The conversation exists.
         Ready = "READY",
         /// It failed; `detail` says why.
         Error = "ERROR",
@@ -53,8 +53,8 @@ impl StartStatus {
         matches!(self, Self::Ready | Self::Error)
     }
 
-    /// Whether a task in this status may become `to`: forward only, from anywhere to ERROR, never out of a terminal
-    /// one. The same status again is allowed (a resumed step says it once more).
+    /// Whether a task in this status may change to `to`: only forward, to ERROR from every status that is not terminal,
+    /// and never out of a terminal one. The same status is allowed, because a resumed step stores it again.
     pub fn can_transition_to(self, to: Self) -> bool {
         !self.is_terminal() && to >= self
     }
@@ -70,12 +70,12 @@ wire_enum! {
     }
 }
 
-/// What the client asked for. Secret values are not in it, only their names.
+/// The request of the client. It contains the names of secrets, not their values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StartRequest {
-    /// Run in this sandbox.
+    /// The sandbox to run in.
     pub sandbox_id: Option<SandboxId>,
-    /// Use this id.
+    /// The id to use.
     pub conversation_id: Option<ConversationId>,
     /// First message.
     pub initial_message: Option<MessageInput>,
@@ -83,9 +83,9 @@ pub struct StartRequest {
     pub system_message_suffix: Option<String>,
     /// Callback processors as sent; `None` means the default (automatic title).
     pub processors: Option<Vec<Value>>,
-    /// Instead of the model in the settings.
+    /// Replaces the model of the settings.
     pub llm_model: Option<String>,
-    /// Agent profile (stored, without effect here).
+    /// Agent profile. Stored, without effect.
     pub agent_profile_id: Option<String>,
     /// `owner/repo`.
     pub selected_repository: Option<String>,
@@ -109,15 +109,15 @@ pub struct StartRequest {
     pub public: Option<bool>,
     /// Plugins as sent.
     pub plugins: Option<Vec<Value>>,
-    /// Name of a directory in the workspace in which the agent works, so that the conversations of a sandbox do not meet;
-    /// `None`: the workspace itself. Ours to choose, never the client's.
+    /// Name of the directory in the workspace that the agent works in, so that the conversations of a shared sandbox do
+    /// not interfere; `None` is the workspace itself. The service chooses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
-    /// The trace that the request was part of, as headers by their names (`traceparent`, `tracestate`), so that whichever
-    /// process works on the start goes on with it. Ours to note, and told to nobody.
+    /// Trace context of the request as headers by name (`traceparent`, `tracestate`), so that the worker of any process
+    /// continues the trace. The service sets it; responses do not contain it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub trace: BTreeMap<String, String>,
-    /// Names of the secrets that came with the request; the values are sealed in [`StartTask::sealed_secrets`].
+    /// Names of the request's secrets; [`StartTask::sealed_secrets`] holds the values.
     pub secret_names: Option<Vec<String>>,
 }
 
@@ -149,41 +149,41 @@ impl Default for StartRequest {
     }
 }
 
-/// One start task.
+/// A start task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartTask {
     /// Its id.
     pub id: StartTaskId,
-    /// Who asked.
+    /// The user that requested it.
     pub owner: UserId,
-    /// Where its sandbox lives: only workers that serve this host may claim it.
+    /// The host of its sandbox: only workers of this host may claim it.
     pub host: HostId,
-    /// How far it has come.
+    /// Its status.
     pub status: StartStatus,
-    /// Why it failed, or (in READY) the notes joined.
+    /// Why it failed; in READY, the joined notes.
     pub detail: Option<String>,
-    /// What did not go as asked without stopping the start.
+    /// What the start left out or changed without failing.
     pub notes: Vec<String>,
-    /// The conversation's id, decided when the task is made; clients see it in READY.
+    /// The conversation's id, chosen when the task is created; clients see it in READY.
     pub conversation_id: ConversationId,
-    /// The sandbox's id, decided when the task is made; clients see it from `WAITING_FOR_SANDBOX` on.
+    /// The sandbox's id, chosen when the task is created; clients see it from `WAITING_FOR_SANDBOX` on.
     pub sandbox_id: SandboxId,
-    /// Whether the sandbox was made for this task (and goes with it when it fails).
+    /// Whether the sandbox was created for this task and is deleted if the task fails.
     pub owns_sandbox: bool,
-    /// Where the agent server is; clients see it from `STARTING_CONVERSATION` on.
+    /// Address of the agent server; clients see it from `STARTING_CONVERSATION` on.
     pub agent_server_url: Option<String>,
-    /// What was asked, after inheritance from the parent.
+    /// The request, with what it inherits from the parent conversation.
     pub request: StartRequest,
     /// The request's secrets: JSON object name → value, sealed with context [`StartTask::secrets_context`]; erased when
     /// the task ends.
     pub sealed_secrets: Option<Sealed>,
-    /// Milliseconds spent in each status so far, by its wire name.
+    /// Milliseconds spent in each status, by its wire name.
     pub timings: BTreeMap<String, u64>,
-    /// How often a worker has claimed it.
+    /// Number of claims so far.
     pub attempts: u32,
-    /// When it was asked for.
+    /// Time of the request.
     pub created_at: Timestamp,
-    /// When its status last changed.
+    /// Time of the last change of its status.
     pub updated_at: Timestamp,
 }
 
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_only_goes_forward_and_ends_once() {
+    fn a_task_only_moves_forward_and_ends_once() {
         use StartStatus::{Error, Ready, StartingConversation, Working};
         assert!(Working.can_transition_to(Working));
         assert!(Working.can_transition_to(StartingConversation));

@@ -1,4 +1,4 @@
-//! The start-task repository.
+//! The port of start tasks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,74 +15,73 @@ use crate::page::{Page, PageRequest};
 use crate::sandbox::{SandboxCaps, Sandbox};
 use crate::scope::Scope;
 
-/// Unfinished start tasks that one user may have: starts in a named sandbox need no room under the caps on sandboxes,
-/// and the queue must end somewhere.
+/// Maximum number of unfinished start tasks of one user. The caps on sandboxes do not bound starts in a named sandbox.
 pub const MAX_UNFINISHED_STARTS: u32 = 100;
 
-/// The entity of a `NotFound` that means the conversation which a new one is part of.
+/// The entity of a `NotFound` about the parent of a new conversation.
 pub const PARENT_CONVERSATION_ENTITY: &str = "parent conversation";
 
-/// Where a start runs.
+/// The sandbox of a start.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "short-lived, one per start")]
 pub enum SandboxAssignment {
-    /// In a new sandbox: this row (STARTING).
+    /// A new sandbox: this row (STARTING).
     New(Sandbox),
-    /// In the one that the task names, which its owner chose. If it is not up it is resumed.
+    /// The sandbox that the task names, chosen by its owner. It is resumed if it is not up.
     Named,
-    /// In the one that the task names, which we chose: only while it is RUNNING and wanted to run (`NotFound`), and fewer
-    /// conversations than so many are in it or being started there (`Full`).
+    /// The sandbox that the task names, chosen by the service. It must be RUNNING and desired to run (else `NotFound`),
+    /// and have fewer than `max_conversations` (else `Full`).
     Shared {
-        /// So many.
+        /// Maximum number of conversations in it, including those that are being started.
         max_conversations: u32,
     },
 }
 
-/// A task to be committed, with the sandbox that is reserved for it.
+/// A start task to commit, with its sandbox.
 #[derive(Debug, Clone)]
 pub struct NewStartTask {
     /// The task, in WORKING.
     pub task: StartTask,
-    /// Where it runs.
+    /// The sandbox.
     pub assignment: SandboxAssignment,
-    /// The answer, when the request has a key of its sender's.
+    /// The response to store, if the request has an idempotency key.
     pub answer: Option<IdempotentResponse>,
 }
 
-/// What became of a new task.
+/// The result of inserting a start task.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "short-lived, one per start")]
 pub enum StartTaskInsertOutcome {
     /// Committed.
     New,
-    /// The same owner already has an unfailed task for this conversation id: here it is; nothing was written.
+    /// The owner has a task for this conversation id that did not fail. Nothing was written.
     Existing(StartTask),
-    /// The request's key was used before: with this answer, or for another request. Nothing was written. Never
+    /// The request's key was used before, for this or another request. Nothing was written. Never
     /// [`IdempotencyCheck::New`].
     Repeated(IdempotencyCheck),
 }
 
-/// A leased task.
+/// A start task under a lease.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeasedStartTask {
     /// The task as stored.
     pub task: StartTask,
-    /// Fencing token: grows with every claim. Writes with an older one are `Stale`.
+    /// Fencing token: grows with every claim. Writes with an older token are `Stale`.
     pub fence: i64,
 }
 
-/// A step forward.
+/// The progress of a start task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartTaskUpdate {
-    /// The new status (or the same again).
+    /// The new status, or the same again.
     pub status: StartStatus,
-    /// Why it failed, how far it is, or the joined notes; `None` takes away what is stored.
+    /// Why it failed, its progress, or the joined notes; `None` clears the stored detail.
     pub detail: Option<String>,
-    /// Notes so far (replace the stored ones).
+    /// All notes so far; they replace the stored ones.
     pub notes: Vec<String>,
-    /// Where the agent server is; `None` leaves what is stored.
+    /// Address of the agent server; `None` keeps the stored one.
     pub agent_server_url: Option<String>,
-    /// Timings so far (replace the stored ones).
+    /// All timings so far; they replace the stored ones.
     pub timings: BTreeMap<String, u64>,
 }
 
@@ -95,20 +94,21 @@ pub struct StartTaskFilter {
     pub created_from: Option<Timestamp>,
 }
 
-/// How far the clocks of two replicas may be apart where one has written what the other compares with its own time.
+/// Maximum difference between the clocks of two replicas. It is added where one replica compares its own time with a
+/// time that another wrote.
 pub const CLOCK_SKEW_GRACE: Duration = Duration::from_secs(60);
 
-/// How much is claimed.
+/// Limits of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimLimit {
-    /// Tasks of one call.
+    /// Maximum number of tasks of one call.
     pub tasks: usize,
-    /// Tasks that one owner may have leased on the host, those of this call among them.
+    /// Maximum number of leased tasks of one owner on the host, including those of this call.
     pub per_owner: usize,
 }
 
 impl ClaimLimit {
-    /// So many tasks, of whomever.
+    /// Limits the number of tasks, without a limit for each owner.
     pub fn tasks(tasks: usize) -> Self {
         Self {
             tasks,
@@ -117,7 +117,7 @@ impl ClaimLimit {
     }
 }
 
-/// Order of a search; ties are broken by id.
+/// Sort order; ties are broken by id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StartTaskOrder {
     /// Oldest first.
@@ -131,34 +131,36 @@ pub enum StartTaskOrder {
     UpdatedAtDesc,
 }
 
-/// Unfinished tasks of a host.
+/// The number of unfinished tasks of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StartQueueCounts {
-    /// Under a lease: somebody works on them.
+    /// Tasks under a lease.
     pub leased: u64,
-    /// Under none, or one that has run out.
+    /// Tasks without a lease, or with an expired one.
     pub waiting: u64,
 }
 
-/// Start tasks. `advance`, `begin_conversation`, `renew`, `release` and `fail` answer `Stale` when the lease was lost (another
-/// fence), the transition is illegal, or the task is gone.
+/// Start tasks. `advance`, `begin_conversation`, `renew`, `release` and `fail` return `Stale` if the lease was lost
+/// (the fence differs), the transition is illegal, or the task is gone.
 #[async_trait]
 pub trait StartTaskRepository: Send + Sync + 'static {
-    /// Commits a task, its sandbox and the answer in one transaction. A key that was used before comes first: then nothing
-    /// else is looked at (`Repeated`). The caps apply when a sandbox is made or resumed (`CapReached`). With a parent that
-    /// its owner does not have (any more): `NotFound` of [`PARENT_CONVERSATION_ENTITY`].
-    /// At most one unfailed task per conversation id: the same owner gets `Existing`; a conversation of somebody else
-    /// with this id, a conversation without a task, or a deleted one is `Conflict`. A named sandbox that was deleted meanwhile is `NotFound`.
-    /// More than [`MAX_UNFINISHED_STARTS`] unfinished tasks of one owner are refused (`CapReached`).
+    /// Commits a task, its sandbox and the response in one transaction.
+    /// * The idempotency key is checked first: if it was used before, nothing else is checked (`Repeated`).
+    /// * The caps apply if a sandbox is created or resumed (`CapReached`).
+    /// * An owner may have [`MAX_UNFINISHED_STARTS`] unfinished tasks (`CapReached`).
+    /// * The parent must be a conversation of the owner (`NotFound` of [`PARENT_CONVERSATION_ENTITY`]).
+    /// * A named sandbox must exist (`NotFound`).
+    /// * A conversation id has at most one task that did not fail: the same owner gets `Existing`. `Conflict` if the id
+    ///   is that of another owner's conversation, of a conversation without a task, or of a deleted one.
     async fn insert(&self, start: &NewStartTask, caps: &SandboxCaps) -> Result<StartTaskInsertOutcome, StoreError>;
-    /// Several, in the order asked for.
+    /// Several tasks, in the order of `ids`.
     async fn find_many(
         &self,
         scope: &Scope,
         ids: &[StartTaskId],
     ) -> Result<Vec<Option<StartTask>>, StoreError>;
-    /// A keyset page. It holds at least one task if there is one, and ends early before what is stored of them grows beyond
-    /// [`MAX_PAGE_BYTES`](crate::page::MAX_PAGE_BYTES).
+    /// A keyset page. It ends before its stored rows exceed [`MAX_PAGE_BYTES`](crate::page::MAX_PAGE_BYTES), but holds
+    /// at least one task if one matches.
     async fn search(
         &self,
         scope: &Scope,
@@ -166,12 +168,12 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         order: StartTaskOrder,
         page: &PageRequest,
     ) -> Result<Page<StartTask>, StoreError>;
-    /// How many tasks `search` would find in all.
+    /// Total number of tasks that `search` finds.
     async fn count(&self, scope: &Scope, filter: &StartTaskFilter) -> Result<u64, StoreError>;
-    /// Leases up to `limit.tasks` unfinished tasks of `host` that nobody holds (no lease, or past its end at `now`), until
-    /// `until`: each time the oldest of the owners with the fewest leased tasks of this host, so that nobody's queue holds
-    /// up others. An owner who has `limit.per_owner` leased gets no more. Exactly one of several concurrent callers gets a
-    /// task. The answer is ordered by age.
+    /// Leases up to `limit.tasks` unfinished tasks of `host` without a valid lease at `now`, until `until`. It takes
+    /// the oldest task of the owner with the fewest leased tasks of this host, one after the other, so that no owner
+    /// delays others. An owner with `limit.per_owner` leased tasks gets no more. Of several concurrent callers, exactly
+    /// one gets a task. The result is ordered by age.
     async fn claim(
         &self,
         host: &HostId,
@@ -179,11 +181,12 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         until: Timestamp,
         limit: ClaimLimit,
     ) -> Result<Vec<LeasedStartTask>, StoreError>;
-    /// Prolongs a lease.
+    /// Extends a lease.
     async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError>;
-    /// Gives a lease back: whoever serves the host may claim the task at once, and nobody writes with this fence again.
+    /// Ends a lease: a worker of the host may claim the task at once, and writes with this fence are refused from then
+    /// on.
     async fn release(&self, id: StartTaskId, fence: i64) -> Result<(), StoreError>;
-    /// Stores a step. READY also erases the sealed secrets and ends the lease.
+    /// Stores an update. READY also erases the sealed secrets and ends the lease.
     async fn advance(
         &self,
         id: StartTaskId,
@@ -191,8 +194,9 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError>;
-    /// Stores the conversation (unless this task has stored it before) and the step, in one transaction. `NotFound` if
-    /// the sandbox row is gone or not wanted to run, or, of [`PARENT_CONVERSATION_ENTITY`], if the conversation's parent is; `Conflict` if the id is taken by another.
+    /// Stores the conversation (unless this task has stored it) and the update, in one transaction. `NotFound` if the
+    /// sandbox row is gone or not desired to run. `NotFound` of [`PARENT_CONVERSATION_ENTITY`] if the parent is gone.
+    /// `Conflict` if another conversation has the id.
     async fn begin_conversation(
         &self,
         id: StartTaskId,
@@ -201,11 +205,14 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError>;
-    /// Ends the task in ERROR (`step.status` is ERROR), in one transaction with releasing what it held: its
-    /// conversation row if it had begun one (without remembering it as deleted), its sealed secrets, its lease, and its
-    /// sandbox (`DesiredState::Deleted`) if no other conversation or unfinished task needs it, and either it owns it and it is
-    /// wanted to run (one that its owner paused stays), or a conversation in it was deleted since the task was made (the
-    /// sandbox would have gone with that one, had it not been for this task).
+    /// Ends the task in ERROR (`step.status` is ERROR) and releases what it holds, in one transaction: its conversation
+    /// row (without a record of a deletion), its sealed secrets, its lease, and its sandbox.
+    ///
+    /// The sandbox becomes `DesiredState::Deleted` if no other conversation or unfinished task needs it, and one of
+    /// these holds:
+    /// * The task owns it and it is desired to run. A sandbox that its owner paused stays.
+    /// * A conversation in it was deleted since the task was created. That deletion left the sandbox because of this
+    ///   task.
     async fn fail(
         &self,
         id: StartTaskId,
@@ -213,12 +220,13 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError>;
-    /// Ends all leases on tasks of this host: for start-up, when no other worker can serve it (the data directory is
-    /// locked). Returns how many.
+    /// Ends all leases on tasks of this host. For the start-up, when the lock of the data directory excludes other
+    /// workers. Returns the number of leases.
     async fn release_host(&self, host: &HostId) -> Result<u64, StoreError>;
-    /// How many unfinished tasks this host has at `now`.
+    /// Number of unfinished tasks of this host at `now`.
     async fn count_unfinished(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError>;
-    /// Deletes ended tasks that last changed before, longest unchanged first, at most `limit`; how many there were. A
-    /// failed one stays while its sandbox's row is there: it keeps late reports from bringing its conversation back.
+    /// Deletes at most `limit` ended tasks that last changed before `before`, longest unchanged first; returns how
+    /// many. A failed task stays while its sandbox's row exists, because it keeps late reports from recreating its
+    /// conversation.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

@@ -15,7 +15,7 @@ fn sealed(text: &str) -> Sealed {
 
 fn record(location: SealedLocation, text: &str) -> SealedRecord {
     SealedRecord {
-        place,
+        location,
         sealed: sealed(text),
     }
 }
@@ -68,12 +68,12 @@ async fn fill(ports: &Ports) -> Vec<(SealedKind, Vec<SealedRecord>)> {
     without.task.sealed_secrets = None;
     ports.start(&without).await;
     let settings = ["alice", "bob", "carol"].map(|name| {
-        let place = SealedLocation::Settings(user(name));
-        record(place, &format!("{name}'s settings"))
+        let location = SealedLocation::Settings(user(name));
+        record(location, &format!("{name}'s settings"))
     });
     let secrets = [("bob", 1), ("alice", 2), ("alice", 3)].map(|(owner, n)| {
-        let place = SealedLocation::Secret(user(owner), SecretId::new(uuid(n)));
-        record(place, &format!("secret {n}"))
+        let location = SealedLocation::Secret(user(owner), SecretId::new(uuid(n)));
+        record(location, &format!("secret {n}"))
     });
     let ids = ["1", "2"].map(sandbox_id);
     let session = ids
@@ -85,12 +85,12 @@ async fn fill(ports: &Ports) -> Vec<(SealedKind, Vec<SealedRecord>)> {
         "sealed secrets",
     )];
     let warm_session = ["3", "4"].map(|id| {
-        let place = SealedLocation::WarmSessionKey(sandbox_id(id));
-        record(place, &format!("sealed session key of {id}"))
+        let location = SealedLocation::WarmSessionKey(sandbox_id(id));
+        record(location, &format!("sealed session key of {id}"))
     });
     let warm_secret = ["3", "4"].map(|id| {
-        let place = SealedLocation::WarmSecretKey(sandbox_id(id));
-        record(place, &format!("sealed secret key of {id}"))
+        let location = SealedLocation::WarmSecretKey(sandbox_id(id));
+        record(location, &format!("sealed secret key of {id}"))
     });
     vec![
         (SealedKind::WarmSessionKeys, warm_session.to_vec()),
@@ -158,12 +158,12 @@ pub async fn a_save_is_never_lost(ports: &Ports) {
     let mut revision = None;
     for round in 0..40 {
         let text = format!("round {round}");
-        let place = SealedLocation::Settings(alice.clone());
+        let location = SealedLocation::Settings(alice.clone());
         let stored = ports.settings.load(&alice).await.unwrap();
         let batch: Vec<_> = stored
             .into_iter()
             .map(|it| ResealedRecord {
-                location: place.clone(),
+                location: location.clone(),
                 before: it.document,
                 after: sealed("resealed"),
             })

@@ -5,6 +5,7 @@
 //! * [`App`] is what an entry point (HTTP crate, test) calls: one small struct per group of use-cases.
 //! * [`background`] runs beside requests: the start worker, the sandbox reconciler, the conversation syncer and
 //!   housekeeping.
+//! * Everything that must survive a crash is a row before it is an action; background loops converge rows and facts.
 
 pub mod catalogue;
 pub mod conversations;
@@ -120,7 +121,7 @@ pub(crate) struct Inner {
     pub(crate) warm: WarmSandboxPool,
     pub(crate) syncer: ConversationSyncer,
     pub(crate) updates: StartUpdates,
-    pub(crate) followers: StreamRegistry,
+    pub(crate) streams: StreamRegistry,
     pub(crate) log_readers: LogReaderLimiter,
     pub(crate) measures: MetricsRecorder,
     pub(crate) quotas: Quotas,
@@ -171,11 +172,11 @@ impl App {
             settings.clone(),
             &policy.webhook_url,
         );
-        let followers = StreamRegistry::default();
+        let streams = StreamRegistry::default();
         let syncer = ConversationSyncer::new(
             ports.clone(),
             policy.clone(),
-            (followers.clone(), quotas.clone()),
+            (streams.clone(), quotas.clone()),
         );
         let keeper = SandboxReconciler::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
         let warm = WarmSandboxPool::new(ports.clone(), policy.clone(), keeper.clone(), tasks.clone());
@@ -187,7 +188,7 @@ impl App {
             keeper,
             syncer,
             updates: StartUpdates::default(),
-            followers,
+            streams,
             log_readers: LogReaderLimiter::default(),
             measures: MetricsRecorder::default(),
             quotas: quotas.clone(),

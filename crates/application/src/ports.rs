@@ -114,7 +114,7 @@ pub struct Policy {
     pub host: HostId,
     /// Whether other processes serve the same host. Then each action on a sandbox needs a lease.
     pub is_host_shared: bool,
-    /// Who may call without a key.
+    /// Whether requests need an API key.
     pub auth: AuthMode,
     /// Base URL of the webhooks, as sandboxes reach this service (`…/api/v1/webhooks`).
     pub webhook_url: Url,

@@ -1,9 +1,9 @@
-//! Following the events of a conversation as they arrive.
+//! Streams of a conversation's events as they arrive.
 //!
-//! The store is the truth: a follower asks it for what came after the last number it has seen, and what wakes it is only a
-//! hint. In this process that is the commit itself (`followers.rs`), from other processes the change feed, and in any
-//! case the time: hints may be lost. So no event is lost or said twice, whoever stored it, and a follower that comes back
-//! with its last number, here or at another replica, goes on where it was.
+//! The store is the source of truth. A stream asks it for the events after the last number that it has sent. Wake-ups
+//! are only hints: from commits of this process (`stream_registry.rs`), from other processes through the change feed,
+//! and from a timer, because hints may be lost. So a stream neither loses nor repeats an event, and a client that
+//! reconnects with its last number continues there, here or at another replica.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,62 +19,62 @@ use tokio::time::{Instant, sleep_until};
 use crate::conversations::stream_registry::StreamSlot;
 use crate::{AppError, Inner};
 
-/// Events that are read at once.
+/// Events of one read.
 const MAX_READ_EVENTS: usize = 200;
-/// How often the store is asked when nothing wakes.
+/// Interval of reads without a wake-up.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Between two looks, however often a follower is woken: what is reported in between is read together.
+/// Shortest time between two reads. Events that arrive in between are read together.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(20);
-/// After this long without anything to say, that is said.
+/// After this time without an event the stream sends [`StreamItem::Idle`].
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Follows conversations.
+/// Opens event streams.
 #[derive(Clone)]
 pub struct EventStreams(Arc<Inner>);
 
-/// Where to begin.
+/// Where a stream begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamPosition {
-    /// With the first event.
+    /// At the first event.
     First,
-    /// After what is there now.
+    /// After the last event of now.
     Now,
-    /// After the event with this number (0: with the first).
+    /// After the event with this number (0: at the first event).
     After(u64),
 }
 
-/// What a follower is told.
+/// An item of a stream.
 #[derive(Debug)]
 pub enum StreamItem {
-    /// These events arrived, in this order; at least one.
+    /// New events in their order; at least one.
     Events(Vec<SequencedEvent>),
-    /// Nothing, for [`KEEP_ALIVE_INTERVAL`].
+    /// No event for [`KEEP_ALIVE_INTERVAL`].
     Idle,
-    /// Nothing more will come.
+    /// The stream has ended.
     End(StreamEndReason),
 }
 
-/// Why nothing more will come.
+/// Why a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamEndReason {
-    /// The conversation is gone.
+    /// The conversation was deleted.
     Deleted,
-    /// This process stops; there may be others, and it may come back.
+    /// This process stops. The client may reconnect to it or to another replica.
     Shutdown,
-    /// The events cannot be read. The reason is in the log.
+    /// The events cannot be read. The log has the reason.
     Failed,
 }
 
-/// One follower. It holds nothing but its place while it waits, and no connection while its reader is slow.
+/// One stream. While it waits it holds only its slot, and no connection of the pool while its client is slow.
 pub struct EventStream {
     at: u64,
     kind: Option<String>,
     conversation: ConversationId,
     scope: Scope,
     woken: watch::Receiver<()>,
-    said: Instant,
-    looked: Option<Instant>,
-    _place: StreamSlot,
+    last_sent: Instant,
+    last_read: Option<Instant>,
+    _slot: StreamSlot,
     inner: Arc<Inner>,
 }
 
@@ -83,8 +83,9 @@ impl EventStreams {
         Self(inner)
     }
 
-    /// Begins to follow, events of this kind only if one is named. A conversation that is not this user's is not found; a
-    /// number beyond the last one is [`ErrorClass::Unprocessable`]; too many streams are [`ErrorClass::RateLimited`].
+    /// Opens a stream, with events of `kind` only if one is given. A conversation of another user is not found; a
+    /// number beyond the last event is [`ErrorClass::Unprocessable`]; too many streams are
+    /// [`ErrorClass::RateLimited`].
     pub async fn open(
         &self,
         user: &UserId,
@@ -92,7 +93,7 @@ impl EventStreams {
         begin: StreamPosition,
         kind: Option<String>,
     ) -> Result<EventStream, AppError> {
-        let (place, woken) = self.0.followers.enter(user, conversation)?;
+        let (slot, woken) = self.0.streams.register(user, conversation)?;
         let scope = Scope::User(user.clone());
         let last = self.0.ports.events.last_sequence(&scope, conversation);
         let last = last.await?;
@@ -112,33 +113,33 @@ impl EventStreams {
             conversation,
             scope,
             woken,
-            said: Instant::now(),
-            looked: None,
-            _place: place,
+            last_sent: Instant::now(),
+            last_read: None,
+            _slot: slot,
             inner: Arc::clone(&self.0),
         })
     }
 
-    /// Ends all followers, also those to come. They would keep a service that stops from stopping.
+    /// Ends all streams, and those that open later: open streams would delay a shutdown.
     pub fn end_all(&self) {
-        self.0.followers.ending().cancel();
+        self.0.streams.shutdown().cancel();
     }
 
-    /// Runs what hands out news, beside requests: until it ends, or the service stops.
+    /// Runs the sender of a stream in the background until it ends or the service stops.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.0.tasks.spawn(work);
     }
 }
 
 impl EventStream {
-    /// The number after which it goes on: that of the last event it has read, whether or not it was of the kind.
+    /// The number of the last event that the stream has read, whatever its kind.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// Waits for what is new. May be dropped while it waits: nothing is lost.
+    /// Waits for the next item. Cancel-safe: dropping the future loses nothing.
     pub async fn next(&mut self) -> StreamItem {
-        let ending = self.inner.followers.ending().clone();
+        let ending = self.inner.streams.shutdown().clone();
         tokio::select! {
             biased;
             () = ending.cancelled() => StreamItem::End(StreamEndReason::Shutdown),
@@ -148,29 +149,29 @@ impl EventStream {
 
     async fn read(&mut self) -> StreamItem {
         loop {
-            if self.said.elapsed() >= KEEP_ALIVE_INTERVAL {
-                self.said = Instant::now();
+            if self.last_sent.elapsed() >= KEEP_ALIVE_INTERVAL {
+                self.last_sent = Instant::now();
                 return StreamItem::Idle;
             }
-            if let Some(looked) = self.looked
-                && !self.is_due(looked).await
+            if let Some(last_read) = self.last_read
+                && !self.is_due(last_read).await
             {
                 continue;
             }
-            // What wakes from here on is about what this look may not see.
+            // A wake-up from here on may be about events that this read does not see.
             self.woken.mark_unchanged();
             let events = &self.inner.ports.events;
             let arrived = events.list_after(&self.scope, self.conversation, self.at, MAX_READ_EVENTS);
-            self.looked = match arrived.await {
+            self.last_read = match arrived.await {
                 Ok(None) => return StreamItem::End(StreamEndReason::Deleted),
                 Ok(Some(events)) => match events.last().map(|last| last.seq) {
                     Some(last) => {
                         self.at = last;
-                        // There may be more at once.
-                        self.looked = None;
+                        // There may be more events already.
+                        self.last_read = None;
                         let events = self.of_kind(events);
                         if !events.is_empty() {
-                            self.said = Instant::now();
+                            self.last_sent = Instant::now();
                             return StreamItem::Events(events);
                         }
                         None
@@ -178,11 +179,11 @@ impl EventStream {
                     None => Some(Instant::now()),
                 },
                 Err(error) if error.class() == ErrorClass::Unavailable => {
-                    tracing::debug!(conversation.id = %self.conversation, error = %chain(&error), "cannot look for events; trying again");
+                    tracing::debug!(conversation.id = %self.conversation, error = %chain(&error), "cannot read new events; trying again");
                     Some(Instant::now())
                 }
                 Err(error) => {
-                    tracing::error!(conversation.id = %self.conversation, error = %chain(&error), "events cannot be followed");
+                    tracing::error!(conversation.id = %self.conversation, error = %chain(&error), "cannot read the events of a stream; it ends");
                     return StreamItem::End(StreamEndReason::Failed);
                 }
             };
@@ -196,17 +197,17 @@ impl EventStream {
         events
     }
 
-    /// Waits until it is time to look again (true), or to say that there is nothing (false).
-    async fn is_due(&mut self, looked: Instant) -> bool {
+    /// Waits until the next read (`true`) or until the stream has been idle for long enough (`false`).
+    async fn is_due(&mut self, last_read: Instant) -> bool {
         let woken = async {
-            // In this order, so that a wake-up is not taken by a wait that is dropped.
-            sleep_until(looked + MIN_READ_INTERVAL).await;
+            // In this order, so that a dropped wait does not consume a wake-up.
+            sleep_until(last_read + MIN_READ_INTERVAL).await;
             self.woken.changed().await
         };
         tokio::select! {
             _ = woken => true,
-            () = sleep_until(looked + POLL_INTERVAL) => true,
-            () = sleep_until(self.said + KEEP_ALIVE_INTERVAL) => false,
+            () = sleep_until(last_read + POLL_INTERVAL) => true,
+            () = sleep_until(self.last_sent + KEEP_ALIVE_INTERVAL) => false,
         }
     }
 }

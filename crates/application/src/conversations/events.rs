@@ -1,4 +1,4 @@
-//! Reading the events of a conversation: from the store only.
+//! Reads the events of a conversation from the store.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use domain::scope::Scope;
 
 use crate::{AppError, Inner};
 
-/// Events, newest or oldest first.
+/// Events of conversations.
 #[derive(Clone)]
 pub struct Events(Arc<Inner>);
 
@@ -18,7 +18,7 @@ impl Events {
         Self(inner)
     }
 
-    /// A page. An unknown conversation has no events.
+    /// A page of events. An unknown conversation has no events.
     pub async fn search(
         &self,
         scope: &Scope,
@@ -35,7 +35,7 @@ impl Events {
             .await?)
     }
 
-    /// How many match.
+    /// Counts matching events.
     pub async fn count(
         &self,
         scope: &Scope,

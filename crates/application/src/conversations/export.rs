@@ -1,4 +1,4 @@
-//! A whole conversation, page by page: for whoever writes it down elsewhere.
+//! Exports of whole conversations, page by page.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,33 +12,33 @@ use domain::scope::Scope;
 
 use crate::{AppError, Inner};
 
-/// Exports of this process at once; each holds a page of events at most.
+/// Exports that this process runs at the same time; each holds at most one page of events.
 const MAX_EXPORTS: usize = 8;
-/// Of these, one user's.
+/// Exports that one user runs at the same time.
 const MAX_EXPORTS_PER_USER: usize = 2;
 
-/// Exports conversations, a few at a time.
+/// Starts and limits exports.
 #[derive(Clone)]
 pub struct Exports {
     inner: Arc<Inner>,
     running: Arc<ActiveExports>,
 }
 
-/// An export that has begun. Nothing of the store is held between two pages.
+/// A running export. It holds no resource of the store between two pages.
 #[derive(Debug)]
 pub struct Export {
-    /// The conversation as it was at the beginning.
+    /// The conversation as of the start of the export.
     pub conversation: ConversationView,
     pages: EventPages,
-    _place: ExportSlot,
+    _slot: ExportSlot,
 }
 
-/// What is still to be read.
+/// The part that is not read yet.
 struct EventPages {
     inner: Arc<Inner>,
     scope: Scope,
     next: PageRequest,
-    /// Events that there were at the beginning and that have not been read yet.
+    /// Events that existed at the start and are not read yet.
     left: u64,
 }
 
@@ -59,18 +59,18 @@ impl Exports {
         }
     }
 
-    /// Begins an export. One of the same conversation by the same user is a conflict while it runs; too many are refused
-    /// until one has ended.
+    /// Begins an export. A second export of the same conversation by the same user is a conflict; too many exports are
+    /// refused.
     pub async fn begin(&self, user: &UserId, id: ConversationId) -> Result<Export, AppError> {
         let scope = Scope::User(user.clone());
-        // Counted first: none because it was deleted a moment ago is not found.
+        // Counted before the look-up, so that a conversation deleted in between is reported as not found.
         let events = &self.inner.ports.events;
         let left = events.count(&scope, id, &EventFilter::default()).await?;
         let found = self.inner.ports.conversations.find(&scope, id).await?;
         let conversation = found.ok_or_else(|| {
             AppError::not_found(format!("Conversation not found: {}", id.dashed()))
         })?;
-        let place = self.running.take(user, id)?;
+        let slot = self.running.acquire(user, id)?;
         Ok(Export {
             conversation,
             pages: EventPages {
@@ -79,19 +79,20 @@ impl Exports {
                 next: PageRequest::default(),
                 left,
             },
-            _place: place,
+            _slot: slot,
         })
     }
 
-    /// Runs the work of an export beside requests, until it ends or the service stops.
+    /// Runs an export in the background until it ends or the service stops.
     pub fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.inner.tasks.spawn(work);
     }
 }
 
 impl Export {
-    /// The next events, oldest first; `None` after as many as there were at the beginning, so that a conversation that
-    /// goes on has an end. Not found as soon as some of them are gone: events go with their conversation only.
+    /// The next events, oldest first. Returns `None` after the number of events at the start, so that the export of a
+    /// running conversation ends. Returns not found when events are missing, because events are only deleted with
+    /// their conversation.
     pub async fn next_page(&mut self) -> Result<Option<Vec<Event>>, AppError> {
         let pages = &mut self.pages;
         if pages.left == 0 {
@@ -116,12 +117,12 @@ impl Export {
     }
 }
 
-/// Who exports what.
+/// Running exports by user and conversation.
 #[derive(Debug, Default)]
 struct ActiveExports(Mutex<Vec<(UserId, ConversationId)>>);
 
 impl ActiveExports {
-    fn take(self: &Arc<Self>, user: &UserId, id: ConversationId) -> Result<ExportSlot, AppError> {
+    fn acquire(self: &Arc<Self>, user: &UserId, id: ConversationId) -> Result<ExportSlot, AppError> {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_user = || running.iter().filter(|(of, _)| of == user);
         if of_user().any(|(_, known)| *known == id) {
@@ -135,20 +136,20 @@ impl ActiveExports {
                 "Too many downloads are running. Try again when one has ended.",
             ));
         }
-        let who = (user.clone(), id);
-        running.push(who.clone());
+        let key = (user.clone(), id);
+        running.push(key.clone());
         Ok(ExportSlot {
             running: Arc::clone(self),
-            who,
+            key,
         })
     }
 }
 
-/// The place of a running export, given back when it is dropped.
+/// The slot of a running export; dropping it frees the slot.
 #[derive(Debug)]
 struct ExportSlot {
     running: Arc<ActiveExports>,
-    who: (UserId, ConversationId),
+    key: (UserId, ConversationId),
 }
 
 impl Drop for ExportSlot {
@@ -158,7 +159,7 @@ impl Drop for ExportSlot {
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = running.iter().position(|who| *who == self.who) {
+        if let Some(at) = running.iter().position(|key| *key == self.key) {
             running.swap_remove(at);
         }
     }
@@ -185,31 +186,31 @@ mod tests {
     fn one_user_and_all_users_have_their_bounds() {
         let running = Arc::<ActiveExports>::default();
         let (ada, bob) = (user("ada"), user("bob"));
-        let first = running.take(&ada, conversation(1)).unwrap();
+        let first = running.acquire(&ada, conversation(1)).unwrap();
         assert_eq!(
-            class(running.take(&ada, conversation(1))),
+            class(running.acquire(&ada, conversation(1))),
             ErrorClass::Conflict
         );
-        let second = running.take(&ada, conversation(2)).unwrap();
+        let second = running.acquire(&ada, conversation(2)).unwrap();
         assert_eq!(
-            class(running.take(&ada, conversation(3))),
+            class(running.acquire(&ada, conversation(3))),
             ErrorClass::RateLimited
         );
-        let other = running.take(&bob, conversation(4)).unwrap();
+        let other = running.acquire(&bob, conversation(4)).unwrap();
         drop(second);
-        assert!(running.take(&ada, conversation(3)).is_ok());
+        assert!(running.acquire(&ada, conversation(3)).is_ok());
         let others: Vec<_> = (0..6)
             .map(|n| {
                 running
-                    .take(&user(&format!("u{n}")), conversation(9))
+                    .acquire(&user(&format!("u{n}")), conversation(9))
                     .unwrap()
             })
             .collect();
         assert_eq!(
-            class(running.take(&user("late"), conversation(9))),
+            class(running.acquire(&user("late"), conversation(9))),
             ErrorClass::RateLimited
         );
         drop((first, other, others));
-        assert!(running.take(&user("late"), conversation(9)).is_ok());
+        assert!(running.acquire(&user("late"), conversation(9)).is_ok());
     }
 }

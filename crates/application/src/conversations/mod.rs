@@ -1,4 +1,4 @@
-//! Conversations: read, change, delete, say something.
+//! Conversations: reading, changes, deletion and messages.
 
 pub mod event_streams;
 pub mod events;
@@ -26,16 +26,16 @@ use domain::scope::Scope;
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner, Ports};
 
-/// Conversations as their owner sees them. Reads are answered by the store alone.
+/// Conversations as their owner sees them. Reads only query the store.
 #[derive(Clone)]
 pub struct Conversations(Arc<Inner>);
 
-/// What became of a message.
+/// The result of sending a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentMessage {
-    /// State of the sandbox that took it.
+    /// Status of the conversation's sandbox.
     pub sandbox_status: SandboxStatus,
-    /// Something the sender should know, if anything.
+    /// A note for the sender.
     pub note: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl Conversations {
         Ok(self.0.ports.conversations.find_many(scope, ids).await?)
     }
 
-    /// Changes what the owner may change. A title chosen by a person ends automatic ones.
+    /// Changes a conversation. A title that the owner sets ends automatic titles.
     pub async fn update(
         &self,
         scope: &Scope,
@@ -91,7 +91,8 @@ impl Conversations {
         updated.ok_or_else(|| AppError::not_found("unknown_app_conversation"))
     }
 
-    /// Deletes the conversation with its parts. Its sandbox goes, too, once no other conversation needs it.
+    /// Deletes the conversation and its sub-conversations. Its sandbox is removed too, unless another conversation
+    /// uses it.
     pub async fn delete(&self, scope: &Scope, id: ConversationId) -> Result<(), AppError> {
         let found = self.0.ports.conversations.find(scope, id).await?;
         let view = found.ok_or_else(|| AppError::not_found("Conversation not found"))?;
@@ -104,7 +105,7 @@ impl Conversations {
         {
             return Err(AppError::not_found("Conversation not found"));
         }
-        // The intent is committed; what follows also happens at the next relist if we die here.
+        // The intent is committed. After a crash here the next relist does the rest.
         let inner = Arc::clone(&self.0);
         let sandbox = view.conversation.sandbox_id;
         self.0.tasks.spawn(async move {
@@ -124,7 +125,7 @@ impl Conversations {
         Ok(())
     }
 
-    /// Says something to the agent. Answers once the agent server has it.
+    /// Sends a message to the agent. Returns when the agent server has stored it.
     pub async fn send_message(
         &self,
         scope: &Scope,
@@ -149,7 +150,7 @@ impl Conversations {
             )
         })?;
         let at = endpoint(&self.0.ports, &sandbox, url)?;
-        // Taken before the call: the run's own reports are later than this and win over it.
+        // Taken before the call: the run's own reports are later and take precedence.
         let now = self.0.ports.clock.now();
         let sent = self.0.ports.agents.send(&at, id, message).await;
         let sent = sent.map_err(map_unknown_conversation)?;
@@ -165,7 +166,8 @@ impl Conversations {
     }
 }
 
-/// An agent has taken a message that makes it run; `at` is from before it was sent, so that the run's own reports win.
+/// Records that the agent runs after a message. `at` is from before the message was sent, so that the run's own
+/// reports take precedence.
 pub(crate) async fn mark_running(
     ports: &Ports,
     sandbox: &SandboxId,
@@ -180,15 +182,15 @@ pub(crate) async fn mark_running(
     observed.await.map(drop)
 }
 
-/// The title of a conversation until it gets a better one: `Conversation <first five digits>`.
+/// The provisional title of a conversation: `Conversation <first five digits>`.
 pub fn provisional_title(id: ConversationId) -> String {
     let hex = id.to_string();
     format!("Conversation {}", &hex[..5])
 }
 
-/// That an agent server does not know a conversation of ours is no reason to say that ours is not there, nor a failure of ours or
-/// of a server's (the reference says 502): the two do not agree at the moment. It may not have been told of it yet, or by somebody else; and a release passes over what a newer one has written (seen: 1.34.0 in a sandbox that 1.58.0
-/// had run), and leaves it as it is.
+/// An agent server that does not know the conversation is a conflict, neither a missing conversation nor a server
+/// failure (the reference answers 502). The start may not have reached it yet; or an older release skips what a newer
+/// one wrote (seen: 1.34.0 in a sandbox that 1.58.0 had run), and leaves it in place.
 fn map_unknown_conversation(error: AgentError) -> AppError {
     match error {
         AgentError::NotFound => AppError::conflict(
@@ -199,7 +201,8 @@ fn map_unknown_conversation(error: AgentError) -> AppError {
     }
 }
 
-/// The answers of send-message by sandbox state (contract v1, section 3.2).
+/// Refuses messages by the state of the sandbox. The texts are part of the wire
+/// (`docs/reference/wire/conversations.md`).
 fn check_accepts_messages(sandbox: &Sandbox) -> Result<(), AppError> {
     match sandbox.status {
         SandboxStatus::Running if sandbox.desired == DesiredState::Running => Ok(()),
@@ -218,7 +221,7 @@ fn check_accepts_messages(sandbox: &Sandbox) -> Result<(), AppError> {
     }
 }
 
-/// Repository and branch rules (contract v1, PATCH): where the reference answers 500, we say what is wrong.
+/// Checks repository and branch of a change (`docs/reference/wire/conversations.md`).
 pub fn check_change(change: &ConversationChange) -> Result<(), String> {
     if let Patch::Set(repository) = &change.selected_repository {
         check_repository(repository)?;
@@ -237,8 +240,8 @@ pub fn check_change(change: &ConversationChange) -> Result<(), String> {
     Ok(())
 }
 
-/// `owner/repo`, possibly with groups between; no shell or path tricks. Projects and repositories of Azure DevOps may have
-/// blanks in their names. An ending `.git` is no part of the name.
+/// Checks for `owner/repo`, with optional groups in between and no tricks for shells or paths. Projects and
+/// repositories of Azure DevOps may have blanks in their names. A trailing `.git` is not part of the name.
 pub fn check_repository(repository: &str) -> Result<(), String> {
     let name = repository.strip_suffix(".git").unwrap_or(repository);
     let parts: Vec<_> = name.split('/').collect();
@@ -247,7 +250,7 @@ pub fn check_repository(repository: &str) -> Result<(), String> {
         !p.is_empty()
             && p != "."
             && p != ".."
-            // The last one becomes a directory of the workspace.
+            // The last part becomes a directory of the workspace.
             && !p.eq_ignore_ascii_case(".git")
             && p.trim() == p
             && p.chars()
@@ -261,7 +264,7 @@ pub fn check_repository(repository: &str) -> Result<(), String> {
     }
 }
 
-/// What git accepts as a branch name, roughly `git check-ref-format`.
+/// Checks a branch name, roughly as `git check-ref-format` does.
 pub fn check_branch(branch: &str) -> Result<(), String> {
     let bad = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\;&|$`\"'<>".contains(c);
     let fine = !branch.is_empty()

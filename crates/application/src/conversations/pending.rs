@@ -1,11 +1,11 @@
-//! Messages that are said before a conversation can hear them: kept, and delivered in their order once it can.
+//! Pending messages: stored while a conversation cannot take them, and delivered in order once it can.
 //!
-//! **Exactly once.** `begin` is committed before the agent server is called. Whoever finds a message that was begun before
-//! (the service died, or the answer was lost) looks for it in the agent server's own log first. Where several processes serve
-//! a host, what another one has begun is left alone until its call must be over.
+//! **Exactly once.** The start of a delivery is committed before the call of the agent server. After a crash or a lost
+//! response, the next attempt first searches the agent server's log for the message. Where several processes serve a
+//! host, a delivery of another process is left alone until its call must be over.
 //!
-//! An agent server takes a message only between two steps of its agent, and a step lasts as long as a command does: what was
-//! not answered may still come, and is not said again before that is past.
+//! An agent server takes a message only between two steps of its agent, and a step lasts as long as a command. An
+//! unanswered message may still arrive, so it is not sent again before that time has passed.
 
 mod message_match;
 
@@ -34,33 +34,33 @@ use crate::idempotency::{IdempotentResult, IdempotentCall, earlier_response};
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner};
 
-/// Conversations that are spoken to at once.
+/// Conversations with a delivery at the same time.
 const MAX_PARALLEL_DELIVERIES: usize = 8;
-/// Conversations that are looked at in one round.
+/// Conversations of one query.
 const MAX_DUE_CONVERSATIONS: usize = 256;
-/// One call of an agent server takes no longer.
+/// Longest call of an agent server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// What an agent server takes so long for, with an agent that does not run, it does not do any more: before its first message
-/// an agent starts its tools, which may have to be downloaded.
+/// After this time an idle agent server does not take an unanswered message any more. Before its first message an
+/// agent starts its tools, which may need downloads.
 const IDLE_AGENT_TIMEOUT: Duration = Duration::from_secs(2 * 60);
-/// The same with an agent that runs: it is at one step for no longer.
+/// The same for a running agent: the longest step.
 const RUNNING_AGENT_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// Pages of a log that are searched for a message: it is among the first events after its delivery began.
+/// Pages of the log that are searched. The message is among the first events after the start of its delivery.
 const MAX_LOG_PAGES: usize = 20;
-/// The first pause after a failure; doubles up to the longest.
+/// First pause after a failure; it doubles up to the maximum.
 const MIN_RETRY_BACKOFF: Duration = Duration::from_secs(2);
 const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(5 * 60);
 
-/// A message that waits.
+/// A stored pending message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuedMessage {
     /// Its id.
     pub id: Uuid,
-    /// How many wait for the conversation, with it.
+    /// Number of waiting messages of the conversation, this one included.
     pub position: usize,
 }
 
-/// Takes messages that shall wait.
+/// Stores pending messages.
 #[derive(Clone)]
 pub struct PendingMessages(Arc<Inner>);
 
@@ -69,7 +69,7 @@ impl PendingMessages {
         Self(inner)
     }
 
-    /// Adds a message behind those that wait. It is delivered as soon as the conversation can hear it.
+    /// Stores a message after the waiting ones. It is delivered as soon as the conversation can take it.
     pub async fn enqueue(
         &self,
         owner: &UserId,
@@ -80,12 +80,12 @@ impl PendingMessages {
         self.check_quota(&new).await?;
         match self.add(&new).await? {
             IdempotentResult::New(placed) => Ok(placed),
-            // Without a key there is nothing to be repeated.
+            // A request without an idempotency key is never a repetition.
             IdempotentResult::Repeated(_) => Err(AppError::IdempotencyKeyReused),
         }
     }
 
-    /// The same for a request that its sender may repeat.
+    /// The same with an idempotency key.
     pub async fn enqueue_once(
         &self,
         owner: &UserId,
@@ -153,7 +153,7 @@ impl PendingMessages {
     }
 }
 
-/// What a message takes of its owner's quotas.
+/// What a message uses of its owner's quotas.
 fn cost(new: &NewPendingMessage) -> [(Quota, u64); 2] {
     [
         (Quota::PendingMessages, 1),
@@ -161,29 +161,29 @@ fn cost(new: &NewPendingMessage) -> [(Quota, u64); 2] {
     ]
 }
 
-/// Delivers messages to the agent servers of this host.
+/// Delivers pending messages to the agent servers of this host.
 pub(crate) struct PendingDelivery {
     inner: Arc<Inner>,
     backoffs: Mutex<HashMap<ConversationId, DeliveryBackoff>>,
 }
 
-/// A conversation that is left alone for a while.
+/// Pause and last attempt of a conversation.
 #[derive(Debug, Clone, Copy)]
 struct DeliveryBackoff {
     until: Instant,
-    /// In a row.
+    /// Consecutive failures.
     failures: u32,
-    /// The attempt of ours that is over, whatever came of it.
+    /// Start of this process' last attempt, which is over.
     tried: Option<Timestamp>,
-    /// When it was given up without an answer.
+    /// When the attempt timed out without a response.
     unanswered: Option<Instant>,
 }
 
-/// Why nothing more is said now.
+/// Why a delivery stopped.
 enum DeliveryStop {
-    /// The call did not succeed, or nobody could be called.
+    /// The call failed, or there was no agent server to call.
     Failed(AppError),
-    /// Another process may be saying it.
+    /// Another process may be delivering the message.
     OtherProcess,
 }
 
@@ -201,7 +201,7 @@ impl PendingDelivery {
         }
     }
 
-    /// Until the service stops. Looks when something may have become deliverable, and now and then.
+    /// Runs until the service stops: after each notification and periodically.
     pub(crate) async fn run(self) {
         let mut tick = tokio::time::interval(self.inner.policy.sync_interval);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -225,30 +225,30 @@ impl PendingDelivery {
         }
     }
 
-    /// Conversations to speak to now.
+    /// Conversations with messages to deliver now.
     async fn due(&self, busy: &BTreeSet<ConversationId>) -> Vec<ConversationId> {
         let (ports, host) = (&self.inner.ports, &self.inner.policy.host);
         let found = match ports.pending.list_deliverable(host, MAX_DUE_CONVERSATIONS).await {
             Ok(found) => found,
             Err(error) => {
-                tracing::debug!(error = %chain(&error), "cannot look for messages that wait; trying again later");
+                tracing::debug!(error = %chain(&error), "cannot list deliverable messages; trying again later");
                 return Vec::new();
             }
         };
         let now = Instant::now();
         let mut backoffs = self.backoffs();
-        // Of one that has nothing waiting any more nothing is remembered.
-        backoffs.retain(|id, rest| rest.until > now || found.contains(id));
-        let rested = |id: &ConversationId| backoffs.get(id).is_none_or(|rest| rest.until <= now);
+        // Forget conversations without waiting messages.
+        backoffs.retain(|id, backoff| backoff.until > now || found.contains(id));
+        let is_rested = |id: &ConversationId| backoffs.get(id).is_none_or(|backoff| backoff.until <= now);
         let due = found.into_iter().filter(|id| !busy.contains(id));
-        due.filter(rested).take(MAX_PARALLEL_DELIVERIES - busy.len()).collect()
+        due.filter(is_rested).take(MAX_PARALLEL_DELIVERIES - busy.len()).collect()
     }
 
-    /// When the next rest ends.
+    /// When the next pause ends.
     fn next_turn(&self) -> Instant {
         let now = Instant::now();
         let backoffs = self.backoffs();
-        let ends = backoffs.values().map(|rest| rest.until);
+        let ends = backoffs.values().map(|backoff| backoff.until);
         let next = ends.filter(|until| *until > now).min();
         next.unwrap_or(now + MAX_RETRY_BACKOFF)
     }
@@ -258,20 +258,20 @@ impl PendingDelivery {
             Ok(()) => {
                 self.backoffs().remove(&id);
             }
-            Err(DeliveryStop::OtherProcess) => self.rest(id, |rest| rest.until = Instant::now() + MIN_RETRY_BACKOFF),
+            Err(DeliveryStop::OtherProcess) => self.update_backoff(id, |backoff| backoff.until = Instant::now() + MIN_RETRY_BACKOFF),
             Err(DeliveryStop::Failed(error)) => {
-                tracing::debug!(conversation.id = %id, error = %chain(&error), "waiting messages not delivered; trying again later");
-                self.rest(id, |rest| {
-                    let pause = MIN_RETRY_BACKOFF.saturating_mul(1 << rest.failures.min(16));
-                    rest.until = Instant::now() + pause.min(MAX_RETRY_BACKOFF);
-                    rest.failures = rest.failures.saturating_add(1);
+                tracing::debug!(conversation.id = %id, error = %chain(&error), "cannot deliver pending messages; trying again later");
+                self.update_backoff(id, |backoff| {
+                    let pause = MIN_RETRY_BACKOFF.saturating_mul(1 << backoff.failures.min(16));
+                    backoff.until = Instant::now() + pause.min(MAX_RETRY_BACKOFF);
+                    backoff.failures = backoff.failures.saturating_add(1);
                 });
             }
         }
         id
     }
 
-    fn rest(&self, id: ConversationId, change: impl FnOnce(&mut DeliveryBackoff)) {
+    fn update_backoff(&self, id: ConversationId, change: impl FnOnce(&mut DeliveryBackoff)) {
         change(self.backoffs().entry(id).or_insert(DeliveryBackoff {
             until: Instant::now(),
             failures: 0,
@@ -284,16 +284,16 @@ impl PendingDelivery {
         self.backoffs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what waits for a conversation, one after the other, until nothing does.
+    /// Delivers the waiting messages of a conversation, one after the other.
     async fn deliver_all(&self, id: ConversationId) -> Result<(), DeliveryStop> {
         let ports = &self.inner.ports;
-        // Read anew each time: another process may have said the first one by now.
+        // Query each time: another process may have delivered the first message.
         while let Some(message) = ports.pending.list_waiting(id).await?.into_iter().next() {
             let (sandbox, at) = self.locate(id).await?;
             if let Some(tried) = message.tried_at {
                 self.check_call_ended(id, tried)?;
                 if self.has_arrived(&at, id, &message, tried).await? {
-                    tracing::info!(conversation.id = %id, message.id = %message.id, "a waiting message had arrived");
+                    tracing::info!(conversation.id = %id, message.id = %message.id, "a pending message had arrived already");
                     ports.pending.complete_delivery(message.id).await?;
                     continue;
                 }
@@ -303,7 +303,7 @@ impl PendingDelivery {
         Ok(())
     }
 
-    /// Where the conversation is now.
+    /// Sandbox and agent server of the conversation.
     async fn locate(&self, id: ConversationId) -> Result<(SandboxId, AgentEndpoint), AppError> {
         let ports = &self.inner.ports;
         let found = ports.conversations.find(&Scope::System, id).await?;
@@ -316,8 +316,8 @@ impl PendingDelivery {
         Ok((sandbox.id.clone(), endpoint(ports, &sandbox, url)?))
     }
 
-    /// Whether the call that was begun then must have ended. Ours of this life have; those of earlier lives, too, unless
-    /// other processes serve this host.
+    /// Checks that the call of the earlier attempt is over. Calls of this process are; calls of earlier processes too,
+    /// unless other processes serve this host.
     fn check_call_ended(&self, id: ConversationId, tried: Timestamp) -> Result<(), DeliveryStop> {
         let is_ours = || {
             self.backoffs()
@@ -332,7 +332,7 @@ impl PendingDelivery {
         }
     }
 
-    /// Whether an earlier attempt has brought the message there after all. Fails while one still may.
+    /// Whether an earlier attempt delivered the message after all. Fails while that is still possible.
     async fn has_arrived(
         &self,
         at: &AgentEndpoint,
@@ -344,12 +344,12 @@ impl PendingDelivery {
             return Ok(true);
         }
         let ours = self.backoffs().get(&id).copied();
-        let ours = ours.filter(|rest| rest.tried == Some(tried));
-        let (is_early, is_late) = match ours.map(|rest| rest.unanswered) {
-            // It was answered, or broke off: then the log says it all.
+        let ours = ours.filter(|backoff| backoff.tried == Some(tried));
+        let (may_still_arrive, is_past_timeout) = match ours.map(|backoff| backoff.unanswered) {
+            // The call ended, so the log is conclusive.
             Some(None) => return Ok(false),
             Some(Some(since)) => (since.elapsed() < IDLE_AGENT_TIMEOUT, since.elapsed() >= RUNNING_AGENT_TIMEOUT),
-            // Of another life, or another process, which may have called a moment ago.
+            // The attempt was made by an earlier process, or by another one that may have called a moment ago.
             None => {
                 let now = self.inner.ports.clock.now();
                 (
@@ -358,11 +358,11 @@ impl PendingDelivery {
                 )
             }
         };
-        if !is_late && (is_early || self.is_running(at, id).await?) {
+        if !is_past_timeout && (may_still_arrive || self.is_running(at, id).await?) {
             let detail = "The agent server has not answered yet whether it takes a message";
             return Err(AppError::refused(ErrorClass::Unavailable, detail));
         }
-        // It may have come since the first look.
+        // The message may have arrived since the first search.
         self.is_in_log(at, id, message, tried).await
     }
 
@@ -372,7 +372,7 @@ impl PendingDelivery {
         Ok(status.is_some_and(|it| it.execution_status == Some(ExecutionStatus::Running)))
     }
 
-    /// Whether the agent server has the message in its log, at or after the moment at which its delivery began.
+    /// Whether the agent server's log has the message, at or after the start of its delivery.
     async fn is_in_log(
         &self,
         at: &AgentEndpoint,
@@ -412,10 +412,10 @@ impl PendingDelivery {
         {
             return Err(DeliveryStop::OtherProcess);
         }
-        self.rest(id, |rest| (rest.tried, rest.unanswered) = (Some(now), None));
-        let said = ports.agents.send(at, id, &message.message);
-        let said = tokio::time::timeout(CALL_TIMEOUT, said).await;
-        match said.unwrap_or(Err(AgentError::TimedOut(CALL_TIMEOUT))) {
+        self.update_backoff(id, |backoff| (backoff.tried, backoff.unanswered) = (Some(now), None));
+        let sent = ports.agents.send(at, id, &message.message);
+        let sent = tokio::time::timeout(CALL_TIMEOUT, sent).await;
+        match sent.unwrap_or(Err(AgentError::TimedOut(CALL_TIMEOUT))) {
             Ok(MessageDelivery::Delivered) => {
                 ports.pending.complete_delivery(message.id).await?;
                 if message.message.run {
@@ -433,7 +433,7 @@ impl PendingDelivery {
             }
             Err(error) => {
                 if matches!(error, AgentError::TimedOut(_)) {
-                    self.rest(id, |rest| rest.unanswered = Some(Instant::now()));
+                    self.update_backoff(id, |backoff| backoff.unanswered = Some(Instant::now()));
                 }
                 return Err(error.into());
             }

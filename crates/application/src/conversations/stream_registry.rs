@@ -1,4 +1,4 @@
-//! Who follows the events of which conversation in this process: wakes them, and bounds how many they are.
+//! The open event streams of this process: wakes them and limits their number.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::AppError;
 
-/// Streams that one user may have open at the same time, at this process.
+/// Open streams of one user in this process.
 pub(crate) const MAX_STREAMS_PER_USER: usize = 100;
-/// Streams of all users: each may hold a part of a log in memory, and looks at the store now and then.
+/// Open streams of all users. Each may hold a part of a log in memory and queries the store now and then.
 const MAX_STREAMS: usize = 1_000;
 
-/// The streams that are open. A wake-up is a hint that there is something to read: many of them are one.
+/// The open streams. A wake-up is a hint that there are new events; several wake-ups may merge into one.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct StreamRegistry {
     open: Arc<Mutex<OpenStreams>>,
-    ending: CancellationToken,
+    shutdown: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -29,10 +29,10 @@ struct OpenStreams {
     all: usize,
 }
 
-/// One open stream; it is closed when this is dropped.
+/// The slot of an open stream; dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct StreamSlot {
-    followers: StreamRegistry,
+    registry: StreamRegistry,
     user: UserId,
     conversation: ConversationId,
 }
@@ -42,8 +42,8 @@ impl StreamRegistry {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place among the followers of a conversation, and what wakes there. Refused when there are too many already.
-    pub(crate) fn enter(
+    /// Registers a stream; returns its slot and its wake-ups. Refused above the limits.
+    pub(crate) fn register(
         &self,
         user: &UserId,
         conversation: ConversationId,
@@ -64,42 +64,42 @@ impl StreamRegistry {
         *count += 1;
         let woken = wake.subscribe();
         drop(open);
-        let place = StreamSlot {
-            followers: self.clone(),
+        let slot = StreamSlot {
+            registry: self.clone(),
             user: user.clone(),
             conversation,
         };
-        Ok((place, woken))
+        Ok((slot, woken))
     }
 
-    /// How many streams are open.
+    /// The number of open streams.
     pub(crate) fn count(&self) -> usize {
         self.lock().all
     }
 
-    /// The conversation may have more events, or be gone.
+    /// Wakes the streams of a conversation: it may have new events or be deleted.
     pub(crate) fn wake(&self, conversation: ConversationId) {
         if let Some((wake, _)) = self.lock().conversations.get(&conversation) {
             wake.send_replace(());
         }
     }
 
-    /// Anything may have happened.
+    /// Wakes all streams, after a gap in the change feed.
     pub(crate) fn wake_all(&self) {
         for (wake, _) in self.lock().conversations.values() {
             wake.send_replace(());
         }
     }
 
-    /// Cancelled when all streams should end.
-    pub(crate) fn ending(&self) -> &CancellationToken {
-        &self.ending
+    /// Cancelled when all streams must end.
+    pub(crate) fn shutdown(&self) -> &CancellationToken {
+        &self.shutdown
     }
 }
 
 impl Drop for StreamSlot {
     fn drop(&mut self) {
-        let mut open = self.followers.lock();
+        let mut open = self.registry.lock();
         open.all = open.all.saturating_sub(1);
         if let Some(count) = open.users.get_mut(&self.user) {
             *count -= 1;
@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn users_have_so_many_streams_each_and_all_together_too() {
-        let followers = StreamRegistry::default();
-        let enter = |name: &str| followers.enter(&user(name), conversation(1));
+        let registry = StreamRegistry::default();
+        let enter = |name: &str| registry.register(&user(name), conversation(1));
         let mut open: Vec<_> = (0..MAX_STREAMS_PER_USER).map(|_| enter("ada").unwrap()).collect();
         let refused = enter("ada").unwrap_err();
         assert_eq!(refused.class(), ErrorClass::RateLimited);
@@ -147,20 +147,20 @@ mod tests {
         assert_eq!(refused.class(), ErrorClass::Unavailable);
         assert!(refused.retry_after().is_some());
         drop(open);
-        let left = followers.lock();
+        let left = registry.lock();
         assert!(left.conversations.is_empty() && left.users.is_empty() && left.all == 0);
     }
 
     #[test]
     fn only_followers_of_the_conversation_are_woken() {
-        let followers = StreamRegistry::default();
-        let enter = |n| followers.enter(&user("ada"), conversation(n)).unwrap();
+        let registry = StreamRegistry::default();
+        let enter = |n| registry.register(&user("ada"), conversation(n)).unwrap();
         let ((_one, woken), (_two, other), (_three, same)) = (enter(1), enter(2), enter(1));
-        followers.wake(conversation(1));
-        followers.wake(conversation(3));
+        registry.wake(conversation(1));
+        registry.wake(conversation(3));
         let is_woken = |it: &watch::Receiver<()>| it.has_changed().unwrap();
         assert!(is_woken(&woken) && is_woken(&same) && !is_woken(&other));
-        followers.wake_all();
+        registry.wake_all();
         assert!(is_woken(&other));
     }
 }

@@ -1,8 +1,8 @@
-//! The syncer: webhooks are hints, the agent server's log is the truth.
+//! The conversation syncer. Webhook reports are hints; the log of the agent server is the source of truth.
 //!
-//! After any gap (a start, a resume, a restart of ours, a finish seen, a long silence) it compares the conversations of
-//! a sandbox with its agent server: states by one batch call, events from the point up to which the log is known.
-//! Everything it writes is idempotent, so running too often costs only time.
+//! After any gap (a start, a resume, a restart of this service, the end of a run, a long silence) the syncer compares
+//! a sandbox's conversations with its agent server: states by one batch call, events from the last known one. All
+//! writes are idempotent, so an extra pass only costs time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -29,29 +29,29 @@ use crate::ports::{Policy, Ports};
 use crate::quotas::{Quotas, event_bytes};
 use crate::sandboxes::endpoint;
 
-/// Requests waiting at most; a dropped one is made up for by the periodic pass.
+/// Requests in the queue. The periodic pass makes up for a dropped request.
 const MAX_QUEUED_REQUESTS: usize = 1024;
-/// Conversations of one sandbox looked at in one pass (agent servers take less than 100 ids at once).
+/// Conversations of one call. Agent servers take fewer than 100 ids.
 const MAX_SNAPSHOT_CONVERSATIONS: usize = 99;
 const MAX_CONVERSATIONS_PER_SANDBOX: usize = 990;
-/// Conversations that may have news, told of at once; with more, all running sandboxes are compared.
+/// Conversations of one query for news. With more, the syncer compares all running sandboxes.
 const MAX_UNSETTLED_CONVERSATIONS: usize = 5_000;
-/// Pages of one conversation's log read in one pass; the next pass goes on from there.
+/// Pages of one conversation's log in one pass; the next pass continues.
 const MAX_LOG_PAGES: usize = 50;
-/// Every so many periodic passes look at all running sandboxes, not only at those that may have news.
+/// Every so many ticks the pass covers all running sandboxes, not only those that may have news.
 const FULL_PASS_PERIOD_TICKS: u32 = 6;
-/// Sandboxes compared at once.
+/// Sandboxes compared at the same time.
 const MAX_PARALLEL_PASSES: usize = 8;
-/// One comparison of one sandbox takes no longer; the next goes on where it was.
+/// Longest pass over one sandbox; the next pass continues.
 const PASS_TIMEOUT: Duration = Duration::from_secs(120);
-/// Deleted conversations that agent servers are told of in one round.
+/// Deleted conversations of one round.
 const MAX_AGENT_DELETIONS: usize = 1_000;
-/// An automatic title that has not come by then will not come.
+/// After this time the syncer does not wait for an automatic title any more.
 const TITLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
-/// Watermarks kept; past that all are forgotten (and logs are read from their start once more).
+/// Watermarks in memory. Above this number all are dropped, and logs are read from their start again.
 const MAX_WATERMARKS: usize = 10_000;
 
-/// Whose turn it is: in the order of their ids, and from the first one again, so that each gets one however many are wanted.
+/// Picks the next sandbox in the order of ids, starting over after the last, so that each gets its turn.
 fn next_sandbox(
     wanted: &BTreeSet<SandboxId>,
     busy: &BTreeSet<SandboxId>,
@@ -62,42 +62,42 @@ fn next_sandbox(
     in_turn.find(|id| !busy.contains(*id)).cloned()
 }
 
-/// Asks for and performs comparisons. Cheap to clone.
+/// Requests and performs comparisons. Cheap to clone.
 #[derive(Clone)]
 pub struct ConversationSyncer(Arc<SyncerShared>);
 
 struct SyncerShared {
     ports: Ports,
     policy: Policy,
-    followers: StreamRegistry,
+    streams: StreamRegistry,
     quotas: Quotas,
     requests: mpsc::Sender<SandboxId>,
     inbox: Mutex<Option<mpsc::Receiver<SandboxId>>>,
-    /// Rung when an agent server has something to forget.
+    /// Notified when an agent server must delete a conversation.
     deleted: Notify,
-    /// Rung when messages may be delivered.
+    /// Notified when pending messages may be deliverable.
     news: Notify,
-    /// How far each conversation's log is known, and the `updated_at` at which it was complete.
+    /// Watermark of each conversation's log.
     watermark: Mutex<HashMap<ConversationId, LogWatermark>>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct LogWatermark {
-    /// The last event read, in the order of the log (which is not that of the timestamps: a statistic is stamped before
-    /// it is logged). Agent servers page by event id, and begin at the start for one that they do not have.
+    /// The last event read, in the order of the log. That is not the order of timestamps: a statistic is stamped
+    /// before it is logged. Agent servers page by event id, and begin at the start for an unknown one.
     last: Option<EventId>,
-    /// The log was complete when the agent server's `updated_at` was this.
+    /// The log was complete at this `updated_at` of the agent server.
     complete_at: Option<Timestamp>,
 }
 
-/// How far a conversation's log was read.
+/// How far a pass read a conversation's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Backfill {
-    /// To its end.
+    /// To the end of the log.
     Complete,
-    /// As far as one pass reads.
+    /// To the limit of one pass.
     More,
-    /// Until the sandbox had reported as much as it may for now.
+    /// To the report rate of the sandbox.
     TooFast,
 }
 
@@ -105,14 +105,14 @@ impl ConversationSyncer {
     pub(crate) fn new(
         ports: Ports,
         policy: Policy,
-        (followers, quotas): (StreamRegistry, Quotas),
+        (streams, quotas): (StreamRegistry, Quotas),
     ) -> Self {
         let (requests, inbox) = mpsc::channel(MAX_QUEUED_REQUESTS);
         let inbox = Mutex::new(Some(inbox));
         Self(Arc::new(SyncerShared {
             ports,
             policy,
-            followers,
+            streams,
             quotas,
             requests,
             inbox,
@@ -122,7 +122,7 @@ impl ConversationSyncer {
         }))
     }
 
-    /// Asks for a comparison of this sandbox soon. Never waits.
+    /// Requests a comparison of this sandbox. Never waits.
     pub fn request(&self, sandbox: &SandboxId) {
         self.notify_news();
         if self.0.requests.try_send(sandbox.clone()).is_err() {
@@ -130,12 +130,12 @@ impl ConversationSyncer {
         }
     }
 
-    /// Wakes whoever has something to say to sandboxes: one came up, a start is ready, or there is a new message.
+    /// Wakes the delivery of messages: a sandbox came up, a start is ready, or a message is new.
     pub(crate) fn notify_news(&self) {
         self.0.news.notify_one();
     }
 
-    /// Returns when it rang since the last time. For one listener.
+    /// Waits for the next [`Self::notify_news`]. For one listener.
     pub(crate) async fn wait_for_news(&self) {
         self.0.news.notified().await;
     }
@@ -145,8 +145,8 @@ impl ConversationSyncer {
         tokio::join!(self.run_sync(), self.run_deletions());
     }
 
-    /// Each sandbox is compared by itself: one that hangs keeps no other waiting (but a place among [`MAX_PARALLEL_PASSES`], for
-    /// [`PASS_TIMEOUT`] at most).
+    /// Each sandbox has a pass of its own. A sandbox that hangs delays no other; it only occupies one of
+    /// [`MAX_PARALLEL_PASSES`] slots for at most [`PASS_TIMEOUT`].
     async fn run_sync(&self) {
         let inbox = self
             .0
@@ -167,7 +167,7 @@ impl ConversationSyncer {
                     wanted.insert(id);
                 }
                 _ = tick.tick() => {
-                    // Now and then all of them: somebody may speak to an agent server directly, whose reports get lost.
+                    // The full pass covers clients that use an agent server directly, whose reports may get lost.
                     ticks = (ticks + 1) % FULL_PASS_PERIOD_TICKS;
                     if ticks == 0 {
                         wanted.extend(self.list_running().await);
@@ -179,7 +179,7 @@ impl ConversationSyncer {
                     busy.remove(&id);
                 }
             }
-            // Asked for while it is being compared: once more after that.
+            // A request during a pass leads to another pass after it.
             while busy.len() < MAX_PARALLEL_PASSES
                 && let Some(id) = next_sandbox(&wanted, &busy, last.as_ref())
             {
@@ -197,7 +197,7 @@ impl ConversationSyncer {
             Ok(Err(error)) => {
                 tracing::debug!(sandbox.id = %id, error = %chain(&error), "sync failed; trying again later");
             }
-            Err(_) => tracing::debug!(sandbox.id = %id, "sync takes long; going on later"),
+            Err(_) => tracing::debug!(sandbox.id = %id, "sync takes long; continuing later"),
         }
         id
     }
@@ -208,14 +208,14 @@ impl ConversationSyncer {
         tick
     }
 
-    /// Asks for every running sandbox of this host: after a restart of ours.
+    /// Requests all running sandboxes of this host: after a restart of this process.
     pub(crate) async fn request_all(&self) {
         for id in self.list_running().await {
             self.request(&id);
         }
     }
 
-    /// Running sandboxes of this host.
+    /// Lists the running sandboxes of this host.
     async fn list_running(&self) -> Vec<SandboxId> {
         let mut running = Vec::new();
         let mut after: Option<SandboxId> = None;
@@ -239,7 +239,7 @@ impl ConversationSyncer {
         }
     }
 
-    /// Those of them with a conversation that may have news: one query, however many sandboxes there are.
+    /// Lists the running sandboxes with a conversation that may have news: one query for all sandboxes.
     async fn list_unsettled(&self) -> BTreeSet<SandboxId> {
         let (ports, host) = (&self.0.ports, &self.0.policy.host);
         let untitled_since = ports.clock.now().minus(TITLE_TIMEOUT);
@@ -252,11 +252,11 @@ impl ConversationSyncer {
                 .filter(may_change)
                 .map(|it| it.sandbox_id)
                 .collect(),
-            // Those that were not told of may have news, too.
+            // The query was cut off, so other sandboxes may have news too.
             Ok(_) => self.list_running().await.into_iter().collect(),
             Err(error) => {
-                // One row that cannot be read must not keep the others from being compared.
-                tracing::debug!(error = %chain(&error), "cannot list conversations to sync");
+                // One unreadable row must not stop the comparison of the others.
+                tracing::debug!(error = %chain(&error), "cannot list unsettled conversations; syncing all sandboxes");
                 self.list_running().await.into_iter().collect()
             }
         }
@@ -286,11 +286,11 @@ impl ConversationSyncer {
                 let Some(info) = info else { continue };
                 match self.sync_conversation(&row, &at, conversation, &info).await {
                     Ok(()) => {}
-                    // This one's log is the trouble, not its neighbours'.
+                    // Only this conversation's log is affected.
                     Err(AppError::Agent(
                         error @ (AgentError::Rejected { .. } | AgentError::Malformed(_)),
                     )) => {
-                        tracing::warn!(conversation.id = %conversation.id, error = %chain(&error), "cannot be compared");
+                        tracing::warn!(conversation.id = %conversation.id, error = %chain(&error), "cannot sync a conversation");
                     }
                     Err(error) => return Err(error),
                 }
@@ -308,17 +308,17 @@ impl ConversationSyncer {
     ) -> Result<(), AppError> {
         let (ports, id) = (&self.0.ports, conversation.id);
         let now = ports.clock.now();
-        // Events first: who sees `finished` also finds the events that led there.
+        // Events first: a client that sees `finished` also finds the events before it.
         let watermark = self.watermark(id);
         if watermark.complete_at.is_none() || watermark.complete_at != info.updated_at {
             match self.backfill(row, at, id, watermark).await {
                 Ok(Backfill::Complete) => self.update_watermark(id, |k| k.complete_at = info.updated_at),
-                // More to read: a finish is not believed before the log is complete.
+                // The status is only stored once the log is complete.
                 Ok(Backfill::More) => {
                     self.request(&row.id);
                     return Ok(());
                 }
-                // The periodic pass goes on.
+                // The periodic pass continues.
                 Ok(Backfill::TooFast) => return Ok(()),
                 Err(AppError::Agent(AgentError::NotFound)) => {}
                 Err(error) => return Err(error),
@@ -334,7 +334,7 @@ impl ConversationSyncer {
         Ok(())
     }
 
-    /// Reads the log from where it is known to be complete.
+    /// Reads the log from its watermark.
     async fn backfill(
         &self,
         row: &Sandbox,
@@ -345,7 +345,7 @@ impl ConversationSyncer {
         let (ports, quotas) = (&self.0.ports, &self.0.quotas);
         let mut cursor = watermark.last.map(|id| id.to_string());
         for _ in 0..MAX_LOG_PAGES {
-            // What is new in the log counts as if it had been reported.
+            // New events in the log count like reported ones.
             if quotas.must_wait(&row.id) {
                 return Ok(Backfill::TooFast);
             }
@@ -368,7 +368,7 @@ impl ConversationSyncer {
                 AppendOutcome::Stored { new } if new > 0 => {
                     let bytes = quotas.stored(&row.owner, &admitted, new);
                     quotas.reported(&row.id, bytes);
-                    self.0.followers.wake(id);
+                    self.0.streams.wake(id);
                     tracing::debug!(conversation.id = %id, events = new, "back-filled from the agent server");
                 }
                 AppendOutcome::Stored { .. } => {}
@@ -387,12 +387,12 @@ impl ConversationSyncer {
         Ok(Backfill::More)
     }
 
-    /// A conversation was deleted whose sandbox lives on: its agent server is told soon.
+    /// Requests the deletion of a conversation in an agent server whose sandbox lives on.
     pub(crate) fn request_agent_deletion(&self) {
         self.0.deleted.notify_one();
     }
 
-    /// Tells agent servers of deleted conversations, sandbox by sandbox, until the service stops.
+    /// Deletes conversations in agent servers, sandbox by sandbox, until the service stops.
     async fn run_deletions(&self) {
         let mut tick = self.tick();
         loop {
@@ -411,14 +411,14 @@ impl ConversationSyncer {
             futures::stream::iter(by_sandbox)
                 .for_each_concurrent(MAX_PARALLEL_PASSES, |(sandbox, ids)| async move {
                     if let Err(error) = self.delete_in_agent(&sandbox, &ids).await {
-                        tracing::debug!(sandbox.id = %sandbox, error = %chain(&error), "not told yet; trying again later");
+                        tracing::debug!(sandbox.id = %sandbox, error = %chain(&error), "cannot delete conversations in the agent server; trying again later");
                     }
                 })
                 .await;
         }
     }
 
-    /// Stops at the first failure: a sandbox that does not answer is asked again later, not a hundred times now.
+    /// Stops at the first failure: a sandbox that does not answer is tried again in the next round.
     async fn delete_in_agent(&self, sandbox: &SandboxId, ids: &[ConversationId]) -> Result<(), AppError> {
         let ports = &self.0.ports;
         let row = ports
@@ -466,8 +466,8 @@ fn is_up(row: &Sandbox) -> bool {
     row.desired == DesiredState::Running && row.status == SandboxStatus::Running
 }
 
-/// Whether the agent server may have news without our having heard of it. A title comes with no event and no webhook,
-/// some time after the first message: it is looked for until it is there, or long enough.
+/// Whether the agent server may have news without a report. A title comes without an event or a webhook, some time
+/// after the first message, so the syncer looks for it until it exists or [`TITLE_TIMEOUT`] has passed.
 fn may_change(it: &UnsettledConversation) -> bool {
     let untitled = it.title == Some(provisional_title(it.id));
     untitled
@@ -476,7 +476,7 @@ fn may_change(it: &UnsettledConversation) -> bool {
             .is_none_or(|status| status == ExecutionStatus::Running)
 }
 
-/// Whether a report would change the row (so that an idle conversation is not written every few seconds).
+/// Whether an observation changes the row, so that idle conversations are not written every few seconds.
 fn changes_row(conversation: &Conversation, seen: &ConversationReport) -> bool {
     let status = seen.execution_status.map(|(status, _)| status);
     (status.is_some() && status != conversation.execution_status)

@@ -1,4 +1,4 @@
-//! Reports of agent servers: hints that are stored, deduplicated, and never trusted to move a conversation.
+//! Intake of webhook reports. Reports are hints: stored, deduplicated, and not trusted to move a conversation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use serde_json::Value;
 
 use crate::{AppError, Inner};
 
-/// The longest delay that is counted as one: the time of an event comes from its sandbox, which may be wrong by decades.
+/// Longest lag that is recorded: an event has the clock of its sandbox, which may be wrong by decades.
 const MAX_LAG: Duration = Duration::from_secs(60 * 60);
 
-/// Intake. Answers only after the commit.
+/// Intake of reports. Returns after the commit.
 #[derive(Clone)]
 pub struct Webhooks(Arc<Inner>);
 
@@ -30,9 +30,9 @@ impl Webhooks {
         Self(inner)
     }
 
-    /// A batch of events of one conversation. Unknown kinds and fields are as good as known ones; what has no usable id
-    /// is left out. A conversation that the agent server made by itself is adopted; one that was deleted stays deleted.
-    /// A report about a conversation of another sandbox changes nothing and gets the answer of one that was stored.
+    /// Stores a batch of events of one conversation. Unknown kinds and fields are kept; events without a usable id are
+    /// dropped. A conversation that the agent server made by itself is adopted; a deleted one stays deleted. A report
+    /// about another sandbox's conversation changes nothing and gets the response of a stored one.
     pub async fn events(
         &self,
         from: &Sandbox,
@@ -61,7 +61,7 @@ impl Webhooks {
             .filter_map(|body| Event::from_document(body, now))
             .filter(|event| event.kind != STREAMING_DELTA)
             .collect();
-        // Of the events as they came: a status is not lost with its event.
+        // From the events before the quota applies: a status is not lost with its event.
         let observation = ConversationReport::from_events(&events);
         let admitted = quotas.admit(&from.owner, events, bytes).await;
         let events = &admitted.events;
@@ -84,10 +84,10 @@ impl Webhooks {
                 let lag = self.0.ports.clock.now().since(oldest);
                 self.0.measures.lag(lag.min(MAX_LAG));
             }
-            self.0.followers.wake(conversation);
+            self.0.streams.wake(conversation);
         }
         tracing::debug!(conversation.id = %conversation, sandbox.id = %from.id, sent, kept = events.len(), "events taken in");
-        // The tail of a run may be lost with its process: once it says it is done, read the log.
+        // The tail of a run may be lost with its process, so the end of a run triggers a sync.
         if observation
             .execution_status
             .is_some_and(|(status, _)| status.is_terminal())
@@ -97,7 +97,7 @@ impl Webhooks {
         Ok(())
     }
 
-    /// A conversation's record, sent on start, pause, interrupt, change and delete.
+    /// Stores a conversation's state, as reported on start, pause, interrupt, change and deletion.
     pub async fn conversation(
         &self,
         from: &Sandbox,
@@ -123,9 +123,8 @@ impl Webhooks {
         Ok(())
     }
 
-    /// Makes the conversation one of this sandbox, if it is of none and its owner may have one more. The sandbox that reports
-    /// was looked up a moment ago. Before a row is made for it, it is looked up again: it may be gone by now, and its user
-    /// with it.
+    /// Adopts the conversation if no sandbox has it and the quota of the owner allows one more. The sandbox is looked
+    /// up again before the insert, because it and its user may be deleted by now.
     async fn adopt(
         &self,
         from: &Sandbox,
@@ -137,7 +136,7 @@ impl Webhooks {
         let wanted = [(Quota::Conversations, 1)];
         match self.0.quotas.check(&from.owner, &wanted).await {
             Ok(()) => {}
-            // It stays unknown, as it would in a sandbox with too many of them.
+            // Above the quota the conversation stays unknown.
             Err(refusal) if refusal.class() == ErrorClass::QuotaExceeded => return Err(not_found()),
             Err(error) => return Err(error),
         }
@@ -148,9 +147,9 @@ impl Webhooks {
         Ok(adopted)
     }
 
-    /// Refuses reports of a sandbox that has sent too much in the last minute. Asked before a report is read.
+    /// Refuses reports of a sandbox above its report rate. Called before the body is read.
     ///
-    /// Nothing is lost: the agent server sends it again a few times, and what it gives up is read from its log later.
+    /// No event is lost: the agent server retries, and the syncer reads the rest from the log.
     pub fn check_rate(&self, from: &Sandbox) -> Result<(), AppError> {
         self.0.quotas.check_report(&from.id)
     }
@@ -161,7 +160,7 @@ impl Webhooks {
     }
 }
 
-/// The row of a conversation that was made inside the sandbox, not through us.
+/// The row of a conversation that was created inside the sandbox.
 fn adopted_conversation(from: &Sandbox, id: ConversationId, now: Timestamp) -> Conversation {
     Conversation {
         id,
@@ -186,13 +185,13 @@ fn adopted_conversation(from: &Sandbox, id: ConversationId, now: Timestamp) -> C
     }
 }
 
-/// Whether the conversation is another sandbox's, or of none as yet.
+/// Whether the conversation belongs to another sandbox or to none.
 fn is_foreign_or_unknown(outcome: &AppendOutcome) -> bool {
     matches!(outcome, AppendOutcome::Foreign | AppendOutcome::Unknown)
 }
 
-/// What became of a report after the attempt to adopt its conversation. A conversation of another sandbox gets the same
-/// steps and the same answer as one that exists nowhere, so that no sandbox finds out which ids exist elsewhere.
+/// The outcome of a report after an attempt to adopt its conversation. A conversation of another sandbox takes the
+/// same steps and gets the same response as an unknown one, so that no sandbox learns which ids exist elsewhere.
 fn resolve_outcome(
     from: &Sandbox,
     id: ConversationId,
@@ -206,7 +205,7 @@ fn resolve_outcome(
         tracing::warn!(conversation.id = %id, sandbox.id = %from.id, "a report about a conversation that is not this sandbox's was dropped");
         return Ok(outcome);
     }
-    // Reserved for a start in this sandbox, which stores the row in a moment. The agent server sends the report again.
+    // A start in this sandbox has reserved the id and will store the row. The agent server sends the report again.
     Err(not_found())
 }
 

@@ -1,4 +1,4 @@
-//! Who is calling: a user by API key, or a sandbox by its session key.
+//! Authentication: a user by API key, or a sandbox by its session key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use domain::sandbox::Sandbox;
 
 use crate::{AppError, AuthMode, Inner};
 
-/// `last_used_at` is written at most this often.
+/// Shortest time between two writes of `last_used_at`.
 const LAST_USED_INTERVAL: Duration = Duration::from_secs(60);
-/// No key of ours is longer; a longer one is refused unhashed.
+/// Longest key in bytes; longer ones are refused without hashing them.
 const MAX_KEY_BYTES: usize = 512;
 
-/// A user, as their key says.
+/// An authenticated user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthenticatedUser {
-    /// Who.
+    /// The user.
     pub user: UserId,
-    /// What they may do.
+    /// The user's role.
     pub role: Role,
-    /// By which key; the local user needs none.
+    /// The API key of the request; `None` in open mode.
     pub key: Option<ApiKeyId>,
 }
 
@@ -41,8 +41,8 @@ fn looks_like_key(key: &str) -> bool {
     !key.is_empty() && key.len() <= MAX_KEY_BYTES
 }
 
-/// Looks keys up, by hash: the comparison says nothing about the key. A revoked one is refused at the latest
-/// a second after that, an expired one at once.
+/// Finds the callers of keys. Keys are looked up by hash, so the comparison reveals nothing about the key. A revoked
+/// key is refused within a second, an expired one at once.
 #[derive(Clone)]
 pub struct KeyAuthenticator(Arc<Inner>);
 
@@ -51,8 +51,8 @@ impl KeyAuthenticator {
         Self(inner)
     }
 
-    /// The user of this API key; `None` for no, an unknown or an expired key. In open mode always the local user, who
-    /// administers.
+    /// The user of this API key; `None` for a missing, unknown or expired key. In open mode always the local user, as
+    /// administrator.
     pub async fn user(&self, key: Option<&str>) -> Result<Option<AuthenticatedUser>, AppError> {
         if let AuthMode::Open(user) = &self.0.policy.auth {
             return Ok(Some(AuthenticatedUser {
@@ -75,7 +75,8 @@ impl KeyAuthenticator {
         if key.is_expired(now) {
             return Ok(None);
         }
-        // Whoever asked the store does it: a remembered key does not know that it was done.
+        // Only the request that queried the store writes `last_used_at`: a cached key does not show whether it was
+        // written.
         let is_due = key
             .last_used_at
             .is_none_or(|at| now.since(at) >= LAST_USED_INTERVAL);
@@ -83,21 +84,20 @@ impl KeyAuthenticator {
             let (keys, id) = (Arc::clone(&self.0.ports.api_keys), key.id);
             self.0.tasks.spawn(async move {
                 if let Err(error) = keys.touch(id, now).await {
-                    tracing::debug!(error = %chain(&error), "could not note the use of an API key");
+                    tracing::debug!(error = %chain(&error), "cannot record the use of an API key");
                 }
             });
         }
         Ok(Some(AuthenticatedUser::by(&known)))
     }
 
-    /// The same as far as it is known without a query: as another request was told less than a second ago. `None` says
-    /// nothing.
-    pub fn remembered(&self, key: Option<&str>, now: Timestamp) -> Option<AuthenticatedUser> {
+    /// The user of this API key if it is cached. `None` means unknown, not unauthenticated.
+    pub fn cached_user(&self, key: Option<&str>, now: Timestamp) -> Option<AuthenticatedUser> {
         if matches!(self.0.policy.auth, AuthMode::Open(_)) {
             return None;
         }
         let hash = KeyHash::of(key.filter(|key| looks_like_key(key))?);
-        let known = self.0.api_keys.remembered(&hash)?;
+        let known = self.0.api_keys.get_cached(&hash)?;
         (!known.key.is_expired(now)).then(|| AuthenticatedUser::by(&known))
     }
 
@@ -111,8 +111,8 @@ impl KeyAuthenticator {
         Ok(sandbox.filter(|it| self.0.may_report(it)))
     }
 
-    /// The same for a report, which reads nothing of its owner's: as the look-up for another report found it, less than
-    /// a second ago. Nothing is refused on that ground.
+    /// The same for a webhook report, from the cache. A cached row never causes a refusal, because the sandbox may
+    /// have been resumed since.
     pub async fn reporter(&self, key: &str) -> Result<Option<Arc<Sandbox>>, AppError> {
         if !looks_like_key(key) {
             return Ok(None);
@@ -122,7 +122,7 @@ impl KeyAuthenticator {
         let answer = self.0.keeper.reporters().find(&hash, query).await?;
         let found = answer.found.filter(|it| self.0.may_report(it));
         if found.is_none() && answer.is_cached {
-            // It may have been resumed since, elsewhere.
+            // Another process may have resumed the sandbox since.
             return Ok(self.sandbox(key).await?.map(Arc::new));
         }
         Ok(found)

@@ -1,5 +1,5 @@
-//! Sandboxes that nothing isolates from each other belong to one user, unless the operator accepts that users read each
-//! other's files and keys.
+//! The single-user rule: sandboxes without isolation belong to one user, unless the operator accepts that users can
+//! read each other's files and keys.
 
 use domain::error::ErrorClass;
 use domain::id::UserId;
@@ -8,14 +8,14 @@ use domain::identity::UserRepository;
 use crate::ports::AuthMode;
 use crate::{AppError, Inner};
 
-/// What the operator can do.
+/// Advice for the operator.
 const ADVICE: &str = "Run sandboxes in containers (WORKSPACE_SANDBOX__BACKEND=docker), or accept that users can read each \
      other's files and keys (WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS=true).";
 
-/// Refuses to make a user beside another one.
+/// Refuses to create a second user.
 ///
 /// # Errors
-/// 409 with what the operator can do.
+/// A conflict with advice for the operator, if another user exists.
 pub async fn refuse_second_user(users: &dyn UserRepository, user: &UserId) -> Result<(), AppError> {
     match users.find_oldest().await? {
         Some(oldest) if oldest.id != *user => Err(AppError::conflict(format!(
@@ -26,7 +26,7 @@ pub async fn refuse_second_user(users: &dyn UserRepository, user: &UserId) -> Re
 }
 
 impl Inner {
-    /// The same, where it matters.
+    /// Refuses a second user where the rule applies.
     pub(crate) async fn refuse_second_user(&self, user: &UserId) -> Result<(), AppError> {
         if self.policy.single_user {
             refuse_second_user(self.ports.users.as_ref(), user).await?;
@@ -34,9 +34,9 @@ impl Inner {
         Ok(())
     }
 
-    /// An installation may have several users from before: only the first one starts sandboxes.
+    /// Only the first user starts sandboxes: an installation may have several users from before the rule applied.
     pub(crate) async fn refuse_second_owner(&self, owner: &UserId) -> Result<(), AppError> {
-        // Where requests need no key, everybody is the same user.
+        // In open mode all requests belong to one user.
         if !self.policy.single_user || matches!(self.policy.auth, AuthMode::Open(_)) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Users, for whoever administers the service.
+//! Listing and deletion of users, for administrators.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ impl Users {
         Self(inner)
     }
 
-    /// By name, after `after`, at most `limit`; also those whose deletion is not complete.
+    /// Lists users by name after `after`, at most `limit`, including users whose deletion is not complete.
     pub async fn list(&self, after: Option<&UserId>, limit: usize) -> Result<Vec<User>, AppError> {
         Ok(self.0.ports.users.list(after, limit).await?)
     }
 
-    /// Deletes a user with everything of theirs. Their sandboxes are removed at once where this process serves their host,
-    /// and soon elsewhere. `None` if there is no such user.
+    /// Deletes a user and all their data. The reconciler removes their sandboxes: at once on this host, soon on
+    /// others. Returns `None` if the user does not exist.
     pub async fn delete(&self, user: &UserId) -> Result<Option<PurgeCounts>, AppError> {
         let ports = &self.0.ports;
         let purged = purge(ports.users.as_ref(), ports.clock.as_ref(), user).await;
-        // Also after a failure: the keys are gone with the first step.
+        // After a failure too: the first step removes the keys.
         self.0.api_keys.clear();
         self.0.keeper.reporters().clear();
         let purged = purged?;
@@ -39,9 +39,9 @@ impl Users {
     }
 }
 
-/// Deletes everything of a user but the sandboxes, which are left to whoever serves their host. For programs that have the
-/// store and nothing else. `None` if there is no such user. If it is cut off, nothing of the user can be used any more,
-/// and the next call, or the housekeeping of any process on the store, goes on.
+/// Deletes all data of a user except the sandboxes, which the reconcilers of their hosts remove. Also for programs
+/// that only have the store. Returns `None` if the user does not exist. After an interruption nothing of the user can
+/// be used, and the next call or housekeeping continues.
 pub async fn purge(
     users: &dyn UserRepository,
     clock: &dyn Clock,
@@ -53,7 +53,7 @@ pub async fn purge(
         if !purged.more {
             break;
         }
-        // Whoever waits for the store comes first.
+        // Other users of the store come first.
         tokio::task::yield_now().await;
     }
     if let Some(purged) = &sum {

@@ -103,9 +103,9 @@ async fn apply_change(inner: &Arc<Inner>, starts: &StartService, change: StoreCh
                 }
             });
         }
-        StoreChange::Events(ids) => ids.iter().for_each(|id| inner.followers.wake(*id)),
+        StoreChange::Events(ids) => ids.iter().for_each(|id| inner.streams.wake(*id)),
         StoreChange::Gap => {
-            inner.followers.wake_all();
+            inner.streams.wake_all();
             starts.wake();
             inner.syncer.notify_news();
             inner.look_again.notify_one();

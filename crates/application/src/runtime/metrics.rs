@@ -128,7 +128,7 @@ impl App {
                 .collect(),
             reports: [("taken", taken.get()), ("refused", refused.get())],
             events: measures.events.get(),
-            event_streams: inner.followers.count() as u64,
+            event_streams: inner.streams.count() as u64,
             log_readers: inner.log_readers.count() as u64,
             quotas: inner.quotas.counts(),
         }

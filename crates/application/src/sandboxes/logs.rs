@@ -80,7 +80,7 @@ impl Drop for LogReaderSlot {
 pub struct SandboxLogReader {
     logs: LogStream,
     id: SandboxId,
-    ending: CancellationToken,
+    shutdown: CancellationToken,
     /// When it last said something: whoever reads may ask in short turns.
     said: Instant,
     _place: LogReaderSlot,
@@ -91,7 +91,7 @@ impl SandboxLogReader {
     /// long silence, or when it cannot be read any further (which is in our log).
     pub async fn next(&mut self) -> Option<Vec<u8>> {
         let next = tokio::time::timeout_at(self.said + SILENT_LOG_TIMEOUT, self.logs.next());
-        let next = self.ending.run_until_cancelled(next).await?;
+        let next = self.shutdown.run_until_cancelled(next).await?;
         match next.ok()?? {
             Ok(lines) => {
                 self.said = Instant::now();
@@ -128,7 +128,7 @@ impl Sandboxes {
         Ok(SandboxLogReader {
             logs,
             id: id.clone(),
-            ending: self.0.followers.ending().clone(),
+            shutdown: self.0.streams.shutdown().clone(),
             said: Instant::now(),
             _place: place,
         })

@@ -1,11 +1,11 @@
-//! What agent servers say of a message.
+//! How agent servers treat a message: final refusals, and its event in the log.
 
 use domain::agent::AgentError;
 use domain::conversation::MessageInput;
 use domain::event::Event;
 use serde_json::Value;
 
-/// Whether the agent server will never take this message: a refusal of what it says, not of when or by whom.
+/// Whether the agent server will never take this message: it refuses the content, not the time or the caller.
 pub(super) fn is_permanent_refusal(error: &AgentError) -> bool {
     let AgentError::Rejected { status, .. } = error else {
         return false;
@@ -29,7 +29,7 @@ pub(super) fn is_event_of(event: &Event, message: &MessageInput) -> bool {
             .all(|(one, other)| comparable_content(one) == comparable_content(other))
 }
 
-/// What an item of a message says, without what agent servers add to it.
+/// The content of an item, without the fields that agent servers add.
 fn comparable_content(item: &Value) -> (&Value, &Value) {
     (&item["text"], &item["image_urls"])
 }

@@ -1,9 +1,9 @@
-//! Whose turn it is.
+//! The order of sandboxes.
 
 use super::*;
 
 #[test]
-fn each_gets_its_turn_though_all_are_wanted_again_and_again() {
+fn all_sandboxes_get_a_turn_under_repeated_requests() {
     let all: BTreeSet<_> = ["a", "b", "c", "d"]
         .iter()
         .map(|id| SandboxId::parse(*id).unwrap())

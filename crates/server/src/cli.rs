@@ -17,15 +17,15 @@ pub(crate) struct Cli {
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
-    pub(crate) command: Option<Where>,
+    pub(crate) command: Option<CliCommand>,
 }
 
 /// Where something is done.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Where {
+pub(crate) enum CliCommand {
     /// Here, with the configuration and the data of the service.
     #[command(flatten)]
-    Here(Command),
+    Local(Command),
     /// At a running service, as one of its users.
     #[command(flatten)]
     Remote(remote::Command),

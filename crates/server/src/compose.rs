@@ -29,9 +29,9 @@ use sandbox_process::launcher;
 use store_sql::StoreConfig;
 use tokio::runtime::Handle;
 
-use crate::bootstrap::first_user;
-use crate::callback::Route;
-use crate::config::{Backend, Config, Mode};
+use crate::lifecycle::bootstrap::first_user;
+use crate::listeners::callback::CallbackRoute;
+use crate::config::{BackendKind, Config, AuthMode};
 use crate::disk_space::DiskSpace;
 
 /// The store, for commands that look at it or administer it: they need not know which it is.
@@ -42,7 +42,7 @@ pub(crate) use docker::{Engine, Survey};
 pub(crate) use process::{agent_server_outlook, prepare};
 pub(crate) use traces::{Telemetry, open as open_telemetry};
 pub(crate) use vault::{
-    Follower, Vault, check_legacy, is_sealed, master_keys, open as open_vault, unlock,
+    KeyFollower, Vault, check_legacy, is_sealed, master_keys, open as open_vault, unlock,
 };
 
 /// Variables of the process.
@@ -72,7 +72,7 @@ pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<Store>> {
 
 /// Looks at the store without changing anything.
 pub(crate) async fn look_at_store(config: &Config) -> anyhow::Result<Look> {
-    Store::look(store_config(config), Handle::current())
+    Store::check(store_config(config), Handle::current())
         .await
         .context("cannot look at the store")
 }
@@ -86,11 +86,11 @@ fn store_config(config: &Config) -> StoreConfig {
 
 /// Who everybody is, where requests need no key.
 pub(crate) fn local_user(config: &Config) -> Option<UserId> {
-    (config.auth.mode == Mode::Open).then(first_user)
+    (config.auth.mode == AuthMode::Open).then(first_user)
 }
 
 /// What runs sandboxes, and why it was chosen.
-pub(crate) struct Sandboxes {
+pub(crate) struct OpenedBackend {
     pub(crate) backend: Arc<dyn SandboxBackend>,
     /// The same backend, as it tells its sandboxes' listeners from others.
     pub(crate) endpoints: Arc<dyn EndpointGuard>,
@@ -102,9 +102,9 @@ pub(crate) struct Sandboxes {
 }
 
 /// What sandboxes will be, before anything was made for them.
-pub(crate) enum Picked {
+pub(crate) enum BackendChoice {
     /// Containers; nothing is made for them before they are.
-    Containers(Sandboxes),
+    Containers(OpenedBackend),
     /// Processes, for this reason.
     Processes(String),
 }
@@ -115,10 +115,10 @@ pub(crate) async fn open_sandboxes(
     variables: &Variables,
     host: &HostId,
     before: Option<&str>,
-) -> anyhow::Result<Sandboxes> {
+) -> anyhow::Result<OpenedBackend> {
     match pick_sandboxes(config, host, before).await? {
-        Picked::Containers(sandboxes) => Ok(sandboxes),
-        Picked::Processes(why) => process::open(config, variables, host, why).await,
+        BackendChoice::Containers(sandboxes) => Ok(sandboxes),
+        BackendChoice::Processes(why) => process::open(config, variables, host, why).await,
     }
 }
 
@@ -128,21 +128,21 @@ pub(crate) async fn pick_sandboxes(
     config: &Config,
     host: &HostId,
     before: Option<&str>,
-) -> anyhow::Result<Picked> {
+) -> anyhow::Result<BackendChoice> {
     let with_docker = |why: &str| docker::open(config, host, why);
     match (config.sandbox.backend, before) {
-        (Backend::Process, _) => Ok(Picked::Processes("configured".to_owned())),
-        (Backend::Docker, _) => with_docker("configured").map(Picked::Containers),
-        (Backend::Auto, Some("process")) => {
+        (BackendKind::Process, _) => Ok(BackendChoice::Processes("configured".to_owned())),
+        (BackendKind::Docker, _) => with_docker("configured").map(BackendChoice::Containers),
+        (BackendKind::Auto, Some("process")) => {
             let why = "auto: as before, so that this installation's sandboxes are found; processes are not isolated from \
                        this machine; for containers from now on, set WORKSPACE_SANDBOX__BACKEND=docker";
-            Ok(Picked::Processes(why.to_owned()))
+            Ok(BackendChoice::Processes(why.to_owned()))
         }
-        (Backend::Auto, Some("docker")) => {
+        (BackendKind::Auto, Some("docker")) => {
             with_docker("auto: as before, so that this installation's sandboxes are found")
-                .map(Picked::Containers)
+                .map(BackendChoice::Containers)
         }
-        (Backend::Auto, _) => {
+        (BackendKind::Auto, _) => {
             let sandboxes = with_docker(
                 "auto: an engine answers; for processes instead, without isolation from this machine, set \
                  WORKSPACE_SANDBOX__BACKEND=process",
@@ -152,9 +152,9 @@ pub(crate) async fn pick_sandboxes(
                 Err(error) => Some(format!("{error:#}")),
             };
             let Some(absent) = absent else {
-                return sandboxes.map(Picked::Containers);
+                return sandboxes.map(BackendChoice::Containers);
             };
-            Ok(Picked::Processes(format!(
+            Ok(BackendChoice::Processes(format!(
                 "auto: {absent}; processes are not isolated from this machine; for containers, start Docker or name \
                  its socket in WORKSPACE_DOCKER__SOCKET, and start this service again"
             )))
@@ -174,9 +174,9 @@ pub(crate) fn service(
     host: HostId,
     vault: Vault,
     store: &Arc<Store>,
-    sandboxes: &Sandboxes,
+    sandboxes: &OpenedBackend,
     tasks: BackgroundTasks,
-    (bound, route, disk): (SocketAddr, &Route, &DiskSpace),
+    (bound, route, disk): (SocketAddr, &CallbackRoute, &DiskSpace),
 ) -> anyhow::Result<Service> {
     let agents = Arc::new(HttpAgentRuntime::new(
         agents_config(config),
@@ -222,7 +222,7 @@ pub(crate) fn service(
     let app = App::new(ports, policy, tasks);
     let http_ports = HttpPorts {
         authenticator: Arc::new(app.clone()),
-        readiness: Arc::new(Parts {
+        readiness: Arc::new(ServiceParts {
             app: app.clone(),
             store: Arc::clone(store),
             disk: disk.clone(),
@@ -253,7 +253,7 @@ fn agents_config(config: &Config) -> agent_client::Config {
     }
 }
 
-fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy> {
+fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Result<Policy> {
     let auth = local_user(config).map_or(AuthMode::ApiKey, AuthMode::Open);
     let webhooks = route.webhooks();
     let webhooks = webhooks.context("sandbox.callback_url does not fit a path")?;
@@ -288,7 +288,7 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
             ..Limits::default()
         },
         cors_origins: config.http.cors_origins.clone(),
-        open: config.auth.mode == Mode::Open,
+        open: config.auth.mode == AuthMode::Open,
         addresses: AddressConfig {
             public_url: Some(config.http.public_url(bound)),
             sandbox_url: config.http.sandbox_url.clone(),
@@ -308,20 +308,20 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
 }
 
 /// What must work before requests are worth sending.
-struct Parts {
+struct ServiceParts {
     app: App,
     store: Arc<Store>,
     disk: DiskSpace,
 }
 
 #[async_trait]
-impl Readiness for Parts {
+impl Readiness for ServiceParts {
     async fn checks(&self) -> Vec<Check> {
         let (store, missing, sandboxes, disk) = tokio::join!(
             self.store.ping(),
             self.store.missing_migrations(),
             self.app.check_backend(),
-            self.disk.trouble()
+            self.disk.problem()
         );
         let store = store
             .inspect_err(|error| tracing::warn!(error = %chain(&error), "the store is not ready"));

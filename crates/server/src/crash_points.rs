@@ -27,12 +27,12 @@ pub(crate) fn install(variables: &[(OsString, OsString)]) {
     if let Some((_, dir)) = found {
         tracing::warn!("this is a test: the service kills itself where a plan says so");
         let _ = DIR.set(PathBuf::from(dir));
-        crash_point::install(arrive);
+        crash_point::install(on_arrival);
     }
 }
 
 /// Blocks for a moment: nobody but tests comes here.
-fn arrive(moment: &'static str, deed: &'static str) {
+fn on_arrival(moment: &'static str, deed: &'static str) {
     let Some(dir) = DIR.get() else { return };
     let Ok(plan) = std::fs::read_to_string(dir.join("plan")) else {
         return;

@@ -30,7 +30,7 @@ use crate::compose::Store;
 use crate::config::Config;
 
 /// How often it is looked.
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// What is kept for deletions on a full disk: some thousand rows, or a start.
 const RESERVE_BYTES: u64 = 16 << 20;
 /// `SQLite`'s log is started over when it is larger.
@@ -63,7 +63,7 @@ impl DiskSpace {
             min_free: config.storage.min_free,
             is_low: AtomicBool::new(false),
         }));
-        space.0.look();
+        space.0.check();
         space
     }
 
@@ -71,12 +71,12 @@ impl DiskSpace {
     pub(crate) fn spawn(&self, store: &Arc<Store>, tasks: &BackgroundTasks) {
         let (space, store) = (self.clone(), Arc::clone(store));
         tasks.spawn(async move {
-            let mut tick = tokio::time::interval(LOOK_INTERVAL);
+            let mut tick = tokio::time::interval(CHECK_INTERVAL);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 tick.tick().await;
                 let disks = Arc::clone(&space.0);
-                let _ = Handle::current().spawn_blocking(move || disks.look()).await;
+                let _ = Handle::current().spawn_blocking(move || disks.check()).await;
                 if let Err(error) = store.shorten_log(MAX_LOG_BYTES).await {
                     tracing::debug!(error = %chain(&error), "the database's log stays as long as it is");
                 }
@@ -93,15 +93,15 @@ impl DiskSpace {
     }
 
     /// What is wrong, for `/ready`.
-    pub(crate) async fn trouble(&self) -> Option<String> {
+    pub(crate) async fn problem(&self) -> Option<String> {
         let disks = Arc::clone(&self.0);
-        let looked = Handle::current().spawn_blocking(move || disks.trouble());
+        let looked = Handle::current().spawn_blocking(move || disks.problem());
         looked.await.unwrap_or_default()
     }
 }
 
 impl Disks {
-    fn look(&self) {
+    fn check(&self) {
         let Some(directory) = self.database.as_deref().filter(|_| self.min_free > 0) else {
             return;
         };
@@ -119,15 +119,15 @@ impl Disks {
         }
         let reserve = directory.join(".agent-workspace.reserve");
         if free < RESERVE_BYTES {
-            give_up(&reserve);
+            release_reserve(&reserve);
         } else if free >= self.min_free.saturating_add(RESERVE_BYTES)
-            && let Err(error) = keep(&reserve)
+            && let Err(error) = create_reserve(&reserve)
         {
             tracing::debug!(error = %chain(&error), "there is no reserve for a full disk");
         }
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn problem(&self) -> Option<String> {
         let places = self.database.iter().chain([&self.data_dir]);
         let mut places = places.filter(|_| self.min_free > 0);
         places.find_map(|place| {
@@ -151,7 +151,7 @@ fn free_bytes(place: &Path) -> rustix::io::Result<u64> {
 }
 
 /// Makes the reserve unless it is there. Some file systems cannot promise room; there is none then.
-fn keep(reserve: &Path) -> io::Result<()> {
+fn create_reserve(reserve: &Path) -> io::Result<()> {
     if fs::metadata(reserve).is_ok_and(|found| found.len() == RESERVE_BYTES) {
         return Ok(());
     }
@@ -172,7 +172,7 @@ fn keep(reserve: &Path) -> io::Result<()> {
     })
 }
 
-fn give_up(reserve: &Path) {
+fn release_reserve(reserve: &Path) {
     match fs::remove_file(reserve) {
         Ok(()) => tracing::error!(
             path = %reserve.display(),
@@ -201,20 +201,20 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let reserve = directory.path().join(".agent-workspace.reserve");
         let well = disks(directory.path(), 1);
-        well.look();
-        assert_eq!(well.trouble(), None);
+        well.check();
+        assert_eq!(well.problem(), None);
         assert!(!well.is_low.into_inner());
         assert_eq!(fs::metadata(&reserve).unwrap().len(), RESERVE_BYTES);
 
         let ill = disks(directory.path(), u64::MAX);
-        ill.look();
-        let told = ill.trouble().unwrap();
+        ill.check();
+        let told = ill.problem().unwrap();
         let place = directory.path().display().to_string();
         assert!(told.starts_with(&place), "{told}");
         assert!(ill.is_low.into_inner());
         assert!(reserve.exists(), "there is still room for deletions");
-        give_up(&reserve);
-        give_up(&reserve);
+        release_reserve(&reserve);
+        release_reserve(&reserve);
         assert!(!reserve.exists());
     }
 
@@ -222,8 +222,8 @@ mod tests {
     fn with_no_threshold_nothing_is_looked_at() {
         let directory = tempfile::tempdir().unwrap();
         let off = disks(directory.path(), 0);
-        off.look();
-        assert_eq!((off.trouble(), off.is_low.into_inner()), (None, false));
+        off.check();
+        assert_eq!((off.problem(), off.is_low.into_inner()), (None, false));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   start ── has variables of ours? ── yes ──► memory file = those, stdin = that file, exec ──► start
-//!              │ no                                                                              │ HANDED_OVER is set
+//!              │ no                                                                              │ HANDOVER_VARIABLE is set
 //!              ▼                                                                                 ▼
 //!            serve ◄──────────────────────────────────────────── read the file, empty it ────────┘
 //! ```
@@ -28,10 +28,10 @@ use rustix::process::{
 use crate::compose::Variables;
 
 /// Says that standard input holds variables. A process that is started with it loads no program again, so this cannot loop.
-const HANDED_OVER: &str = "AGENT_WORKSPACE_VARIABLES_ON_STDIN";
+const HANDOVER_VARIABLE: &str = "AGENT_WORKSPACE_VARIABLES_ON_STDIN";
 /// Variables that may hold a secret and that nothing but our own code reads: the configuration, and where packages come from
 /// (addresses with passwords). Libraries read `HTTPS_PROXY` or `PGPASSWORD` themselves, so those stay.
-const CONCEALED: [&str; 3] = ["WORKSPACE_", "PIP_", "UV_"];
+const CONCEALED_PREFIXES: [&str; 3] = ["WORKSPACE_", "PIP_", "UV_"];
 
 /// Whatever this process makes from now on is its user's alone.
 pub(crate) fn make_files_private() {
@@ -43,9 +43,9 @@ pub(crate) fn make_files_private() {
 pub(crate) fn close_process(
     variables: Vec<(OsString, OsString)>,
 ) -> anyhow::Result<Vec<(OsString, OsString)>> {
-    let is_handed_over = variables.iter().any(|(name, _)| name == HANDED_OVER);
+    let is_handed_over = variables.iter().any(|(name, _)| name == HANDOVER_VARIABLE);
     if !is_handed_over && variables.iter().any(|(name, _)| is_concealed(name)) {
-        let error = load_again(&variables);
+        let error = reexec(&variables);
         return Err(error).context("cannot start again without secrets in the environment");
     }
     http_api::open_io_counters();
@@ -57,7 +57,7 @@ pub(crate) fn close_process(
     Ok(variables.into_iter().chain(received).collect())
 }
 
-/// Loading a program makes a process dumpable again, so this comes after [`load_again`], and what it starts is not concerned.
+/// Loading a program makes a process dumpable again, so this comes after [`reexec`], and what it starts is not concerned.
 fn forbid_dumps() -> rustix::io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let none = Rlimit {
@@ -69,13 +69,13 @@ fn forbid_dumps() -> rustix::io::Result<()> {
 
 fn is_concealed(name: &OsString) -> bool {
     let name = name.as_bytes();
-    CONCEALED
+    CONCEALED_PREFIXES
         .iter()
         .any(|prefix| name.starts_with(prefix.as_bytes()))
 }
 
 /// Becomes this program again. Returns only if that fails.
-fn load_again(variables: &Variables) -> io::Error {
+fn reexec(variables: &Variables) -> io::Error {
     let (concealed, shown): (Vec<_>, Vec<_>) = variables
         .iter()
         .cloned()
@@ -98,7 +98,7 @@ fn load_again(variables: &Variables) -> io::Error {
         .args(arguments)
         .env_clear()
         .envs(shown)
-        .env(HANDED_OVER, "1")
+        .env(HANDOVER_VARIABLE, "1")
         .stdin(Stdio::from(file))
         .exec()
 }
@@ -114,7 +114,7 @@ fn memory_file(variables: &Variables) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads what [`load_again`] has handed over, and empties the file: `/proc/<pid>/fd/0` shows it.
+/// Reads what [`reexec`] has handed over, and empties the file: `/proc/<pid>/fd/0` shows it.
 fn receive() -> io::Result<Vec<(OsString, OsString)>> {
     let mut stdin = io::stdin().lock();
     let mut bytes = Vec::new();
@@ -171,7 +171,7 @@ mod tests {
             ("HTTPS_PROXY", false),
             ("PGPASSWORD", false),
             ("NOTIFY_SOCKET", false),
-            (HANDED_OVER, false),
+            (HANDOVER_VARIABLE, false),
         ] {
             assert_eq!(is_concealed(&name.into()), expected, "{name}");
         }

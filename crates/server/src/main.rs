@@ -2,33 +2,19 @@
 //!
 //! Knows: every crate. Must never know: what a request means, SQL, or a sandbox's protocol. Only `compose` names adapters.
 
-mod banner;
-mod bootstrap;
-mod callback;
 mod cli;
+mod commands;
 mod compose;
 mod config;
-mod connections;
 #[cfg(debug_assertions)]
 mod crash_points;
 mod data_dir;
 mod disk_space;
-mod doctor;
 mod hardening;
-mod healthcheck;
-mod http_server;
-mod keys;
+mod lifecycle;
+mod listeners;
 mod logging;
-mod malformed;
-mod notify;
-mod operators;
-mod reload;
 mod remote;
-mod secrets;
-mod serve;
-mod stopping;
-mod stream;
-mod users;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -38,11 +24,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser as _;
 
-use crate::cli::{Cli, Command, Where};
+use crate::cli::{Cli, Command, CliCommand};
+use crate::commands::{doctor, healthcheck, keys, secrets, users};
 use crate::compose::{Telemetry, Variables};
-use crate::config::{Backend, Config, ConfigError};
+use crate::config::{BackendKind, Config, ConfigError};
 use crate::data_dir::DataDir;
-use crate::logging::Level;
+use crate::lifecycle::serve;
+use crate::logging::LogLevelHandle;
 
 /// The system's allocator keeps most of what a burst of large answers took: its arenas end at their highest allocation. This
 /// one gives pages back by a thread of its own, a second after they were last used (`.cargo/config.toml`).
@@ -55,12 +43,12 @@ const BAD_CONFIGURATION: u8 = 64;
 /// Threads for background work and the store's waiting; requests have workers of their own.
 const RUNTIME_THREADS: usize = 2;
 /// Most threads for blocking work. The store's connections bound it further.
-const BLOCKING_THREADS: usize = 64;
+const MAX_BLOCKING_THREADS: usize = 64;
 
 /// How long blocking work may go on when everything else has ended.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
+const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the last traces may take to their collector.
-const TRACES_LIMIT: Duration = Duration::from_secs(2);
+const TRACE_EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     if let Some(error) = compose::launch(std::env::args_os()) {
@@ -70,11 +58,11 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     let command = match cli.command {
-        Some(Where::Remote(command)) => {
+        Some(CliCommand::Remote(command)) => {
             return finish(remote::run(command, cli.config.as_deref(), &variables));
         }
-        Some(Where::Here(Command::Openapi)) => return finish(print_openapi()),
-        Some(Where::Here(command)) => command,
+        Some(CliCommand::Local(Command::Openapi)) => return finish(print_openapi()),
+        Some(CliCommand::Local(command)) => command,
         None => Command::Serve,
     };
     hardening::make_files_private();
@@ -94,11 +82,11 @@ fn main() -> ExitCode {
         Err(error) => return finish(Err(error)),
     };
     let level = logging::start(&config.log, telemetry.as_ref());
-    let _last_lines = logging::Settling;
+    let _last_lines = logging::FlushOnDrop;
     #[cfg(debug_assertions)]
     crash_points::install(&variables);
     let result = run(command, &config, &variables, &level);
-    if telemetry.is_some_and(|telemetry| !telemetry.finish(TRACES_LIMIT)) {
+    if telemetry.is_some_and(|telemetry| !telemetry.finish(TRACE_EXPORT_TIMEOUT)) {
         tracing::warn!("the last traces could not be exported in time");
     }
     finish(result)
@@ -133,11 +121,11 @@ fn run(
     command: Command,
     config: &Config,
     variables: &Variables,
-    level: &Level,
+    level: &LogLevelHandle,
 ) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
-        .max_blocking_threads(BLOCKING_THREADS)
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
         .thread_name("background")
         .enable_all()
         .build()
@@ -189,7 +177,7 @@ fn run(
         Ok(ExitCode::SUCCESS)
     });
     // Blocking work cannot be cancelled; a stuck disk must not keep the process from ending.
-    runtime.shutdown_timeout(SHUTDOWN_LIMIT);
+    runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
     result
 }
 
@@ -205,9 +193,9 @@ async fn manage_keys(command: cli::Keys, config: &Config) -> anyhow::Result<Stri
 /// sandboxes it will have, unless the configuration says so; the service refuses then.
 fn has_single_user(config: &Config, data_dir: &DataDir) -> anyhow::Result<bool> {
     let are_processes = match config.sandbox.backend {
-        Backend::Process => true,
-        Backend::Docker => false,
-        Backend::Auto => data_dir.backend()?.as_deref() == Some("process"),
+        BackendKind::Process => true,
+        BackendKind::Docker => false,
+        BackendKind::Auto => data_dir.backend()?.as_deref() == Some("process"),
     };
     Ok(are_processes && !config.process.allow_multiple_users)
 }
@@ -235,6 +223,6 @@ fn to_stdout(text: &str) -> anyhow::Result<()> {
 
 /// For the person at the terminal. Nobody is left to be told when that fails.
 fn to_stderr(text: &str) {
-    logging::settle();
+    logging::flush();
     let _ = writeln!(std::io::stderr(), "{text}");
 }

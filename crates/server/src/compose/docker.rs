@@ -17,11 +17,11 @@ use sandbox_docker::{
 
 pub(crate) use sandbox_docker::Survey;
 
-use super::Sandboxes;
+use super::OpenedBackend;
 use crate::config::{self, Config};
 
 /// How long an engine may take to answer before `auto` does without it.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The engine behind the sandboxes.
 #[derive(Clone)]
@@ -43,11 +43,11 @@ impl Engine {
 }
 
 /// Makes the backend. The engine need not be there yet.
-pub(super) fn open(config: &Config, host: &HostId, why: &str) -> anyhow::Result<Sandboxes> {
+pub(super) fn open(config: &Config, host: &HostId, why: &str) -> anyhow::Result<OpenedBackend> {
     let docker = docker_config(config, host);
     let specs = DockerSpecs::new(&docker, SystemClock.now());
     let backend = Arc::new(DockerSandboxes::new(docker).context("cannot use Docker")?);
-    Ok(Sandboxes {
+    Ok(OpenedBackend {
         backend: Arc::clone(&backend) as _,
         endpoints: Arc::clone(&backend) as _,
         specs: Arc::new(specs),
@@ -59,7 +59,7 @@ pub(super) fn open(config: &Config, host: &HostId, why: &str) -> anyhow::Result<
 /// Why the engine cannot be asked right now; `None` if it can.
 pub(super) async fn absence(backend: &dyn SandboxBackend) -> Option<String> {
     let mut contact = backend.watch_reachability();
-    match tokio::time::timeout(ANSWER_LIMIT, contact.next()).await {
+    match tokio::time::timeout(ENGINE_TIMEOUT, contact.next()).await {
         Ok(Some(BackendReachability::Reachable)) => None,
         Ok(Some(BackendReachability::Unreachable { detail })) => Some(detail),
         Ok(None) | Err(_) => Some("no container engine answered in time".to_owned()),
@@ -76,9 +76,9 @@ fn docker_config(config: &Config, host: &HostId) -> DockerConfig {
         exposed_host: from.exposed_host.clone(),
         runtime: from.runtime.clone(),
         metadata: match from.block_metadata {
-            config::Metadata::Auto => Metadata::Auto,
-            config::Metadata::Required => Metadata::Required,
-            config::Metadata::Off => Metadata::Off,
+            config::MetadataAccess::Auto => Metadata::Auto,
+            config::MetadataAccess::Required => Metadata::Required,
+            config::MetadataAccess::Off => Metadata::Off,
         },
         grace: config.sandbox.stop_grace,
         disk_interval: from.disk_check,
@@ -91,7 +91,7 @@ fn docker_config(config: &Config, host: &HostId) -> DockerConfig {
     }
 }
 
-fn spec(template: &config::Template) -> DockerSpec {
+fn spec(template: &config::TemplateSettings) -> DockerSpec {
     let ports = template.ports.iter().map(|(name, port)| ExposedPort {
         name: name.clone(),
         port: *port,
@@ -120,8 +120,8 @@ fn spec(template: &config::Template) -> DockerSpec {
         capabilities: template.capabilities.clone(),
         read_only: template.read_only,
         pause: match template.pause {
-            config::Pause::Stop => PauseMode::Stop,
-            config::Pause::Freeze => PauseMode::Freeze,
+            config::PauseSetting::Stop => PauseMode::Stop,
+            config::PauseSetting::Freeze => PauseMode::Freeze,
         },
         idle_stop: template.idle_stop,
         lifetime: template.lifetime,

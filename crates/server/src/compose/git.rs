@@ -3,12 +3,12 @@
 use anyhow::Context as _;
 use git_hosting::{AllowedHost, Authorities, Config, HttpGitHosting, PrivateHosts};
 
-use crate::config::Git;
+use crate::config::GitSettings;
 
 const HOSTS: &str = "git.allow_private_hosts (WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS)";
 
 /// The adapter; nothing is called yet.
-pub(super) fn open(config: &Git) -> anyhow::Result<HttpGitHosting> {
+pub(super) fn open(config: &GitSettings) -> anyhow::Result<HttpGitHosting> {
     let authorities = match &config.authorities {
         None => Authorities::default(),
         Some((path, text)) => Authorities::from_pem(text).map_err(|why| {

@@ -11,7 +11,7 @@ use sandbox_process::launcher::Launcher;
 use sandbox_process::provision::{self, Environment, Provisioner};
 use sandbox_process::{AgentServerSource, ProcessConfig, ProcessSandboxes, ProcessSpecs};
 
-use super::{Sandboxes, Variables};
+use super::{OpenedBackend, Variables};
 use crate::config::Config;
 
 /// Makes the backend.
@@ -20,7 +20,7 @@ pub(super) async fn open(
     variables: &Variables,
     host: &HostId,
     why: String,
-) -> anyhow::Result<Sandboxes> {
+) -> anyhow::Result<OpenedBackend> {
     let mut process = ProcessConfig::new(
         &config.data_dir,
         host.clone(),
@@ -50,7 +50,7 @@ pub(super) async fn open(
         .await
         .context("cannot use process sandboxes")?;
     let backend = Arc::new(backend);
-    Ok(Sandboxes {
+    Ok(OpenedBackend {
         backend: Arc::clone(&backend) as _,
         endpoints: backend,
         specs: Arc::new(specs),

@@ -8,7 +8,7 @@ use crate::config::Config;
 pub(crate) use telemetry::Telemetry;
 
 /// Whose spans are traces: what we do, not what libraries do for it.
-const OURS: &[&str] = &[
+const TRACED_CRATES: &[&str] = &[
     "agent_client",
     "agent_workspace",
     "application",
@@ -33,7 +33,7 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Option<Telemetry>> {
         service_name: wanted.service_name.clone(),
         service_version: env!("CARGO_PKG_VERSION"),
         sampling_ratio: wanted.sampling_ratio,
-        targets: OURS,
+        targets: TRACED_CRATES,
     };
     let opened = Telemetry::open(&export).context("traces cannot be exported")?;
     Ok(Some(opened))

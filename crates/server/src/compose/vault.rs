@@ -21,11 +21,11 @@ use crate::config::Config;
 use crate::data_dir::DataDir;
 
 /// How often a service looks for new keys, and for the one in use.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How often it says which it has when nothing changed: often enough that a rotation does not take it for gone.
-const REPEAT: Duration = Duration::from_secs(10);
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a service that stops tries to say so.
-const FAREWELL: Duration = Duration::from_secs(1);
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The keys, and what they open.
 pub(crate) struct Vault {
@@ -179,14 +179,14 @@ fn refusal(error: CipherError, keyring: &Keyring, data_dir: &DataDir, by: &str) 
 
 /// Keeps a service's keys and the store's word about them in step.
 #[derive(Clone)]
-pub(crate) struct Follower {
+pub(crate) struct KeyFollower {
     id: String,
     store: Arc<SqlStore>,
     keyring: Arc<Keyring>,
     clock: Arc<dyn Clock>,
 }
 
-impl Follower {
+impl KeyFollower {
     /// Opens the vault for a service. That it is there is said before it looks which key is in use, so that a rotation that
     /// begins in between waits for it.
     pub(crate) async fn start(
@@ -232,14 +232,14 @@ impl Follower {
     pub(crate) fn spawn(&self, tasks: &BackgroundTasks) {
         let follower = self.clone();
         tasks.spawn(async move {
-            let mut tick = tokio::time::interval(LOOK);
+            let mut tick = tokio::time::interval(POLL_INTERVAL);
             tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             let mut told = String::new();
             let mut said = (follower.state(), Instant::now());
             loop {
                 tick.tick().await;
                 // The same trouble once, not every two seconds.
-                match follower.look(&mut said).await {
+                match follower.poll(&mut said).await {
                     Ok(()) => told.clear(),
                     Err(error) => {
                         let text = format!("{error:#}");
@@ -255,7 +255,7 @@ impl Follower {
 
     /// Says that this service is gone. If it cannot, a rotation waits some seconds for it.
     pub(crate) async fn withdraw(&self) {
-        let gone = tokio::time::timeout(FAREWELL, self.store.withdraw(&self.id));
+        let gone = tokio::time::timeout(WITHDRAW_TIMEOUT, self.store.withdraw(&self.id));
         let _ = gone.await;
     }
 
@@ -264,7 +264,7 @@ impl Follower {
         (self.keyring.key_ids(), self.keyring.key_id())
     }
 
-    async fn look(&self, said: &mut ((Vec<String>, String), Instant)) -> anyhow::Result<()> {
+    async fn poll(&self, said: &mut ((Vec<String>, String), Instant)) -> anyhow::Result<()> {
         let keyring = Arc::clone(&self.keyring);
         let reread = tokio::runtime::Handle::current().spawn_blocking(move || keyring.reread());
         let reread = reread.await.context("cannot read the key files")?;
@@ -287,7 +287,7 @@ impl Follower {
             }
         }
         let state = self.state();
-        if said.0 != state || said.1.elapsed() >= REPEAT {
+        if said.0 != state || said.1.elapsed() >= ANNOUNCE_INTERVAL {
             self.announce().await?;
             *said = (state, Instant::now());
         }

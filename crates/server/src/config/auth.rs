@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use keyring::MasterKey;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::http::Http;
-use super::reader::Reader;
-use super::storage::Storage;
+use super::http::HttpSettings;
+use super::reader::SettingReader;
+use super::storage::StorageSettings;
 
 /// Whether requests need a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum AuthMode {
     /// They do.
     ApiKey,
     /// They do not: everybody is one local user.
@@ -20,22 +20,22 @@ pub(crate) enum Mode {
 
 /// Who may call.
 #[derive(Debug, Clone)]
-pub(crate) struct Auth {
+pub(crate) struct AuthSettings {
     /// Whether requests need a key.
-    pub(crate) mode: Mode,
+    pub(crate) mode: AuthMode,
     /// A key of the first user that the operator chose.
     pub(crate) bootstrap_key: Option<SecretString>,
 }
 
-impl Auth {
-    pub(super) fn read(reader: &Reader<'_>, http: &Http) -> Self {
+impl AuthSettings {
+    pub(super) fn read(reader: &SettingReader<'_>, http: &HttpSettings) -> Self {
         let mode = reader.parsed("auth.mode", "api_key or open", |text| match text {
-            "api_key" => Some(Mode::ApiKey),
-            "open" => Some(Mode::Open),
+            "api_key" => Some(AuthMode::ApiKey),
+            "open" => Some(AuthMode::Open),
             _ => None,
         });
         let forced = reader.switch("auth.allow_open_on_public");
-        if mode == Mode::Open && !http.bind.ip().is_loopback() && !forced {
+        if mode == AuthMode::Open && !http.bind.ip().is_loopback() && !forced {
             let problem = format!(
                 "is `open`, but others can reach {}: whoever can send a request could run commands on this machine. \
                  Listen on 127.0.0.1, use `api_key`, or set WORKSPACE_AUTH__ALLOW_OPEN_ON_PUBLIC=true",
@@ -66,7 +66,7 @@ impl Auth {
 
 /// The master keys that were configured. Parsed, so that a bad one is a problem of the configuration.
 #[derive(Debug)]
-pub(crate) struct Secrets {
+pub(crate) struct SecretsSettings {
     /// The present one; `None`: the one in the data directory.
     pub(crate) master_key: Option<MasterKey>,
     /// Former ones.
@@ -75,8 +75,8 @@ pub(crate) struct Secrets {
     pub(crate) files: Vec<PathBuf>,
 }
 
-impl Secrets {
-    pub(super) fn read(reader: &Reader<'_>, storage: &Storage) -> Self {
+impl SecretsSettings {
+    pub(super) fn read(reader: &SettingReader<'_>, storage: &StorageSettings) -> Self {
         let parse = |key: &str, text: &SecretString| {
             let parsed = MasterKey::parse_all(text);
             parsed.unwrap_or_else(|_| {

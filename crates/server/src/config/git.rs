@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::reader::Reader;
+use super::reader::SettingReader;
 
 /// Largest file of certificate authorities, in bytes.
-const MAX_FILE: u64 = 1 << 20;
+const MAX_CA_FILE_BYTES: u64 = 1 << 20;
 
 /// Calls of git providers. What hosts and certificates mean is for the adapter to say: `compose/git.rs`.
 #[derive(Debug, Clone)]
-pub(crate) struct Git {
+pub(crate) struct GitSettings {
     /// Hosts that may be called beside public ones: names, networks, or `*`.
     pub(crate) private_hosts: Vec<String>,
     /// Certificate authorities beside the system's: the file, and what is in it.
@@ -21,8 +21,8 @@ pub(crate) struct Git {
     pub(crate) timeout: Duration,
 }
 
-impl Git {
-    pub(super) fn read(reader: &Reader<'_>) -> Self {
+impl GitSettings {
+    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
         Self {
             private_hosts: reader.list("git.allow_private_hosts"),
             authorities: authorities(reader),
@@ -32,7 +32,7 @@ impl Git {
     }
 }
 
-fn authorities(reader: &Reader<'_>) -> Option<(PathBuf, Vec<u8>)> {
+fn authorities(reader: &SettingReader<'_>) -> Option<(PathBuf, Vec<u8>)> {
     let key = "git.ca_file";
     let path = reader.optional_path(key)?;
     match read_bounded(&path) {
@@ -49,7 +49,7 @@ fn authorities(reader: &Reader<'_>) -> Option<(PathBuf, Vec<u8>)> {
 }
 
 fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
-    if std::fs::metadata(path)?.len() > MAX_FILE {
+    if std::fs::metadata(path)?.len() > MAX_CA_FILE_BYTES {
         return Err(std::io::ErrorKind::FileTooLarge.into());
     }
     std::fs::read(path)

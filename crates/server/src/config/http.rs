@@ -6,11 +6,11 @@ use std::time::Duration;
 use domain::network::Network;
 use url::{Host, Url};
 
-use super::reader::Reader;
+use super::reader::SettingReader;
 
 /// How the service is reached.
 #[derive(Debug, Clone)]
-pub(crate) struct Http {
+pub(crate) struct HttpSettings {
     /// Where it listens; port 0 takes any.
     pub(crate) bind: SocketAddr,
     /// What clients use, when that differs.
@@ -45,8 +45,8 @@ pub(crate) struct Http {
     pub(crate) drain: Duration,
 }
 
-impl Http {
-    pub(super) fn read(reader: &Reader<'_>) -> Self {
+impl HttpSettings {
+    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
         let workers: usize = reader.number("http.workers", 0..=64);
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Self {
@@ -137,7 +137,7 @@ pub(super) fn address(text: &str) -> Option<SocketAddr> {
 }
 
 /// First segments of our own paths: a prefix that begins with one could not be told from the path behind it.
-const OWN_SEGMENTS: [&str; 14] = [
+const RESERVED_PATH_SEGMENTS: [&str; 14] = [
     "alive",
     "api",
     "console",
@@ -155,10 +155,10 @@ const OWN_SEGMENTS: [&str; 14] = [
 ];
 
 /// A URL that clients use, perhaps with a path.
-fn public_url(reader: &Reader<'_>, key: &str) -> Option<Url> {
+fn public_url(reader: &SettingReader<'_>, key: &str) -> Option<Url> {
     let url = reader.optional_url(key)?;
     let first = url.path().split('/').nth(1).unwrap_or_default();
-    if OWN_SEGMENTS.contains(&first) {
+    if RESERVED_PATH_SEGMENTS.contains(&first) {
         reader.problem(
             key,
             &format!("must not have a path that begins with /{first}, as paths of the service do"),
@@ -169,7 +169,7 @@ fn public_url(reader: &Reader<'_>, key: &str) -> Option<Url> {
     Some(url)
 }
 
-fn networks(reader: &Reader<'_>) -> Vec<Network> {
+fn networks(reader: &SettingReader<'_>) -> Vec<Network> {
     let key = "http.trusted_proxies";
     let listed = reader.list(key);
     let read: Result<Vec<Network>, _> = listed.iter().map(|text| text.trim().parse()).collect();
@@ -182,7 +182,7 @@ fn networks(reader: &Reader<'_>) -> Vec<Network> {
     })
 }
 
-fn origins(reader: &Reader<'_>) -> Vec<String> {
+fn origins(reader: &SettingReader<'_>) -> Vec<String> {
     let listed = reader.list("http.cors_origins");
     let read: Option<Vec<String>> = listed.iter().map(|text| origin(text)).collect();
     read.unwrap_or_else(|| {

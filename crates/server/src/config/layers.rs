@@ -11,7 +11,7 @@ use super::templates::{self, TemplateLayer};
 pub(super) const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
 /// Keys with a twin `…_file`.
-pub(super) const TWINS: [&str; 8] = [
+pub(super) const SECRET_FILE_KEYS: [&str; 8] = [
     "storage.url",
     "auth.bootstrap_key",
     "secrets.master_key",
@@ -26,17 +26,17 @@ const PREFIX: &str = "WORKSPACE_";
 /// Names the file; not a key.
 pub(super) const CONFIG_VARIABLE: &str = "WORKSPACE_CONFIG";
 /// Set by CI systems for purposes of their own.
-const FOREIGN: [&str; 1] = ["WORKSPACE_TMP"];
+const FOREIGN_VARIABLES: [&str; 1] = ["WORKSPACE_TMP"];
 
 #[derive(Debug, Clone, PartialEq, Hash)]
-pub(super) enum Value {
+pub(super) enum SettingValue {
     Text(String),
     Number(i64),
     Switch(bool),
     List(Vec<String>),
 }
 
-impl Value {
+impl SettingValue {
     fn read(value: &toml::Value) -> Option<Self> {
         Some(match value {
             toml::Value::String(text) => Self::Text(text.clone()),
@@ -97,7 +97,7 @@ impl Value {
 
 /// Where a value came from; shown in messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum SettingOrigin {
     Default,
     File(PathBuf),
     /// The number of a template in a file, from 1.
@@ -105,7 +105,7 @@ pub(super) enum Origin {
     Variable(String),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("the defaults"),
@@ -117,35 +117,35 @@ impl fmt::Display for Origin {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Leaf {
-    pub(super) value: Value,
-    pub(super) origin: Origin,
+pub(super) struct Setting {
+    pub(super) value: SettingValue,
+    pub(super) origin: SettingOrigin,
 }
 
 /// The merged layers: every key of the defaults with its effective value. Not `Debug`: values may be secret.
-pub(super) struct Layers {
-    pub(super) leaves: BTreeMap<String, Leaf>,
-    pub(super) defaults: BTreeMap<String, Value>,
+pub(super) struct SettingLayers {
+    pub(super) leaves: BTreeMap<String, Setting>,
+    pub(super) defaults: BTreeMap<String, SettingValue>,
     /// Further templates for sandboxes, in the order of the file.
     pub(super) templates: Vec<TemplateLayer>,
     pub(super) problems: Vec<String>,
 }
 
-impl Layers {
+impl SettingLayers {
     pub(super) fn load(file: Option<&Path>, variables: &[(OsString, OsString)]) -> Self {
         let table: toml::Table = DEFAULTS.parse().expect("the embedded defaults are TOML");
-        let defaults: BTreeMap<String, Value> = flatten(&table)
+        let defaults: BTreeMap<String, SettingValue> = flatten(&table)
             .into_iter()
-            .map(|(key, value)| (key, Value::read(value).expect("a default has a known type")))
+            .map(|(key, value)| (key, SettingValue::read(value).expect("a default has a known type")))
             .collect();
         let leaves = defaults
             .iter()
             .map(|(key, value)| {
                 (
                     key.clone(),
-                    Leaf {
+                    Setting {
                         value: value.clone(),
-                        origin: Origin::Default,
+                        origin: SettingOrigin::Default,
                     },
                 )
             })
@@ -180,7 +180,7 @@ impl Layers {
             }
         };
         self.templates = templates::take(&mut table, path, self);
-        let origin = Origin::File(path.to_owned());
+        let origin = SettingOrigin::File(path.to_owned());
         let mut layer = BTreeMap::new();
         for (key, value) in flatten(&table) {
             let Some(default) = self.defaults.get(&key) else {
@@ -193,7 +193,7 @@ impl Layers {
             match read_typed(value, default) {
                 Ok(value) => {
                     let origin = origin.clone();
-                    layer.insert(key, Leaf { value, origin });
+                    layer.insert(key, Setting { value, origin });
                 }
                 Err(kind) => self
                     .problems
@@ -214,7 +214,7 @@ impl Layers {
             let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else {
                 continue;
             };
-            if name == CONFIG_VARIABLE || FOREIGN.contains(&name) {
+            if name == CONFIG_VARIABLE || FOREIGN_VARIABLES.contains(&name) {
                 continue;
             }
             let Some(key) = names.get(name) else {
@@ -233,9 +233,9 @@ impl Layers {
                 Some((false, Some(value))) => {
                     layer.insert(
                         key.clone(),
-                        Leaf {
+                        Setting {
                             value,
-                            origin: Origin::Variable(name.to_owned()),
+                            origin: SettingOrigin::Variable(name.to_owned()),
                         },
                     );
                 }
@@ -262,13 +262,13 @@ impl Layers {
     }
 
     /// Lays one layer over what is there. A value or its `_file` twin replaces both of a lower layer.
-    fn add(&mut self, layer: BTreeMap<String, Leaf>) {
+    fn add(&mut self, layer: BTreeMap<String, Setting>) {
         let set: BTreeSet<&str> = layer
             .iter()
             .filter(|(_, leaf)| !leaf.value.is_empty())
             .map(|(key, _)| key.as_str())
             .collect();
-        for key in TWINS {
+        for key in SECRET_FILE_KEYS {
             let file_key = format!("{key}_file");
             match (set.contains(key), set.contains(file_key.as_str())) {
                 (true, true) => self.problems.push(format!(
@@ -286,21 +286,21 @@ impl Layers {
 
     fn reset(&mut self, key: &str) {
         if let (Some(leaf), Some(default)) = (self.leaves.get_mut(key), self.defaults.get(key)) {
-            *leaf = Leaf {
+            *leaf = Setting {
                 value: default.clone(),
-                origin: Origin::Default,
+                origin: SettingOrigin::Default,
             };
         }
     }
 }
 
 /// The key as whoever set it wrote it.
-pub(super) fn shown(key: &str, origin: &Origin) -> String {
+pub(super) fn shown(key: &str, origin: &SettingOrigin) -> String {
     match origin {
-        Origin::Default => format!("`{key}`"),
-        Origin::File(path) => format!("`{key}` in {}", path.display()),
-        Origin::Template(..) => format!("`{}` of {origin}", templates::short(key)),
-        Origin::Variable(name) => name.clone(),
+        SettingOrigin::Default => format!("`{key}`"),
+        SettingOrigin::File(path) => format!("`{key}` in {}", path.display()),
+        SettingOrigin::Template(..) => format!("`{}` of {origin}", templates::short(key)),
+        SettingOrigin::Variable(name) => name.clone(),
     }
 }
 
@@ -326,11 +326,11 @@ fn flatten(table: &toml::Table) -> Vec<(String, &toml::Value)> {
 }
 
 /// A value of a file for a key with this default; otherwise what it should have been.
-pub(super) fn read_typed(value: &toml::Value, default: &Value) -> Result<Value, &'static str> {
-    let value = match (Value::read(value), default) {
+pub(super) fn read_typed(value: &toml::Value, default: &SettingValue) -> Result<SettingValue, &'static str> {
+    let value = match (SettingValue::read(value), default) {
         // A number, or the word for the best one.
-        (Some(Value::Number(number)), Value::Text(word)) if word == "auto" => {
-            Some(Value::Text(number.to_string()))
+        (Some(SettingValue::Number(number)), SettingValue::Text(word)) if word == "auto" => {
+            Some(SettingValue::Text(number.to_string()))
         }
         (value, _) => value,
     };

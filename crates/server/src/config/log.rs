@@ -2,11 +2,11 @@
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-use super::reader::Reader;
+use super::reader::SettingReader;
 
 /// How the log looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum LogFormat {
     /// For people.
     Text,
     /// One JSON object a line.
@@ -15,15 +15,15 @@ pub(crate) enum Format {
 
 /// What is logged, and how.
 #[derive(Debug, Clone)]
-pub(crate) struct Log {
+pub(crate) struct LogSettings {
     /// From which level on, also by module.
     pub(crate) level: Targets,
     /// How it looks.
-    pub(crate) format: Format,
+    pub(crate) format: LogFormat,
 }
 
-impl Log {
-    pub(super) fn read(reader: &Reader<'_>) -> Self {
+impl LogSettings {
+    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
         Self {
             level: reader.parsed(
                 "log.level",
@@ -31,8 +31,8 @@ impl Log {
                 levels,
             ),
             format: reader.parsed("log.format", "text or json", |text| match text {
-                "text" => Some(Format::Text),
-                "json" => Some(Format::Json),
+                "text" => Some(LogFormat::Text),
+                "json" => Some(LogFormat::Json),
                 _ => None,
             }),
         }

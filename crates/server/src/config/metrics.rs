@@ -4,20 +4,20 @@ use std::net::SocketAddr;
 
 use secrecy::{ExposeSecret, SecretString};
 
-use super::http::{Http, address};
-use super::reader::Reader;
+use super::http::{HttpSettings, address};
+use super::reader::SettingReader;
 
 /// Who may read `/metrics`, and where.
 #[derive(Debug, Clone)]
-pub(crate) struct Metrics {
+pub(crate) struct MetricsSettings {
     /// The key that it needs where everybody comes; without one, everybody may read it.
     pub(crate) key: Option<SecretString>,
     /// An address of its own, where it needs none; port 0 takes any.
     pub(crate) bind: Option<SocketAddr>,
 }
 
-impl Metrics {
-    pub(super) fn read(reader: &Reader<'_>, http: &Http) -> Self {
+impl MetricsSettings {
+    pub(super) fn read(reader: &SettingReader<'_>, http: &HttpSettings) -> Self {
         let expected = "an address and a port, e.g. 127.0.0.1:9464";
         let bind = reader.optional_parsed("metrics.bind", expected, address);
         if bind.is_some_and(|bind| bind.port() != 0 && bind == http.bind) {
@@ -31,7 +31,7 @@ impl Metrics {
     }
 }
 
-fn key(reader: &Reader<'_>) -> Option<SecretString> {
+fn key(reader: &SettingReader<'_>) -> Option<SecretString> {
     let key = reader.secret("metrics.key");
     let is_usable = |key: &SecretString| {
         let text = key.expose_secret();

@@ -9,7 +9,7 @@ mod git;
 mod http;
 mod layers;
 mod log;
-mod marks;
+mod fingerprints;
 mod metrics;
 mod process;
 mod quota;
@@ -29,51 +29,51 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub(crate) use auth::{Auth, Mode, Secrets};
-pub(crate) use docker::{Docker, Metadata, Pause, Template};
-pub(crate) use git::Git;
-pub(crate) use http::{Http, reachable};
-pub(crate) use log::{Format, Log};
-pub(crate) use metrics::Metrics;
-pub(crate) use process::Process;
+pub(crate) use auth::{AuthSettings, AuthMode, SecretsSettings};
+pub(crate) use docker::{DockerSettings, MetadataAccess, PauseSetting, TemplateSettings};
+pub(crate) use git::GitSettings;
+pub(crate) use http::{HttpSettings, reachable};
+pub(crate) use log::{LogFormat, LogSettings};
+pub(crate) use metrics::MetricsSettings;
+pub(crate) use process::ProcessSettings;
 pub(crate) use reader::parse_duration;
-pub(crate) use sandbox::{Backend, Sandbox, Start};
+pub(crate) use sandbox::{BackendKind, SandboxSettings, StartSettings};
 use secrecy::ExposeSecret as _;
 pub(crate) use show::without_password;
-pub(crate) use skills::Skills;
-pub(crate) use storage::Storage;
-pub(crate) use telemetry::Telemetry;
+pub(crate) use skills::SkillsSettings;
+pub(crate) use storage::StorageSettings;
+pub(crate) use telemetry::TelemetrySettings;
 
-use layers::Layers;
-use marks::Marks;
-use reader::Reader;
+use layers::SettingLayers;
+use fingerprints::ConfigFingerprints;
+use reader::SettingReader;
 
 /// The effective configuration. Its `Debug` shows no secret: they are `secrecy` types or hide themselves.
 #[derive(Debug)]
 pub(crate) struct Config {
     /// Where everything lives; absolute.
     pub(crate) data_dir: PathBuf,
-    pub(crate) http: Http,
-    pub(crate) storage: Storage,
-    pub(crate) auth: Auth,
-    pub(crate) secrets: Secrets,
-    pub(crate) sandbox: Sandbox,
-    pub(crate) process: Process,
-    pub(crate) docker: Docker,
-    pub(crate) start: Start,
-    pub(crate) git: Git,
-    pub(crate) skills: Skills,
+    pub(crate) http: HttpSettings,
+    pub(crate) storage: StorageSettings,
+    pub(crate) auth: AuthSettings,
+    pub(crate) secrets: SecretsSettings,
+    pub(crate) sandbox: SandboxSettings,
+    pub(crate) process: ProcessSettings,
+    pub(crate) docker: DockerSettings,
+    pub(crate) start: StartSettings,
+    pub(crate) git: GitSettings,
+    pub(crate) skills: SkillsSettings,
     /// Whether agents are told of our own MCP server.
     pub(crate) mcp_in_conversations: bool,
     pub(crate) retention: application::Retention,
     pub(crate) quota: domain::usage::QuotaLimits,
-    pub(crate) log: Log,
-    pub(crate) telemetry: Telemetry,
-    pub(crate) metrics: Metrics,
+    pub(crate) log: LogSettings,
+    pub(crate) telemetry: TelemetrySettings,
+    pub(crate) metrics: MetricsSettings,
     pub(crate) web_client: http_api::WebClient,
     /// Where it was read from, beside the environment.
     file: Option<PathBuf>,
-    marks: Marks,
+    fingerprints: ConfigFingerprints,
     text: String,
 }
 
@@ -107,8 +107,8 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let named = variable(variables, layers::CONFIG_VARIABLE).map(PathBuf::from);
         let file = file.or(named.as_deref());
-        let layers = Layers::load(file, variables);
-        let reader = Reader::new(&layers);
+        let layers = SettingLayers::load(file, variables);
+        let reader = SettingReader::new(&layers);
         let config = Self {
             file: file.map(Path::to_owned),
             ..Self::read(&reader, &layers, variables)
@@ -121,7 +121,7 @@ impl Config {
         }
     }
 
-    fn read(reader: &Reader<'_>, layers: &Layers, variables: &[(OsString, OsString)]) -> Self {
+    fn read(reader: &SettingReader<'_>, layers: &SettingLayers, variables: &[(OsString, OsString)]) -> Self {
         let data_dir = reader
             .optional_path("data_dir")
             .or_else(|| default_data_dir(variables));
@@ -131,31 +131,31 @@ impl Config {
             reader.problem("data_dir", problem);
             PathBuf::new()
         });
-        let http = Http::read(reader);
-        let storage = Storage::read(reader, &data_dir);
+        let http = HttpSettings::read(reader);
+        let storage = StorageSettings::read(reader, &data_dir);
         let derived = [
             ("data_dir", data_dir.display().to_string()),
             ("storage.url", without_password(storage.url.expose_secret())),
             ("http.public_url", http.public_url(http.bind).to_string()),
         ];
         Self {
-            auth: Auth::read(reader, &http),
-            secrets: Secrets::read(reader, &storage),
-            sandbox: Sandbox::read(reader, &storage),
-            process: Process::read(reader),
-            docker: Docker::read(reader, docker_host(variables)),
-            start: Start::read(reader),
-            git: Git::read(reader),
-            skills: Skills::read(reader),
+            auth: AuthSettings::read(reader, &http),
+            secrets: SecretsSettings::read(reader, &storage),
+            sandbox: SandboxSettings::read(reader, &storage),
+            process: ProcessSettings::read(reader),
+            docker: DockerSettings::read(reader, docker_host(variables)),
+            start: StartSettings::read(reader),
+            git: GitSettings::read(reader),
+            skills: SkillsSettings::read(reader),
             mcp_in_conversations: reader.switch("mcp.in_conversations"),
             retention: retention::read(reader),
             quota: quota::read(reader),
-            log: Log::read(reader),
-            telemetry: Telemetry::read(reader),
-            metrics: Metrics::read(reader, &http),
+            log: LogSettings::read(reader),
+            telemetry: TelemetrySettings::read(reader),
+            metrics: MetricsSettings::read(reader, &http),
             web_client: web_client::read(reader),
             file: None,
-            marks: Marks::of(layers),
+            fingerprints: ConfigFingerprints::of(layers),
             text: show::show(layers, &derived),
             data_dir,
             http,
@@ -173,7 +173,7 @@ impl Config {
 
     /// Keys that have another value there, in the order of their names.
     pub(crate) fn changes(&self, there: &Self) -> Vec<String> {
-        self.marks.changes(&there.marks)
+        self.fingerprints.changes(&there.fingerprints)
     }
 
     /// The effective configuration as TOML, secrets redacted.

@@ -3,10 +3,10 @@
 use domain::usage::{Quota, QuotaLimits};
 
 use super::docker::parse_size;
-use super::reader::Reader;
+use super::reader::SettingReader;
 
 /// How much each user may store, and how much each sandbox may report.
-pub(super) fn read(reader: &Reader<'_>) -> QuotaLimits {
+pub(super) fn read(reader: &SettingReader<'_>) -> QuotaLimits {
     let count = |key| Some(reader.number(key, 0..=1_000_000_000_000)).filter(|it| *it > 0);
     QuotaLimits {
         report_bytes_per_minute: size(reader, "quota.report_bytes_per_minute"),
@@ -20,7 +20,7 @@ pub(super) fn read(reader: &Reader<'_>) -> QuotaLimits {
     .with(Quota::PendingMessages, count("quota.pending_messages"))
 }
 
-fn size(reader: &Reader<'_>, key: &str) -> Option<u64> {
+fn size(reader: &SettingReader<'_>, key: &str) -> Option<u64> {
     let what = "a number and a unit (KiB, MiB, GiB, TiB), or 0";
     Some(reader.parsed(key, what, parse_size)).filter(|bytes| *bytes > 0)
 }

@@ -10,16 +10,16 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::layers::{Layers, Leaf, Origin, Value, shown};
+use super::layers::{SettingLayers, Setting, SettingOrigin, SettingValue, shown};
 
-pub(super) struct Reader<'a> {
-    layers: &'a Layers,
+pub(super) struct SettingReader<'a> {
+    layers: &'a SettingLayers,
     problems: RefCell<Vec<String>>,
     read: RefCell<BTreeSet<String>>,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(layers: &'a Layers) -> Self {
+impl<'a> SettingReader<'a> {
+    pub(super) fn new(layers: &'a SettingLayers) -> Self {
         Self {
             layers,
             problems: RefCell::new(layers.problems.clone()),
@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
         self.read.borrow().clone()
     }
 
-    fn leaf(&self, key: &str) -> &'a Leaf {
+    fn leaf(&self, key: &str) -> &'a Setting {
         self.read.borrow_mut().insert(key.to_owned());
         self.layers
             .leaves
@@ -53,12 +53,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads every further template with the same function as the default one.
-    pub(super) fn templates<T>(&self, read: fn(&Reader<'_>) -> T) -> Vec<T> {
+    pub(super) fn templates<T>(&self, read: fn(&SettingReader<'_>) -> T) -> Vec<T> {
         let templates = self.layers.templates.iter();
         templates
             .map(|template| {
                 let layers = self.layers.under(template);
-                let reader = Reader::new(&layers);
+                let reader = SettingReader::new(&layers);
                 let value = read(&reader);
                 let mut problems = self.problems.borrow_mut();
                 for problem in reader.into_problems() {
@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
     /// Notes that the value of `key` in a further template (counted from 0) is no good.
     pub(super) fn template_problem(&self, template: usize, key: &str, what: &str) {
         let leaf = self.layers.templates[template].leaves.get(key);
-        let shown = shown(key, leaf.map_or(&Origin::Default, |leaf| &leaf.origin));
+        let shown = shown(key, leaf.map_or(&SettingOrigin::Default, |leaf| &leaf.origin));
         self.problems.borrow_mut().push(format!("{shown} {what}"));
     }
 
@@ -86,25 +86,25 @@ impl<'a> Reader<'a> {
     /// A text; `None` when empty.
     pub(super) fn optional(&self, key: &str) -> Option<String> {
         match &self.leaf(key).value {
-            Value::Text(text) if !text.is_empty() => Some(text.clone()),
+            SettingValue::Text(text) if !text.is_empty() => Some(text.clone()),
             _ => None,
         }
     }
 
     pub(super) fn switch(&self, key: &str) -> bool {
-        self.leaf(key).value == Value::Switch(true)
+        self.leaf(key).value == SettingValue::Switch(true)
     }
 
     pub(super) fn list(&self, key: &str) -> Vec<String> {
         match &self.leaf(key).value {
-            Value::List(items) => items.clone(),
+            SettingValue::List(items) => items.clone(),
             _ => Vec::new(),
         }
     }
 
     /// A number in a range. Out of it, the problem is noted and the nearest number returned.
     pub(super) fn number<T: TryFrom<i64>>(&self, key: &str, range: RangeInclusive<i64>) -> T {
-        let Value::Number(number) = self.leaf(key).value else {
+        let SettingValue::Number(number) = self.leaf(key).value else {
             unreachable!("the layers checked the type of {key}")
         };
         let (first, last) = (*range.start(), *range.end());
@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
         }
         self.problem(key, &format!("must be {expected}"));
         match &self.layers.defaults[key] {
-            Value::Text(default) => parse(default).expect("a default parses"),
+            SettingValue::Text(default) => parse(default).expect("a default parses"),
             _ => unreachable!("{key} is a text"),
         }
     }

@@ -2,10 +2,10 @@
 
 use application::Retention;
 
-use super::reader::Reader;
+use super::reader::SettingReader;
 
 /// How long what nobody works with any more is kept.
-pub(super) fn read(reader: &Reader<'_>) -> Retention {
+pub(super) fn read(reader: &SettingReader<'_>) -> Retention {
     Retention {
         start_tasks: reader.limit("retention.start_tasks"),
         deleted_conversations: reader.limit("retention.deleted_conversations"),

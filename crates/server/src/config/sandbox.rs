@@ -9,12 +9,12 @@ use secrecy::SecretString;
 use url::Url;
 
 use super::docker::template::variables;
-use super::reader::Reader;
-use super::storage::Storage;
+use super::reader::SettingReader;
+use super::storage::StorageSettings;
 
 /// Which backend was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Backend {
+pub(crate) enum BackendKind {
     /// The best that is usable.
     Auto,
     /// Docker containers.
@@ -25,9 +25,9 @@ pub(crate) enum Backend {
 
 /// Where conversations run.
 #[derive(Debug, Clone)]
-pub(crate) struct Sandbox {
+pub(crate) struct SandboxSettings {
     /// Which backend.
-    pub(crate) backend: Backend,
+    pub(crate) backend: BackendKind,
     /// Most running sandboxes of one user.
     pub(crate) max_running_per_user: u32,
     /// Most running sandboxes in all.
@@ -68,14 +68,14 @@ pub(crate) struct Sandbox {
     pub(crate) stop_grace: Duration,
 }
 
-impl Sandbox {
+impl SandboxSettings {
     /// How many warm sandboxes to keep: containers are told apart from their users' work by limits of their own, while
     /// processes take the memory of a machine that may be somebody's desk.
     pub(crate) fn kept_warm(&self, has_containers: bool) -> u32 {
         self.warm.unwrap_or(u32::from(has_containers))
     }
 
-    pub(super) fn read(reader: &Reader<'_>, storage: &Storage) -> Self {
+    pub(super) fn read(reader: &SettingReader<'_>, storage: &StorageSettings) -> Self {
         Self {
             shared_host: shared_host(reader, storage),
             direct_urls: reader.switch("sandbox.direct_urls"),
@@ -125,21 +125,21 @@ fn warm(text: &str) -> Option<Option<u32>> {
     number.map(Some)
 }
 
-fn backend(reader: &Reader<'_>) -> Backend {
+fn backend(reader: &SettingReader<'_>) -> BackendKind {
     reader.parsed(
         "sandbox.backend",
         "auto, docker or process",
         |text| match text {
-            "auto" => Some(Backend::Auto),
-            "docker" => Some(Backend::Docker),
-            "process" => Some(Backend::Process),
+            "auto" => Some(BackendKind::Auto),
+            "docker" => Some(BackendKind::Docker),
+            "process" => Some(BackendKind::Process),
             _ => None,
         },
     )
 }
 
 /// Only where the others can see what one does: rows in Postgres, containers of one engine.
-fn shared_host(reader: &Reader<'_>, storage: &Storage) -> Option<HostId> {
+fn shared_host(reader: &SettingReader<'_>, storage: &StorageSettings) -> Option<HostId> {
     let host = reader.optional_parsed("sandbox.host", "a name without spaces", |text| {
         HostId::parse(text).ok()
     })?;
@@ -163,7 +163,7 @@ fn version(text: &str) -> Option<String> {
 
 /// Deadlines and limits of starting conversations.
 #[derive(Debug, Clone)]
-pub(crate) struct Start {
+pub(crate) struct StartSettings {
     /// Conversations being started at once.
     pub(crate) parallel: usize,
     /// Until a new sandbox's agent server must answer.
@@ -176,8 +176,8 @@ pub(crate) struct Start {
     pub(crate) setup_deadline: Duration,
 }
 
-impl Start {
-    pub(super) fn read(reader: &Reader<'_>) -> Self {
+impl StartSettings {
+    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
         Self {
             parallel: reader.number("start.parallel", 1..=1000),
             sandbox_deadline: reader.deadline("start.sandbox_deadline"),

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use url::Url;
 
-use super::layers::{DEFAULTS, Layers, Leaf, Origin, Value};
+use super::layers::{DEFAULTS, SettingLayers, Setting, SettingOrigin, SettingValue};
 use super::templates::short;
 
 /// Shown as set or not set.
-const SECRET: [&str; 5] = [
+const SECRET_KEYS: [&str; 5] = [
     "auth.bootstrap_key",
     "secrets.master_key",
     "secrets.previous_master_keys",
@@ -16,9 +16,9 @@ const SECRET: [&str; 5] = [
     "metrics.key",
 ];
 /// Shown by the names alone.
-const SECRET_ASSIGNMENTS: [&str; 2] = ["docker.secret_env", "telemetry.headers"];
+const SECRET_ASSIGNMENT_KEYS: [&str; 2] = ["docker.secret_env", "telemetry.headers"];
 /// Shown without what may be a password.
-const SECRET_URL: [&str; 4] = [
+const SECRET_URL_KEYS: [&str; 4] = [
     "storage.url",
     "sandbox.index_url",
     "sandbox.proxy",
@@ -29,7 +29,7 @@ pub(super) const REDACTED: &str = "<redacted>";
 
 /// TOML in the order of the defaults; what differs from them says where it comes from. Values that the service works
 /// out for itself are given in `derived`.
-pub(super) fn show(layers: &Layers, derived: &[(&str, String)]) -> String {
+pub(super) fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String {
     let mut text = String::new();
     let mut section = "";
     for line in DEFAULTS.lines() {
@@ -50,7 +50,7 @@ pub(super) fn show(layers: &Layers, derived: &[(&str, String)]) -> String {
                 .iter()
                 .find(|(of, _)| *of == key && leaf.value.is_empty());
             let value = match derived {
-                Some((_, value)) => Value::Text(value.clone()),
+                Some((_, value)) => SettingValue::Text(value.clone()),
                 None => redacted(&key, &leaf.value),
             };
             text.push_str(&line_of(name, &value, &leaf.origin));
@@ -58,32 +58,32 @@ pub(super) fn show(layers: &Layers, derived: &[(&str, String)]) -> String {
     }
     for template in &layers.templates {
         text.push_str("\n[[docker.templates]]\n");
-        for (key, Leaf { value, origin }) in &template.leaves {
+        for (key, Setting { value, origin }) in &template.leaves {
             text.push_str(&line_of(short(key), &redacted(key, value), origin));
         }
     }
     text
 }
 
-fn line_of(name: &str, value: &Value, origin: &Origin) -> String {
+fn line_of(name: &str, value: &SettingValue, origin: &SettingOrigin) -> String {
     let value = toml_text(value);
     match origin {
-        Origin::Default => format!("{name} = {value}\n"),
+        SettingOrigin::Default => format!("{name} = {value}\n"),
         origin => format!("{name} = {value}  # {origin}\n"),
     }
 }
 
-fn redacted(key: &str, value: &Value) -> Value {
+fn redacted(key: &str, value: &SettingValue) -> SettingValue {
     match value {
         value if value.is_empty() => value.clone(),
-        Value::Text(text) if SECRET_URL.contains(&key) => Value::Text(without_password(text)),
-        Value::List(items) if SECRET.contains(&key) => {
-            Value::List(items.iter().map(|_| REDACTED.to_owned()).collect())
+        SettingValue::Text(text) if SECRET_URL_KEYS.contains(&key) => SettingValue::Text(without_password(text)),
+        SettingValue::List(items) if SECRET_KEYS.contains(&key) => {
+            SettingValue::List(items.iter().map(|_| REDACTED.to_owned()).collect())
         }
-        Value::List(items) if SECRET_ASSIGNMENTS.contains(&key) => {
-            Value::List(items.iter().map(|item| without_value(item)).collect())
+        SettingValue::List(items) if SECRET_ASSIGNMENT_KEYS.contains(&key) => {
+            SettingValue::List(items.iter().map(|item| without_value(item)).collect())
         }
-        _ if SECRET.contains(&key) => Value::Text(REDACTED.to_owned()),
+        _ if SECRET_KEYS.contains(&key) => SettingValue::Text(REDACTED.to_owned()),
         other => other.clone(),
     }
 }
@@ -115,12 +115,12 @@ pub(crate) fn without_password(text: &str) -> String {
     url.to_string()
 }
 
-fn toml_text(value: &Value) -> String {
+fn toml_text(value: &SettingValue) -> String {
     match value {
-        Value::Text(text) => toml::Value::String(text.clone()).to_string(),
-        Value::Number(number) => number.to_string(),
-        Value::Switch(on) => on.to_string(),
-        Value::List(items) => {
+        SettingValue::Text(text) => toml::Value::String(text.clone()).to_string(),
+        SettingValue::Number(number) => number.to_string(),
+        SettingValue::Switch(on) => on.to_string(),
+        SettingValue::List(items) => {
             toml::Value::Array(items.iter().cloned().map(toml::Value::String).collect()).to_string()
         }
     }

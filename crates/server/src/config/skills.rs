@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-use super::reader::Reader;
+use super::reader::SettingReader;
 
 /// Skills that every user may choose from.
 #[derive(Debug, Clone)]
-pub(crate) struct Skills {
+pub(crate) struct SkillsSettings {
     /// Directories of them; absolute.
     pub(crate) directories: Vec<PathBuf>,
 }
 
-impl Skills {
-    pub(super) fn read(reader: &Reader<'_>) -> Self {
+impl SkillsSettings {
+    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
         let key = "skills.directories";
         let listed = reader.list(key);
         let absolute = |path: &String| std::path::absolute(path).ok();

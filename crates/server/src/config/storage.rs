@@ -6,11 +6,11 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::docker::values::parse_size;
-use super::reader::Reader;
+use super::reader::SettingReader;
 
 /// The database.
 #[derive(Debug, Clone)]
-pub(crate) struct Storage {
+pub(crate) struct StorageSettings {
     /// `sqlite://PATH` or `postgres://…`; may hold a password.
     pub(crate) url: SecretString,
     /// Whether several machines may share it.
@@ -23,14 +23,14 @@ pub(crate) struct Storage {
     pub(crate) min_free: u64,
 }
 
-impl Storage {
+impl StorageSettings {
     /// The file of the database, if it is one.
     pub(crate) fn file(&self) -> Option<PathBuf> {
         let url = self.url.expose_secret();
         url.strip_prefix("sqlite://").map(PathBuf::from)
     }
 
-    pub(super) fn read(reader: &Reader<'_>, data_dir: &Path) -> Self {
+    pub(super) fn read(reader: &SettingReader<'_>, data_dir: &Path) -> Self {
         let url = reader.secret("storage.url").unwrap_or_else(|| {
             format!("sqlite://{}", data_dir.join("agent-workspace.db").display()).into()
         });

@@ -3,11 +3,11 @@
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::reader::Reader;
+use super::reader::SettingReader;
 
 /// Where traces go.
 #[derive(Debug, Clone)]
-pub(crate) struct Telemetry {
+pub(crate) struct TelemetrySettings {
     /// The collector; without one, nothing is exported.
     pub(crate) otlp_endpoint: Option<Url>,
     /// Headers for it.
@@ -18,8 +18,8 @@ pub(crate) struct Telemetry {
     pub(crate) sampling_ratio: f64,
 }
 
-impl Telemetry {
-    pub(super) fn read(reader: &Reader<'_>) -> Self {
+impl TelemetrySettings {
+    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
         Self {
             otlp_endpoint: reader.optional_url("telemetry.otlp_endpoint"),
             headers: headers(reader),
@@ -45,7 +45,7 @@ impl Telemetry {
     }
 }
 
-fn headers(reader: &Reader<'_>) -> Vec<(String, SecretString)> {
+fn headers(reader: &SettingReader<'_>) -> Vec<(String, SecretString)> {
     let listed = reader.secret_list("telemetry.headers");
     let read: Option<Vec<_>> = listed.iter().map(header).collect();
     read.unwrap_or_else(|| {

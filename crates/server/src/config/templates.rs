@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::layers::{Layers, Leaf, Origin, nearest, read_typed};
+use super::layers::{SettingLayers, Setting, SettingOrigin, nearest, read_typed};
 
 /// Keys that every template has of its own.
-const NEEDED: [&str; 2] = ["docker.id", "docker.image"];
+const REQUIRED_KEYS: [&str; 2] = ["docker.id", "docker.image"];
 /// Further keys that a template may set.
-const INHERITED: [&str; 19] = [
+const INHERITED_KEYS: [&str; 19] = [
     "docker.command",
     "docker.entrypoint",
     "docker.working_dir",
@@ -33,7 +33,7 @@ const INHERITED: [&str; 19] = [
 /// What one template sets, by the whole names of the keys that it replaces.
 #[derive(Clone)]
 pub(super) struct TemplateLayer {
-    pub(super) leaves: BTreeMap<String, Leaf>,
+    pub(super) leaves: BTreeMap<String, Setting>,
 }
 
 /// The name of a key inside a template.
@@ -45,7 +45,7 @@ pub(super) fn short(key: &str) -> &str {
 pub(super) fn take(
     table: &mut toml::Table,
     path: &Path,
-    layers: &mut Layers,
+    layers: &mut SettingLayers,
 ) -> Vec<TemplateLayer> {
     let section = table.get_mut("docker").and_then(toml::Value::as_table_mut);
     let Some(found) = section.and_then(|section| section.remove("templates")) else {
@@ -66,12 +66,12 @@ pub(super) fn take(
     };
     (1..)
         .zip(tables)
-        .map(|(number, table)| read(table, &Origin::Template(path.to_owned(), number), layers))
+        .map(|(number, table)| read(table, &SettingOrigin::Template(path.to_owned(), number), layers))
         .collect()
 }
 
-fn read(table: &toml::Table, origin: &Origin, layers: &mut Layers) -> TemplateLayer {
-    let keys = || NEEDED.iter().chain(&INHERITED).copied();
+fn read(table: &toml::Table, origin: &SettingOrigin, layers: &mut SettingLayers) -> TemplateLayer {
+    let keys = || REQUIRED_KEYS.iter().chain(&INHERITED_KEYS).copied();
     let mut leaves = BTreeMap::new();
     for (name, value) in table {
         let Some(key) = keys().find(|key| short(key) == name) else {
@@ -84,14 +84,14 @@ fn read(table: &toml::Table, origin: &Origin, layers: &mut Layers) -> TemplateLa
         match read_typed(value, &layers.defaults[key]) {
             Ok(value) => {
                 let origin = origin.clone();
-                leaves.insert(key.to_owned(), Leaf { value, origin });
+                leaves.insert(key.to_owned(), Setting { value, origin });
             }
             Err(kind) => layers
                 .problems
                 .push(format!("{origin}: `{name}` must be {kind}")),
         }
     }
-    for key in NEEDED {
+    for key in REQUIRED_KEYS {
         if leaves.get(key).is_none_or(|leaf| leaf.value.is_empty()) {
             layers
                 .problems

@@ -36,8 +36,8 @@ fn the_defaults_stand_and_every_key_of_them_is_read() {
     );
 
     let variables = [("HOME".into(), "/home/someone".into())];
-    let layers = Layers::load(None, &variables);
-    let reader = Reader::new(&layers);
+    let layers = SettingLayers::load(None, &variables);
+    let reader = SettingReader::new(&layers);
     Config::read(&reader, &layers, &variables);
     let known: BTreeSet<String> = layers.leaves.keys().cloned().collect();
     assert_eq!(
@@ -183,7 +183,7 @@ fn everything_that_is_wrong_is_reported_at_once_by_where_it_was_set() {
 fn open_mode_needs_a_second_switch_on_a_public_address() {
     let open = ("WORKSPACE_AUTH__MODE", "open");
     let public = ("WORKSPACE_HTTP__BIND", "0.0.0.0:3000");
-    assert_eq!(load(None, &[open]).unwrap().auth.mode, Mode::Open);
+    assert_eq!(load(None, &[open]).unwrap().auth.mode, AuthMode::Open);
     let error = load(None, &[open, public]).unwrap_err();
     assert!(
         error.contains("WORKSPACE_AUTH__ALLOW_OPEN_ON_PUBLIC"),
@@ -192,16 +192,16 @@ fn open_mode_needs_a_second_switch_on_a_public_address() {
     let switch = ("WORKSPACE_AUTH__ALLOW_OPEN_ON_PUBLIC", "true");
     assert_eq!(
         load(None, &[open, public, switch]).unwrap().auth.mode,
-        Mode::Open
+        AuthMode::Open
     );
 }
 
 #[test]
 fn backends_are_chosen_by_name() {
     for (name, backend) in [
-        ("auto", Backend::Auto),
-        ("docker", Backend::Docker),
-        ("process", Backend::Process),
+        ("auto", BackendKind::Auto),
+        ("docker", BackendKind::Docker),
+        ("process", BackendKind::Process),
     ] {
         let config = load(None, &[("WORKSPACE_SANDBOX__BACKEND", name)]).unwrap();
         assert_eq!(config.sandbox.backend, backend);

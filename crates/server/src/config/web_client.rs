@@ -4,13 +4,13 @@ use chrono::{DateTime, Utc};
 use domain::clock::Timestamp;
 use http_api::WebClient;
 
-use super::reader::Reader;
+use super::reader::SettingReader;
 
 /// Longest text that is shown on every page, in characters.
-const LONGEST_MESSAGE: usize = 1000;
+const MAX_MESSAGE_CHARS: usize = 1000;
 
 /// What web front ends are told.
-pub(super) fn read(reader: &Reader<'_>) -> WebClient {
+pub(super) fn read(reader: &SettingReader<'_>) -> WebClient {
     WebClient {
         maintenance_start_time: reader.optional_parsed(
             "web_client.maintenance_start_time",
@@ -21,7 +21,7 @@ pub(super) fn read(reader: &Reader<'_>) -> WebClient {
         error_message: reader.optional_parsed(
             "web_client.error_message",
             "of at most 1000 characters",
-            |text| (text.chars().count() <= LONGEST_MESSAGE).then(|| text.to_owned()),
+            |text| (text.chars().count() <= MAX_MESSAGE_CHARS).then(|| text.to_owned()),
         ),
         hide_llm_settings: reader.switch("web_client.hide_llm_settings"),
         hide_integrations_page: reader.switch("web_client.hide_integrations_page"),

@@ -10,13 +10,13 @@ use secrecy::SecretString;
 
 use super::args::Service;
 use crate::compose::Variables;
-use crate::config::{Config, Mode};
+use crate::config::{Config, AuthMode};
 use crate::data_dir::DataDir;
 
 // Not `WORKSPACE_…`: those are keys of the service's own configuration, and unknown ones are errors.
-const URL: &str = "AGENT_WORKSPACE_URL";
-const KEY: &str = "AGENT_WORKSPACE_KEY";
-const KEY_FILE: &str = "AGENT_WORKSPACE_KEY_FILE";
+const URL_VARIABLE: &str = "AGENT_WORKSPACE_URL";
+const KEY_VARIABLE: &str = "AGENT_WORKSPACE_KEY";
+const KEY_FILE_VARIABLE: &str = "AGENT_WORKSPACE_KEY_FILE";
 
 /// A client, and what to say when it gets no answer.
 pub(super) struct Connection {
@@ -29,7 +29,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// By the arguments, else the environment, else the configuration. The first key of the service that is configured here is
-    /// for that service: it is sent to no other URL.
+    /// for that service: it is sent to no other URL_VARIABLE.
     pub(super) fn new(
         service: &Service,
         config: Option<&Path>,
@@ -38,7 +38,7 @@ impl Connection {
         let url = service
             .url
             .clone()
-            .map_or_else(|| text(variables, URL), |url| Ok(Some(url)))?;
+            .map_or_else(|| text(variables, URL_VARIABLE), |url| Ok(Some(url)))?;
         let given = given_key(service, variables)?;
         let (url, (key, key_is), is_local) = if let Some(url) = url {
             (url, given.unwrap_or_else(no_key), false)
@@ -60,14 +60,14 @@ impl Connection {
         let advice = match &error {
             Error::Unreachable { .. } if self.is_local => {
                 format!(
-                    "Is the service running? `agent-workspace serve` starts it; one that is elsewhere is named by --url or {URL}."
+                    "Is the service running? `agent-workspace serve` starts it; one that is elsewhere is named by --url or {URL_VARIABLE}."
                 )
             }
             Error::Unreachable { .. } => {
-                format!("Is the service running, and is this its URL (--url or {URL})?")
+                format!("Is the service running, and is this its URL_VARIABLE (--url or {URL_VARIABLE})?")
             }
             Error::Refused(refusal) if refusal.status == 401 => format!(
-                "The key was {}. Give one by --key-file, {KEY_FILE} or {KEY}; where the service runs, \
+                "The key was {}. Give one by --key-file, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}; where the service runs, \
                  `agent-workspace keys create --user NAME` makes one.",
                 self.key_is
             ),
@@ -87,11 +87,11 @@ fn given_key(service: &Service, variables: &Variables) -> anyhow::Result<Option<
     if let Some(file) = &service.key_file {
         return read(file, "--key-file").map(Some);
     }
-    let file = variable(variables, KEY_FILE).map(PathBuf::from);
-    match (file, text(variables, KEY)?) {
-        (Some(_), Some(_)) => bail!("{KEY} and {KEY_FILE} are both set: set only one of them"),
-        (Some(file), None) => read(&file, KEY_FILE).map(Some),
-        (None, Some(key)) => Ok(Some((Some(key.into()), format!("that of {KEY}")))),
+    let file = variable(variables, KEY_FILE_VARIABLE).map(PathBuf::from);
+    match (file, text(variables, KEY_VARIABLE)?) {
+        (Some(_), Some(_)) => bail!("{KEY_VARIABLE} and {KEY_FILE_VARIABLE} are both set: set only one of them"),
+        (Some(file), None) => read(&file, KEY_FILE_VARIABLE).map(Some),
+        (None, Some(key)) => Ok(Some((Some(key.into()), format!("that of {KEY_VARIABLE}")))),
         (None, None) => Ok(None),
     }
 }
@@ -105,14 +105,14 @@ fn read(file: &Path, named_by: &str) -> anyhow::Result<Key> {
 fn local_url(config: &Config) -> anyhow::Result<String> {
     if !config.http.is_url_configured() && config.http.bind.port() == 0 {
         bail!(
-            "http.bind has port 0, so nobody knows where the service listens: say it by --url or {URL}"
+            "http.bind has port 0, so nobody knows where the service listens: say it by --url or {URL_VARIABLE}"
         );
     }
     Ok(config.http.public_url(config.http.bind).to_string())
 }
 
 fn local_key(config: &Config) -> anyhow::Result<Key> {
-    if config.auth.mode == Mode::Open {
+    if config.auth.mode == AuthMode::Open {
         return Ok(no_key());
     }
     if let Some(key) = &config.auth.bootstrap_key {
@@ -121,7 +121,7 @@ fn local_key(config: &Config) -> anyhow::Result<Key> {
     let file = DataDir::unmade(&config.data_dir).bootstrap_key();
     read(&file, "the first key of the service that is configured here").with_context(|| {
         format!(
-            "there is no API key to use. Give one by --key-file, {KEY_FILE} or {KEY}; `agent-workspace keys create \
+            "there is no API key to use. Give one by --key-file, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}; `agent-workspace keys create \
              --user NAME` makes one"
         )
     })
@@ -177,7 +177,7 @@ mod tests {
 
         let other = connect(Some("http://other.example"), None, &[data]).unwrap();
         assert_eq!((other.key_is.as_str(), other.is_local), ("none", false));
-        let other = connect(None, None, &[data, (URL, "http://other.example")]).unwrap();
+        let other = connect(None, None, &[data, (URL_VARIABLE, "http://other.example")]).unwrap();
         assert_eq!(other.key_is, "none");
     }
 
@@ -189,27 +189,27 @@ mod tests {
         let path = file.to_str().unwrap();
         let url = Some("http://h");
         assert!(
-            connect(url, Some(&file), &[(KEY, "y")])
+            connect(url, Some(&file), &[(KEY_VARIABLE, "y")])
                 .unwrap()
                 .key_is
                 .contains(path)
         );
         assert!(
-            connect(url, None, &[(KEY_FILE, path)])
+            connect(url, None, &[(KEY_FILE_VARIABLE, path)])
                 .unwrap()
                 .key_is
                 .contains(path)
         );
         assert!(
-            connect(url, None, &[(KEY, "y"), (KEY_FILE, "")])
+            connect(url, None, &[(KEY_VARIABLE, "y"), (KEY_FILE_VARIABLE, "")])
                 .unwrap()
                 .key_is
-                .contains(KEY)
+                .contains(KEY_VARIABLE)
         );
         for (key_file, variables) in [
-            (None, &[(KEY, "y"), (KEY_FILE, path)][..]),
+            (None, &[(KEY_VARIABLE, "y"), (KEY_FILE_VARIABLE, path)][..]),
             (Some(Path::new("/no/such/file")), &[]),
-            (None, &[(KEY, "canary\u{7}")]),
+            (None, &[(KEY_VARIABLE, "canary\u{7}")]),
         ] {
             let error = connect(url, key_file, variables)
                 .err()
@@ -220,10 +220,10 @@ mod tests {
 
     #[test]
     fn errors_say_what_to_do() {
-        let here = connect(None, None, &[("HOME", "/nowhere"), (KEY, "x")]).unwrap();
+        let here = connect(None, None, &[("HOME", "/nowhere"), (KEY_VARIABLE, "x")]).unwrap();
         let refused = client::Refusal::read(401, None, b"{\"detail\":\"Unauthorized\"}");
         let said = format!("{:#}", here.explain(Error::Refused(refused)));
-        for part in ["401", KEY, "keys create"] {
+        for part in ["401", KEY_VARIABLE, "keys create"] {
             assert!(said.contains(part), "{said}");
         }
         let origin = "http://127.0.0.1:3000".to_owned();

@@ -12,14 +12,14 @@ use futures::TryStreamExt as _;
 
 use super::args::{ConversationsCommand, Start};
 use super::connect::Connection;
-use super::line;
+use super::event_line;
 use super::output::{Output, plain};
 use super::sandboxes::{List, seconds};
 
 /// Longest message that is read from standard input, in bytes.
-const LONGEST_MESSAGE: u64 = 1 << 20;
+const MAX_MESSAGE_CHARS: u64 = 1 << 20;
 
-const HEAD: &str =
+const TABLE_HEADER: &str =
     "ID                                EXECUTION  SANDBOX   UPDATED               TITLE";
 
 pub(super) async fn run(
@@ -36,7 +36,7 @@ pub(super) async fn run(
             let list = List {
                 connection,
                 output,
-                head: HEAD,
+                head: TABLE_HEADER,
                 row,
             };
             list.show(&listing, page, conversations.all(&filter))
@@ -106,12 +106,12 @@ async fn start(start: Start, connection: &Connection, output: &Output) -> anyhow
 
 fn from_stdin() -> anyhow::Result<String> {
     let mut message = String::new();
-    let mut limited = std::io::stdin().lock().take(LONGEST_MESSAGE + 1);
+    let mut limited = std::io::stdin().lock().take(MAX_MESSAGE_CHARS + 1);
     limited
         .read_to_string(&mut message)
         .context("cannot read the message")?;
-    if message.len() as u64 > LONGEST_MESSAGE {
-        bail!("the message on standard input has more than {LONGEST_MESSAGE} bytes");
+    if message.len() as u64 > MAX_MESSAGE_CHARS {
+        bail!("the message on standard input has more than {MAX_MESSAGE_CHARS} bytes");
     }
     if message.trim().is_empty() {
         bail!("there is no message on standard input");
@@ -190,7 +190,7 @@ async fn follow(
         .map_err(|error| connection.explain(error))?
     {
         match next {
-            Followed::Event { event, .. } => output.item(&event, &line::of(&event))?,
+            Followed::Event { event, .. } => output.item(&event, &event_line::summarize(&event))?,
             Followed::Ended { reason } => {
                 output.tell(&format!("that was all: {}", plain(&reason, 200)));
             }

@@ -11,7 +11,7 @@ use super::output::Output;
 use super::sandboxes::absent;
 
 /// Longest line that is waited for, in bytes; a longer one is printed in parts.
-const LONGEST: usize = 1 << 20;
+const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// Prints the last lines, and with `--follow` those that are written, until the sandbox stops.
 pub(super) async fn run(
@@ -55,7 +55,7 @@ impl Lines {
         self.0.extend_from_slice(piece);
         let complete = match self.0.iter().rposition(|byte| *byte == b'\n') {
             Some(last) => last + 1,
-            None if self.0.len() > LONGEST => self.0.len(),
+            None if self.0.len() > MAX_LINE_BYTES => self.0.len(),
             None => return Vec::new(),
         };
         let complete: Vec<u8> = self.0.drain(..complete).collect();
@@ -95,7 +95,7 @@ mod tests {
             assert_eq!(all, ["one", "", "ä and\ttwo", "[31mthree"], "{size}");
         }
         let mut lines = Lines::default();
-        assert_eq!(lines.push(&vec![b'x'; LONGEST + 1])[0].len(), LONGEST + 1);
+        assert_eq!(lines.push(&vec![b'x'; MAX_LINE_BYTES + 1])[0].len(), MAX_LINE_BYTES + 1);
         assert!(lines.end().is_empty());
     }
 }

@@ -6,7 +6,7 @@
 mod args;
 mod connect;
 mod conversations;
-mod line;
+mod event_line;
 mod logs;
 mod output;
 mod sandboxes;
@@ -68,7 +68,7 @@ pub(crate) fn run(
     // A name that is being resolved cannot be cancelled.
     runtime.shutdown_background();
     match done {
-        Err(error) if error.is::<output::Closed>() => Ok(ExitCode::SUCCESS),
+        Err(error) if error.is::<output::OutputClosed>() => Ok(ExitCode::SUCCESS),
         done => done,
     }
 }

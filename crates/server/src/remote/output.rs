@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Whoever read standard output has gone.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody reads the output")]
-pub(super) struct Closed;
+pub(super) struct OutputClosed;
 
 /// Standard output.
 pub(super) struct Output {
@@ -27,7 +27,7 @@ impl Output {
         let mut out = io::stdout().lock();
         let written = writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush());
         match written {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(OutputClosed.into()),
             written => written.context("cannot print"),
         }
     }

@@ -13,7 +13,7 @@ use super::connect::Connection;
 use super::logs;
 use super::output::{Output, plain};
 
-const HEAD: &str = "ID                                STATUS    SPEC                              CREATED               DETAIL";
+const TABLE_HEADER: &str = "ID                                STATUS    SPEC                              CREATED               DETAIL";
 
 pub(super) async fn run(
     command: SandboxesCommand,
@@ -27,7 +27,7 @@ pub(super) async fn run(
             let list = List {
                 connection,
                 output,
-                head: HEAD,
+                head: TABLE_HEADER,
                 row,
             };
             list.show(&listing, page, sandboxes.all()).await?;

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use super::reader::Reader;
+use super::reader::SettingReader;
 use values::{is_socket, is_word};
 
-pub(crate) use template::{Pause, Template};
+pub(crate) use template::{PauseSetting, TemplateSettings};
 pub(super) use values::parse_size;
 
 /// What is to be done about the cloud's metadata address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Metadata {
+pub(crate) enum MetadataAccess {
     /// Kept from sandboxes if possible.
     Auto,
     /// Kept from sandboxes, or there are none.
@@ -28,7 +28,7 @@ pub(crate) enum Metadata {
 
 /// A login at a registry.
 #[derive(Debug, Clone)]
-pub(crate) struct Registry {
+pub(crate) struct RegistrySettings {
     /// Its host.
     pub(crate) server: String,
     /// Account.
@@ -39,7 +39,7 @@ pub(crate) struct Registry {
 
 /// The engine.
 #[derive(Debug, Clone)]
-pub(crate) struct Docker {
+pub(crate) struct DockerSettings {
     /// Where it listens; `None`: the usual place.
     pub(crate) socket: Option<String>,
     /// Where it publishes ports.
@@ -51,25 +51,25 @@ pub(crate) struct Docker {
     /// OCI runtime.
     pub(crate) runtime: Option<String>,
     /// The metadata address.
-    pub(crate) block_metadata: Metadata,
+    pub(crate) block_metadata: MetadataAccess,
     /// How often disk limits are looked at.
     pub(crate) disk_check: Duration,
     /// A login for pulls.
-    pub(crate) registry: Option<Registry>,
+    pub(crate) registry: Option<RegistrySettings>,
     /// The templates, the default first. Never empty.
-    pub(crate) templates: Vec<Template>,
+    pub(crate) templates: Vec<TemplateSettings>,
 }
 
-impl Docker {
+impl DockerSettings {
     /// `docker_host` is the variable that Docker's own programs go by.
-    pub(super) fn read(reader: &Reader<'_>, docker_host: Option<String>) -> Self {
+    pub(super) fn read(reader: &SettingReader<'_>, docker_host: Option<String>) -> Self {
         let socket =
             reader.optional_parsed("docker.socket", "unix:///PATH or tcp://HOST:PORT", |text| {
                 is_socket(text).then(|| text.to_owned())
             });
-        let mut templates = vec![Template::read(reader)];
+        let mut templates = vec![TemplateSettings::read(reader)];
         let mut ids = BTreeSet::from([templates[0].id.clone()]);
-        for (number, template) in reader.templates(Template::read).into_iter().enumerate() {
+        for (number, template) in reader.templates(TemplateSettings::read).into_iter().enumerate() {
             if !ids.insert(template.id.clone()) {
                 let problem = "is the id of another template, too";
                 reader.template_problem(number, "docker.id", problem);
@@ -92,9 +92,9 @@ impl Docker {
                 "docker.block_metadata",
                 "auto, required or off",
                 |text| match text {
-                    "auto" => Some(Metadata::Auto),
-                    "required" => Some(Metadata::Required),
-                    "off" => Some(Metadata::Off),
+                    "auto" => Some(MetadataAccess::Auto),
+                    "required" => Some(MetadataAccess::Required),
+                    "off" => Some(MetadataAccess::Off),
                     _ => None,
                 },
             ),
@@ -105,7 +105,7 @@ impl Docker {
     }
 }
 
-fn disk_check(reader: &Reader<'_>) -> Duration {
+fn disk_check(reader: &SettingReader<'_>) -> Duration {
     let interval = reader.duration("docker.disk_check");
     if interval < Duration::from_secs(1) {
         reader.problem("docker.disk_check", "must be 1s or more");
@@ -113,12 +113,12 @@ fn disk_check(reader: &Reader<'_>) -> Duration {
     interval
 }
 
-fn registry(reader: &Reader<'_>) -> Option<Registry> {
+fn registry(reader: &SettingReader<'_>) -> Option<RegistrySettings> {
     let server = host(reader, "docker.registry_server");
     let username = reader.optional("docker.registry_username");
     let password = reader.secret("docker.registry_password");
     match (server, username, password) {
-        (Some(server), Some(username), Some(password)) => Some(Registry {
+        (Some(server), Some(username), Some(password)) => Some(RegistrySettings {
             server,
             username,
             password,
@@ -135,7 +135,7 @@ fn registry(reader: &Reader<'_>) -> Option<Registry> {
 }
 
 /// A host, maybe with a port.
-fn host(reader: &Reader<'_>, key: &str) -> Option<String> {
+fn host(reader: &SettingReader<'_>, key: &str) -> Option<String> {
     reader.optional_parsed(key, "a host name or address", |text| {
         let url = url::Url::parse(&format!("http://{text}/")).ok()?;
         let plain = !text.contains(['/', '?', '#', '@']) && url.has_host();

@@ -8,16 +8,16 @@ use domain::sandbox::AGENT_SERVER;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::values::{
-    Mount, assignment, inside_path, is_image, is_inside, is_word, mount, parse_size,
+    MountSettings, assignment, inside_path, is_image, is_inside, is_word, mount, parse_size,
 };
-use crate::config::reader::Reader;
+use crate::config::reader::SettingReader;
 
 /// Engines refuse less memory than this.
-const LEAST_MEMORY: u64 = 6 << 20;
+const MIN_MEMORY_BYTES: u64 = 6 << 20;
 
 /// What pausing does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pause {
+pub(crate) enum PauseSetting {
     /// Ends all programs.
     Stop,
     /// Keeps them in memory.
@@ -26,7 +26,7 @@ pub(crate) enum Pause {
 
 /// One template. `None` for a limit means that there is none.
 #[derive(Debug, Clone)]
-pub(crate) struct Template {
+pub(crate) struct TemplateSettings {
     pub(crate) id: SpecId,
     pub(crate) image: String,
     pub(crate) command: Option<Vec<String>>,
@@ -43,19 +43,19 @@ pub(crate) struct Template {
     pub(crate) disk: Option<u64>,
     pub(crate) capabilities: Vec<String>,
     pub(crate) read_only: bool,
-    pub(crate) pause: Pause,
+    pub(crate) pause: PauseSetting,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) secret_env: BTreeMap<String, SecretString>,
     /// Name and port inside.
     pub(crate) ports: Vec<(String, u16)>,
-    pub(crate) mounts: Vec<Mount>,
+    pub(crate) mounts: Vec<MountSettings>,
     pub(crate) idle_stop: Option<Duration>,
     pub(crate) lifetime: Option<Duration>,
 }
 
-impl Template {
+impl TemplateSettings {
     /// Reads the section's keys; the reader may lay a further template over them.
-    pub(super) fn read(reader: &Reader<'_>) -> Self {
+    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
         let image = reader.parsed("docker.image", "an image, e.g. agents:1", |text| {
             is_image(text).then(|| text.to_owned())
         });
@@ -82,8 +82,8 @@ impl Template {
             capabilities: capabilities(reader),
             read_only: reader.switch("docker.read_only"),
             pause: reader.parsed("docker.pause", "stop or freeze", |text| match text {
-                "stop" => Some(Pause::Stop),
-                "freeze" => Some(Pause::Freeze),
+                "stop" => Some(PauseSetting::Stop),
+                "freeze" => Some(PauseSetting::Freeze),
                 _ => None,
             }),
             env: variables(reader, "docker.env", &reader.list("docker.env")),
@@ -98,7 +98,7 @@ impl Template {
     }
 
     /// Work outside of the volume would be gone with the container, that is whenever it is made anew.
-    fn check(&self, reader: &Reader<'_>) {
+    fn check(&self, reader: &SettingReader<'_>) {
         let kept = self.mounts.iter().map(|mount| mount.target.as_str());
         let is_kept = kept
             .chain([self.volume.as_str()])
@@ -112,19 +112,19 @@ impl Template {
     }
 }
 
-fn words(reader: &Reader<'_>, key: &str) -> Option<Vec<String>> {
+fn words(reader: &SettingReader<'_>, key: &str) -> Option<Vec<String>> {
     reader.optional_parsed(key, "words, quoted as for a shell", |text| {
         shlex::split(text).filter(|words| !words.is_empty())
     })
 }
 
-fn directory(reader: &Reader<'_>, key: &str) -> String {
+fn directory(reader: &SettingReader<'_>, key: &str) -> String {
     reader.parsed(key, "an absolute path other than /", |text| {
         inside_path(text).filter(|path| path != "/")
     })
 }
 
-fn size(reader: &Reader<'_>, key: &str) -> Option<u64> {
+fn size(reader: &SettingReader<'_>, key: &str) -> Option<u64> {
     let bytes = reader.parsed(
         key,
         "a number and a unit (KiB, MiB, GiB, TiB), or 0",
@@ -133,15 +133,15 @@ fn size(reader: &Reader<'_>, key: &str) -> Option<u64> {
     (bytes != 0).then_some(bytes)
 }
 
-fn memory(reader: &Reader<'_>) -> Option<u64> {
+fn memory(reader: &SettingReader<'_>) -> Option<u64> {
     let bytes = size(reader, "docker.memory");
-    if bytes.is_some_and(|bytes| bytes < LEAST_MEMORY) {
+    if bytes.is_some_and(|bytes| bytes < MIN_MEMORY_BYTES) {
         reader.problem("docker.memory", "must be 6MiB or more (or 0: no limit)");
     }
     bytes
 }
 
-fn cpus(reader: &Reader<'_>) -> Option<f64> {
+fn cpus(reader: &SettingReader<'_>) -> Option<f64> {
     let cpus = reader.parsed("docker.cpus", "a number of cores, e.g. 1.5, or 0", |text| {
         let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         let cpus: f64 = text.parse().ok().filter(|_| plain)?;
@@ -152,7 +152,7 @@ fn cpus(reader: &Reader<'_>) -> Option<f64> {
 }
 
 /// In the spelling without `CAP_`.
-fn capabilities(reader: &Reader<'_>) -> Vec<String> {
+fn capabilities(reader: &SettingReader<'_>) -> Vec<String> {
     let listed = reader.list("docker.capabilities");
     let named: Option<Vec<String>> = listed
         .iter()
@@ -171,7 +171,7 @@ fn capabilities(reader: &Reader<'_>) -> Vec<String> {
 
 /// Entries `NAME=VALUE` of the list `key`.
 pub(in crate::config) fn variables(
-    reader: &Reader<'_>,
+    reader: &SettingReader<'_>,
     key: &str,
     listed: &[String],
 ) -> BTreeMap<String, String> {
@@ -185,7 +185,7 @@ pub(in crate::config) fn variables(
     })
 }
 
-fn secret_variables(reader: &Reader<'_>) -> BTreeMap<String, SecretString> {
+fn secret_variables(reader: &SettingReader<'_>) -> BTreeMap<String, SecretString> {
     let listed = reader.secret_list("docker.secret_env");
     let read: Option<BTreeMap<String, SecretString>> = listed
         .iter()
@@ -203,7 +203,7 @@ fn secret_variables(reader: &Reader<'_>) -> BTreeMap<String, SecretString> {
     })
 }
 
-fn ports(reader: &Reader<'_>) -> Vec<(String, u16)> {
+fn ports(reader: &SettingReader<'_>) -> Vec<(String, u16)> {
     let listed = reader.list("docker.ports");
     let read: Option<Vec<(String, u16)>> = listed
         .iter()
@@ -230,9 +230,9 @@ fn ports(reader: &Reader<'_>) -> Vec<(String, u16)> {
     ports
 }
 
-fn mounts(reader: &Reader<'_>) -> Vec<Mount> {
+fn mounts(reader: &SettingReader<'_>) -> Vec<MountSettings> {
     let listed = reader.list("docker.mounts");
-    let read: Option<Vec<Mount>> = listed.iter().map(|text| mount(text)).collect();
+    let read: Option<Vec<MountSettings>> = listed.iter().map(|text| mount(text)).collect();
     read.unwrap_or_else(|| {
         reader.problem(
             "docker.mounts",

@@ -2,7 +2,7 @@
 
 /// A file or directory of the engine's machine inside sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mount {
+pub(crate) struct MountSettings {
     pub(crate) source: String,
     pub(crate) target: String,
     pub(crate) writable: bool,
@@ -83,14 +83,14 @@ pub(super) fn assignment(text: &str) -> Option<(&str, &str)> {
     (is_name && !value.contains('\0')).then_some((name, value))
 }
 
-pub(super) fn mount(text: &str) -> Option<Mount> {
+pub(super) fn mount(text: &str) -> Option<MountSettings> {
     let parts: Vec<&str> = text.split(':').collect();
     let (source, target, writable) = match parts[..] {
         [source, target] | [source, target, "rw"] => (source, target, true),
         [source, target, "ro"] => (source, target, false),
         _ => return None,
     };
-    Some(Mount {
+    Some(MountSettings {
         source: inside_path(source)?,
         target: inside_path(target).filter(|path| path != "/")?,
         writable,
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn mounts_are_read_as_docker_does() {
         let is = |source: &str, target: &str, writable| {
-            Some(Mount {
+            Some(MountSettings {
                 source: source.to_owned(),
                 target: target.to_owned(),
                 writable,

@@ -7,7 +7,7 @@ fn without_any_setting_there_is_one_template_of_the_tested_image() {
     let docker = load(None, &[]).unwrap().docker;
     assert_eq!(docker.socket, None);
     assert_eq!(docker.publish_address.to_string(), "127.0.0.1");
-    assert_eq!(docker.block_metadata, Metadata::Auto);
+    assert_eq!(docker.block_metadata, MetadataAccess::Auto);
     assert!(docker.registry.is_none());
     let [template] = &docker.templates[..] else {
         panic!("{docker:?}")
@@ -55,7 +55,7 @@ fn the_default_template_is_set_by_the_environment() {
     let docker = load(None, &variables).unwrap().docker;
     assert_eq!(docker.socket.unwrap(), "unix:///run/user/7/docker.sock");
     assert_eq!(docker.runtime.unwrap(), "runsc");
-    assert_eq!(docker.block_metadata, Metadata::Required);
+    assert_eq!(docker.block_metadata, MetadataAccess::Required);
     let template = &docker.templates[0];
     assert_eq!(
         (template.id.as_str(), template.image.as_str()),
@@ -71,7 +71,7 @@ fn the_default_template_is_set_by_the_environment() {
         (Some(512 << 20), Some(0.5), None, None)
     );
     assert_eq!(template.capabilities, ["CHOWN", "SETUID"]);
-    assert!(template.read_only && template.pause == Pause::Freeze);
+    assert!(template.read_only && template.pause == PauseSetting::Freeze);
     let env: Vec<_> = template
         .env
         .iter()

@@ -6,22 +6,22 @@ use anyhow::{Context as _, bail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::config::{Http, reachable};
+use crate::config::{HttpSettings, reachable};
 
 /// Longer than the service itself takes for its checks.
-const LIMIT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// More of an answer is not looked at.
-const LONGEST_ANSWER: u64 = 64 * 1024;
+const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
 
 /// What `/ready` of the service at the configured address says, if it says 200.
-pub(crate) async fn ask(http: &Http) -> anyhow::Result<()> {
+pub(crate) async fn ask(http: &HttpSettings) -> anyhow::Result<()> {
     if http.bind.port() == 0 {
         bail!("http.bind has port 0, so nobody knows where the service listens: configure a port");
     }
     let url = reachable(http.bind);
-    let answer = tokio::time::timeout(LIMIT, fetch(url.authority()))
+    let answer = tokio::time::timeout(REQUEST_TIMEOUT, fetch(url.authority()))
         .await
-        .with_context(|| format!("{url}ready did not answer in {} s", LIMIT.as_secs()))?
+        .with_context(|| format!("{url}ready did not answer in {} s", REQUEST_TIMEOUT.as_secs()))?
         .with_context(|| format!("cannot ask {url}ready; is the service running?"))?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     if head.split_whitespace().nth(1) == Some("200") {
@@ -36,7 +36,7 @@ async fn fetch(authority: &str) -> std::io::Result<String> {
     let request = format!("GET /ready HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    stream.take(LONGEST_ANSWER).read_to_end(&mut answer).await?;
+    stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    fn http(bind: &str) -> Http {
+    fn http(bind: &str) -> HttpSettings {
         let variables = [
             ("HOME".into(), "/home/someone".into()),
             ("WORKSPACE_HTTP__BIND".into(), bind.into()),
@@ -56,7 +56,7 @@ mod tests {
     }
 
     /// A service that answers one request like this.
-    async fn answering(answer: &'static str) -> Http {
+    async fn answering(answer: &'static str) -> HttpSettings {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {

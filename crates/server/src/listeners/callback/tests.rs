@@ -11,7 +11,7 @@ use crate::compose;
 use crate::data_dir::DataDir;
 use crate::disk_space::DiskSpace;
 
-fn route(variables: &[(&str, &str)], in_containers: bool, bound: &str) -> Route {
+fn route(variables: &[(&str, &str)], in_containers: bool, bound: &str) -> CallbackRoute {
     let mut all = vec![("HOME".into(), "/home/someone".into())];
     all.extend(
         variables
@@ -19,7 +19,7 @@ fn route(variables: &[(&str, &str)], in_containers: bool, bound: &str) -> Route 
             .map(|(name, value)| (name.into(), value.into())),
     );
     let config = Config::load(None, &all).unwrap();
-    Route::new(&config, in_containers, bound.parse().unwrap())
+    CallbackRoute::new(&config, in_containers, bound.parse().unwrap())
 }
 
 #[test]
@@ -130,10 +130,10 @@ impl World {
         let host = dir.host(compose::ids().as_ref()).unwrap();
         let store = compose::open_store(&config).await.unwrap();
         let keys = (&store, compose::clock());
-        let vault = compose::Follower::start(&config, &dir, keys, "test".to_owned()).await;
+        let vault = compose::KeyFollower::start(&config, &dir, keys, "test".to_owned()).await;
         let (vault, _) = vault.unwrap();
         let sandboxes = compose::open_sandboxes(&config, &variables, &host, None).await;
-        let route = Route::new(&config, true, config.http.bind);
+        let route = CallbackRoute::new(&config, true, config.http.bind);
         let tasks = BackgroundTasks::new(Handle::current());
         let disk = DiskSpace::new(&config);
         let place = (config.http.bind, &route, &disk);
@@ -158,7 +158,7 @@ impl World {
         };
         let gateway = Arc::<Mutex<Option<IpAddr>>>::default();
         let told = Arc::clone(&gateway);
-        let asked: Gateway = Arc::new(move || {
+        let asked: GatewayLookup = Arc::new(move || {
             let told = *told.lock().unwrap();
             Box::pin(async move { told })
         });

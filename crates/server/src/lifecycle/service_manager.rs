@@ -13,12 +13,12 @@ use crate::compose::Variables;
 /// Names the manager's socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 /// A manager that does not listen must not hold us up.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The one that started this process.
-pub(crate) struct Manager(Option<(UnixDatagram, SocketAddr)>);
+pub(crate) struct ServiceManager(Option<(UnixDatagram, SocketAddr)>);
 
-impl Manager {
+impl ServiceManager {
     /// The one that the variables name, if they name one.
     pub(crate) fn of(variables: &Variables) -> Self {
         let named = variables.iter().find(|(name, _)| name == VARIABLE);
@@ -62,7 +62,7 @@ fn reach(name: &[u8]) -> io::Result<(UnixDatagram, SocketAddr)> {
         None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(name)),
     }?;
     let socket = UnixDatagram::unbound()?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(SEND_TIMEOUT))?;
     Ok((socket, manager))
 }
 
@@ -70,8 +70,8 @@ fn reach(name: &[u8]) -> io::Result<(UnixDatagram, SocketAddr)> {
 mod tests {
     use super::*;
 
-    fn manager(name: &str) -> Manager {
-        Manager::of(&[(VARIABLE.into(), name.into())])
+    fn manager(name: &str) -> ServiceManager {
+        ServiceManager::of(&[(VARIABLE.into(), name.into())])
     }
 
     fn heard(socket: &UnixDatagram) -> String {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn without_a_manager_nothing_happens() {
-        Manager::of(&[]).ready();
+        ServiceManager::of(&[]).ready();
         for name in ["", "/no/such/socket", "@"] {
             manager(name).ready();
         }

@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access, statvfs};
 
-use super::Report;
+use super::DoctorReport;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 
 /// Less free space than this is a problem, and than that a warning. Bytes.
-const SPACE_NEEDED: u64 = 200 << 20;
-const SPACE_WANTED: u64 = 2 << 30;
+const MIN_FREE_BYTES: u64 = 200 << 20;
+const RECOMMENDED_FREE_BYTES: u64 = 2 << 30;
 /// The same for files that may still be made.
-const INODES_NEEDED: u64 = 1_000;
-const INODES_WANTED: u64 = 50_000;
+const MIN_FREE_INODES: u64 = 1_000;
+const RECOMMENDED_FREE_INODES: u64 = 50_000;
 
 /// The data directory, if it is there.
-pub(super) fn data_dir(config: &Config, report: &mut Report) -> Option<DataDir> {
+pub(super) fn data_dir(config: &Config, report: &mut DoctorReport) -> Option<DataDir> {
     let what = "data directory";
     let path = &config.data_dir;
     let found = DataDir::existing(path);
@@ -64,7 +64,7 @@ fn nearest(path: &Path) -> PathBuf {
 }
 
 /// Whether there is room where this is.
-pub(super) fn space(what: &str, place: &Path, advice: &str, report: &mut Report) {
+pub(super) fn space(what: &str, place: &Path, advice: &str, report: &mut DoctorReport) {
     let found = match statvfs(place) {
         Ok(found) => found,
         Err(error) => {
@@ -84,9 +84,9 @@ pub(super) fn space(what: &str, place: &Path, advice: &str, report: &mut Report)
     };
     let least = inodes.unwrap_or(u64::MAX);
     let advice = format!("{text} on the file system of {}: {advice}", place.display());
-    if free < SPACE_NEEDED || least < INODES_NEEDED {
+    if free < MIN_FREE_BYTES || least < MIN_FREE_INODES {
         report.problem(what, advice);
-    } else if free < SPACE_WANTED || least < INODES_WANTED {
+    } else if free < RECOMMENDED_FREE_BYTES || least < RECOMMENDED_FREE_INODES {
         report.warn(what, advice);
     } else {
         report.ok(what, text);
@@ -94,7 +94,7 @@ pub(super) fn space(what: &str, place: &Path, advice: &str, report: &mut Report)
 }
 
 /// Who may read files with keys.
-pub(super) fn permissions(config: &Config, data_dir: Option<&DataDir>, report: &mut Report) {
+pub(super) fn permissions(config: &Config, data_dir: Option<&DataDir>, report: &mut DoctorReport) {
     let what = "file permissions";
     let mut open = Vec::new();
     if let Some(dir) = data_dir {

@@ -8,25 +8,25 @@ use domain::clock::{Clock, Timestamp};
 use tokio::net::TcpStream;
 use url::{Host, Url};
 
-use super::Report;
+use super::DoctorReport;
 use crate::compose;
-use crate::config::{Config, Mode};
+use crate::config::{Config, AuthMode};
 
 /// Leases of other processes are judged by one's own clock; they last six seconds at least.
-const TOLERATED: Duration = Duration::from_secs(2);
-const UNBEARABLE: Duration = Duration::from_secs(30);
+const WARNING_SKEW: Duration = Duration::from_secs(2);
+const PROBLEM_SKEW: Duration = Duration::from_secs(30);
 /// How long the public URL may take.
-const PATIENCE: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Compares two clocks.
-pub(super) fn skew(what: &str, theirs: Timestamp, ours: Timestamp, report: &mut Report) {
+pub(super) fn skew(what: &str, theirs: Timestamp, ours: Timestamp, report: &mut DoctorReport) {
     let apart = theirs.since(ours).max(ours.since(theirs));
     let text = format!("{:.1} s apart from this machine's", apart.as_secs_f64());
     let advice =
         "let both machines keep time by NTP: leases and expiry times are compared with the clock";
-    if apart > UNBEARABLE {
+    if apart > PROBLEM_SKEW {
         report.problem(what, format!("{text}: {advice}"));
-    } else if apart > TOLERATED {
+    } else if apart > WARNING_SKEW {
         report.warn(what, format!("{text}: {advice}"));
     } else {
         report.ok(what, text);
@@ -38,7 +38,7 @@ pub(super) async fn public_url(
     config: &Config,
     is_running: bool,
     clock: &dyn Clock,
-    report: &mut Report,
+    report: &mut DoctorReport,
 ) {
     let what = "public URL";
     let bound = config.http.bind;
@@ -82,10 +82,10 @@ pub(super) async fn public_url(
 }
 
 /// Whether the service answers there. What time it says it is goes into the report.
-async fn answers(url: &Url, report: &mut Report, clock: &dyn Clock) -> Result<String, String> {
+async fn answers(url: &Url, report: &mut DoctorReport, clock: &dyn Clock) -> Result<String, String> {
     let mut asked = url.clone();
     asked.set_path("/alive");
-    let answer = compose::probe(asked.clone(), PATIENCE).await;
+    let answer = compose::probe(asked.clone(), CONNECT_TIMEOUT).await;
     let answer =
         answer.map_err(|error| format!("{asked} cannot be reached from here ({error})"))?;
     if answer.status != 200 {
@@ -101,9 +101,9 @@ async fn answers(url: &Url, report: &mut Report, clock: &dyn Clock) -> Result<St
 pub(super) async fn connects(url: &Url) -> Result<(), String> {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_or_known_default().unwrap_or(443);
-    let connected = tokio::time::timeout(PATIENCE, TcpStream::connect((host, port))).await;
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((host, port))).await;
     connected
-        .map_err(|_| format!("no answer in {} s", PATIENCE.as_secs()))?
+        .map_err(|_| format!("no answer in {} s", CONNECT_TIMEOUT.as_secs()))?
         .map_err(|error| error.to_string())?;
     Ok(())
 }
@@ -128,7 +128,7 @@ fn doubt(config: &Config, url: &Url, bound: SocketAddr) -> Option<String> {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         None => false,
     };
-    if url.scheme() == "http" && !is_local && config.auth.mode == Mode::ApiKey {
+    if url.scheme() == "http" && !is_local && config.auth.mode == AuthMode::ApiKey {
         return Some(format!(
             "{url} is not encrypted: API keys travel as they are. Let a proxy end TLS, and {advice}"
         ));
@@ -196,7 +196,7 @@ mod tests {
             (-5, "warning"),
             (60, "problem"),
         ] {
-            let mut report = Report::default();
+            let mut report = DoctorReport::default();
             skew("clock", at(seconds), at(0), &mut report);
             assert!(report.shown(false).starts_with(level), "{seconds}");
         }

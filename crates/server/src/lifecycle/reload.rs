@@ -6,11 +6,11 @@ use http_api::HttpState;
 
 use crate::compose::{self, Variables};
 use crate::config::Config;
-use crate::logging::Level;
+use crate::logging::LogLevelHandle;
 
 /// Keys that need no restart, by how they begin. Not the origins of browsers: agent servers keep those that they were
 /// started with.
-const LIVE: [&str; 6] = [
+const RELOADABLE_KEYS: [&str; 6] = [
     "http.requests_per_second",
     "log.level",
     "quota.",
@@ -19,30 +19,30 @@ const LIVE: [&str; 6] = [
     "sandbox.max_running_per_user",
 ];
 
-fn is_live(key: &str) -> bool {
+fn is_reloadable(key: &str) -> bool {
     let names = |live: &str| match live.strip_suffix('.') {
         Some(_) => key.starts_with(live),
         None => key == live,
     };
-    LIVE.iter().any(|live| names(live))
+    RELOADABLE_KEYS.iter().any(|live| names(live))
 }
 
 /// What is needed to read and apply it.
-pub(crate) struct Reloading<'a> {
+pub(crate) struct ConfigReloader<'a> {
     /// What this process runs with.
     started: &'a Config,
     /// The environment of its start: nobody can change it.
     variables: &'a Variables,
-    level: &'a Level,
+    level: &'a LogLevelHandle,
     app: App,
     http: HttpState,
     /// What was read last.
     last: Option<Config>,
 }
 
-impl<'a> Reloading<'a> {
+impl<'a> ConfigReloader<'a> {
     pub(crate) fn new(
-        (started, variables, level): (&'a Config, &'a Variables, &'a Level),
+        (started, variables, level): (&'a Config, &'a Variables, &'a LogLevelHandle),
         app: App,
         http: HttpState,
     ) -> Self {
@@ -57,7 +57,7 @@ impl<'a> Reloading<'a> {
     }
 
     /// Reads the file, and applies what can be. All or nothing: of a configuration with a fault nothing is.
-    pub(crate) fn again(&mut self) {
+    pub(crate) fn reload(&mut self) {
         let read = match self.started.read_again(self.variables) {
             Ok(read) => read,
             Err(error) => {
@@ -76,14 +76,14 @@ impl<'a> Reloading<'a> {
             .set_requests_per_second(read.http.requests_per_second);
         let before = self.last.as_ref().unwrap_or(self.started);
         let mut changed = before.changes(&read);
-        changed.retain(|key| is_live(key));
+        changed.retain(|key| is_reloadable(key));
         if changed.is_empty() {
             tracing::info!("configuration reloaded: nothing has changed that needs no restart");
         } else {
             tracing::info!("configuration reloaded: {}", changed.join(", "));
         }
         let mut later = self.started.changes(&read);
-        later.retain(|key| !is_live(key));
+        later.retain(|key| !is_reloadable(key));
         if !later.is_empty() {
             let keys = later.join(", ");
             tracing::warn!("what has changed and needs a restart of the service: {keys}");
@@ -100,12 +100,12 @@ mod tests {
     fn live_keys_are_keys() {
         let config = Config::load(None, &[("HOME".into(), "/home/someone".into())]).unwrap();
         let shown: toml::Table = config.shown().parse().unwrap();
-        for live in LIVE {
+        for live in RELOADABLE_KEYS {
             let (section, name) = live.split_once('.').unwrap();
             let section = shown[section].as_table().unwrap();
             assert!(name.is_empty() || section.contains_key(name), "{live}");
         }
-        assert!(is_live("retention.audit") && is_live("log.level"));
-        assert!(!is_live("log.format") && !is_live("sandbox.max_running_per_host"));
+        assert!(is_reloadable("retention.audit") && is_reloadable("log.level"));
+        assert!(!is_reloadable("log.format") && !is_reloadable("sandbox.max_running_per_host"));
     }
 }

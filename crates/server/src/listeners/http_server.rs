@@ -1,5 +1,5 @@
 //! One listener's server: what `actix_web::HttpServer` puts together, but over connections that can be ended
-//! ([`crate::stream`]).
+//! ([`crate::listeners::closable_stream`]).
 
 use std::future::Future;
 use std::net::TcpListener;
@@ -18,18 +18,18 @@ use application::App;
 use http_api::{Listener, HttpState};
 use tokio::net::TcpStream;
 
-use crate::config::Http;
-use crate::connections::{HEAD_LIMIT, Reception};
-use crate::malformed::MalformedLog;
-use crate::stream::Endable;
+use crate::config::HttpSettings;
+use crate::listeners::connections::{REQUEST_HEAD_TIMEOUT, ConnectionPolicy};
+use crate::listeners::malformed_log::MalformedLog;
+use crate::listeners::closable_stream::ClosableStream;
 
 /// How long what a client still sends is read before its connection is closed: else it might lose the answer that says why.
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A server that stops by its handle.
 pub(crate) fn http_server(
-    config: &Http,
-    door: Listener,
+    config: &HttpSettings,
+    kind: Listener,
     listener: TcpListener,
     state: HttpState,
     app: App,
@@ -37,26 +37,26 @@ pub(crate) fn http_server(
     impl Future<Output = std::io::Result<()>> + Send + 'static,
     ServerHandle,
 )> {
-    let workers = match door {
+    let workers = match kind {
         Listener::Public => config.workers,
         // They report, or read numbers, and do nothing else.
         Listener::Callback | Listener::Metrics => 1,
     };
-    http_api::prepare(door, &state);
-    let reception = Reception::new(config, door);
+    http_api::prepare(kind, &state);
+    let policy = ConnectionPolicy::new(config, kind);
     let malformed = Arc::new(MalformedLog::new());
     let builder = Server::build()
         .workers(workers)
-        .max_concurrent_connections(reception.most_of_worker)
+        .max_concurrent_connections(policy.max_per_worker)
         .shutdown_timeout(config.drain.as_secs().max(1))
         // Ours, so that background work ends after requests.
         .disable_signals();
     let stopping = builder.graceful_shutdown_signal();
     // Called once in each worker.
     let serve = move || {
-        let (stopping, reception) = (stopping.clone(), reception.clone());
-        let (at_connect, malformed) = (reception.clone(), Arc::clone(&malformed));
-        let routes = http_api::app_on_listener(door, state.clone(), app.clone())
+        let (stopping, policy) = (stopping.clone(), policy.clone());
+        let (at_connect, malformed) = (policy.clone(), Arc::clone(&malformed));
+        let routes = http_api::app_on_listener(kind, state.clone(), app.clone())
             .into_factory()
             .map_err(|error: actix_web::Error| Response::from(error.error_response()));
         let http = HttpService::build()
@@ -64,15 +64,15 @@ pub(crate) fn http_server(
                 let signal = stopping.clone();
                 async move { signal.notified().await }
             })
-            .keep_alive(reception.keep_alive)
-            .client_request_timeout(HEAD_LIMIT)
-            .client_disconnect_timeout(LINGER)
-            .on_connect_ext(move |io: &Endable, data| at_connect.receive(io, data))
+            .keep_alive(policy.keep_alive)
+            .client_request_timeout(REQUEST_HEAD_TIMEOUT)
+            .client_disconnect_timeout(LINGER_TIMEOUT)
+            .on_connect_ext(move |io: &ClosableStream, data| at_connect.on_connect(io, data))
             // Nobody asks it: hosts are what requests and the configuration say.
             .finish(map_config(routes, |()| AppConfig::default()));
         apply_fn_factory(http, move |io: TcpStream, http| {
             let peer = io.peer_addr().ok();
-            let (io, leftover) = Endable::new(io);
+            let (io, leftover) = ClosableStream::new(io);
             let served = http.call((io, Protocol::Http1, peer));
             let malformed = Arc::clone(&malformed);
             async move {
@@ -82,7 +82,7 @@ pub(crate) fn http_server(
                 }
                 if matches!(served, Err(DispatchError::Parse(_))) {
                     // Actix drops the connection with what it has not read: a reset, which may overtake the answer.
-                    Box::pin(leftover.linger(LINGER)).await;
+                    Box::pin(leftover.linger(LINGER_TIMEOUT)).await;
                 }
                 served
             }

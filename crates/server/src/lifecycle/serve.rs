@@ -14,36 +14,36 @@ use secrecy::ExposeSecret as _;
 use tokio::net::TcpSocket;
 use tokio::runtime::Handle;
 
-use crate::banner::Started;
-use crate::bootstrap::{FirstKey, first_key};
-use crate::callback::{CallbackListener, Route};
-use crate::compose::{self, Follower, Sandboxes, Service, Variables};
-use crate::config::{Config, Mode, without_password};
+use crate::lifecycle::banner::StartupBanner;
+use crate::lifecycle::bootstrap::{FirstKey, first_key};
+use crate::listeners::callback::{CallbackListener, CallbackRoute};
+use crate::compose::{self, KeyFollower, OpenedBackend, Service, Variables};
+use crate::config::{Config, AuthMode, without_password};
 use crate::data_dir::{DataDir, Lock};
 use crate::disk_space::DiskSpace;
-use crate::http_server::http_server;
-use crate::logging::Level;
-use crate::notify::Manager;
-use crate::operators;
-use crate::reload::Reloading;
-use crate::stopping::{Listeners, Signals, serve_until_stopped};
+use crate::listeners::http_server::http_server;
+use crate::logging::LogLevelHandle;
+use crate::lifecycle::service_manager::ServiceManager;
+use crate::listeners::metrics as metrics_listener;
+use crate::lifecycle::reload::ConfigReloader;
+use crate::lifecycle::shutdown::{RunningListeners, Signals, serve_until_stopped};
 
 /// How long background work may take to stop once requests are done. Whatever it does is resumed on the next start.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(5);
 /// How long the last lines of the audit log may take.
 const AUDIT_GRACE: Duration = Duration::from_secs(2);
 /// What follows once requests are done: these, and what cannot be cut off.
-pub(crate) const AFTER_REQUESTS: Duration = Duration::from_secs(15);
+pub(crate) const BACKGROUND_STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a data directory may seem taken by a service that has just been killed.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted.
-const BACKLOG: u32 = 4096;
+const LISTEN_BACKLOG: u32 = 4096;
 
 /// Runs until a signal to stop. Sandboxes go on without us and are adopted by the next start.
 pub(crate) async fn serve(
     config: &Config,
     variables: &Variables,
-    level: &Level,
+    level: &LogLevelHandle,
 ) -> anyhow::Result<()> {
     raise_file_limit();
     let data_dir = DataDir::open(&config.data_dir)?;
@@ -51,7 +51,7 @@ pub(crate) async fn serve(
     warn(config, &data_dir)?;
     let listener = listen(config.http.bind)?;
     let bound = listener.local_addr()?;
-    let for_operators = operators::listen(config)?;
+    let for_operators = metrics_listener::listen(config)?;
 
     // Before the database is opened, which needs some room.
     let disk = DiskSpace::new(config);
@@ -59,13 +59,13 @@ pub(crate) async fn serve(
     let store = compose::open_store(config).await?;
     let id = format!("{host}/{}", compose::ids().uuid().simple());
     let tasks = BackgroundTasks::new(Handle::current());
-    let (vault, keys) = Follower::start(config, &data_dir, (&store, compose::clock()), id).await?;
+    let (vault, keys) = KeyFollower::start(config, &data_dir, (&store, compose::clock()), id).await?;
     // At once: what follows may take long, and a rotation takes a service that says nothing for gone.
     keys.spawn(&tasks);
     let now = compose::clock().now();
     let first_key = first_key(&config.auth, &data_dir, &store, now).await?;
     let sandboxes = open_sandboxes(config, variables, &host, &data_dir).await?;
-    let route = Route::new(config, sandboxes.engine.is_some(), bound);
+    let route = CallbackRoute::new(config, sandboxes.engine.is_some(), bound);
     warn_of_callbacks(config, &route, &sandboxes);
     let service = compose::service(
         config,
@@ -88,28 +88,28 @@ pub(crate) async fn serve(
     )?;
     announce(config, bound, &sandboxes, &first_key);
     start_background(&service.app);
-    let manager = Manager::of(variables);
+    let manager = ServiceManager::of(variables);
     manager.ready();
     let (app, http) = (service.app.clone(), service.http.clone());
-    let mut reloading = Reloading::new((config, variables, level), app.clone(), http.clone());
+    let mut reloader = ConfigReloader::new((config, variables, level), app.clone(), http.clone());
     let audit = service.app.audit.clone();
-    let listeners = Listeners {
+    let listeners = RunningListeners {
         main,
-        operators: operators::start(for_operators, config, &service, &tasks)?,
+        metrics: metrics_listener::start(for_operators, config, &service, &tasks)?,
         callbacks: open_callbacks(config, &route, &sandboxes, service, &tasks, bound),
         app,
         http,
     };
     let told = (&config.http, &manager);
-    let result = serve_until_stopped(server, &listeners, &mut signals, told, &mut reloading).await;
+    let result = serve_until_stopped(server, &listeners, &mut signals, told, &mut reloader).await;
     stop_background(&audit, &tasks).await;
     keys.withdraw().await;
     tracing::info!("stopped; sandboxes go on running");
     result
 }
 
-fn announce(config: &Config, bound: SocketAddr, sandboxes: &Sandboxes, first_key: &FirstKey) {
-    let started = Started {
+fn announce(config: &Config, bound: SocketAddr, sandboxes: &OpenedBackend, first_key: &FirstKey) {
+    let started = StartupBanner {
         config,
         bound,
         public_url: &config.http.public_url(bound),
@@ -142,8 +142,8 @@ fn host_of(config: &Config, data_dir: &DataDir) -> anyhow::Result<HostId> {
 /// The listener that containers need where they cannot reach the one for everybody.
 fn open_callbacks(
     config: &Config,
-    route: &Route,
-    sandboxes: &Sandboxes,
+    route: &CallbackRoute,
+    sandboxes: &OpenedBackend,
     service: Service,
     tasks: &BackgroundTasks,
     bound: SocketAddr,
@@ -164,7 +164,7 @@ async fn open_sandboxes(
     variables: &Variables,
     host: &HostId,
     data_dir: &DataDir,
-) -> anyhow::Result<Sandboxes> {
+) -> anyhow::Result<OpenedBackend> {
     let before = data_dir.backend()?;
     let sandboxes = compose::open_sandboxes(config, variables, host, before.as_deref()).await?;
     let backend = sandboxes.backend.name();
@@ -189,11 +189,11 @@ fn raise_file_limit() {
 }
 
 /// What is doubtful about the way from sandboxes to this service.
-fn warn_of_callbacks(config: &Config, route: &Route, sandboxes: &Sandboxes) {
+fn warn_of_callbacks(config: &Config, route: &CallbackRoute, sandboxes: &OpenedBackend) {
     if let Some(doubt) = &route.doubt {
         tracing::warn!("{doubt}");
     }
-    if config.auth.mode == Mode::Open && sandboxes.engine.is_some() && !route.needs_listener {
+    if config.auth.mode == AuthMode::Open && sandboxes.engine.is_some() && !route.needs_listener {
         tracing::warn!(
             "no key is needed, and sandboxes reach this service by the address that users do: whatever runs in one can do \
              what its user can"
@@ -204,7 +204,7 @@ fn warn_of_callbacks(config: &Config, route: &Route, sandboxes: &Sandboxes) {
 /// Takes the data directory. A service that was killed while it started a sandbox may still seem to hold it: between
 /// `fork` and `exec` the child shares the lock, for some milliseconds.
 async fn take(data_dir: &DataDir) -> anyhow::Result<Lock> {
-    let give_up = tokio::time::Instant::now() + LOCK_PATIENCE;
+    let give_up = tokio::time::Instant::now() + LOCK_TIMEOUT;
     loop {
         match data_dir.lock() {
             Err(_) if tokio::time::Instant::now() < give_up => {
@@ -249,5 +249,5 @@ pub(crate) fn open(address: SocketAddr) -> std::io::Result<TcpListener> {
     // So that a restart does not wait for connections of the last life.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)?.into_std()
+    socket.listen(LISTEN_BACKLOG)?.into_std()
 }

@@ -12,22 +12,22 @@ use futures::FutureExt as _;
 use http_api::HttpState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::callback::CallbackListener;
-use crate::config::Http;
-use crate::notify::Manager;
-use crate::reload::Reloading;
+use crate::listeners::callback::CallbackListener;
+use crate::config::HttpSettings;
+use crate::lifecycle::service_manager::ServiceManager;
+use crate::lifecycle::reload::ConfigReloader;
 
 /// How long handing over may take: a write for each start that is under way.
-const HAND_OVER: Duration = Duration::from_secs(5);
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long servers have to end when requests are not waited for.
-const AT_ONCE: Duration = Duration::from_secs(1);
+const FORCED_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum SignalRequest {
     /// To end; a person at a terminal (SIGINT) does not wait for a load balancer.
-    Stop { name: &'static str, in_turn: bool },
+    Stop { name: &'static str, is_graceful: bool },
     /// To read the configuration again.
     Reload,
 }
@@ -50,8 +50,8 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Asked {
-        let stop = |name, in_turn| Asked::Stop { name, in_turn };
+    async fn next(&mut self) -> SignalRequest {
+        let stop = |name, is_graceful| SignalRequest::Stop { name, is_graceful };
         tokio::select! {
             _ = self.terminate.recv() => stop("SIGTERM", true),
             _ = self.interrupt.recv() => stop("SIGINT", false),
@@ -60,7 +60,7 @@ impl Signals {
                 if self.at_terminal && !std::io::stderr().is_terminal() {
                     stop("SIGHUP", false)
                 } else {
-                    Asked::Reload
+                    SignalRequest::Reload
                 }
             }
         }
@@ -69,24 +69,24 @@ impl Signals {
     /// The next one that asks to end; for reading the configuration again it is too late by then.
     async fn next_stop(&mut self) -> (&'static str, bool) {
         loop {
-            if let Asked::Stop { name, in_turn } = self.next().await {
-                return (name, in_turn);
+            if let SignalRequest::Stop { name, is_graceful } = self.next().await {
+                return (name, is_graceful);
             }
         }
     }
 }
 
 /// Where requests come in, and what goes on beside them.
-pub(crate) struct Listeners {
+pub(crate) struct RunningListeners {
     pub(crate) main: ServerHandle,
     pub(crate) callbacks: Option<CallbackListener>,
     /// For whoever reads metrics, if it has an address of its own.
-    pub(crate) operators: Option<ServerHandle>,
+    pub(crate) metrics: Option<ServerHandle>,
     pub(crate) app: App,
     pub(crate) http: HttpState,
 }
 
-impl Listeners {
+impl RunningListeners {
     async fn stop(&self, graceful: bool) {
         // Streams, and sockets of agent servers, end only when they are told to.
         self.app.follow.end_all();
@@ -99,8 +99,8 @@ impl Listeners {
             };
             tokio::join!(self.main.stop(graceful), callbacks);
             // Last: how the others end can be watched. Nobody needs the end of a page of numbers.
-            if let Some(operators) = &self.operators {
-                operators.stop(false).await;
+            if let Some(metrics) = &self.metrics {
+                metrics.stop(false).await;
             }
         };
         let requests = async {
@@ -108,11 +108,11 @@ impl Listeners {
                 requests.await;
             } else {
                 // A server that lets requests end takes no other word until they have: its threads end with the process.
-                let _ = tokio::time::timeout(AT_ONCE, requests).await;
+                let _ = tokio::time::timeout(FORCED_STOP_TIMEOUT, requests).await;
             }
         };
         let hand_over = async {
-            if !self.app.hand_over(HAND_OVER).await {
+            if !self.app.hand_over(HANDOVER_TIMEOUT).await {
                 tracing::warn!("some starts were not handed over; their leases run out");
             }
         };
@@ -123,34 +123,34 @@ impl Listeners {
 /// Serves until a signal to stop; then stops.
 pub(crate) async fn serve_until_stopped(
     server: impl Future<Output = std::io::Result<()>>,
-    listeners: &Listeners,
+    listeners: &RunningListeners,
     signals: &mut Signals,
-    (http, manager): (&Http, &Manager),
-    reloading: &mut Reloading<'_>,
+    (http, manager): (&HttpSettings, &ServiceManager),
+    reloader: &mut ConfigReloader<'_>,
 ) -> anyhow::Result<()> {
     let mut server = std::pin::pin!(server.fuse());
-    let (name, in_turn) = loop {
+    let (name, is_graceful) = loop {
         tokio::select! {
             ended = &mut server => {
                 ended.context("the HTTP server failed")?;
                 anyhow::bail!("the HTTP server ended by itself");
             }
             asked = signals.next() => match asked {
-                Asked::Stop { name, in_turn } => break (name, in_turn),
-                Asked::Reload => {
+                SignalRequest::Stop { name, is_graceful } => break (name, is_graceful),
+                SignalRequest::Reload => {
                     manager.reloading();
-                    reloading.again();
+                    reloader.reload();
                     manager.ready();
                 }
             },
         }
     };
-    let delay = if in_turn {
+    let delay = if is_graceful {
         http.drain_delay
     } else {
         Duration::ZERO
     };
-    manager.stopping(delay + http.drain + crate::serve::AFTER_REQUESTS);
+    manager.stopping(delay + http.drain + crate::lifecycle::serve::BACKGROUND_STOP_TIMEOUT);
     listeners.http.begin_draining();
     let in_order = async { tokio::join!(&mut server, stop(name, delay, listeners)).0 };
     tokio::select! {
@@ -166,7 +166,7 @@ pub(crate) async fn serve_until_stopped(
     Ok(())
 }
 
-async fn stop(name: &str, delay: Duration, listeners: &Listeners) {
+async fn stop(name: &str, delay: Duration, listeners: &RunningListeners) {
     if !delay.is_zero() {
         let seconds = delay.as_secs_f64();
         tracing::info!(

@@ -14,80 +14,80 @@ use rustix::net::sockopt;
 use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpStream;
 
-use crate::config::Http;
-use crate::stream::Endable;
+use crate::config::HttpSettings;
+use crate::listeners::closable_stream::ClosableStream;
 
 /// Slowest request head.
-pub(crate) const HEAD_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle connections are kept longer than proxies keep theirs (60 s), so that it is never us who closes first.
-const KEEP_ALIVE: Duration = Duration::from_secs(75);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
 /// The same behind the door for sandboxes.
-const SANDBOX_KEEP_ALIVE: Duration = Duration::from_secs(10);
+const CALLBACK_KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections behind the door for sandboxes, and of one sandbox: one that hoards them must not cost the service its file
 /// descriptors, nor other sandboxes their reports.
-const OF_SANDBOXES: usize = 1024;
-const OF_ONE_SANDBOX: usize = 64;
-/// Connections behind the door for operators, which have some scrapers. Their descriptors are among [`OTHER_FILES`].
-const OF_OPERATORS: usize = 64;
+const MAX_CALLBACK_CONNECTIONS: usize = 1024;
+const MAX_CONNECTIONS_PER_SANDBOX: usize = 64;
+/// Connections behind the door for operators, which have some scrapers. Their descriptors are among [`RESERVED_FILE_DESCRIPTORS`].
+const MAX_METRICS_CONNECTIONS: usize = 64;
 /// How long a silent peer is left alone before it is asked whether it is there, and between two questions.
-const ASK_AFTER: Duration = Duration::from_secs(60);
-const ASK_EVERY: Duration = Duration::from_secs(15);
+const TCP_KEEP_ALIVE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+const TCP_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// File descriptors for everything else: the database, engines, files.
-const OTHER_FILES: u64 = 1024;
+const RESERVED_FILE_DESCRIPTORS: u64 = 1024;
 
 /// What one listener does with connections.
 #[derive(Clone)]
-pub(crate) struct Reception {
+pub(crate) struct ConnectionPolicy {
     pub(crate) connections: Connections,
     pub(crate) keep_alive: Duration,
     /// Connections of one worker, should ours not be noticed to be ended as fast as they are.
-    pub(crate) most_of_worker: usize,
+    pub(crate) max_per_worker: usize,
     send_timeout: Duration,
 }
 
-impl Reception {
-    pub(crate) fn new(http: &Http, door: Listener) -> Self {
+impl ConnectionPolicy {
+    pub(crate) fn new(http: &HttpSettings, kind: Listener) -> Self {
         let files = getrlimit(Resource::Nofile).current;
-        let (of_everybody, of_sandboxes) = possible(files);
-        let (most, possible, per_address, keep_alive) = match door {
+        let (of_everybody, of_sandboxes) = connection_capacity(files);
+        let (most, connection_capacity, per_address, keep_alive) = match kind {
             Listener::Public => {
                 let (most, per_address) = (http.max_connections, http.max_connections_per_address);
-                (most, of_everybody, per_address, KEEP_ALIVE)
+                (most, of_everybody, per_address, KEEP_ALIVE_TIMEOUT)
             }
             Listener::Callback => {
-                let keep_alive = SANDBOX_KEEP_ALIVE;
-                (OF_SANDBOXES, of_sandboxes, OF_ONE_SANDBOX, keep_alive)
+                let keep_alive = CALLBACK_KEEP_ALIVE_TIMEOUT;
+                (MAX_CALLBACK_CONNECTIONS, of_sandboxes, MAX_CONNECTIONS_PER_SANDBOX, keep_alive)
             }
-            Listener::Metrics => (OF_OPERATORS, OF_OPERATORS, 0, KEEP_ALIVE),
+            Listener::Metrics => (MAX_METRICS_CONNECTIONS, MAX_METRICS_CONNECTIONS, 0, KEEP_ALIVE_TIMEOUT),
         };
-        let trusted = match door {
+        let trusted = match kind {
             Listener::Public => http.trusted_proxies.clone(),
             // Nobody stands for others there: sandboxes may be in a network that was named for a proxy's sake.
             Listener::Callback | Listener::Metrics => Vec::new(),
         };
-        if most > possible {
+        if most > connection_capacity {
             tracing::info!(
                 "the limit of open files ({}) allows {possible} connections, not {most}: raise it (LimitNOFILE of systemd, \
                  ulimits of a container)",
                 files.unwrap_or(u64::MAX)
             );
         }
-        let most = most.min(possible);
+        let most = most.min(connection_capacity);
         Self {
             connections: Connections::new(ConnectionLimits {
                 most,
                 per_address,
-                idle: keep_alive + HEAD_LIMIT,
+                idle: keep_alive + REQUEST_HEAD_TIMEOUT,
                 trusted,
             }),
             keep_alive,
-            most_of_worker: 2 * most,
+            max_per_worker: 2 * most,
             send_timeout: http.send_timeout,
         }
     }
 
     /// Called for each new connection; what it leaves there lives as long as that does.
-    pub(crate) fn receive(&self, io: &Endable, data: &mut Extensions) {
+    pub(crate) fn on_connect(&self, io: &ClosableStream, data: &mut Extensions) {
         let stream = io.stream();
         if let Err(error) = self.tune(&stream) {
             tracing::debug!(error = %chain(&error), "a connection is used as it is");
@@ -105,8 +105,8 @@ impl Reception {
         // Heads of streams go before their bodies: who waits for one with the other waits 40 ms for an acknowledgement.
         sockopt::set_tcp_nodelay(stream, true)?;
         sockopt::set_socket_keepalive(stream, true)?;
-        sockopt::set_tcp_keepidle(stream, ASK_AFTER)?;
-        sockopt::set_tcp_keepintvl(stream, ASK_EVERY)?;
+        sockopt::set_tcp_keepidle(stream, TCP_KEEP_ALIVE_IDLE_TIMEOUT)?;
+        sockopt::set_tcp_keepintvl(stream, TCP_KEEP_ALIVE_INTERVAL)?;
         let millis = u32::try_from(self.send_timeout.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(stream, millis)
     }
@@ -115,10 +115,10 @@ impl Reception {
 /// Connections of everybody, and of sandboxes, that fit together into so many open files, beside what else there is to do. One
 /// file for each; those to sandboxes, over which requests are forwarded, are counted as many as there may be. When all are busy
 /// there are a quarter more, for what the service lives by ([`Connections`]).
-fn possible(files: Option<u64>) -> (usize, usize) {
+fn connection_capacity(files: Option<u64>) -> (usize, usize) {
     let files = files.unwrap_or(u64::MAX);
-    let of_sandboxes = (OF_SANDBOXES as u64).min(files / 16);
-    let left = files - OTHER_FILES.min(files / 2) - of_sandboxes;
+    let of_sandboxes = (MAX_CALLBACK_CONNECTIONS as u64).min(files / 16);
+    let left = files - RESERVED_FILE_DESCRIPTORS.min(files / 2) - of_sandboxes;
     let forwarding = GatewayLimits::default();
     let forwarded = (forwarding.max_requests + forwarding.max_tunnels) as u64;
     let for_everybody = left - forwarded.min(left / 2);
@@ -135,12 +135,12 @@ mod tests {
         for (files, connections) in [
             (Some(1024), (176, 64)),
             (Some(4096), (1_124, 256)),
-            (Some(20_000), (10_264, OF_SANDBOXES)),
-            (Some(65_536), (46_692, OF_SANDBOXES)),
+            (Some(20_000), (10_264, MAX_CALLBACK_CONNECTIONS)),
+            (Some(65_536), (46_692, MAX_CALLBACK_CONNECTIONS)),
         ] {
-            assert_eq!(possible(files), connections, "{files:?}");
+            assert_eq!(connection_capacity(files), connections, "{files:?}");
         }
-        let (of_everybody, of_sandboxes) = possible(None);
-        assert!(of_everybody > 1 << 40 && of_sandboxes == OF_SANDBOXES);
+        let (of_everybody, of_sandboxes) = connection_capacity(None);
+        assert!(of_everybody > 1 << 40 && of_sandboxes == MAX_CALLBACK_CONNECTIONS);
     }
 }

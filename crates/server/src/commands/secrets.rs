@@ -50,8 +50,8 @@ pub(crate) async fn run(
         return Ok((plan(&before, &present, &target), true));
     }
     let target = match target {
-        Target::Key(id) => id,
-        Target::Fresh => add_key(data_dir, &vault.keyring)?,
+        RotationTarget::Key(id) => id,
+        RotationTarget::Fresh => add_key(data_dir, &vault.keyring)?,
     };
     wait_for_key(&rotation, &target, options.wait).await?;
     vault.keyring.seal_with(&target)?;
@@ -82,7 +82,7 @@ pub(crate) async fn run(
 }
 
 /// Which key to rotate to.
-enum Target {
+enum RotationTarget {
     /// One that is there.
     Key(String),
     /// A new one, in the data directory.
@@ -96,15 +96,15 @@ fn target(
     data_dir: &DataDir,
     before: &[SealedRecordCount],
     present: &str,
-) -> anyhow::Result<Target> {
+) -> anyhow::Result<RotationTarget> {
     let is_done = before.iter().all(|count| count.outdated == count.broken);
     if let Some(given) = &config.secrets.master_key {
-        return Ok(Target::Key(given.id().to_owned()));
+        return Ok(RotationTarget::Key(given.id().to_owned()));
     }
     let keys = MasterKey::all_from_file(&data_dir.master_key())?;
     Ok(match keys.first() {
-        Some(first) if first.id() != present || !is_done => Target::Key(first.id().to_owned()),
-        _ => Target::Fresh,
+        Some(first) if first.id() != present || !is_done => RotationTarget::Key(first.id().to_owned()),
+        _ => RotationTarget::Fresh,
     })
 }
 
@@ -262,15 +262,15 @@ fn table(counts: &[SealedRecordCount], column: &str) -> String {
     text
 }
 
-fn plan(before: &[SealedRecordCount], present: &str, target: &Target) -> String {
+fn plan(before: &[SealedRecordCount], present: &str, target: &RotationTarget) -> String {
     let what = match target {
-        Target::Key(id) if id == present => {
+        RotationTarget::Key(id) if id == present => {
             format!(
                 "master key: {present}, which stays; what is sealed with another one would be sealed with it"
             )
         }
-        Target::Key(id) => format!("master key: {present}, which would be replaced by {id}"),
-        Target::Fresh => format!("master key: {present}, which would be replaced by a new one"),
+        RotationTarget::Key(id) => format!("master key: {present}, which would be replaced by {id}"),
+        RotationTarget::Fresh => format!("master key: {present}, which would be replaced by a new one"),
     };
     format!(
         "{what}\n{}nothing was changed\n",

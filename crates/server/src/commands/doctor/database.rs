@@ -10,11 +10,11 @@ use domain::vault::VaultRepository as _;
 use keyring::Keyring;
 use secrecy::ExposeSecret as _;
 
-use super::Report;
+use super::DoctorReport;
 use super::clock::skew;
 use super::model;
 use crate::compose::{self, Look, Schema, Store};
-use crate::config::{Config, Mode, without_password};
+use crate::config::{Config, AuthMode, without_password};
 use crate::data_dir::DataDir;
 
 /// Looks at the database and at what is in it.
@@ -22,7 +22,7 @@ pub(super) async fn examine(
     config: &Config,
     data_dir: Option<&DataDir>,
     clock: &dyn Clock,
-    report: &mut Report,
+    report: &mut DoctorReport,
 ) {
     let url = without_password(config.storage.url.expose_secret());
     let look = match compose::look_at_store(config).await {
@@ -51,7 +51,7 @@ pub(super) async fn examine(
     }
 }
 
-fn schema(url: &str, look: &Look, report: &mut Report) {
+fn schema(url: &str, look: &Look, report: &mut DoctorReport) {
     match &look.schema {
         Schema::Current => report.ok("store", format!("{url}, with the schema of this version")),
         Schema::Missing => {
@@ -75,7 +75,7 @@ fn schema(url: &str, look: &Look, report: &mut Report) {
 }
 
 /// The key before there is anything that it could fit.
-fn first_key(config: &Config, data_dir: Option<&DataDir>, report: &mut Report) {
+fn first_key(config: &Config, data_dir: Option<&DataDir>, report: &mut DoctorReport) {
     let what = "master key";
     let file = data_dir.map(DataDir::master_key).filter(|it| it.exists());
     match (&config.secrets.master_key, file) {
@@ -99,7 +99,7 @@ async fn master_key(
     config: &Config,
     data_dir: Option<&DataDir>,
     store: &Store,
-    report: &mut Report,
+    report: &mut DoctorReport,
 ) -> Option<Keyring> {
     let what = "master key";
     let opened = open(config, data_dir, store).await;
@@ -160,7 +160,7 @@ async fn api_keys(
     config: &Config,
     store: &Store,
     now: Timestamp,
-    report: &mut Report,
+    report: &mut DoctorReport,
 ) -> BTreeSet<UserId> {
     let what = "API keys";
     let keys = match store.list(None).await {
@@ -174,16 +174,16 @@ async fn api_keys(
     let valid = keys.len() - expired;
     let make = "make one with `agent-workspace keys create --user NAME`";
     match (config.auth.mode, valid) {
-        (Mode::Open, _) => report.ok(what, "not needed (auth.mode = \"open\")"),
-        (Mode::ApiKey, 0) if config.auth.bootstrap_key.is_some() => {
+        (AuthMode::Open, _) => report.ok(what, "not needed (auth.mode = \"open\")"),
+        (AuthMode::ApiKey, 0) if config.auth.bootstrap_key.is_some() => {
             report.ok(what, "none yet; the next start takes the configured one");
         }
-        (Mode::ApiKey, 0) if keys.is_empty() => report.warn(
+        (AuthMode::ApiKey, 0) if keys.is_empty() => report.warn(
             what,
             format!("there is none: the first start makes one for `admin`; else {make}"),
         ),
-        (Mode::ApiKey, 0) => report.warn(what, format!("all {expired} have expired: {make}")),
-        (Mode::ApiKey, _) => report.ok(what, format!("{valid} valid, {expired} expired")),
+        (AuthMode::ApiKey, 0) => report.warn(what, format!("all {expired} have expired: {make}")),
+        (AuthMode::ApiKey, _) => report.ok(what, format!("{valid} valid, {expired} expired")),
     }
     let owners = keys.into_iter().map(|key| key.user);
     owners.chain(compose::local_user(config)).collect()

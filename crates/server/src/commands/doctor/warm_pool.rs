@@ -1,27 +1,27 @@
 //! What `doctor` says about warm sandboxes.
 
-use super::Report;
+use super::DoctorReport;
 use crate::config::Config;
 
 /// What an idle agent server takes, rounded up: 334 MB at most were measured (1.58.0). Bytes.
-const EACH: u64 = 350 << 20;
+const WARM_SANDBOX_BYTES: u64 = 350 << 20;
 /// What the machine needs beside them.
-const SPARE: u64 = 1 << 30;
+const RESERVED_BYTES: u64 = 1 << 30;
 
 /// Whether the machine has memory for what is kept warm.
-pub(super) fn examine(config: &Config, has_containers: bool, report: &mut Report) {
+pub(super) fn examine(config: &Config, has_containers: bool, report: &mut DoctorReport) {
     let kept = config.sandbox.kept_warm(has_containers);
     // By demand there are up to twice as many.
-    let needed = 2 * u64::from(kept) * EACH;
+    let needed = 2 * u64::from(kept) * WARM_SANDBOX_BYTES;
     add(kept, needed, available(), report);
 }
 
-fn add(kept: u32, needed: u64, available: Option<u64>, report: &mut Report) {
+fn add(kept: u32, needed: u64, available: Option<u64>, report: &mut DoctorReport) {
     let what = "warm sandboxes";
     let (needed_mib, available_mib) = (needed >> 20, available.map(|bytes| bytes >> 20));
     match (kept, available_mib) {
         (0, _) => report.ok(what, "none are kept"),
-        (_, Some(free)) if available.is_some_and(|bytes| bytes < needed + SPARE) => report.warn(
+        (_, Some(free)) if available.is_some_and(|bytes| bytes < needed + RESERVED_BYTES) => report.warn(
             what,
             format!(
                 "{kept} kept, at most twice as many, take up to {needed_mib} MiB, and {free} MiB are available: set \
@@ -57,8 +57,8 @@ mod tests {
             (1, None, "ok       warm sandboxes: 1 kept"),
             (1, Some(1 << 30), "warning  warm sandboxes: 1 kept"),
         ] {
-            let mut report = Report::default();
-            add(kept, u64::from(2 * kept) * EACH, available, &mut report);
+            let mut report = DoctorReport::default();
+            add(kept, u64::from(2 * kept) * WARM_SANDBOX_BYTES, available, &mut report);
             let shown = report.shown(false);
             assert!(shown.starts_with(expected), "{shown}");
             let is_warning = expected.starts_with("warning");

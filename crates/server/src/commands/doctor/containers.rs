@@ -6,20 +6,20 @@ use anyhow::anyhow;
 use chrono::DateTime;
 use domain::clock::{Clock, Timestamp};
 
-use super::Report;
+use super::DoctorReport;
 use super::clock::skew;
 use super::machine::space;
-use crate::callback::Route;
+use crate::listeners::callback::CallbackRoute;
 use crate::compose::{Engine, Survey};
-use crate::config::{Config, Metadata};
-use crate::serve;
+use crate::config::{Config, MetadataAccess};
+use crate::lifecycle::serve;
 
 /// Asks the engine, and tries what can be tried without making anything there.
 pub(super) async fn examine(
     config: &Config,
     engine: &Engine,
     clock: &dyn Clock,
-    report: &mut Report,
+    report: &mut DoctorReport,
 ) {
     let survey = report.add("engine", engine.survey().await, summary);
     if let Some(survey) = survey {
@@ -45,7 +45,7 @@ fn summary(survey: &Survey) -> String {
 }
 
 /// The events of sandboxes carry the engine's time; and images and volumes need room.
-fn clock_and_disk(survey: &Survey, now: Timestamp, report: &mut Report) {
+fn clock_and_disk(survey: &Survey, now: Timestamp, report: &mut DoctorReport) {
     let time = survey.time.as_deref();
     if let Some(time) = time.and_then(|text| DateTime::parse_from_rfc3339(text).ok()) {
         let at = Instant::now();
@@ -72,7 +72,7 @@ fn clock_and_disk(survey: &Survey, now: Timestamp, report: &mut Report) {
     }
 }
 
-fn limits(survey: &Survey, report: &mut Report) {
+fn limits(survey: &Survey, report: &mut DoctorReport) {
     if survey.ignored_limits.is_empty() {
         report.add("limits", Ok(()), |()| {
             "memory, processor and processes are kept".to_owned()
@@ -101,7 +101,7 @@ fn limits(survey: &Survey, report: &mut Report) {
     }
 }
 
-fn images(survey: &Survey, report: &mut Report) {
+fn images(survey: &Survey, report: &mut DoctorReport) {
     for (template, image, is_there) in &survey.images {
         let state = if *is_there {
             "is there"
@@ -113,10 +113,10 @@ fn images(survey: &Survey, report: &mut Report) {
     }
 }
 
-fn metadata(config: &Config, survey: &Survey, report: &mut Report) {
+fn metadata(config: &Config, survey: &Survey, report: &mut DoctorReport) {
     let what = "metadata address";
     match (&survey.metadata_problem, config.docker.block_metadata) {
-        (_, Metadata::Off) => {
+        (_, MetadataAccess::Off) => {
             report.add(what, Ok(()), |()| "left alone, as configured".to_owned());
         }
         (None, _) => {
@@ -124,23 +124,23 @@ fn metadata(config: &Config, survey: &Survey, report: &mut Report) {
                 "can be kept from sandboxes by this machine's packet filter".to_owned()
             });
         }
-        (Some(problem), Metadata::Auto) => report.warn(
+        (Some(problem), MetadataAccess::Auto) => report.warn(
             what,
             format!(
                 "sandboxes may reach 169.254.169.254 ({problem}). In a cloud, block it: run the service as root, or set a \
                  rule of your own; elsewhere set WORKSPACE_DOCKER__BLOCK_METADATA=off"
             ),
         ),
-        (Some(problem), Metadata::Required) => {
+        (Some(problem), MetadataAccess::Required) => {
             let problem = anyhow!("it is to be blocked, and cannot be: {problem}");
             report.add(what, Err::<(), _>(problem), |()| String::new());
         }
     }
 }
 
-fn callback(config: &Config, survey: &Survey, report: &mut Report) {
+fn callback(config: &Config, survey: &Survey, report: &mut DoctorReport) {
     let what = "callbacks";
-    let route = Route::new(config, true, config.http.bind);
+    let route = CallbackRoute::new(config, true, config.http.bind);
     let base = route.base();
     if let Some(doubt) = &route.doubt {
         return report.warn(what, doubt);

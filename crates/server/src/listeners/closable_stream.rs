@@ -23,35 +23,35 @@ const MAX_LINGER_BYTES: usize = 1 << 20;
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) struct Endable {
+pub(crate) struct ClosableStream {
     stream: Rc<RefCell<TcpStream>>,
-    end: Arc<End>,
+    end: Arc<CloseHandle>,
 }
 
 /// A connection after its server has dropped it.
-pub(crate) struct Leftover(Rc<RefCell<TcpStream>>);
+pub(crate) struct StreamRemainder(Rc<RefCell<TcpStream>>);
 
 /// By which a connection is ended.
 #[derive(Debug, Default)]
-pub(crate) struct End {
-    is_over: AtomicBool,
+pub(crate) struct CloseHandle {
+    is_closed: AtomicBool,
     /// Of whoever waits for the connection: one task does both, reading and writing.
     waiting: AtomicWaker,
 }
 
-impl End {
+impl CloseHandle {
     /// From now on the connection reads its end and can no longer be written to.
     pub(crate) fn now(&self) {
-        self.is_over.store(true, Ordering::Release);
+        self.is_closed.store(true, Ordering::Release);
         self.waiting.wake();
     }
 }
 
-impl Endable {
+impl ClosableStream {
     /// For the server; and what is left of it when the server has dropped it.
-    pub(crate) fn new(stream: TcpStream) -> (Self, Leftover) {
+    pub(crate) fn new(stream: TcpStream) -> (Self, StreamRemainder) {
         let stream = Rc::new(RefCell::new(stream));
-        let leftover = Leftover(Rc::clone(&stream));
+        let leftover = StreamRemainder(Rc::clone(&stream));
         let end = Arc::default();
         (Self { stream, end }, leftover)
     }
@@ -60,25 +60,25 @@ impl Endable {
         self.stream.borrow()
     }
 
-    pub(crate) fn end(&self) -> &Arc<End> {
+    pub(crate) fn end(&self) -> &Arc<CloseHandle> {
         &self.end
     }
 
     /// What the connection says, or that it is over: as soon as it is, also for whoever waits.
-    fn unless_over<T>(
+    fn poll_unless_closed<T>(
         &mut self,
         cx: &mut Context<'_>,
         over: impl Fn() -> io::Result<T>,
         ask: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if self.is_over() {
+        if self.is_closed() {
             return Poll::Ready(over());
         }
         let said = ask(Pin::new(&mut *self.stream.borrow_mut()), cx);
         if said.is_pending() {
             self.end.waiting.register(cx.waker());
             // It may have been ended before there was somebody to wake.
-            if self.is_over() {
+            if self.is_closed() {
                 return Poll::Ready(over());
             }
         }
@@ -86,7 +86,7 @@ impl Endable {
     }
 
     /// What came and nobody reads: a socket that is closed with it breaks the connection, and what was sent last may be lost.
-    fn forget_rest(&self) {
+    fn discard_received(&self) {
         let mut some = [0; 4096];
         for _ in 0..16 {
             let read = self.stream().try_read(&mut some);
@@ -96,12 +96,12 @@ impl Endable {
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.end.is_over.load(Ordering::Acquire)
+    fn is_closed(&self) -> bool {
+        self.end.is_closed.load(Ordering::Acquire)
     }
 }
 
-impl Leftover {
+impl StreamRemainder {
     /// Ends our direction, and reads for a while what the client still sends: a connection that is closed with something unread
     /// is reset, and the client may lose the answer that says what was wrong.
     pub(crate) async fn linger(self, longest: Duration) {
@@ -137,28 +137,28 @@ fn broken<T>() -> io::Result<T> {
     Err(io::ErrorKind::BrokenPipe.into())
 }
 
-impl AsyncRead for Endable {
+impl AsyncRead for ClosableStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = self.unless_over(cx, || Ok(()), |stream, cx| stream.poll_read(cx, buf));
-        if self.is_over() {
-            self.forget_rest();
+        let read = self.poll_unless_closed(cx, || Ok(()), |stream, cx| stream.poll_read(cx, buf));
+        if self.is_closed() {
+            self.discard_received();
         }
         // Nothing was read: the end.
         read
     }
 }
 
-impl AsyncWrite for Endable {
+impl AsyncWrite for ClosableStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.unless_over(cx, broken, |stream, cx| stream.poll_write(cx, buf))
+        self.poll_unless_closed(cx, broken, |stream, cx| stream.poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -166,7 +166,7 @@ impl AsyncWrite for Endable {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.unless_over(cx, broken, |stream, cx| {
+        self.poll_unless_closed(cx, broken, |stream, cx| {
             stream.poll_write_vectored(cx, bufs)
         })
     }
@@ -191,11 +191,11 @@ mod tests {
 
     use super::*;
 
-    async fn pair() -> (Endable, TcpStream) {
+    async fn pair() -> (ClosableStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, accepted) = tokio::join!(client, listener.accept());
-        (Endable::new(accepted.unwrap().0).0, client.unwrap())
+        (ClosableStream::new(accepted.unwrap().0).0, client.unwrap())
     }
 
     #[tokio::test]
@@ -216,7 +216,7 @@ mod tests {
     }
 
     /// Ends it from another thread, once whoever is joined with this waits.
-    fn elsewhere(end: Arc<End>) -> impl Future<Output = ()> {
+    fn elsewhere(end: Arc<CloseHandle>) -> impl Future<Output = ()> {
         futures::future::lazy(|_| std::thread::spawn(move || end.now()).join().unwrap())
     }
 
@@ -243,7 +243,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, accepted) = tokio::join!(client, listener.accept());
-        let (mut ours, leftover) = Endable::new(accepted.unwrap().0);
+        let (mut ours, leftover) = ClosableStream::new(accepted.unwrap().0);
         let mut client = client.unwrap();
         ours.write_all(b"431").await.unwrap();
         drop(ours);

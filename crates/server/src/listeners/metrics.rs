@@ -10,8 +10,8 @@ use http_api::Listener;
 
 use crate::compose::Service;
 use crate::config::Config;
-use crate::http_server::http_server;
-use crate::serve;
+use crate::listeners::http_server::http_server;
+use crate::lifecycle::serve;
 
 /// Takes the address, before anything else is begun.
 pub(crate) fn listen(config: &Config) -> anyhow::Result<Option<TcpListener>> {

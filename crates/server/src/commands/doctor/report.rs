@@ -6,7 +6,7 @@ use serde_json::json;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Level {
+enum FindingLevel {
     Ok,
     /// Works, and is not as it could be.
     Warning,
@@ -14,7 +14,7 @@ enum Level {
     Problem,
 }
 
-impl Level {
+impl FindingLevel {
     fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -25,17 +25,17 @@ impl Level {
 }
 
 #[derive(Debug)]
-struct Finding {
-    level: Level,
+struct DoctorFinding {
+    level: FindingLevel,
     what: String,
     text: String,
 }
 
 /// Findings, one a line.
 #[derive(Debug, Default)]
-pub(crate) struct Report(Vec<Finding>);
+pub(crate) struct DoctorReport(Vec<DoctorFinding>);
 
-impl Report {
+impl DoctorReport {
     /// For standard output.
     pub(crate) fn shown(&self, as_json: bool) -> String {
         if as_json {
@@ -59,22 +59,22 @@ impl Report {
 
     /// Whether the service could run.
     pub(crate) fn is_healthy(&self) -> bool {
-        self.0.iter().all(|it| it.level != Level::Problem)
+        self.0.iter().all(|it| it.level != FindingLevel::Problem)
     }
 
     /// What is as it should be.
     pub(super) fn ok(&mut self, what: &str, text: impl Into<String>) {
-        self.push(Level::Ok, what, text.into());
+        self.push(FindingLevel::Ok, what, text.into());
     }
 
     /// What works, and is not as it could be: what to do.
     pub(super) fn warn(&mut self, what: &str, text: impl Into<String>) {
-        self.push(Level::Warning, what, text.into());
+        self.push(FindingLevel::Warning, what, text.into());
     }
 
     /// What does not work: why, and what to do.
     pub(super) fn problem(&mut self, what: &str, text: impl Into<String>) {
-        self.push(Level::Problem, what, text.into());
+        self.push(FindingLevel::Problem, what, text.into());
     }
 
     /// What works or does not.
@@ -96,9 +96,9 @@ impl Report {
         }
     }
 
-    fn push(&mut self, level: Level, what: &str, text: String) {
+    fn push(&mut self, level: FindingLevel, what: &str, text: String) {
         let what = what.to_owned();
-        self.0.push(Finding { level, what, text });
+        self.0.push(DoctorFinding { level, what, text });
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn only_problems_make_it_unhealthy() {
-        let mut report = Report::default();
+        let mut report = DoctorReport::default();
         report.ok("a", "fine");
         report.warn("b", "could be better");
         assert!(report.is_healthy());

@@ -6,39 +6,40 @@ mod database;
 mod machine;
 mod model;
 mod report;
-mod warm;
+mod warm_pool;
 
 use std::net::{SocketAddr, TcpListener};
 
 use domain::id::HostId;
 
-use crate::callback::Route;
-use crate::compose::{self, Picked, Variables};
+use crate::listeners::callback::CallbackRoute;
+use crate::compose::{self, BackendChoice, Variables};
 use crate::config::Config;
 use crate::data_dir::DataDir;
-use crate::{operators, serve};
+use crate::lifecycle::serve;
+use crate::listeners::metrics as metrics_listener;
 
-pub(crate) use report::Report;
+pub(crate) use report::DoctorReport;
 
 /// Checks everything, also after a failure.
-pub(crate) async fn examine(config: &Config, variables: &Variables) -> Report {
-    let mut report = Report::default();
+pub(crate) async fn examine(config: &Config, variables: &Variables) -> DoctorReport {
+    let mut report = DoctorReport::default();
     let now = compose::clock();
     let data_dir = machine::data_dir(config, &mut report);
     let data_dir = data_dir.as_ref();
     machine::permissions(config, data_dir, &mut report);
     database::examine(config, data_dir, now.as_ref(), &mut report).await;
     match pick(config, data_dir).await {
-        Ok(Picked::Containers(sandboxes)) => {
+        Ok(BackendChoice::Containers(sandboxes)) => {
             report.ok("sandboxes", format!("docker ({})", sandboxes.why));
-            warm::examine(config, true, &mut report);
+            warm_pool::examine(config, true, &mut report);
             if let Some(engine) = &sandboxes.engine {
                 containers::examine(config, engine, now.as_ref(), &mut report).await;
             }
         }
-        Ok(Picked::Processes(why)) => {
+        Ok(BackendChoice::Processes(why)) => {
             report.ok("sandboxes", format!("process ({why})"));
-            warm::examine(config, false, &mut report);
+            warm_pool::examine(config, false, &mut report);
             callbacks(config, &mut report);
             let agent_server = compose::agent_server_outlook(config, variables).await;
             report.add("agent server", agent_server, Clone::clone);
@@ -53,7 +54,7 @@ pub(crate) async fn examine(config: &Config, variables: &Variables) -> Report {
 }
 
 /// What sandboxes would be.
-async fn pick(config: &Config, data_dir: Option<&DataDir>) -> anyhow::Result<Picked> {
+async fn pick(config: &Config, data_dir: Option<&DataDir>) -> anyhow::Result<BackendChoice> {
     let host = config.sandbox.shared_host.clone();
     let host = host.or_else(|| data_dir?.known_host());
     // Nothing is named after it before the first start has chosen one.
@@ -66,15 +67,15 @@ async fn pick(config: &Config, data_dir: Option<&DataDir>) -> anyhow::Result<Pic
 }
 
 /// How processes report to the service.
-fn callbacks(config: &Config, report: &mut Report) {
-    let route = Route::new(config, false, config.http.bind);
+fn callbacks(config: &Config, report: &mut DoctorReport) {
+    let route = CallbackRoute::new(config, false, config.http.bind);
     match &route.doubt {
         Some(doubt) => report.warn("callbacks", doubt),
         None => report.ok("callbacks", format!("sandboxes use {}", route.base())),
     }
 }
 
-fn address(config: &Config, is_running: bool, report: &mut Report) {
+fn address(config: &Config, is_running: bool, report: &mut DoctorReport) {
     free(
         ("address", config.http.bind),
         is_running,
@@ -84,10 +85,10 @@ fn address(config: &Config, is_running: bool, report: &mut Report) {
 }
 
 /// Where `/metrics` is read, if it has an address of its own.
-fn metrics_address(config: &Config, is_running: bool, report: &mut Report) {
+fn metrics_address(config: &Config, is_running: bool, report: &mut DoctorReport) {
     if let Some(bind) = config.metrics.bind {
         let what = ("metrics", bind);
-        free(what, is_running, operators::listen_at, report);
+        free(what, is_running, metrics_listener::listen_at, report);
     }
 }
 
@@ -96,7 +97,7 @@ fn free(
     (what, address): (&'static str, SocketAddr),
     is_running: bool,
     listen: fn(SocketAddr) -> anyhow::Result<TcpListener>,
-    report: &mut Report,
+    report: &mut DoctorReport,
 ) {
     if is_running {
         let text = format!("{address} (presumably taken by the running service)");

@@ -13,7 +13,7 @@ use domain::identity::{AdminChange, PurgeCounts, User, UserRepository};
 
 use crate::cli::{Delete, Users};
 use crate::compose::Store;
-use crate::keys::seconds;
+use crate::commands::keys::seconds;
 
 /// Users of one look into the store.
 const PAGE: usize = 500;

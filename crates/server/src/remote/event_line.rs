@@ -6,16 +6,16 @@ use serde_json::Value;
 use super::output::plain;
 
 /// Longest line.
-const WIDTH: usize = 200;
+const MAX_LINE_CHARS: usize = 200;
 
 /// When, who, what.
-pub(super) fn of(event: &Event) -> String {
+pub(super) fn summarize(event: &Event) -> String {
     // `2026-01-31T12:00:00.123456`: the time of day.
     let time = event.timestamp().get(11..19).unwrap_or_default();
     let source = event.member("source").as_str().unwrap_or_default();
     let kind = event.kind().trim_end_matches("Event");
     let head = format!("{time:8}  {:11}  {:12}", plain(source, 11), plain(kind, 24));
-    format!("{head}  {}", plain(&said(event), WIDTH))
+    format!("{head}  {}", plain(&said(event), MAX_LINE_CHARS))
         .trim_end()
         .to_owned()
 }
@@ -86,7 +86,7 @@ mod tests {
             (json!({"id": "4", "kind": 7}), ""),
         ] {
             let event: Event = serde_json::from_value(event).unwrap();
-            assert_eq!(of(&event), told);
+            assert_eq!(summarize(&event), told);
         }
     }
 }

@@ -18,19 +18,19 @@ use http_api::{Listener, HttpState};
 use url::{Host, Url};
 
 use crate::compose::Engine;
-use crate::config::{Config, Http, reachable};
-use crate::http_server::http_server;
-use crate::serve::listen;
+use crate::config::{Config, HttpSettings, reachable};
+use crate::listeners::http_server::http_server;
+use crate::lifecycle::serve::listen;
 
 /// By which name containers reach the machine of their engine.
 const HOST_NAME: &str = "host.docker.internal";
 /// Between attempts to listen while the engine answers: from the first to the longest pause.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MIN_RETRY_BACKOFF: Duration = Duration::from_millis(500);
+const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(30);
 
 /// The way from sandboxes to this service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Route {
+pub(crate) struct CallbackRoute {
     /// Without a path of ours.
     base: Url,
     /// Whether the way ends at the engine's gateway, where we do not listen yet.
@@ -39,7 +39,7 @@ pub(crate) struct Route {
     pub(crate) doubt: Option<String>,
 }
 
-impl Route {
+impl CallbackRoute {
     /// For sandboxes that are containers or not, of a service that listens at `bound`.
     pub(crate) fn new(config: &Config, in_containers: bool, bound: SocketAddr) -> Self {
         let configured = config.sandbox.callback_url.clone();
@@ -106,14 +106,14 @@ fn is_remote(socket: Option<&str>) -> bool {
 }
 
 /// Asks for the address of this machine that containers reach.
-type Gateway = Arc<dyn Fn() -> BoxFuture<'static, Option<IpAddr>> + Send + Sync>;
+type GatewayLookup = Arc<dyn Fn() -> BoxFuture<'static, Option<IpAddr>> + Send + Sync>;
 
 /// The listener at the engine's gateway.
 #[derive(Clone)]
 pub(crate) struct CallbackListener {
     serving: Arc<Mutex<Option<ServerHandle>>>,
     port: u16,
-    http: Http,
+    http: HttpSettings,
     state: HttpState,
     app: App,
     tasks: BackgroundTasks,
@@ -126,7 +126,7 @@ impl CallbackListener {
         engine: Engine,
         backend: &dyn SandboxBackend,
         port: u16,
-        (http, state): (Http, HttpState),
+        (http, state): (HttpSettings, HttpState),
         (app, tasks): (App, BackgroundTasks),
     ) -> Self {
         let listener = Self {
@@ -137,7 +137,7 @@ impl CallbackListener {
             app,
             tasks,
         };
-        let gateway: Gateway = Arc::new(move || {
+        let gateway: GatewayLookup = Arc::new(move || {
             let engine = engine.clone();
             Box::pin(async move { engine.gateway().await })
         });
@@ -158,10 +158,10 @@ impl CallbackListener {
         std::mem::replace(&mut serving, handle)
     }
 
-    async fn keep(self, gateway: Gateway, mut contact: BoxStream<'static, BackendReachability>) {
+    async fn keep(self, gateway: GatewayLookup, mut contact: BoxStream<'static, BackendReachability>) {
         let (mut bound, mut told) = (None, None);
         let mut news = contact.next().await;
-        let mut pause = FIRST_PAUSE;
+        let mut pause = MIN_RETRY_BACKOFF;
         while let Some(now) = news {
             let is_settled = now != BackendReachability::Reachable || {
                 let done = self.listen_at(gateway().await, &mut bound).await;
@@ -174,7 +174,7 @@ impl CallbackListener {
                 done.is_ok()
             };
             if is_settled {
-                pause = FIRST_PAUSE;
+                pause = MIN_RETRY_BACKOFF;
                 news = contact.next().await;
                 continue;
             }
@@ -183,7 +183,7 @@ impl CallbackListener {
                 // No event tells that an address has appeared or a port become free.
                 () = tokio::time::sleep(pause) => Some(BackendReachability::Reachable),
             };
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_RETRY_BACKOFF);
         }
     }
 

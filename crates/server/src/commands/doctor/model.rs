@@ -12,15 +12,15 @@ use futures::future::join_all;
 use keyring::Keyring;
 use url::{Host, Url};
 
-use super::Report;
+use super::DoctorReport;
 use super::clock::connects;
 
 /// Users whose settings are looked at, and endpoints that are tried.
-const MOST_USERS: usize = 50;
-const MOST_ENDPOINTS: usize = 5;
+const MAX_USERS: usize = 50;
+const MAX_ENDPOINTS: usize = 5;
 
 /// Models, each with the base URL that somebody has given for it: users of one model may have different ones.
-type Models = BTreeSet<(String, Option<String>)>;
+type ModelEndpoints = BTreeSet<(String, Option<String>)>;
 
 /// Looks at what these users have chosen.
 pub(super) async fn examine(
@@ -28,11 +28,11 @@ pub(super) async fn examine(
     keyring: Keyring,
     clock: Arc<dyn Clock>,
     users: &BTreeSet<UserId>,
-    report: &mut Report,
+    report: &mut DoctorReport,
 ) {
     let service = SettingsService::new(store, Arc::new(keyring), clock);
-    let mut models = Models::new();
-    for user in users.iter().take(MOST_USERS) {
+    let mut models = ModelEndpoints::new();
+    for user in users.iter().take(MAX_USERS) {
         match service.load(user).await {
             Ok(Some(settings)) => {
                 let model = settings.agent.llm_model().map(str::to_owned);
@@ -49,7 +49,7 @@ pub(super) async fn examine(
 }
 
 /// Models, and the endpoints that were given for them.
-async fn add(models: &Models, report: &mut Report) {
+async fn add(models: &ModelEndpoints, report: &mut DoctorReport) {
     if models.is_empty() {
         return report.warn(
             "models",
@@ -63,8 +63,8 @@ async fn add(models: &Models, report: &mut Report) {
         .iter()
         .filter_map(|(model, url)| llm_endpoint(model, url.as_deref()))
         .collect();
-    let tried = endpoints.iter().take(MOST_ENDPOINTS).map(|url| async {
-        let answer = if is_of_containers(url) {
+    let tried = endpoints.iter().take(MAX_ENDPOINTS).map(|url| async {
+        let answer = if is_container_host(url) {
             None
         } else {
             Some(connects(url).await)
@@ -88,7 +88,7 @@ async fn add(models: &Models, report: &mut Report) {
 }
 
 /// What only means something inside of a container.
-fn is_of_containers(url: &Url) -> bool {
+fn is_container_host(url: &Url) -> bool {
     matches!(
         url.host(),
         Some(Host::Domain(
@@ -127,8 +127,8 @@ mod tests {
                 "sandboxes alone",
             ),
         ] {
-            let mut report = Report::default();
-            let models = Models::from([("openai/own".to_owned(), Some(url.clone()))]);
+            let mut report = DoctorReport::default();
+            let models = ModelEndpoints::from([("openai/own".to_owned(), Some(url.clone()))]);
             add(&models, &mut report).await;
             let shown = report.shown(false);
             let line = shown.lines().nth(1).unwrap();
@@ -138,14 +138,14 @@ mod tests {
             );
         }
         // Two users of one model: each endpoint is tried.
-        let mut report = Report::default();
+        let mut report = DoctorReport::default();
         let of = |address| ("openai/own".to_owned(), Some(format!("http://{address}")));
-        add(&Models::from([of(nowhere), of(here)]), &mut report).await;
+        add(&ModelEndpoints::from([of(nowhere), of(here)]), &mut report).await;
         let shown = report.shown(false);
         assert_eq!(shown.matches("model endpoint").count(), 2, "{shown}");
         assert!(shown.contains("1 chosen"), "{shown}");
-        let mut report = Report::default();
-        add(&Models::new(), &mut report).await;
+        let mut report = DoctorReport::default();
+        add(&ModelEndpoints::new(), &mut report).await;
         assert!(report.shown(false).starts_with("warning  models: nobody"));
     }
 }

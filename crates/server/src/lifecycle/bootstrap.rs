@@ -21,11 +21,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use crate::compose::{self, Store};
-use crate::config::{Auth, Mode};
+use crate::config::{AuthSettings, AuthMode};
 use crate::data_dir::DataDir;
 
 /// The user of the first key, and the local user of open mode.
-const USER: &str = "admin";
+const FIRST_USER: &str = "admin";
 
 /// Which key the first user has; for the banner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,19 +44,19 @@ pub(crate) enum FirstKey {
 
 /// The user of the first key, and the local user of open mode.
 pub(crate) fn first_user() -> UserId {
-    UserId::parse(USER).expect("a constant name")
+    UserId::parse(FIRST_USER).expect("a constant name")
 }
 
 /// Makes sure that somebody can use the service, and says if nobody administers it. A crash at any point is made good by the
 /// next call.
 pub(crate) async fn first_key(
-    auth: &Auth,
+    auth: &AuthSettings,
     data_dir: &DataDir,
     store: &Store,
     now: Timestamp,
 ) -> anyhow::Result<FirstKey> {
     let key = some_key(auth, data_dir, store, now).await?;
-    if auth.mode != Mode::Open && !is_administered(store).await? {
+    if auth.mode != AuthMode::Open && !is_administered(store).await? {
         tracing::warn!(
             "nobody administers this service: make somebody an administrator with `agent-workspace users set-role NAME admin`"
         );
@@ -66,13 +66,13 @@ pub(crate) async fn first_key(
 
 /// Whether a user who is there is an administrator.
 async fn is_administered(store: &Store) -> anyhow::Result<bool> {
-    let all = crate::users::list(store).await?;
+    let all = crate::commands::users::list(store).await?;
     let mut active = all.iter().filter(|user| user.deleted_at.is_none());
     Ok(active.any(|user| user.role == Role::Admin))
 }
 
 async fn some_key(
-    auth: &Auth,
+    auth: &AuthSettings,
     data_dir: &DataDir,
     store: &Store,
     now: Timestamp,
@@ -82,7 +82,7 @@ async fn some_key(
         accept_configured(text, store, now).await?;
         return Ok(FirstKey::Configured);
     }
-    if auth.mode == Mode::Open {
+    if auth.mode == AuthMode::Open {
         return Ok(FirstKey::NotNeeded);
     }
     // A configured key that is configured no more was taken back. Open mode, which asks for no key, leaves it alone.
@@ -234,12 +234,12 @@ mod tests {
     use crate::compose;
     use crate::config::Config;
 
-    struct Fixture {
+    struct BootstrapFixture {
         folder: tempfile::TempDir,
         keys: Arc<Store>,
     }
 
-    impl Fixture {
+    impl BootstrapFixture {
         async fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
             let variables = [("WORKSPACE_DATA_DIR".into(), folder.path().into())];
@@ -255,8 +255,8 @@ mod tests {
         }
 
         async fn start(&self, configured: Option<&str>) -> FirstKey {
-            let auth = Auth {
-                mode: Mode::ApiKey,
+            let auth = AuthSettings {
+                mode: AuthMode::ApiKey,
                 bootstrap_key: configured.map(Into::into),
             };
             first_key(&auth, &self.data_dir(), &self.keys, SystemClock.now())
@@ -284,7 +284,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_start_makes_a_key_and_later_ones_keep_it() {
-        let fixture = Fixture::new().await;
+        let fixture = BootstrapFixture::new().await;
         let path = fixture.data_dir().bootstrap_key();
         assert_eq!(fixture.start(None).await, FirstKey::Generated(path.clone()));
         let text = fixture.generated();
@@ -304,7 +304,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_start_that_died_half_way_is_finished_by_the_next() {
-        let fixture = Fixture::new().await;
+        let fixture = BootstrapFixture::new().await;
         let file = fixture.data_dir().bootstrap_key();
         // Died after the file.
         let text = ApiKeyText::generate();
@@ -319,7 +319,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_revoked_key_stays_revoked() {
-        let fixture = Fixture::new().await;
+        let fixture = BootstrapFixture::new().await;
         fixture.start(None).await;
         let [key] = fixture.keys.list(None).await.unwrap().try_into().unwrap();
         fixture.keys.revoke(key.id).await.unwrap();
@@ -329,7 +329,7 @@ mod tests {
 
     #[tokio::test]
     async fn another_configured_key_replaces_the_one_before() {
-        let fixture = Fixture::new().await;
+        let fixture = BootstrapFixture::new().await;
         assert_eq!(
             fixture.start(Some("first-configured")).await,
             FirstKey::Configured
@@ -344,7 +344,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_key_that_is_configured_no_more_is_withdrawn() {
-        let fixture = Fixture::new().await;
+        let fixture = BootstrapFixture::new().await;
         fixture.start(Some("once-configured")).await;
         let path = fixture.data_dir().bootstrap_key();
         assert_eq!(fixture.start(None).await, FirstKey::Generated(path));

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 
 use url::Url;
 
-use crate::bootstrap::FirstKey;
-use crate::config::{Config, Format};
+use crate::lifecycle::bootstrap::FirstKey;
+use crate::config::{Config, LogFormat};
 
 /// What was decided at start.
-pub(crate) struct Started<'a> {
+pub(crate) struct StartupBanner<'a> {
     pub(crate) config: &'a Config,
     pub(crate) bound: SocketAddr,
     pub(crate) public_url: &'a Url,
@@ -19,7 +19,7 @@ pub(crate) struct Started<'a> {
     pub(crate) first_key: &'a FirstKey,
 }
 
-impl Started<'_> {
+impl StartupBanner<'_> {
     /// Logs it, and where the log is for people prints it as well.
     pub(crate) fn announce(&self) {
         tracing::info!(
@@ -36,7 +36,7 @@ impl Started<'_> {
                 "there is no valid API key: make one with `agent-workspace keys create --user admin`"
             );
         }
-        if self.config.log.format == Format::Text {
+        if self.config.log.format == LogFormat::Text {
             crate::to_stderr(&self.text());
         }
     }

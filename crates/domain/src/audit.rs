@@ -1,5 +1,5 @@
-//! Who did what to which object, when, from where, and with what result. Entries are added and, when they are old, deleted;
-//! nothing changes one.
+//! The audit log: who did what to which object, when, from where, and with what outcome. Entries are added and, when
+//! they are old, deleted; they never change.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,21 +12,21 @@ use crate::error::StoreError;
 use crate::id::{ApiKeyId, SandboxId, UserId};
 use crate::page::{Page, PageRequest};
 
-/// Longest text of an entry, in characters; what is longer is cut off.
+/// Maximum length of a text in an entry, in characters. Longer texts are truncated.
 pub const MAX_AUDIT_TEXT_CHARS: usize = 256;
 
-/// Who acts. As text `user:NAME`, `sandbox:ID`, `cli`, `service` or `unknown`.
+/// The actor of an entry. Its text is `user:NAME`, `sandbox:ID`, `cli`, `service` or `unknown`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AuditActor {
-    /// A user, by one of their keys, or the local user of an open service.
+    /// A user, authenticated by a key, or the local user of open mode.
     User(UserId),
-    /// The agent server in a sandbox, by the sandbox's key.
+    /// The agent server of a sandbox, authenticated by the session key.
     Sandbox(SandboxId),
-    /// Whoever runs the command line on a machine of the service.
+    /// The command line on a machine of the service.
     Cli,
     /// The service itself.
     Service,
-    /// Somebody without a key that opens anything.
+    /// A caller without valid credentials.
     Unknown,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for AuditActor {
     }
 }
 
-/// The text names no actor.
+/// The text is not an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an actor is `user:NAME`, `sandbox:ID`, `cli`, `service` or `unknown`")]
 pub struct InvalidActor;
@@ -63,22 +63,22 @@ impl FromStr for AuditActor {
     }
 }
 
-/// How it ended.
+/// The outcome of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AuditOutcome {
-    /// It was done.
+    /// Done.
     Ok,
-    /// It was not allowed, not there, or not right: nothing was done.
+    /// Not allowed, not found or invalid: nothing was done.
     Refused,
-    /// It went wrong on our side: something may have been done.
+    /// The service failed: something may have been done.
     Failed,
 }
 
 impl AuditOutcome {
-    /// All there are.
+    /// All outcomes.
     pub const ALL: [Self; 3] = [Self::Ok, Self::Refused, Self::Failed];
 
-    /// The word on the wire and in the store.
+    /// The spelling on the wire and in the store.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -87,7 +87,7 @@ impl AuditOutcome {
         }
     }
 
-    /// What an HTTP status says.
+    /// The outcome that an HTTP status means.
     pub const fn of_status(status: u16) -> Self {
         match status {
             ..400 => Self::Ok,
@@ -97,7 +97,7 @@ impl AuditOutcome {
     }
 }
 
-/// The text is no outcome.
+/// The text is not an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an outcome is `ok`, `refused` or `failed`")]
 pub struct InvalidOutcome;
@@ -111,63 +111,64 @@ impl FromStr for AuditOutcome {
     }
 }
 
-/// One line of the log. Never has a secret's value, or anything of a body.
+/// An entry of the log. It contains no secret and nothing of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Of this entry.
+    /// Id.
     pub id: Uuid,
-    /// When it ended.
+    /// Time at which the action ended.
     pub at: Timestamp,
-    /// Who.
+    /// The actor.
     pub actor: AuditActor,
-    /// With which API key.
+    /// The API key that the actor used.
     pub key: Option<ApiKeyId>,
-    /// What: method and route (`DELETE /api/v1/sandboxes/{sandbox_id}`), a command (`cli users delete`), or a word of ours.
+    /// The action: method and route (`DELETE /api/v1/sandboxes/{sandbox_id}`), a command (`cli users delete`), or a
+    /// name that the service defines.
     pub action: String,
-    /// With what: kind and id (`sandbox:1a2b`).
+    /// The object, as kind and id (`sandbox:1a2b`).
     pub object: Option<String>,
-    /// More about it: further ids, a role. No values of secrets.
+    /// Further ids, or a role. No values of secrets.
     pub detail: Option<String>,
-    /// From which address.
+    /// Address of the client.
     pub source: Option<String>,
-    /// How it ended.
+    /// The outcome.
     pub outcome: AuditOutcome,
-    /// The status of the answer.
+    /// Status of the response.
     pub status: Option<u16>,
-    /// The id of the request, as in the log of the service.
+    /// Id of the request, as in the service's log.
     pub request_id: Option<String>,
-    /// How often: more than once only for what was refused again and again, see `docs/reference/audit-log.md`.
+    /// Number of occurrences: more than one only for repeated refusals, see `docs/reference/audit-log.md`.
     pub count: u32,
 }
 
-/// The text as an entry may have it: not longer than [`MAX_AUDIT_TEXT_CHARS`], without control characters.
+/// Prepares a text for an entry: truncates it to [`MAX_AUDIT_TEXT_CHARS`] and removes control characters.
 pub fn sanitize_text(text: &str) -> String {
     let kept = text.chars().filter(|c| !c.is_control());
     kept.take(MAX_AUDIT_TEXT_CHARS).collect()
 }
 
-/// Which entries. What is `None` does not matter.
+/// Filter of a search. `None` does not filter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuditFilter {
-    /// Of this actor.
+    /// Entries of this actor.
     pub actor: Option<AuditActor>,
-    /// Exactly this.
+    /// Entries with exactly this action.
     pub action: Option<String>,
-    /// Exactly this.
+    /// Entries with exactly this object.
     pub object: Option<String>,
-    /// With this end.
+    /// Entries with this outcome.
     pub outcome: Option<AuditOutcome>,
-    /// At or after.
+    /// Entries at or after.
     pub since: Option<Timestamp>,
-    /// Before.
+    /// Entries before.
     pub until: Option<Timestamp>,
 }
 
-/// The log.
+/// The audit log.
 #[async_trait]
 pub trait AuditLog: Send + Sync + 'static {
-    /// Adds entries, all or none. One that is there already (by its id) stays as it is, so that a batch whose fate is
-    /// unknown may be sent again.
+    /// Adds entries, all or none. An entry whose id is stored already is left as it is, so that a caller may repeat a
+    /// batch whose result is unknown.
     async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError>;
     /// Newest first.
     async fn search(
@@ -175,7 +176,7 @@ pub trait AuditLog: Send + Sync + 'static {
         filter: &AuditFilter,
         page: &PageRequest,
     ) -> Result<Page<AuditEntry>, StoreError>;
-    /// Deletes entries from before; how many. At most `limit`, the oldest first.
+    /// Deletes at most `limit` entries from before `before`, oldest first; returns how many.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }
 
@@ -184,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_actor_is_its_text() {
+    fn actors_round_trip_through_text() {
         for text in [
             "user:ada",
             "user:a:b",
@@ -201,13 +202,13 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_short_and_of_one_line() {
+    fn texts_are_truncated_and_have_no_control_characters() {
         assert_eq!(sanitize_text("a\nb\0c"), "abc");
         assert_eq!(sanitize_text(&"é".repeat(300)).chars().count(), MAX_AUDIT_TEXT_CHARS);
     }
 
     #[test]
-    fn a_status_tells_the_end() {
+    fn a_status_determines_the_outcome() {
         for (status, end) in [(200, "ok"), (307, "ok"), (401, "refused"), (503, "failed")] {
             assert_eq!(AuditOutcome::of_status(status).as_str(), end);
             assert_eq!(end.parse(), Ok(AuditOutcome::of_status(status)));

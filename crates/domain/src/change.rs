@@ -1,33 +1,33 @@
-//! What other processes on the same store have committed.
+//! Changes that other processes on the same store have committed.
 
 use futures::stream::BoxStream;
 
 use crate::id::{ConversationId, HostId, SandboxId, StartTaskId};
 
-/// Something was committed. A hint: it may come twice, late, or not at all, so whoever acts on it also looks now and then.
+/// A committed change. It is a hint: it may arrive twice, late or not at all, so its receivers also poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreChange {
-    /// There is a start task for this host that nobody has claimed.
+    /// A start task of this host waits for a claim.
     StartTaskQueued(HostId),
-    /// A start task has a new state.
+    /// The state of a start task changed.
     StartTask(StartTaskId),
-    /// A sandbox has a new intent or a new state.
+    /// The intent or state of a sandbox changed.
     Sandbox {
-        /// Which.
+        /// The sandbox.
         id: SandboxId,
-        /// Where it lives.
+        /// Its host.
         host: HostId,
     },
-    /// These conversations may have more events. Said after the commit and of many at once: events come in such numbers
-    /// that saying it in each of their transactions would hold up the others.
+    /// These conversations may have new events. Processes publish it after their commits and for many at once:
+    /// publishing it in each transaction would delay the others.
     Events(Vec<ConversationId>),
-    /// Hints were lost: anything may have changed.
+    /// Changes were lost: anything may have changed.
     Gap,
 }
 
-/// Tells what happened elsewhere.
+/// Publishes the changes of other processes.
 pub trait ChangeFeed: Send + Sync + 'static {
-    /// Changes from now on by other processes (and possibly our own). Silent where the store belongs to one process. Ends
-    /// only with the store.
+    /// Changes from now on, by other processes and possibly by this one. The stream yields nothing if the store belongs
+    /// to one process, and ends only with the store.
     fn changes(&self) -> BoxStream<'static, StoreChange>;
 }

@@ -1,4 +1,4 @@
-//! Sealing of secrets at rest.
+//! Sealing of stored secrets.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use secrecy::SecretString;
 
 use crate::error::{BoxError, Classify, ErrorClass};
 
-/// A sealed secret: ciphertext with everything needed to open it but the master key. Text, safe to store and to log
-/// (its `Debug` still says nothing).
+/// A sealed secret: ciphertext with everything needed to open it except the master key. Its text is safe to store and
+/// to log; its `Debug` shows only the length.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sealed(String);
 
 impl Sealed {
-    /// Wraps the cipher's text form (versioned; names the master key that wrapped it).
+    /// Wraps the cipher's text form, which has a version and names the master key.
     pub fn from_text(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -28,19 +28,19 @@ impl fmt::Debug for Sealed {
     }
 }
 
-/// Why a secret could not be sealed or opened. Never says anything about the secret.
+/// Why a secret could not be sealed or opened. No text reveals anything about the secret.
 #[derive(Debug, thiserror::Error)]
 pub enum CipherError {
-    /// Wrapped by a master key that we do not have.
+    /// The value is sealed with a master key that this process does not have.
     #[error("sealed with unknown master key {key_id}")]
     UnknownKey {
         /// Public id of the missing key.
         key_id: String,
     },
-    /// Changed, truncated, moved to another record, or not ours.
+    /// The value was changed, truncated, moved to another record, or not sealed by this service.
     #[error("sealed value does not open")]
     Damaged,
-    /// The cipher itself failed.
+    /// The cipher failed.
     #[error("cipher failed")]
     Other(#[source] BoxError),
 }
@@ -54,15 +54,16 @@ impl Classify for CipherError {
     }
 }
 
-/// Authenticated encryption with one data key per record, wrapped by the master key. Pure CPU, a few microseconds.
+/// Authenticated encryption with one data key per record, which the master key wraps. It uses only the CPU and takes a
+/// few microseconds.
 ///
-/// `context` (owner and record name, e.g. `alice/settings`) is bound as associated data: a sealed value copied into
-/// another record does not open there ([`CipherError::Damaged`]).
+/// `context` (owner and record name, e.g. `alice/settings`) is bound as associated data: a sealed value that was copied
+/// to another record does not open there ([`CipherError::Damaged`]).
 pub trait Cipher: Send + Sync + 'static {
     /// Seals a secret for this context.
     fn seal(&self, context: &str, secret: &SecretString) -> Result<Sealed, CipherError>;
-    /// Opens what [`Cipher::seal`] made for the same context.
+    /// Opens a value that [`Cipher::seal`] sealed for the same context.
     fn open(&self, context: &str, sealed: &Sealed) -> Result<SecretString, CipherError>;
-    /// Whether this value was wrapped by another than the present master key (so rotation has work left).
+    /// Whether the value is sealed with another master key than the present one, so that a rotation has work left.
     fn is_outdated(&self, sealed: &Sealed) -> bool;
 }

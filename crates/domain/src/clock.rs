@@ -1,4 +1,4 @@
-//! Time as a value.
+//! Timestamps and clocks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,20 +7,20 @@ use std::time::Duration;
 use chrono::{DateTime, Datelike, Timelike, Utc};
 use serde::{Deserialize, Serialize};
 
-/// An instant in UTC with microseconds: what every store keeps exactly and the wire shows with `Z`.
+/// An instant in UTC with microseconds. Every store keeps it exactly; the wire shows it with `Z`.
 ///
-/// Kept as microseconds since the Unix epoch: rows have it so, and a calendar is only needed where it is shown.
+/// It is held as microseconds since the Unix epoch, as in rows. It is converted to a calendar date only for display.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// Truncates to microseconds (Postgres keeps no more). Years outside 0001..=9999 are clamped, because neither the
+    /// Truncates to microseconds, the precision of Postgres. Years outside 0001..=9999 are clamped, because neither the
     /// wire format nor the stores can hold them.
     pub fn new(instant: DateTime<Utc>) -> Self {
         Self::from_micros(instant.timestamp_micros())
     }
 
-    /// The instant as chrono's type.
+    /// The instant as a `chrono` type.
     pub fn to_utc(self) -> DateTime<Utc> {
         DateTime::from_timestamp_micros(self.0).unwrap_or_default()
     }
@@ -35,26 +35,26 @@ impl Timestamp {
         Self(micros.clamp(MIN_MICROS, MAX_MICROS))
     }
 
-    /// Later by `span` (saturating).
+    /// Later by `span`, saturating.
     #[must_use]
     pub fn plus(self, span: Duration) -> Self {
         Self::from_micros(self.0.saturating_add(micros_of(span)))
     }
 
-    /// Earlier by `span` (saturating).
+    /// Earlier by `span`, saturating.
     #[must_use]
     pub fn minus(self, span: Duration) -> Self {
         Self::from_micros(self.0.saturating_sub(micros_of(span)))
     }
 
-    /// Time passed since `earlier`; zero when it lies in the future.
+    /// Time passed since `earlier`; zero if it lies in the future.
     pub fn since(self, earlier: Self) -> Duration {
         let passed = self.0.saturating_sub(earlier.0);
         Duration::from_micros(u64::try_from(passed).unwrap_or_default())
     }
 }
 
-/// As many as there are, at most.
+/// The microseconds of a span, saturating.
 fn micros_of(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
@@ -73,25 +73,25 @@ impl fmt::Debug for Timestamp {
 impl fmt::Display for Timestamp {
     /// RFC 3339 with six fractional digits and `Z`; fixed width, so the text sorts as time does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Text::of(*self).as_str())
+        f.write_str(TimestampText::of(*self).as_str())
     }
 }
 
-/// The text of a timestamp. Lists show hundreds of them, and chrono's general formatter costs ten times as much.
-struct Text([u8; 27]);
+/// The text of a timestamp. Lists format hundreds of them, and chrono's general formatter is ten times slower.
+struct TimestampText([u8; 27]);
 
-impl Text {
+impl TimestampText {
     fn of(at: Timestamp) -> Self {
         let at = at.to_utc();
         let mut text = *b"0000-00-00T00:00:00.000000Z";
         let mut put = |end: usize, digits: usize, mut number: u32| {
-            for place in text[..end].iter_mut().rev().take(digits) {
-                // The remainder of a division by ten.
-                *place = b'0' + u8::try_from(number % 10).unwrap_or_default();
+            for byte in text[..end].iter_mut().rev().take(digits) {
+                // A remainder below ten always fits.
+                *byte = b'0' + u8::try_from(number % 10).unwrap_or_default();
                 number /= 10;
             }
         };
-        // No timestamp is outside of the years 1 to 9999.
+        // Timestamps are clamped to the years 1 to 9999.
         put(4, 4, at.year().unsigned_abs());
         put(7, 2, at.month());
         put(10, 2, at.day());
@@ -103,7 +103,7 @@ impl Text {
     }
 
     fn as_str(&self) -> &str {
-        // Digits and ASCII signs.
+        // The bytes are ASCII.
         str::from_utf8(&self.0).unwrap_or_default()
     }
 }
@@ -117,7 +117,7 @@ impl FromStr for Timestamp {
 
 impl Serialize for Timestamp {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(Text::of(*self).as_str())
+        s.serialize_str(TimestampText::of(*self).as_str())
     }
 }
 
@@ -129,20 +129,20 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// Source of the present.
+/// Source of the current time.
 pub trait Clock: Send + Sync + 'static {
-    /// Now, in UTC, truncated to microseconds.
+    /// The current time, truncated to microseconds.
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     #[expect(
         clippy::disallowed_methods,
-        reason = "the one place where ambient time enters"
+        reason = "the only reader of the system time"
     )]
     fn now(&self) -> Timestamp {
         Timestamp::new(Utc::now())
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn later_and_earlier_end_with_the_years_that_can_be_written() {
+    fn plus_and_minus_saturate_at_the_representable_years() {
         let (first, last) = (
             Timestamp::from_micros(MIN_MICROS),
             Timestamp::from_micros(MAX_MICROS),
         );
-        let (hour, ever) = (Duration::from_secs(3600), Duration::MAX);
-        assert_eq!((last.plus(hour), first.plus(ever)), (last, last));
-        assert_eq!((first.minus(hour), last.minus(ever)), (first, first));
+        let (hour, forever) = (Duration::from_secs(3600), Duration::MAX);
+        assert_eq!((last.plus(hour), first.plus(forever)), (last, last));
+        assert_eq!((first.minus(hour), last.minus(forever)), (first, first));
         assert_eq!(first.plus(hour).since(first), hour);
         assert_eq!(first.since(last), Duration::ZERO);
         assert_eq!(first.plus(hour).minus(hour), first);
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn text_is_what_chrono_writes() {
-        // Steps that are no multiple of any unit, through all years.
+        // Steps through all years that are not a multiple of any unit.
         let all = (MIN_MICROS..=MAX_MICROS).step_by(31_415_926_535_897_932 / 10_000);
         for at in all.chain([MAX_MICROS]).map(Timestamp::from_micros) {
             let expected = at.to_utc().to_rfc3339_opts(SecondsFormat::Micros, true);

@@ -1,54 +1,55 @@
-//! Places at which a test kills the service: right before and right after everything that outlives it.
+//! Crash points: moments at which a test kills the service, right before and right after each operation whose effect
+//! outlives it.
 //!
-//! In a release build these are empty functions. In a debug build, which is what the suites run, they call the function
-//! that `main` has installed, and `main` installs one only where it is told to (`server/src/crash_points.rs`). Adapters call
-//! them; this module is here because adapters share nothing else.
+//! In a release build these functions are empty. In a debug build, which the test suites run, they call the hook that
+//! `main` installs if the environment asks for it (`server/src/crash_points.rs`). Adapters call them; the module is in
+//! this crate because adapters share no other one.
 
 #[cfg(debug_assertions)]
 use std::sync::OnceLock;
 
-/// What is told of each arrival at a place: `before` or `after`, and what was or is about to be done.
+/// Called at each crash point with `before` or `after` and the name of the operation.
 #[cfg(debug_assertions)]
-pub type Hook = fn(moment: &'static str, deed: &'static str);
+pub type Hook = fn(moment: &'static str, operation: &'static str);
 
 #[cfg(debug_assertions)]
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// From now on, tells of every arrival. The first hook stays.
+/// Installs a hook. Later calls have no effect.
 #[cfg(debug_assertions)]
 pub fn install(hook: Hook) {
     let _ = HOOK.set(hook);
 }
 
 #[cfg(debug_assertions)]
-fn reach(moment: &'static str, deed: &'static str) {
+fn reach(moment: &'static str, operation: &'static str) {
     if let Some(hook) = HOOK.get() {
-        hook(moment, deed);
+        hook(moment, operation);
     }
 }
 
 #[cfg(not(debug_assertions))]
-const fn reach(_moment: &'static str, _deed: &'static str) {}
+const fn reach(_moment: &'static str, _operation: &'static str) {}
 
-/// To be called right before something is done that outlives the process: a commit, a call of an engine or of an agent
-/// server, a file, a process. `deed` is its name, the same each time.
+/// Marks the moment right before an operation whose effect outlives the process: a commit, a request to an engine or
+/// agent server, a file, a process. `operation` is its fixed name.
 #[inline]
-pub fn before(deed: &'static str) {
-    reach("before", deed);
+pub fn before(operation: &'static str) {
+    reach("before", operation);
 }
 
-/// To be called right after it, whatever came of it.
+/// Marks the moment right after such an operation, whether it succeeded or not.
 #[inline]
-pub fn after(deed: &'static str) {
-    reach("after", deed);
+pub fn after(operation: &'static str) {
+    reach("after", operation);
 }
 
-/// Does something between [`before`] and [`after`].
+/// Runs an operation between [`before`] and [`after`].
 #[inline]
-pub fn around<T>(deed: &'static str, work: impl FnOnce() -> T) -> T {
-    before(deed);
+pub fn around<T>(operation: &'static str, work: impl FnOnce() -> T) -> T {
+    before(operation);
     let done = work();
-    after(deed);
+    after(operation);
     done
 }
 
@@ -60,11 +61,11 @@ mod tests {
 
     static SEEN: Mutex<Vec<(&str, &str)>> = Mutex::new(Vec::new());
 
-    /// The only test that installs one: it is there for good.
+    /// The only test that installs a hook, because a hook cannot be removed.
     #[test]
-    fn work_is_told_of_before_and_after_once_somebody_listens() {
-        assert_eq!(around("unheard", || 1), 1);
-        install(|moment, deed| SEEN.lock().unwrap().push((moment, deed)));
+    fn an_installed_hook_is_called_before_and_after() {
+        assert_eq!(around("without hook", || 1), 1);
+        install(|moment, operation| SEEN.lock().unwrap().push((moment, operation)));
         assert_eq!(around("writing", || SEEN.lock().unwrap().len()), 1);
         let expected = [("before", "writing"), ("after", "writing")];
         assert_eq!(*SEEN.lock().unwrap(), expected);

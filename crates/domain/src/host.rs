@@ -1,4 +1,4 @@
-//! Which sandbox hosts a store has served.
+//! The hosts that a store has served.
 
 use async_trait::async_trait;
 
@@ -6,13 +6,12 @@ use crate::clock::Timestamp;
 use crate::error::StoreError;
 use crate::id::HostId;
 
-/// The hosts that are at home in this store. What a host runs and no row owns is removed as an orphan; but only if the
-/// store is the one that the host's sandboxes were made with. A service that is pointed at another or an emptied store
-/// must not take every sandbox for an orphan.
+/// The hosts that this store serves. The reconciler removes the sandboxes of a host that have no row, but only on a
+/// host that is registered: a service that starts on another or an empty store must not remove sandboxes.
 #[async_trait]
 pub trait HostRepository: Send + Sync + 'static {
-    /// Whether the host was registered before.
+    /// Whether the host is registered.
     async fn is_known(&self, host: &HostId) -> Result<bool, StoreError>;
-    /// Registers it. Idempotent.
+    /// Registers the host. Idempotent.
     async fn register(&self, host: &HostId, at: Timestamp) -> Result<(), StoreError>;
 }

@@ -1,7 +1,8 @@
-//! Requests that their sender may repeat: `Idempotency-Key` (decisions, section 4).
+//! Requests that clients may repeat, by the header `Idempotency-Key`, see
+//! `docs/explanation/decisions/0015-make-requests-repeatable.md`.
 //!
-//! The answer is stored in the transaction that stores what the request made. So there is no moment at which a repetition
-//! could make it twice, and none at which it would have to be told to wait: it either comes first or finds the answer.
+//! The transaction that stores what a request creates also stores its response. A repetition therefore either comes
+//! first or finds the response; it can neither create twice nor has to wait.
 
 use async_trait::async_trait;
 
@@ -9,36 +10,36 @@ use crate::clock::Timestamp;
 use crate::error::StoreError;
 use crate::id::UserId;
 
-/// Answers that are kept for one user at most: with one more the oldest goes, and its key is free again. Whoever repeats a
-/// request does so within seconds, and an unbounded memory could be filled by starts that fail fast.
+/// Maximum number of stored responses of one user. Beyond it the oldest is deleted and its key is free again. Clients
+/// repeat requests within seconds, and starts that fail fast could fill an unbounded store.
 pub const MAX_RESPONSES_PER_USER: usize = 2_000;
 
-/// A request with a key that its sender chose.
+/// A request with an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotentRequest {
-    /// Who sent it. Keys of different users have nothing to do with each other.
+    /// The sender. Keys of different users are independent.
     pub owner: UserId,
     /// The key, 1 to 255 visible ASCII characters.
     pub key: String,
-    /// Keyed hash of what was asked, operation and input ([`Fingerprints`](crate::vault::Fingerprints)): the input may hold
-    /// secrets, and a plain hash would let whoever reads the database guess them.
+    /// Keyed hash of operation and input ([`Fingerprints`](crate::vault::Fingerprints)). The input may contain secrets,
+    /// which a plain hash would let a reader of the database guess.
     pub fingerprint: String,
-    /// Answers from before are forgotten: a request with their key is a new one.
+    /// Responses from before are ignored: a request with their key is new.
     pub since: Timestamp,
 }
 
-/// The answer to a request, to be stored with what it made.
+/// The response to a request, to be stored with what the request created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotentResponse {
     /// The request.
     pub request: IdempotentRequest,
-    /// The body of its answer.
+    /// The body of the response.
     pub answer: String,
-    /// When it was given.
+    /// Time of the response.
     pub at: Timestamp,
 }
 
-/// What is known of a request.
+/// The result of looking up an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdempotencyCheck {
     /// The key is new.
@@ -49,17 +50,17 @@ pub enum IdempotencyCheck {
     Mismatch,
 }
 
-/// Answers that were given. They are written by the repositories of what the requests made
+/// Stored responses. The repositories of what requests create write them
 /// ([`StartTaskRepository::insert`](crate::start_task::StartTaskRepository::insert),
-/// [`SandboxRepository::insert_once`](crate::sandbox::SandboxRepository::insert_once)), or by `keep` for a request that made
-/// nothing. Whoever writes one forgets those of the same owner beyond the latest [`MAX_RESPONSES_PER_USER`].
+/// [`SandboxRepository::insert_once`](crate::sandbox::SandboxRepository::insert_once)); `store_response` does so for a
+/// request that created nothing. Each write deletes the owner's responses beyond the latest [`MAX_RESPONSES_PER_USER`].
 #[async_trait]
 pub trait IdempotencyRepository: Send + Sync + 'static {
-    /// What is known of this request.
+    /// Looks up the key of a request.
     async fn look_up(&self, request: &IdempotentRequest) -> Result<IdempotencyCheck, StoreError>;
-    /// Stores the answer to a request that made nothing, because what it asks for was there. [`IdempotencyCheck::New`] if it is
-    /// stored now; else what was known, and nothing is written.
+    /// Stores the response to a request that created nothing, because what it asks for exists.
+    /// [`IdempotencyCheck::New`] if the response was stored, else the result of the look-up.
     async fn store_response(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError>;
-    /// Deletes answers from before, at most `limit`; how many there were.
+    /// Deletes at most `limit` responses from before `before`; returns how many.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

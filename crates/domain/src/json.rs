@@ -1,20 +1,20 @@
-//! What a JSON text costs once it is read.
+//! Estimates of the size of JSON documents.
 //!
-//! A text may cost many times its length (`[0,0,…]`: 36 times, `[[0],[0],…]`: almost 100 times), so whoever reads one of
-//! somebody else's into a document weighs it first.
+//! A parsed document may need many times the memory of its text (`[0,0,…]`: 36 times, `[[0],[0],…]`: almost 100 times).
+//! Callers estimate it before they parse a text from outside.
 
 use serde_json::Value;
 
-/// Memory of one value in a list, or of one member of an object: `serde_json` with ordered maps takes 72 and 104 bytes.
-const PER_VALUE: usize = 96;
-/// Memory of one list or object that is not empty: the first allocation of either has room for a few.
-const PER_GROUP: usize = 400;
+/// Memory of one list item or object member, in bytes. `serde_json` with ordered maps takes 72 and 104.
+const BYTES_PER_VALUE: usize = 96;
+/// Memory of one non-empty list or object, in bytes: its first allocation has room for several values.
+const BYTES_PER_CONTAINER: usize = 400;
 
-/// An upper bound of the bytes of memory that the text takes when it is read as a [`serde_json::Value`]. One pass that
-/// allocates nothing. It never reads it as JSON: marks inside strings do not count, and a text that is no JSON has a weight, too.
+/// An upper bound of the memory that the text takes as a [`serde_json::Value`], in bytes. It scans the text once
+/// without parsing or allocating. It ignores the contents of strings, and also works for invalid JSON.
 #[must_use]
 pub fn estimate_memory_bytes(text: &[u8]) -> usize {
-    let (mut values, mut groups, mut quoted, mut escaped) = (1, 0, false, false);
+    let (mut values, mut containers, mut quoted, mut escaped) = (1, 0, false, false);
     for byte in text {
         match byte {
             _ if escaped => escaped = false,
@@ -22,32 +22,33 @@ pub fn estimate_memory_bytes(text: &[u8]) -> usize {
             b'"' => quoted = !quoted,
             _ if quoted => {}
             b',' => values += 1,
-            b'[' | b'{' => groups += 1,
+            b'[' | b'{' => containers += 1,
             _ => {}
         }
     }
-    text.len() + values * PER_VALUE + groups * PER_GROUP
+    text.len() + values * BYTES_PER_VALUE + containers * BYTES_PER_CONTAINER
 }
 
-/// The bytes of a document's text, as it is stored: without blanks, and with escapes where JSON needs them.
+/// Length of the document's text as stored, in bytes: without white space, and with escapes only where JSON requires
+/// them.
 #[must_use]
 pub fn text_bytes(document: &Value) -> usize {
     let mut counter = ByteCounter(0);
-    // Neither a counter nor a document that was read can fail.
+    // Neither the counter nor the document can fail.
     let _ = serde_json::to_writer(&mut counter, document);
     counter.0
 }
 
-/// The same of what is written as JSON.
+/// Length of a value's JSON text, in bytes.
 #[must_use]
 pub fn serialized_bytes(value: &impl serde::Serialize) -> u64 {
     let mut counter = ByteCounter(0);
-    // What cannot be written cannot be stored, either.
+    // A value that cannot be serialized cannot be stored, either.
     let _ = serde_json::to_writer(&mut counter, value);
     counter.0 as u64
 }
 
-/// Counts what is written to it.
+/// A writer that counts bytes.
 struct ByteCounter(usize);
 
 impl std::io::Write for ByteCounter {
@@ -74,17 +75,17 @@ mod tests {
     }
 
     #[test]
-    fn the_weight_counts_values_but_not_what_strings_say() {
-        assert_eq!(estimate_memory_bytes(b""), PER_VALUE);
-        assert_eq!(estimate_memory_bytes(br#""[,{\"[,""#), 9 + PER_VALUE);
-        assert_eq!(estimate_memory_bytes(b"[0,0,{}]"), 8 + 3 * PER_VALUE + 2 * PER_GROUP);
+    fn the_estimate_ignores_the_contents_of_strings() {
+        assert_eq!(estimate_memory_bytes(b""), BYTES_PER_VALUE);
+        assert_eq!(estimate_memory_bytes(br#""[,{\"[,""#), 9 + BYTES_PER_VALUE);
+        assert_eq!(estimate_memory_bytes(b"[0,0,{}]"), 8 + 3 * BYTES_PER_VALUE + 2 * BYTES_PER_CONTAINER);
         assert!(estimate_memory_bytes("[[0],".repeat(1000).as_bytes()) > 90 * 5000);
     }
 
     #[test]
-    fn values_are_no_larger_than_they_are_weighed() {
-        assert!(size_of::<Value>() <= PER_VALUE);
-        // A list's first allocation has room for four.
-        assert!(4 * size_of::<Value>() <= PER_GROUP);
+    fn values_are_not_larger_than_estimated() {
+        assert!(size_of::<Value>() <= BYTES_PER_VALUE);
+        // The first allocation of a list has room for four values.
+        assert!(4 * size_of::<Value>() <= BYTES_PER_CONTAINER);
     }
 }

@@ -1,19 +1,19 @@
-//! Taking turns between processes that share a store.
+//! Leases between processes that share a store.
 
 use async_trait::async_trait;
 
 use crate::clock::Timestamp;
 use crate::error::StoreError;
 
-/// Exclusive rights by name, each with an end: what a crashed process held frees itself.
+/// Exclusive, named rights with an end, so that the rights of a crashed process expire.
 ///
-/// A lease says who *may* act, not who acts: a holder that was suspended past the end may still be at work. So whatever is
-/// done under one must be idempotent, and what it writes must be checked against what is stored (an expected intent, a
-/// fence).
+/// A lease says which holder *may* act, not which one acts: a holder that was suspended past the end may still be
+/// active. So work under a lease must be idempotent, and its writes must be checked against the store (by an expected
+/// intent or a fence).
 #[async_trait]
 pub trait LeaseRepository: Send + Sync + 'static {
-    /// Takes the lease until `until`, or prolongs it if `holder` has it. `false` if somebody else has it at `now`. Exactly
-    /// one of several concurrent callers gets a free one.
+    /// Acquires the lease until `until`, or extends it if `holder` has it. `false` if another holder has it at `now`.
+    /// Of several concurrent callers, exactly one gets a free lease.
     async fn acquire(
         &self,
         name: &str,
@@ -21,8 +21,8 @@ pub trait LeaseRepository: Send + Sync + 'static {
         now: Timestamp,
         until: Timestamp,
     ) -> Result<bool, StoreError>;
-    /// Ends it early, if `holder` still has it.
+    /// Ends the lease early if `holder` still has it.
     async fn release(&self, name: &str, holder: &str) -> Result<(), StoreError>;
-    /// Deletes leases that ended before, at most `limit`; how many there were.
+    /// Deletes at most `limit` leases that ended before `before`; returns how many.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

@@ -1,7 +1,7 @@
 //! The types, ports and errors of agent-workspace.
 //!
 //! Knows: the vocabulary of the product and the obligations of every adapter.
-//! Must never know: a runtime, a clock, the environment, a driver, HTTP status codes, or another crate of ours.
+//! Must never know: a runtime, a clock, the environment, a driver, HTTP status codes, or another crate of the workspace.
 //!
 //! # Conventions of the ports
 //!

@@ -1,53 +1,54 @@
-//! Numbers that are counted while the service works, and read when somebody asks (metrics). Counting costs an addition or
-//! two, and never waits.
+//! Metrics that the service counts while it works and that a scrape reads. Counting costs an addition or two and never
+//! waits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper bounds of the classes of [`DurationHistogram`], in milliseconds. One set for everything, so that all can be compared.
+/// Upper bounds of the buckets of [`DurationHistogram`], in milliseconds. All histograms share them, so that they can
+/// be compared.
 pub const BUCKET_BOUNDS_MS: [u64; 15] = [
     1, 3, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 120_000,
 ];
 
-/// How often something happened.
+/// A counter that only increases.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// It happened.
+    /// Increases the counter.
     pub fn add(&self, times: u64) {
         self.0.fetch_add(times, Ordering::Relaxed);
     }
 
-    /// Since the process began.
+    /// The count since the process began.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How many there are now.
+/// A number that goes up and down.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// One more, until what is returned is dropped.
+    /// Increases the gauge until the returned guard is dropped.
     pub fn enter(&self) -> GaugeGuard<'_> {
         self.0.fetch_add(1, Ordering::Relaxed);
         GaugeGuard(self)
     }
 
-    /// So many, whatever was known before.
+    /// Sets the gauge.
     pub fn set(&self, now: u64) {
         self.0.store(now, Ordering::Relaxed);
     }
 
-    /// Now.
+    /// The present value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// One of a [`Gauge`].
+/// Decreases its [`Gauge`] when it is dropped.
 #[derive(Debug)]
 pub struct GaugeGuard<'a>(&'a Gauge);
 
@@ -57,40 +58,40 @@ impl Drop for GaugeGuard<'_> {
     }
 }
 
-/// How long something took, by classes.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub struct DurationHistogram {
-    /// One per bound, and one for what took longer.
-    classes: [AtomicU64; BUCKET_BOUNDS_MS.len() + 1],
+    /// One bucket per bound, and one for longer durations.
+    buckets: [AtomicU64; BUCKET_BOUNDS_MS.len() + 1],
     micros: AtomicU64,
 }
 
-/// What [`DurationHistogram`] held at one time.
+/// The values of a [`DurationHistogram`] at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HistogramSnapshot {
-    /// How often it took at most as long as the bound at the same place of [`BUCKET_BOUNDS_MS`]; the last: how often it happened.
+    /// Number of durations up to the bound at the same index of [`BUCKET_BOUNDS_MS`]; the last is the total number.
     pub cumulative_counts: [u64; BUCKET_BOUNDS_MS.len() + 1],
-    /// All together.
+    /// Sum of all durations.
     pub sum: Duration,
 }
 
 impl DurationHistogram {
-    /// It took so long.
+    /// Records a duration.
     pub fn record(&self, took: Duration) {
-        let class = BUCKET_BOUNDS_MS
+        let bucket = BUCKET_BOUNDS_MS
             .iter()
             .position(|ms| took <= Duration::from_millis(*ms));
-        let class = class.unwrap_or(BUCKET_BOUNDS_MS.len());
-        self.classes[class].fetch_add(1, Ordering::Relaxed);
+        let bucket = bucket.unwrap_or(BUCKET_BOUNDS_MS.len());
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Since the process began.
+    /// The values since the process began.
     pub fn snapshot(&self) -> HistogramSnapshot {
         let mut all = 0;
-        let cumulative_counts = std::array::from_fn(|class| {
-            all += self.classes[class].load(Ordering::Relaxed);
+        let cumulative_counts = std::array::from_fn(|bucket| {
+            all += self.buckets[bucket].load(Ordering::Relaxed);
             all
         });
         HistogramSnapshot {
@@ -100,24 +101,24 @@ impl DurationHistogram {
     }
 }
 
-/// A pool of connections to the database.
+/// The state of a connection pool of the database.
 #[derive(Debug, Clone)]
 pub struct PoolStats {
     /// `read`, `scan`, `write`, `intake`, `background`.
     pub name: &'static str,
-    /// Connections that it may have.
+    /// Maximum number of connections.
     pub max_connections: u32,
-    /// Connections that it has.
+    /// Number of open connections.
     pub open: u32,
-    /// Those of them that nobody uses.
+    /// Number of open connections that are not in use.
     pub idle: u32,
-    /// Calls that have a turn: they use a connection, or are about to.
+    /// Calls that have a slot: they use a connection, or are about to.
     pub in_use: u64,
-    /// Calls that wait for a turn.
+    /// Calls that wait for a slot.
     pub waiting: u64,
-    /// How long calls have waited for a turn that they got.
+    /// Waiting times of the calls that got a slot.
     pub waits: HistogramSnapshot,
-    /// Calls that got none in time.
+    /// Calls that got no slot in time.
     pub timeouts: u64,
 }
 
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_in_every_class_that_it_is_not_longer_than() {
+    fn buckets_are_cumulative() {
         let durations = DurationHistogram::default();
         for ms in [0, 1, 4, 30_000, 400_000] {
             durations.record(Duration::from_millis(ms));
@@ -140,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn a_level_falls_when_what_entered_leaves() {
-        let level = Gauge::default();
-        let one = level.enter();
-        let two = level.enter();
+    fn a_gauge_decreases_when_its_guards_drop() {
+        let gauge = Gauge::default();
+        let one = gauge.enter();
+        let two = gauge.enter();
         drop(one);
-        assert_eq!(level.get(), 1);
+        assert_eq!(gauge.get(), 1);
         drop(two);
-        assert_eq!(level.get(), 0);
+        assert_eq!(gauge.get(), 0);
     }
 }

@@ -1,8 +1,8 @@
-//! Networks of addresses, as operators name them.
+//! IP networks, as operators configure them.
 
 use std::net::IpAddr;
 
-/// Addresses with a common prefix.
+/// A range of IP addresses with a common prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     address: u128,
@@ -11,17 +11,17 @@ pub struct Network {
 }
 
 impl Network {
-    /// The addresses whose first `prefix` bits are those of `address`. `None`: an address has not so many bits.
+    /// The addresses whose first `prefix` bits are those of `address`. `None` if the prefix is longer than an address.
     pub fn new(address: IpAddr, prefix: u32) -> Option<Self> {
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        (prefix <= most).then(|| Self {
+        let max_prefix = if address.is_ipv4() { 32 } else { 128 };
+        (prefix <= max_prefix).then(|| Self {
             address: bits(address),
             prefix,
             is_v4: address.is_ipv4(),
         })
     }
 
-    /// One address.
+    /// A network of one address.
     pub fn single(address: IpAddr) -> Self {
         Self {
             address: bits(address),
@@ -30,11 +30,12 @@ impl Network {
         }
     }
 
-    /// Whether the address is in it. IPv4 addresses are in no IPv6 network: unmap them first.
+    /// Whether the network contains the address. An IPv6 network contains no IPv4 addresses: convert mapped addresses
+    /// first.
     pub fn contains(self, address: IpAddr) -> bool {
         let width = if self.is_v4 { 32 } else { 128 };
         let differing = bits(address) ^ self.address;
-        // A shift by the whole width is no shift in Rust: /0 is every address of the family.
+        // A shift by the whole width overflows; /0 contains every address of the family.
         self.is_v4 == address.is_ipv4()
             && differing.checked_shr(width - self.prefix).unwrap_or(0) == 0
     }
@@ -50,7 +51,7 @@ fn bits(address: IpAddr) -> u128 {
 impl std::str::FromStr for Network {
     type Err = &'static str;
 
-    /// `10.0.0.0/8`, `fd00::/8`, or one address.
+    /// Parses `10.0.0.0/8`, `fd00::/8`, or one address.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_holds_the_addresses_with_its_prefix() {
+    fn a_network_contains_the_addresses_with_its_prefix() {
         for (network, address, holds) in [
             ("10.0.0.0/8", "10.255.0.1", true),
             ("10.0.0.0/8", "11.0.0.1", false),

@@ -1,18 +1,18 @@
-//! Keyset paging: stable under inserts and deletes.
+//! Keyset pagination, which is stable under inserts and deletes.
 
 use std::fmt;
 
-/// Bytes of stored documents after which a page ends, whatever its limit: events carry what tools printed, start tasks what
-/// clients sent. The first item of a page always fits. What clients send is limited at the door, so that pages of all other
-/// items stay below it.
+/// Bytes of stored documents after which a page ends, whatever its limit. Events contain the output of tools, and start
+/// tasks contain requests of clients. A page always holds its first item. Requests are limited on arrival, so pages of
+/// other items stay smaller.
 pub const MAX_PAGE_BYTES: usize = 2 * 1024 * 1024;
 
-/// How many items a page may hold: 1 to 100.
+/// Maximum number of items of a page: 1 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageLimit(u8);
 
 impl PageLimit {
-    /// The largest page, and the default.
+    /// The maximum, which is also the default.
     pub const MAX: Self = Self(100);
 
     /// `None` outside 1..=100.
@@ -35,8 +35,8 @@ impl Default for PageLimit {
     }
 }
 
-/// Opaque text that an adapter minted: where the next page begins. An adapter answers a token it did not mint with its
-/// `InvalidPageToken` error.
+/// An opaque token of an adapter for the start of the next page. An adapter refuses a token that it did not issue with
+/// its `InvalidPageToken` error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageToken(pub String);
 
@@ -46,26 +46,26 @@ impl fmt::Display for PageToken {
     }
 }
 
-/// What page is wanted.
+/// The requested page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PageRequest {
-    /// Start after this point; `None` is the first page.
+    /// Token of the page; `None` requests the first page.
     pub after: Option<PageToken>,
-    /// At most so many items.
+    /// Maximum number of items.
     pub limit: PageLimit,
 }
 
 /// One page of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
-    /// The items, in the order asked for.
+    /// The items, in the requested order.
     pub items: Vec<T>,
-    /// Where the next page begins; `None` on the last page.
+    /// Token of the next page; `None` on the last page.
     pub next: Option<PageToken>,
 }
 
 impl<T> Page<T> {
-    /// The same page with every item converted.
+    /// Converts every item.
     pub fn map<U>(self, convert: impl FnMut(T) -> U) -> Page<U> {
         Page {
             items: self.items.into_iter().map(convert).collect(),
@@ -73,7 +73,7 @@ impl<T> Page<T> {
         }
     }
 
-    /// The same page with every item converted, or the first failure.
+    /// Converts every item, or returns the first failure.
     pub fn try_map<U, E>(self, convert: impl FnMut(T) -> Result<U, E>) -> Result<Page<U>, E> {
         Ok(Page {
             items: self

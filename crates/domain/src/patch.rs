@@ -1,14 +1,15 @@
-//! A change to one field.
+//! Partial updates.
 
-/// What to do with a field in a partial update. Absent on the wire is [`Patch::Keep`], `null` is [`Patch::Clear`].
+/// The change of one field in a partial update. An absent field on the wire is [`Patch::Keep`], `null` is
+/// [`Patch::Clear`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Patch<T> {
-    /// Leave the stored value.
+    /// Keep the stored value.
     #[default]
     Keep,
     /// Store this value.
     Set(T),
-    /// Store "no value".
+    /// Clear the stored value.
     Clear,
 }
 
@@ -22,12 +23,12 @@ impl<T> Patch<T> {
         }
     }
 
-    /// Whether the field stays as it is.
+    /// Whether the field keeps its value.
     pub fn is_keep(&self) -> bool {
         matches!(self, Self::Keep)
     }
 
-    /// As the value to store: `None` keeps, `Some(None)` clears (the shape diesel's changesets want).
+    /// The form of diesel's changesets: `None` keeps, `Some(None)` clears.
     pub fn into_update(self) -> Option<Option<T>> {
         match self {
             Self::Keep => None,

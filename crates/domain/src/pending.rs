@@ -1,4 +1,4 @@
-//! Messages said before a conversation is ready, kept until the agent has them.
+//! Pending messages: sent before a conversation is ready, and stored until its agent has them.
 
 use async_trait::async_trait;
 
@@ -8,97 +8,97 @@ use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId, UserId};
 use crate::idempotency::{IdempotentResponse, IdempotencyCheck};
 
-/// Messages that wait for one conversation, at most (contract v1, section 3.4).
+/// Maximum number of pending messages of one conversation.
 pub const MAX_PENDING_MESSAGES: usize = 10;
 
-/// Notes about dropped messages in one start task, at most.
+/// Maximum number of notes about dropped messages in one start task.
 pub const MAX_START_TASK_NOTES: usize = 20;
 
-/// What a message waits for. Clients name a start task as `task-<32 hex>` before they know its conversation.
+/// The conversation that a message is for. Clients name a start task as `task-<32 hex>` before they know its
+/// conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MessageTarget {
-    /// The conversation that this task makes.
+    /// The conversation of this start task.
     Task(StartTaskId),
     /// This conversation.
     Conversation(ConversationId),
 }
 
-/// A message that shall wait.
+/// A message to enqueue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewPendingMessage {
     /// Its id.
     pub id: uuid::Uuid,
-    /// Whose it is.
+    /// Its owner.
     pub owner: UserId,
-    /// For what.
+    /// Its conversation.
     pub awaited: MessageTarget,
-    /// What was said. May be secret: it is in no log.
+    /// The message. It may be secret and is never logged.
     pub message: MessageInput,
-    /// When.
+    /// Time of the request.
     pub created_at: Timestamp,
-    /// When the request has a key of its sender's: the answers to it, by the place that the message may get ([`MAX_PENDING_MESSAGES`]
-    /// of them). Else none.
+    /// For a request with an idempotency key: the response for each possible position of the message
+    /// ([`MAX_PENDING_MESSAGES`] of them). Else empty.
     pub answers: Vec<IdempotentResponse>,
 }
 
-/// A message that waits.
+/// A pending message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PendingMessage {
     /// Its id.
     pub id: uuid::Uuid,
-    /// What was said.
+    /// The message.
     pub message: MessageInput,
-    /// When its delivery was begun for the last time; what was cut off is looked for at the agent server before it is said again.
+    /// Start of the last delivery attempt. After an interrupted attempt, the service looks for the message in the agent
+    /// server before it sends it again.
     pub tried_at: Option<Timestamp>,
 }
 
-/// What became of a message that should wait.
+/// The result of enqueuing a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnqueueOutcome {
-    /// It waits as the so-and-so-many-th, from 1.
+    /// The message is at this position of the queue, from 1.
     At(usize),
-    /// [`MAX_PENDING_MESSAGES`] wait already.
+    /// The queue holds [`MAX_PENDING_MESSAGES`].
     Full,
-    /// There is no such task or conversation for this user.
+    /// The user has no such start task or conversation.
     Unknown,
-    /// The start that should make the conversation has failed, with this cause: nobody will ever hear the message.
+    /// The start of the conversation failed with this cause, so the message can never be delivered.
     Failed(Option<String>),
-    /// The request's key was used before: with this answer, or for another request. Never [`IdempotencyCheck::New`].
+    /// The request's key was used before, for this or another request. Never [`IdempotencyCheck::New`].
     Repeated(IdempotencyCheck),
 }
 
-/// Messages that wait. They go with their conversation, with the last trace of a start that failed, and with their user.
-/// Both names of one conversation (its own and that of its start) are one queue.
+/// Pending messages. They are deleted with their conversation, with the last record of a failed start, and with their
+/// user. A conversation and its start task share one queue.
 #[async_trait]
 pub trait PendingMessageRepository: Send + Sync + 'static {
-    /// Adds a message behind those that wait for the same conversation, under whichever name, and keeps the answer, in one
-    /// transaction. A key that was used before comes first: then nothing else is looked at. `NotFound` if the user was
-    /// deleted.
+    /// Appends a message to the queue of its conversation and stores the response, in one transaction. The idempotency
+    /// key is checked first: if it was used before, nothing else is checked. `NotFound` if the user was deleted.
     async fn enqueue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError>;
-    /// Conversations that are ready (their start is, and their sandbox runs and is wanted to) and have messages waiting, of
-    /// sandboxes of this host, at most `limit`: first those whose first message was never tried, then those where that is
-    /// longest ago.
+    /// Conversations of this host with pending messages that can be delivered: their start is READY, and their sandbox
+    /// is RUNNING and desired to run. At most `limit`: first those whose first message was never tried, then those with
+    /// the earliest attempt.
     async fn list_deliverable(
         &self,
         host: &HostId,
         limit: usize,
     ) -> Result<Vec<ConversationId>, StoreError>;
-    /// Messages of the owner of a conversation for it, in the order in which they came. None for a conversation that is not
-    /// there.
+    /// The pending messages of a conversation's owner, in order of arrival. Empty if the conversation does not exist.
     async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError>;
-    /// Delivery begins. `false` if the message is not there any more, or somebody has begun since `last`: exactly one of
-    /// several concurrent callers may go on.
+    /// Begins a delivery attempt. `false` if the message is gone, or another attempt has begun since `last`: of several
+    /// concurrent callers, exactly one may continue.
     async fn begin_delivery(
         &self,
         id: uuid::Uuid,
         last: Option<Timestamp>,
         at: Timestamp,
     ) -> Result<bool, StoreError>;
-    /// It was delivered. Fine if it is not there.
+    /// Deletes a delivered message, if it exists.
     async fn complete_delivery(&self, id: uuid::Uuid) -> Result<(), StoreError>;
-    /// It never will be: it goes, and the note is added to the READY task of its conversation, if there is one that has
-    /// fewer than [`MAX_START_TASK_NOTES`].
+    /// Deletes a message that cannot be delivered, and adds a note to the READY start task of its conversation, if one
+    /// exists with fewer than [`MAX_START_TASK_NOTES`] notes.
     async fn drop_with_note(&self, id: uuid::Uuid, note: &str) -> Result<(), StoreError>;
-    /// Forgets messages of before `before` that still wait, oldest first, at most `limit`; how many there were.
+    /// Deletes at most `limit` messages from before `before`, oldest first; returns how many.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

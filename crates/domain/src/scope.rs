@@ -1,18 +1,18 @@
-//! Who is asking.
+//! The scope of a request.
 
 use crate::id::UserId;
 
-/// The first argument of every read and write of a user's objects.
+/// The caller of a read or write of a user's objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// One user: sees and changes only what is theirs.
+    /// One user: sees and changes only their own objects.
     User(UserId),
-    /// The service itself (start worker, reconciler): sees everything.
+    /// The service (start worker, reconciler): sees everything.
     System,
 }
 
 impl Scope {
-    /// Whether an object of `owner` is visible in this scope.
+    /// Whether the scope sees objects of `owner`.
     pub fn sees(&self, owner: &UserId) -> bool {
         match self {
             Self::User(user) => user == owner,
@@ -20,7 +20,7 @@ impl Scope {
         }
     }
 
-    /// The user to filter by; `None` for the service itself.
+    /// The user to filter by; `None` for the service.
     pub fn user(&self) -> Option<&UserId> {
         match self {
             Self::User(user) => Some(user),

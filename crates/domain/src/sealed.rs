@@ -1,4 +1,4 @@
-//! Everything that is sealed in a store, for the rotation of the master key.
+//! All sealed values of a store, for the rotation of the master key.
 
 use async_trait::async_trait;
 
@@ -10,22 +10,22 @@ use crate::secret::SecretValue;
 use crate::settings::StoredSettings;
 use crate::start_task::StartTask;
 
-/// Where a sealed value is stored.
+/// The location of a sealed value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SealedLocation {
     /// A user's settings.
     Settings(UserId),
     /// A user's secret, by the id of its value.
     Secret(UserId, SecretId),
-    /// The key of a sandbox.
+    /// The session key of a sandbox.
     SessionKey(SandboxId),
-    /// The key that a sandbox's agent server encrypts with.
+    /// The encryption key of a sandbox's agent server.
     SecretKey(SandboxId),
-    /// The key that a warm sandbox will have.
+    /// The future session key of a warm sandbox.
     WarmSessionKey(SandboxId),
-    /// The key that a warm sandbox's agent server encrypts with.
+    /// The encryption key of a warm sandbox's agent server.
     WarmSecretKey(SandboxId),
-    /// The secrets of a start that is under way.
+    /// The secrets of an unfinished start task.
     StartSecrets(StartTaskId),
 }
 
@@ -64,7 +64,7 @@ pub enum SealedKind {
 }
 
 impl SealedKind {
-    /// All of them. Warm sandboxes come before sandboxes, because that is the way in which their keys go.
+    /// All kinds. Warm sandboxes come before sandboxes, because their keys move in that direction.
     pub const ALL: [Self; 7] = [
         Self::Settings,
         Self::Secrets,
@@ -75,7 +75,7 @@ impl SealedKind {
         Self::StartSecrets,
     ];
 
-    /// For people.
+    /// The name of the kind for users.
     pub fn title(self) -> &'static str {
         match self {
             Self::Settings => "settings of users",
@@ -92,36 +92,36 @@ impl SealedKind {
 /// A sealed value as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedRecord {
-    /// Where.
+    /// Its location.
     pub location: SealedLocation,
     /// The value.
     pub sealed: Sealed,
 }
 
-/// The same secret, sealed anew.
+/// A secret that was sealed again with another key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResealedRecord {
-    /// Where.
+    /// Its location.
     pub location: SealedLocation,
-    /// What must be stored still.
+    /// The expected stored value.
     pub before: Sealed,
-    /// What is to be stored.
+    /// The new value.
     pub after: Sealed,
 }
 
-/// All sealed values of a store but the [vault's](crate::vault).
+/// All sealed values of a store except those of the [vault](crate::vault).
 #[async_trait]
 pub trait SealedRecordRepository: Send + Sync + 'static {
-    /// Values of this kind in an order that no change of a record changes (by id), those behind `after` (a place of the
-    /// same kind, which may be gone), at most `limit`. Fewer than `limit` means that there are no more.
+    /// At most `limit` values of this kind after `after` (a location of the same kind, which may be gone), ordered by
+    /// ids that never change. Fewer than `limit` means that there are no more.
     async fn page(
         &self,
         kind: SealedKind,
         after: Option<&SealedLocation>,
         limit: usize,
     ) -> Result<Vec<SealedRecord>, StoreError>;
-    /// Puts each new value in place of the old one where that is stored still, in one transaction; how many. Revisions and
-    /// times of change stay: what the record says is the same. So a saver who read before and saves after loses nothing,
-    /// and neither does one who saved in between.
+    /// Replaces each value that is still stored, in one transaction; returns how many. Revisions and times of change
+    /// stay, because the secret is the same. A concurrent save is never lost: it either replaces the new value or
+    /// prevents the replacement.
     async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! A user's own secrets: named values for the agent, each sealed by itself.
+//! Users' secrets: named values for agents, each sealed by itself.
 
 use async_trait::async_trait;
 
@@ -8,55 +8,56 @@ use crate::error::StoreError;
 use crate::id::{SecretId, UserId};
 use crate::page::{Page, PageRequest};
 
-/// Secrets that one user may keep.
+/// Maximum number of secrets of one user.
 pub const MAX_SECRETS_PER_USER: usize = 1_000;
 
-/// What [`StoreError::Full`] calls them.
+/// The entity of a [`StoreError::Full`] about secrets.
 pub const SECRETS_ENTITY: &str = "secrets";
 
-/// A sealed value with the id that it is sealed for.
+/// A sealed value and the id that it is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretValue {
-    /// Ours; never shown. A new value comes with a new one, so that storing a value needs nothing of what was stored before.
+    /// Id of the value; never shown. Each new value gets a new id, so that storing it does not depend on the former
+    /// one.
     pub id: SecretId,
     /// The value, sealed with context [`SecretValue::context`].
     pub sealed: Sealed,
 }
 
 impl SecretValue {
-    /// Associated data of the sealed value: no other user's row and no other value's place opens it. It does not name the
-    /// secret, so that a new name needs no key.
+    /// Associated data of the sealed value: it opens neither in another user's row nor under another value's id. It
+    /// does not contain the name, so that a secret can be renamed without its key.
     pub fn context(owner: &UserId, id: SecretId) -> String {
         format!("user/{owner}/secret/{id}")
     }
 }
 
-/// One secret as stored.
+/// A stored secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CustomSecret {
-    /// Whose.
+    /// The owner.
     pub owner: UserId,
     /// Name, unique for the owner: `[A-Za-z_][A-Za-z0-9_]*`, at most 255 characters.
     pub name: String,
-    /// What it is for, in the owner's words; may be empty.
+    /// Its purpose; may be empty.
     pub description: String,
     /// The value.
     pub value: SecretValue,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
-/// A secret without its value: values are large, and lists need none.
+/// A secret without its value, for lists, because values are large.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretSummary {
     /// Name.
     pub name: String,
-    /// What it is for; may be empty.
+    /// Its purpose; may be empty.
     pub description: String,
-    /// Bytes of the sealed value's text. Sealing hides what a value is, and not how long: one as long as a sealed empty text
-    /// is empty.
+    /// Length of the sealed text in bytes. Sealing does not hide the length: a value as long as a sealed empty text is
+    /// empty.
     pub sealed_length: usize,
 }
 
@@ -70,40 +71,41 @@ impl From<&CustomSecret> for SecretSummary {
     }
 }
 
-/// What to change of a secret; `None` keeps.
+/// A change of a secret; `None` keeps a field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SecretChange {
-    /// Another name.
+    /// New name.
     pub name: Option<String>,
-    /// Another description.
+    /// New description.
     pub description: Option<String>,
-    /// Another value.
+    /// New value.
     pub value: Option<SecretValue>,
 }
 
-/// Where secrets are kept. Every call is one transaction, and none needs what an earlier one read: writers at the same time
-/// come one after the other.
+/// The store of secrets. Every call is one transaction and does not depend on an earlier read, so that concurrent
+/// writers are serialised.
 #[async_trait]
 pub trait SecretRepository: Send + Sync + 'static {
-    /// The secret of this name, with its value: what a sandbox asks for.
+    /// The secret of this name with its value, as a sandbox requests it.
     async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError>;
-    /// By name in ascending byte order; only names that contain `name_contains`, whatever the case of ASCII letters. `%` and
-    /// `_` mean themselves.
+    /// A page ordered by name in ascending byte order. `name_contains` filters by substring, without regard to the case
+    /// of ASCII letters; `%` and `_` have no special meaning.
     async fn search(
         &self,
         owner: &UserId,
         name_contains: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<SecretSummary>, StoreError>;
-    /// All of them in order of creation (ties by name): at most [`MAX_SECRETS_PER_USER`].
+    /// All secrets in order of creation, ties by name; at most [`MAX_SECRETS_PER_USER`].
     async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError>;
     /// Stores a new secret. `Conflict` if its name is taken, `Full` (of [`SECRETS_ENTITY`]) if the owner has [`MAX_SECRETS_PER_USER`],
     /// `NotFound` for a user who was deleted ([`UserRepository::purge`](crate::identity::UserRepository::purge)).
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError>;
-    /// Stores a new secret as [`SecretRepository::insert`] does, or makes `change` if its name is taken. Whether it was new.
+    /// Stores a new secret as [`SecretRepository::insert`] does, or applies `change` if the name is taken. Returns
+    /// whether the secret is new.
     async fn put(&self, secret: &CustomSecret, change: &SecretChange) -> Result<bool, StoreError>;
-    /// Changes the secret of this name and sets its `updated_at`; whether there was one. `Conflict` if the new name is
-    /// another secret's.
+    /// Changes the secret of this name and sets its `updated_at`. `false` if there is none. `Conflict` if the new name
+    /// is taken.
     async fn change(
         &self,
         owner: &UserId,
@@ -111,6 +113,6 @@ pub trait SecretRepository: Send + Sync + 'static {
         change: &SecretChange,
         at: Timestamp,
     ) -> Result<bool, StoreError>;
-    /// Deletes the secret of this name; whether there was one.
+    /// Deletes the secret of this name. `false` if there is none.
     async fn delete(&self, owner: &UserId, name: &str) -> Result<bool, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! Per-user settings: one sealed document with a revision.
+//! User settings: one sealed document with a revision.
 
 use async_trait::async_trait;
 
@@ -7,18 +7,18 @@ use crate::clock::Timestamp;
 use crate::error::StoreError;
 use crate::id::UserId;
 
-/// Counts the saves of one record; the guard against lost updates.
+/// Number of saves of a record. It detects lost updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(pub i64);
 
-/// A user's settings as stored: the whole document is sealed, because much of it is secret.
+/// A user's stored settings. The whole document is sealed, because much of it is secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredSettings {
     /// JSON document, sealed with context [`StoredSettings::context`].
     pub document: Sealed,
-    /// Revision of this state.
+    /// Its revision.
     pub revision: Revision,
-    /// When it was saved.
+    /// Time of the save.
     pub updated_at: Timestamp,
 }
 
@@ -29,13 +29,13 @@ impl StoredSettings {
     }
 }
 
-/// Where settings are kept.
+/// The store of settings.
 #[async_trait]
 pub trait SettingsRepository: Send + Sync + 'static {
     /// The settings of this user; `None` before the first save.
     async fn load(&self, owner: &UserId) -> Result<Option<StoredSettings>, StoreError>;
-    /// Saves if the stored revision is still `expected` (`None`: nothing is stored yet), else `Stale`. Returns the new
-    /// revision. `NotFound` for a user who was deleted
+    /// Saves if the stored revision is `expected` (`None`: nothing is stored), else returns `Stale`. Returns the new
+    /// revision. `NotFound` if the user was deleted
     /// ([`UserRepository::purge`](crate::identity::UserRepository::purge)).
     async fn save(
         &self,

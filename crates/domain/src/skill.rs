@@ -1,4 +1,4 @@
-//! Skills that users may choose from, beside those of their projects.
+//! Skills that users can choose, beside those of their projects.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -11,24 +11,24 @@ use crate::error::{Classify, ErrorClass};
 /// A skill of the installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSkill {
-    /// Its name; unique among those of a source.
+    /// Its name; unique within its source.
     pub name: String,
-    /// `knowledge`, `repo` or `task`, or what else its file says.
+    /// `knowledge`, `repo` or `task`, or another kind that its file names.
     pub kind: String,
     /// `global`, `user`, or `marketplace:<name>`.
     pub source: String,
-    /// Words that call it up.
+    /// Words that activate it.
     pub triggers: Option<Vec<String>>,
 }
 
-/// A git repository with more skills.
+/// A git repository with skills and plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marketplace {
     /// Its name.
     pub name: String,
-    /// Where it is cloned from, without credentials: an `https://` address, or an `http://` one that may be called.
+    /// Its clone address without credentials: an `https://` address, or an `http://` address that is allowed.
     pub url: Url,
-    /// The only addresses that its host name stands for.
+    /// The IP addresses to connect to for its host name.
     pub addresses: Vec<IpAddr>,
     /// Branch, tag or commit.
     pub reference: Option<String>,
@@ -36,12 +36,12 @@ pub struct Marketplace {
     pub repo_path: Option<String>,
 }
 
-/// What a marketplace has.
+/// The skills and plugins of a marketplace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MarketplaceContents {
     /// Its skills.
     pub skills: Vec<ListedSkill>,
-    /// Its plugins; the skills that they bring are not among the skills.
+    /// Its plugins. `skills` does not contain the skills of plugins.
     pub plugins: Vec<MarketplacePlugin>,
 }
 
@@ -50,17 +50,17 @@ pub struct MarketplaceContents {
 pub struct MarketplacePlugin {
     /// Its name.
     pub name: String,
-    /// What it is good for.
+    /// Its purpose.
     pub description: Option<String>,
 }
 
 /// Why skills cannot be read. `Display` is for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum SkillError {
-    /// What was named cannot be.
+    /// The marketplace is not valid.
     #[error("{0}")]
     Invalid(String),
-    /// It could not be fetched or read.
+    /// The marketplace could not be fetched or read.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -78,11 +78,11 @@ impl Classify for SkillError {
     }
 }
 
-/// The skills of this installation. Every call has a deadline and reads a bounded amount.
+/// The skills of the installation. Every call has a deadline and reads a bounded amount.
 #[async_trait]
 pub trait SkillLibrary: Send + Sync + 'static {
-    /// All of them, by source and name.
+    /// All skills, by source and name.
     async fn list(&self) -> Result<Vec<ListedSkill>, SkillError>;
-    /// What a marketplace offers. It is fetched anew each time.
+    /// The contents of a marketplace. Every call fetches it again.
     async fn read_marketplace(&self, marketplace: &Marketplace) -> Result<MarketplaceContents, SkillError>;
 }

@@ -1,4 +1,4 @@
-//! The installation's own secret, the master key that is in use, and who has which master key.
+//! The installation secret, the master key in use, and the master keys of each process.
 //!
 //! ```text
 //!   master key ──seals──► installation secret (one record in the store) ──keys──► fingerprints
@@ -12,53 +12,54 @@ use crate::cipher::Sealed;
 use crate::clock::Timestamp;
 use crate::error::StoreError;
 
-/// Associated data of the installation's secret.
+/// Associated data of the installation secret.
 pub const INSTALLATION_SECRET_CONTEXT: &str = "installation/secret";
 
-/// A process that seals and opens, as it last said of itself.
+/// A process that seals and opens, as it announced itself last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyHolder {
-    /// Which process: chosen anew at each start.
+    /// Id of the process, chosen at each start.
     pub id: String,
-    /// Ids of the master keys that it has.
+    /// Ids of its master keys.
     pub keys: Vec<String>,
-    /// Id of the one that it seals with; `None` while it does not know yet.
+    /// Id of the master key that it seals with; `None` until it is known.
     pub seals_with: Option<String>,
-    /// When it said so, by its own clock.
+    /// Time of the announcement, by the clock of the process.
     pub seen_at: Timestamp,
 }
 
-/// Where the installation's secret is kept. Opening it proves that a process has the right master key, on whatever machine
-/// it runs, and the key that it is sealed with is the key that all of them seal with.
+/// The store of the installation secret. A process that can open it has the right master key. All processes seal with
+/// the master key that it is sealed with.
 #[async_trait]
 pub trait VaultRepository: Send + Sync + 'static {
-    /// The installation's secret, sealed with context [`INSTALLATION_SECRET_CONTEXT`]; `None` before the first start.
+    /// The installation secret, sealed with context [`INSTALLATION_SECRET_CONTEXT`]; `None` before the first start.
     async fn installation(&self) -> Result<Option<Sealed>, StoreError>;
-    /// Stores it if there is none. Answers what is stored then: of several first starts one wins, and all get its record.
+    /// Stores the installation secret if there is none, and returns the stored one. Of several concurrent first starts
+    /// one wins, and all get its record.
     async fn create_installation(
         &self,
         sealed: &Sealed,
         at: Timestamp,
     ) -> Result<Sealed, StoreError>;
-    /// Puts `after` in place of `before`; `Stale` if something else is stored.
+    /// Replaces `before` by `after`; `Stale` if another value is stored.
     async fn replace_installation(
         &self,
         before: &Sealed,
         after: &Sealed,
         at: Timestamp,
     ) -> Result<(), StoreError>;
-    /// Stores what a process says of itself, in place of what it said before.
+    /// Stores the announcement of a process, in place of its former one.
     async fn announce(&self, holder: &KeyHolder) -> Result<(), StoreError>;
-    /// Forgets a process; nothing if it is not known.
+    /// Deletes the announcement of a process, if there is one.
     async fn withdraw(&self, holder: &str) -> Result<(), StoreError>;
-    /// The processes that said something at `since` or later, by id.
+    /// The processes that announced themselves at `since` or later, by id.
     async fn list_holders(&self, since: Timestamp) -> Result<Vec<KeyHolder>, StoreError>;
-    /// Deletes what processes said before, at most `limit`; how many there were.
+    /// Deletes at most `limit` announcements from before `before`; returns how many.
     async fn prune_holders(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }
 
-/// Hashes by which two texts can be compared, and which tell nobody without the installation's secret what the texts were.
+/// Keyed hashes for the comparison of texts. Without the installation secret they reveal nothing about the texts.
 pub trait Fingerprints: Send + Sync + 'static {
-    /// The same for the same purpose and text, also after the master key was rotated. At most 100 ASCII characters.
+    /// The fingerprint of a text for a purpose. It does not change with the master key. At most 100 ASCII characters.
     fn fingerprint(&self, purpose: &str, text: &[u8]) -> String;
 }

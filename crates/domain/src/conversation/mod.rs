@@ -1,16 +1,16 @@
 //! Conversations: the record of one run of an agent, its metrics and its sandbox.
 
-mod observe;
 mod port;
 mod query;
+mod report;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use observe::{add_pull_request_number, fold_title};
 pub use port::{ConversationRepository, PendingAgentDeletion, UnsettledConversation};
 pub use query::{ConversationChange, ConversationFilter};
+pub use report::{add_pull_request_number, fold_title};
 
 use crate::clock::Timestamp;
 use crate::id::{ConversationId, SandboxId, UserId};

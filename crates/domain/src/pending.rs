@@ -32,7 +32,7 @@ pub struct NewPendingMessage {
     /// Its owner.
     pub owner: UserId,
     /// Its conversation.
-    pub awaited: MessageTarget,
+    pub target: MessageTarget,
     /// The message. It may be secret and is never logged.
     pub message: MessageInput,
     /// Time of the request.

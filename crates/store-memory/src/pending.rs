@@ -20,10 +20,10 @@ use crate::state::{PendingRow, MemoryState};
 
 impl MemoryState {
     /// The conversation that is meant, or why nothing can wait for it.
-    fn awaited(&self, owner: &UserId, awaited: MessageTarget) -> Result<ConversationId, EnqueueOutcome> {
+    fn target(&self, owner: &UserId, target: MessageTarget) -> Result<ConversationId, EnqueueOutcome> {
         let theirs = self.tasks.values().map(|row| &row.task);
         let theirs = theirs.filter(|it| it.owner == *owner);
-        let start: Option<&StartTask> = match awaited {
+        let start: Option<&StartTask> = match target {
             MessageTarget::Task(id) => theirs.into_iter().find(|it| it.id == id),
             MessageTarget::Conversation(id) => {
                 let row = self.conversations.get(&id);
@@ -95,7 +95,7 @@ impl PendingMessageRepository for MemoryStore {
             }
         }
         state.refuse_deleted(&message.owner)?;
-        let conversation = match state.awaited(&message.owner, message.awaited) {
+        let conversation = match state.target(&message.owner, message.target) {
             Ok(id) => id,
             Err(refusal) => return Ok(refusal),
         };

@@ -43,10 +43,10 @@ fn of_start(start: Option<Start>) -> Result<ConversationId, EnqueueOutcome> {
 }
 
 /// The conversation that is meant, or why nothing can wait for it.
-fn awaited(
+fn target(
     conn: &mut AnyConnection,
     owner: &str,
-    awaited: MessageTarget,
+    target: MessageTarget,
 ) -> Result<Result<ConversationId, EnqueueOutcome>, Fault> {
     let theirs = start_tasks::table
         .into_boxed::<Any>()
@@ -56,7 +56,7 @@ fn awaited(
             start_tasks::status,
             start_tasks::detail,
         ));
-    let found = match awaited {
+    let found = match target {
         MessageTarget::Task(id) => theirs.filter(start_tasks::id.eq(Key::from(id))),
         MessageTarget::Conversation(id) => {
             let there = conversations::table
@@ -83,7 +83,7 @@ fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Enqueu
         }
     }
     refuse_deleted(conn, owner)?;
-    let conversation = match awaited(conn, owner, message.awaited)? {
+    let conversation = match target(conn, owner, message.target)? {
         Ok(id) => id,
         Err(refusal) => return Ok(refusal),
     };

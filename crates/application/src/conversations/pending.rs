@@ -73,10 +73,10 @@ impl PendingMessages {
     pub async fn enqueue(
         &self,
         owner: &UserId,
-        awaited: MessageTarget,
+        target: MessageTarget,
         message: MessageInput,
     ) -> Result<QueuedMessage, AppError> {
-        let new = self.new_message(owner, awaited, message);
+        let new = self.new_message(owner, target, message);
         self.check_quota(&new).await?;
         match self.add(&new).await? {
             IdempotentResult::New(placed) => Ok(placed),
@@ -89,11 +89,11 @@ impl PendingMessages {
     pub async fn enqueue_once(
         &self,
         owner: &UserId,
-        awaited: MessageTarget,
+        target: MessageTarget,
         message: MessageInput,
         repeatable: &IdempotentCall<'_, QueuedMessage>,
     ) -> Result<IdempotentResult<QueuedMessage>, AppError> {
-        let mut new = self.new_message(owner, awaited, message);
+        let mut new = self.new_message(owner, target, message);
         if let Err(refusal) = self.check_quota(&new).await {
             let earlier = repeatable.earlier(&self.0.ports, owner).await?;
             return earlier.map(IdempotentResult::Repeated).ok_or(refusal);
@@ -109,11 +109,11 @@ impl PendingMessages {
         self.add(&new).await
     }
 
-    fn new_message(&self, owner: &UserId, awaited: MessageTarget, message: MessageInput) -> NewPendingMessage {
+    fn new_message(&self, owner: &UserId, target: MessageTarget, message: MessageInput) -> NewPendingMessage {
         NewPendingMessage {
             id: self.0.ports.ids.uuid(),
             owner: owner.clone(),
-            awaited,
+            target,
             message,
             created_at: self.0.ports.clock.now(),
             answers: Vec::new(),

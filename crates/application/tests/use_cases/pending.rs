@@ -14,8 +14,8 @@ use store_memory::FakeBehavior;
 
 use crate::world::{World, alice, clock, input, mine, say, until};
 
-async fn queue(world: &World, awaited: MessageTarget, text: &str) -> Result<QueuedMessage, AppError> {
-    world.app.pending.enqueue(&alice(), awaited, say(text)).await
+async fn queue(world: &World, target: MessageTarget, text: &str) -> Result<QueuedMessage, AppError> {
+    world.app.pending.enqueue(&alice(), target, say(text)).await
 }
 
 /// A conversation that is READY, and nothing was said to it later.
@@ -68,12 +68,12 @@ async fn what_is_said_during_a_start_comes_after_its_first_message_in_order() {
     let task = world.start(input(|_| {})).await;
     let id = task.conversation_id;
     for (position, text) in ["one", "two", "three"].into_iter().enumerate() {
-        let awaited = if position == 1 {
+        let target = if position == 1 {
             MessageTarget::Conversation(id)
         } else {
             MessageTarget::Task(task.id)
         };
-        let placed = queue(&world, awaited, text).await.expect("queued");
+        let placed = queue(&world, target, text).await.expect("queued");
         assert_eq!(placed.position, position + 1);
     }
     assert_eq!(world.ended(&task).await.status, StartStatus::Ready);
@@ -289,8 +289,8 @@ async fn nothing_is_taken_that_nobody_will_hear() {
         MessageTarget::Task(StartTaskId::new(uuid::Uuid::from_u128(1))),
         MessageTarget::Conversation(ConversationId::new(uuid::Uuid::from_u128(1))),
     ];
-    for awaited in unknown {
-        let refused = queue(&world, awaited, "x").await.expect_err("refused");
+    for target in unknown {
+        let refused = queue(&world, target, "x").await.expect_err("refused");
         assert_eq!(refused.class(), ErrorClass::NotFound);
     }
     // Without a model no start succeeds.
@@ -308,12 +308,12 @@ async fn a_full_queue_says_so() {
     let world = World::new().await;
     let task = talk(&world).await;
     pause(&world, &task).await;
-    let awaited = MessageTarget::Task(task.id);
+    let target = MessageTarget::Task(task.id);
     for n in 1..=10 {
-        let placed = queue(&world, awaited, "x").await.expect("room");
+        let placed = queue(&world, target, "x").await.expect("room");
         assert_eq!(placed.position, n);
     }
-    let refused = queue(&world, awaited, "x").await.expect_err("full");
+    let refused = queue(&world, target, "x").await.expect_err("full");
     assert_eq!(refused.class(), ErrorClass::RateLimited);
     assert_eq!(
         refused.public(),

@@ -221,8 +221,8 @@ async fn warm(ports: &Ports) -> String {
 
 /// As for the secrets: one can wait for what the first version has left.
 async fn messages(ports: &Ports) -> String {
-    let awaited = MessageTarget::Conversation(conversation_id(1));
-    let message = message(1, "alice", awaited);
+    let target = MessageTarget::Conversation(conversation_id(1));
+    let message = message(1, "alice", target);
     let queued = ports.pending.enqueue(&message).await.unwrap();
     assert_eq!(queued, EnqueueOutcome::At(1));
     format!("{:#?}", ports.pending.list_waiting(conversation_id(1)).await)

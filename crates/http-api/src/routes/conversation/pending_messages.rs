@@ -37,14 +37,14 @@ pub(crate) async fn queue(
         _ => String::new(),
     };
     let (message, user) = (message(body)?, &actor.user);
-    let awaited = text.read()?;
+    let target = text.read()?;
     let answer = if let Some(key) = key {
         let render = |placed: &QueuedMessage| to_json(&PendingMessageResponse::from(*placed));
         let repeatable = repeatable(key, "pending message", input.as_bytes(), &render);
-        let queued = app.pending.enqueue_once(user, awaited, message, &repeatable);
+        let queued = app.pending.enqueue_once(user, target, message, &repeatable);
         queued.await?
     } else {
-        IdempotentResult::New(app.pending.enqueue(user, awaited, message).await?)
+        IdempotentResult::New(app.pending.enqueue(user, target, message).await?)
     };
     Ok(respond_with(
         StatusCode::CREATED,

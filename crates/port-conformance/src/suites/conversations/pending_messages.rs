@@ -21,11 +21,11 @@ const TASK: fn(u64) -> MessageTarget = |n| MessageTarget::Task(task_id(n));
 const CONVERSATION: fn(u64) -> MessageTarget = |n| MessageTarget::Conversation(conversation_id(n));
 
 /// A message that was said at second `n`.
-pub fn message(n: u64, owner: &str, awaited: MessageTarget) -> NewPendingMessage {
+pub fn message(n: u64, owner: &str, target: MessageTarget) -> NewPendingMessage {
     NewPendingMessage {
         id: uuid(n),
         owner: user(owner),
-        awaited,
+        target,
         message: MessageInput {
             role: "user".to_owned(),
             content: vec![json!({"type": "text", "text": format!("{n} \u{0} é")})],
@@ -36,8 +36,8 @@ pub fn message(n: u64, owner: &str, awaited: MessageTarget) -> NewPendingMessage
     }
 }
 
-async fn queue(ports: &Ports, n: u64, awaited: MessageTarget) -> EnqueueOutcome {
-    let it = message(n, "alice", awaited);
+async fn queue(ports: &Ports, n: u64, target: MessageTarget) -> EnqueueOutcome {
+    let it = message(n, "alice", target);
     ports.pending.enqueue(&it).await.expect("queue")
 }
 

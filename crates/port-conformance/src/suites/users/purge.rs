@@ -113,11 +113,11 @@ async fn furnish(ports: &Ports, owner: &str, n: u64) -> i64 {
     let failed = start_in(n + 7, owner, &name("up"), at(1));
     run(ports, &failed, Some(StartStatus::Error)).await;
     let fence = run(ports, &start_in(n + 8, owner, &name("up"), at(1)), None).await;
-    for (n, awaited) in [
+    for (n, target) in [
         (n + 11, MessageTarget::Task(task_id(n + 8))),
         (n + 12, MessageTarget::Conversation(conversation_id(n + 4))),
     ] {
-        let queued = ports.pending.enqueue(&message(n, owner, awaited)).await;
+        let queued = ports.pending.enqueue(&message(n, owner, target)).await;
         assert_eq!(queued.unwrap(), EnqueueOutcome::At(1));
     }
     fence

@@ -79,7 +79,7 @@ async fn status_of(address: SocketAddr, bytes: &[u8]) -> u16 {
     status.unwrap_or_else(|| panic!("no status in {answer:?}"))
 }
 
-/// docs/how-to/deploy.md, "Limits".
+/// docs/reference/limits.md.
 async fn heads_have_the_documented_limits(address: SocketAddr) {
     let head = |target: &str, headers: &str| {
         format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n")

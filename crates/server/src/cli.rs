@@ -109,7 +109,7 @@ pub(crate) struct Doctor {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Secrets {
     /// Seal all secrets with another master key. The one in the data directory is replaced by a new one; one that is given
-    /// (`secrets.master_key`, `…_file`) is changed there first, with the former one beside it, see docs/explanation/secrets.md. May be
+    /// (`secrets.master_key`, `…_file`) is changed there first, with the former one beside it, see docs/how-to/rotate-the-master-key.md. May be
     /// stopped and run again at any moment.
     RotateKey(RotateKey),
 }

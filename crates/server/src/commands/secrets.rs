@@ -297,7 +297,7 @@ fn summary(
     } else if former.is_empty() {
         text += "There is no former key. To rotate a key that is given (WORKSPACE_SECRETS__MASTER_KEY or …_FILE), put the \
                  new one in its place and the present one into WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS first; see \
-                 docs/explanation/secrets.md.\n";
+                 docs/how-to/rotate-the-master-key.md.\n";
     } else {
         let place = if config.secrets.master_key.is_none() {
             format!(

@@ -65,7 +65,7 @@ impl ClientAddress {
 }
 
 /// The hops of a request. `X-Forwarded-For` takes precedence, because most proxies write it and pass on a client's
-/// `Forwarded`. A proxy that writes `Forwarded` must remove `X-Forwarded-*` (`docs/how-to/deploy.md`).
+/// `Forwarded`. A proxy that writes `Forwarded` must remove `X-Forwarded-*` (`docs/how-to/run-behind-a-proxy.md`).
 fn hops(headers: &HeaderMap) -> Vec<Hop> {
     let lines = |name| -> Vec<&str> {
         // A line that is not text counts as an unreadable hop.

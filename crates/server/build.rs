@@ -1,6 +1,6 @@
 //! How the release build is linked: its relocations are packed.
 //!
-//! A table of 2.3 MB, of which the loader reads every page, becomes one of 0.1 MB (`docs/reference/benchmarks.md`, "The program"). glibc reads
+//! A table of 2.3 MB, of which the loader reads every page, becomes one of 0.1 MB (`bench/results/program.md`). glibc reads
 //! the packed form since 2.36, so the program is linked so where that is what it is built with; it then needs it where it runs.
 
 use std::env;

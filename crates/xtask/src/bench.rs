@@ -1,4 +1,4 @@
-//! Benchmarks. Their figures are no tests: what they print goes into `docs/reference/benchmarks.md`.
+//! Benchmarks. Their figures are no tests: what they print goes into `bench/results`.
 
 use anyhow::ensure;
 

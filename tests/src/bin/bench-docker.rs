@@ -1,6 +1,6 @@
 //! Figures of sandboxes in containers: `cargo xtask bench --docker`, as root, which also makes the image of the stub agent server.
 //! With `BENCH_REFERENCE_PYTHON` (a Python that has `openhands-ai`), the reference is measured with the same image on the same
-//! engine. Prints a table; `docs/reference/benchmarks.md` quotes one. What a start costs on top of the engine is measured by
+//! engine. Prints a table; `bench/results` has earlier ones. What a start costs on top of the engine is measured by
 //! `cargo bench -p sandbox-docker`.
 //!
 //! The engine is one of its own, because the reference looks at every container that its engine has.

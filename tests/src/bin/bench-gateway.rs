@@ -1,4 +1,4 @@
-//! What the gateway costs: `cargo xtask bench --gateway`. Prints a table; `docs/reference/benchmarks.md` quotes one. With `--short` the
+//! What the gateway costs: `cargo xtask bench --gateway`. Prints a table; `bench/results` has earlier ones. With `--short` the
 //! numbers are small: that it works is then seen in seconds.
 //!
 //! The agent server behind is the stub. Four ways to it take turns: directly, through the service, and where nginx is installed

@@ -1,5 +1,5 @@
 //! Requests a second and latencies of central routes beside the reference: `cargo xtask bench --load`. Prints a table;
-//! `docs/reference/benchmarks.md` quotes one. With `--short` the numbers are small: that it works is then seen in seconds. With
+//! `bench/results` has earlier ones. With `--short` the numbers are small: that it works is then seen in seconds. With
 //! `--only WORDS` only what has these words in its line is measured. An agent-workspace that `--url` names must not limit requests (`http.requests_per_second = 0`).
 //!
 //! Compared with, in this order: the server that `--url` names (its key in `BENCH_KEY`), the reference started by the Python

@@ -1,4 +1,4 @@
-//! Figures of the service on Postgres: `cargo xtask bench --postgres`. Prints a table; `docs/reference/benchmarks.md` quotes one. With
+//! Figures of the service on Postgres: `cargo xtask bench --postgres`. Prints a table; `bench/results` has earlier ones. With
 //! `--short` the numbers are small: that it works is then seen in seconds, and its figures say nothing. With `--reads` only
 //! requests a second are measured, among 20,000 conversations: that takes three minutes.
 //!

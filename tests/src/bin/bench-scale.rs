@@ -1,4 +1,4 @@
-//! What more rows and more sandboxes cost: `cargo xtask bench --scale`. Prints a table; `docs/reference/benchmarks.md` quotes one. With
+//! What more rows and more sandboxes cost: `cargo xtask bench --scale`. Prints a table; `bench/results` has earlier ones. With
 //! `--short` the numbers are small: that it works is then seen in seconds. With `--only conversations`, `events` or `sandboxes` only
 //! those are looked at, with `--idle N` only what N live sandboxes take while nobody asks anything. With `--url URL` the same lists of another server, with what it has, are beside the
 //! first ones; its key is in `BENCH_KEY`.

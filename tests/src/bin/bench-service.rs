@@ -1,5 +1,5 @@
 //! Figures of the service as a program: `cargo xtask bench --service`. With `BENCH_REFERENCE_PYTHON` (a Python that has
-//! `openhands-ai`), the reference is measured in the same run. Prints a table; `docs/reference/benchmarks.md` quotes one.
+//! `openhands-ai`), the reference is measured in the same run. Prints a table; `bench/results` has earlier ones.
 //!
 //! Rows are multiplied with Python's `sqlite3` module while the service is down: making 100,000 conversations through
 //! the API would measure something else.

@@ -1,6 +1,6 @@
 //! How soon a conversation is ready, with the real agent server: `cargo xtask bench --start`. Warm starts, cold ones in turns
 //! with a bare boot of the same agent server, and bursts beyond the pool; as processes, and as containers where an engine
-//! answers. Prints tables; `docs/reference/benchmarks.md` quotes one. `--rounds N` says how often, `--cold` leaves
+//! answers. Prints tables; `bench/results` has earlier ones. `--rounds N` says how often, `--cold` leaves
 //! all but the pairs out, `--short` sees that it works, `--url URL` also starts conversations at another server (its key in
 //! `BENCH_KEY`), one after the other.
 

@@ -1,4 +1,4 @@
-//! A table for `docs/reference/benchmarks.md`: what was found, what it is compared with, and how it was meant to be.
+//! A table for `bench/results`: what was found, what it is compared with, and how it was meant to be.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

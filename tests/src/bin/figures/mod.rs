@@ -1,4 +1,4 @@
-//! What programs that measure share: times, and a table for `docs/reference/benchmarks.md`.
+//! What programs that measure share: times, and a table for `bench/results`.
 
 use std::fmt::Write as _;
 use std::future::Future;

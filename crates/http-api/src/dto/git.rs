@@ -11,7 +11,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::PageDto;
-use super::words::{GitProviderSchema, OwnerTypeSchema, SuggestedTaskTypeSchema};
+use super::enums::{GitProviderSchema, OwnerTypeSchema, SuggestedTaskTypeSchema};
 use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
 
 /// Items of a page of branches or tasks when nothing else is said.

@@ -101,7 +101,7 @@ impl RequestPart for RawJson {
         _: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let bytes = read(req, payload, state_of(req)?.limits().body).await?;
-        let (read, _share) = parse::document(state_of(req)?.parse_budget(), &bytes).await?;
+        let (read, _share) = parse::parse_document(state_of(req)?.parse_budget(), &bytes).await?;
         Ok(Some(Self(read)))
     }
 }
@@ -216,7 +216,7 @@ pub(super) async fn decode_body<T: Decode>(
         }
         return Ok(None);
     }
-    let (read, _share) = parse::document(state_of(req)?.parse_budget(), &bytes).await?;
+    let (read, _share) = parse::parse_document(state_of(req)?.parse_budget(), &bytes).await?;
     match read {
         Ok(Value::Null) => missing(errors),
         Ok(value) => return Ok(T::decode_owned(value, &at, errors)),

@@ -36,7 +36,7 @@ pub trait Authenticator: Send + Sync + 'static {
     /// The user with this API key. Without a key there is a user only in open mode.
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem>;
     /// The user from the cache, without waiting. `None` if the cache has no entry.
-    fn remembered(&self, _key: Option<&str>, _now: Timestamp) -> Option<Actor> {
+    fn cached_user(&self, _key: Option<&str>, _now: Timestamp) -> Option<Actor> {
         None
     }
     /// The sandbox with this session key, while the key is valid.
@@ -58,7 +58,7 @@ impl Authenticator for App {
         Ok(user.map(Actor::from))
     }
 
-    fn remembered(&self, key: Option<&str>, now: Timestamp) -> Option<Actor> {
+    fn cached_user(&self, key: Option<&str>, now: Timestamp) -> Option<Actor> {
         self.authenticate.cached_user(key, now).map(Actor::from)
     }
 

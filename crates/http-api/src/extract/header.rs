@@ -45,7 +45,7 @@ pub struct LastEventId(pub Option<u64>);
 
 impl LastEventId {
     /// The name of the header.
-    pub const IDEMPOTENCY_KEY: &'static str = "Last-Event-ID";
+    pub const NAME: &'static str = "Last-Event-ID";
 }
 
 impl RequestPart for LastEventId {
@@ -55,11 +55,11 @@ impl RequestPart for LastEventId {
         _: Flavour,
         errors: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
-        let Some(value) = req.headers().get(Self::IDEMPOTENCY_KEY) else {
+        let Some(value) = req.headers().get(Self::NAME) else {
             return Ok(Some(Self(None)));
         };
         let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
-        let number = u64::decode(&text.into(), &Path::header().key(Self::IDEMPOTENCY_KEY), errors);
+        let number = u64::decode(&text.into(), &Path::header().key(Self::NAME), errors);
         Ok(number.map(|number| Self(Some(number))))
     }
 }

@@ -24,8 +24,8 @@ impl ProtocolVersion {
         Self::ALL.into_iter().find(|it| it.as_str() == text)
     }
 
-    /// Of a request's `MCP-Protocol-ProtocolVersion`; clients that name none are of the version before that header. `None`: not
-    /// spoken here.
+    /// The version in a request's `MCP-Protocol-Version`. Clients without the header use the version before it was introduced.
+    /// `None` for an unsupported version.
     pub(crate) fn of_header(text: Option<&str>) -> Option<Self> {
         text.map_or(Some(Self::V2025_03_26), Self::read)
     }

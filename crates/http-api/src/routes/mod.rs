@@ -1,4 +1,5 @@
-//! The routes, one file per resource. A handler extracts, calls one verb of the application and converts the answer.
+//! The routes, grouped by subject, one file per resource. A handler extracts its input, calls the application once and
+//! converts the result.
 
 mod account;
 mod configuration;
@@ -16,7 +17,7 @@ use crate::route_table::RouteRegistry;
 
 pub(crate) use sandbox::specs::SpecsCache;
 
-/// Registers every route. What is registered here is documented; nothing else exists.
+/// Registers every route of the public listener. Registering a route also documents it.
 pub(crate) fn register(config: &mut impl RouteRegistry) {
     register_frequent(config);
     config
@@ -72,8 +73,8 @@ pub(crate) fn register(config: &mut impl RouteRegistry) {
     register_administration(config);
 }
 
-/// What is asked all the time. One route after the other is tried, and each with `{parameters}` is a regular expression, which
-/// costs something also where it does not match: a list behind seventeen of them spent 2 % of its time there.
+/// Registers the most frequent routes first. Routes are tried in order, and each one with `{parameters}` costs a regular
+/// expression even when it does not match: a list behind seventeen of them spent 2 % of its time there.
 fn register_frequent(config: &mut impl RouteRegistry) {
     config
         .service(legacy::settings::load)
@@ -90,7 +91,7 @@ fn register_frequent(config: &mut impl RouteRegistry) {
         .service(conversation::events::search);
 }
 
-/// Users, keys, and who did what.
+/// Registers users, keys and the audit log.
 fn register_administration(config: &mut impl RouteRegistry) {
     config
         .service(account::keys::list)
@@ -112,7 +113,7 @@ fn register_administration(config: &mut impl RouteRegistry) {
         .service(sandbox::warm_pool::read);
 }
 
-/// The organization that each user has.
+/// Registers the organization that each user has.
 fn register_organizations(config: &mut impl RouteRegistry) {
     config
         .service(account::organizations::list)
@@ -126,7 +127,7 @@ fn register_organizations(config: &mut impl RouteRegistry) {
         .service(account::organizations::rename_profile);
 }
 
-/// What clients of earlier releases call: the same things under other paths, or in other words.
+/// Registers routes for clients of earlier releases: the same operations under other paths or in other forms.
 fn register_legacy(config: &mut impl RouteRegistry) {
     config
         .service(legacy::aliases::search_events)
@@ -146,7 +147,7 @@ fn register_legacy(config: &mut impl RouteRegistry) {
         .service(legacy::user::installations);
 }
 
-/// Conversations, the tasks that start them, sandboxes and events.
+/// Registers conversations, start tasks, sandboxes and events.
 fn register_work(config: &mut impl RouteRegistry) {
     config
         .service(conversation::lifecycle::start)
@@ -181,8 +182,8 @@ fn register_work(config: &mut impl RouteRegistry) {
         .service(integration::mcp::ask);
 }
 
-/// Registers what sandboxes may call, for a listener of their own. Nothing that takes a user's key: where requests need
-/// none, every sandbox would be a user.
+/// Registers the routes of the callback listener. None of them takes a user's key: in open mode, every sandbox would be a
+/// user.
 pub(crate) fn register_callback(config: &mut impl RouteRegistry) {
     config
         .service(service::health::alive)
@@ -196,13 +197,12 @@ pub(crate) fn register_callback(config: &mut impl RouteRegistry) {
         .service(integration::mcp::ask);
 }
 
-/// Registers what may be read without a key where only the operator's own machines come. Nothing there says anything of a
-/// user, and nothing can be done.
+/// Registers the routes of the metrics listener, which need no key. They reveal nothing about users and change nothing.
 pub(crate) fn register_metrics(config: &mut impl RouteRegistry) {
     config.service(service::health::alive).service(service::metrics::read);
 }
 
-/// Registers what is not part of the documentation: what serves it, the console, and what sandboxes serve.
+/// Registers routes that the document does not contain: the documentation, the console, and signed paths.
 pub(crate) fn register_docs(config: &mut web::ServiceConfig) {
     config
         .service(service::docs::document)
@@ -213,7 +213,7 @@ pub(crate) fn register_docs(config: &mut web::ServiceConfig) {
         .configure(sandbox::signed_paths::register);
 }
 
-/// What no route takes: 405 with the methods that would have been, or 404.
+/// Answers a request without a route: 405 with the methods of the path, or 404.
 pub(crate) async fn unmatched(req: HttpRequest) -> Result<HttpResponse, Problem> {
     let surface = state_of(&req)?.surface();
     match surface.and_then(|surface| surface.allowed(req.path())) {

@@ -106,7 +106,7 @@ pub(super) fn config() -> HttpConfig {
         open: false,
         addresses: crate::AddressConfig::default(),
         trusted_proxies: Vec::new(),
-        gateway: gateway::Limits::default(),
+        gateway: gateway::GatewayLimits::default(),
         metrics_key: None,
         has_metrics_listener: false,
         web_client: crate::WebClient::default(),

@@ -408,8 +408,8 @@ async fn every_guarded_operation_refuses_strangers() {
 async fn who_leaves_large_answers_unread_gets_no_more_of_them() {
     let mut config = config();
     config.limits.unsent = crate::UnsentLimits {
-        of_caller: 1,
-        in_all: usize::MAX,
+        per_caller: 1,
+        total: usize::MAX,
     };
     let state = state(&config, None);
     let application = application(&MemoryStore::new(), &state.ports().clock);

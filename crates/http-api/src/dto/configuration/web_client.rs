@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 /// Facts of the agent server's environment, written by `cargo xtask models`.
 static ACP_AGENTS: LazyLock<Vec<AcpProviderDto>> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../../../config/acp-providers.json")).unwrap_or_default()
+    serde_json::from_str(include_str!("../../../../../config/acp-providers.json")).unwrap_or_default()
 });
 
 /// The web addresses of git providers that have one for everybody.

@@ -1,4 +1,4 @@
-//! Users and their keys, for administrators. Others are answered 403 whatever they name.
+//! Users and their keys, for administrators. Other callers get 403, whatever they name.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, delete, get, patch, post, web};
@@ -15,13 +15,13 @@ use crate::extract::{
 };
 use crate::problem::{Detail, Problem};
 
-/// Lists users by name, also those whose deletion is not complete.
+/// Lists users by name, including those whose deletion is not complete.
 #[utoipa::path(
     tag = "Administration",
     params(PageQuery),
     responses(
         (status = 200, description = "A page", body = PageDto<AccountDto>),
-        (status = 403, description = "The caller is no administrator", body = Detail),
+        (status = 403, description = "The caller is not an administrator", body = Detail),
     )
 )]
 #[get("/api/v1/admin/users")]
@@ -33,14 +33,14 @@ pub(crate) async fn list(
     Ok(web::Json(PageDto::of(found, AccountDto::from)))
 }
 
-/// Makes a user, who has no key yet.
+/// Creates a user without keys.
 #[utoipa::path(
     tag = "Administration",
     request_body = NewUserDto,
     responses(
         (status = 201, description = "The user", body = AccountDto),
-        (status = 403, description = "The caller is no administrator", body = Detail),
-        (status = 409, description = "The name is taken, or was a moment ago", body = Detail),
+        (status = 403, description = "The caller is not an administrator", body = Detail),
+        (status = 409, description = "The name is taken, or was freed recently", body = Detail),
     )
 )]
 #[post("/api/v1/admin/users")]
@@ -55,13 +55,13 @@ pub(crate) async fn create(
     Ok(HttpResponse::Created().json(AccountDto::from(made.await?)))
 }
 
-/// A user.
+/// Loads a user.
 #[utoipa::path(
     tag = "Administration",
     params(("user_id" = String, Path)),
     responses(
         (status = 200, description = "The user", body = AccountDto),
-        (status = 403, description = "The caller is no administrator", body = Detail),
+        (status = 403, description = "The caller is not an administrator", body = Detail),
     )
 )]
 #[get("/api/v1/admin/users/{user_id}")]
@@ -73,15 +73,15 @@ pub(crate) async fn load(
     Ok(web::Json(found.into()))
 }
 
-/// Changes what a user may do. Nobody takes the role from themself.
+/// Changes a user's role. Administrators cannot remove their own.
 #[utoipa::path(
     tag = "Administration",
     params(("user_id" = String, Path)),
     request_body = UserUpdateDto,
     responses(
         (status = 200, description = "The user", body = AccountDto),
-        (status = 403, description = "The caller is no administrator", body = Detail),
-        (status = 409, description = "It is the caller", body = Detail),
+        (status = 403, description = "The caller is not an administrator", body = Detail),
+        (status = 409, description = "The user is the caller", body = Detail),
     )
 )]
 #[patch("/api/v1/admin/users/{user_id}")]
@@ -97,14 +97,14 @@ pub(crate) async fn update(
     Ok(web::Json(changed.into()))
 }
 
-/// Deletes a user with everything of theirs, for good; sandboxes soon after. Nobody deletes themself.
+/// Deletes a user with all their data, permanently; sandboxes follow shortly after. Callers cannot delete themselves.
 #[utoipa::path(
     tag = "Administration",
     params(("user_id" = String, Path)),
     responses(
         (status = 200, description = "Deleted", body = Success),
-        (status = 403, description = "The caller is no administrator", body = Detail),
-        (status = 409, description = "It is the caller", body = Detail),
+        (status = 403, description = "The caller is not an administrator", body = Detail),
+        (status = 409, description = "The user is the caller", body = Detail),
     )
 )]
 #[delete("/api/v1/admin/users/{user_id}")]
@@ -117,13 +117,13 @@ pub(crate) async fn remove(
     Ok(web::Json(Success::DONE))
 }
 
-/// Lists a user's keys, oldest first: all on one page.
+/// Lists a user's keys, oldest first, all on one page.
 #[utoipa::path(
     tag = "Administration",
     params(("user_id" = String, Path)),
     responses(
         (status = 200, description = "All keys", body = PageDto<KeyDto>),
-        (status = 403, description = "The caller is no administrator", body = Detail),
+        (status = 403, description = "The caller is not an administrator", body = Detail),
     )
 )]
 #[get("/api/v1/admin/users/{user_id}/keys")]
@@ -141,15 +141,15 @@ pub(crate) async fn keys(
     }))
 }
 
-/// Makes a key for a user. Its text is in this answer and never again.
+/// Creates a key for a user. Only this response contains its text.
 #[utoipa::path(
     tag = "Administration",
     params(("user_id" = String, Path)),
     request_body = CreateKeyDto,
     responses(
         (status = 201, description = "The key", body = CreatedKeyDto),
-        (status = 403, description = "The caller is no administrator", body = Detail),
-        (status = 409, description = "The user has as many as one may have", body = Detail),
+        (status = 403, description = "The caller is not an administrator", body = Detail),
+        (status = 409, description = "The user has the maximum number of keys", body = Detail),
     )
 )]
 #[post("/api/v1/admin/users/{user_id}/keys")]
@@ -168,15 +168,15 @@ pub(crate) async fn create_key(
     Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 
-/// Makes a key in the place of one of a user's, which goes on to work for a while.
+/// Replaces one of a user's keys. The old key stays valid for a grace period.
 #[utoipa::path(
     tag = "Administration",
     params(("user_id" = String, Path), ("key_id" = Uuid, Path)),
     request_body = RotationDto,
     responses(
         (status = 201, description = "The new key", body = CreatedKeyDto),
-        (status = 403, description = "The caller is no administrator", body = Detail),
-        (status = 409, description = "The key has expired, or the user has as many as one may have", body = Detail),
+        (status = 403, description = "The caller is not an administrator", body = Detail),
+        (status = 409, description = "The key has expired, or the user has the maximum number of keys", body = Detail),
     )
 )]
 #[post("/api/v1/admin/users/{user_id}/keys/{key_id}/rotate")]
@@ -194,14 +194,14 @@ pub(crate) async fn rotate_key(
     Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 
-/// Revokes a user's key: it opens nothing any more, at the latest after a second. Not the one that this request came with.
+/// Revokes a user's key within a second. The key of this request cannot be revoked.
 #[utoipa::path(
     tag = "Administration",
     params(("user_id" = String, Path), ("key_id" = Uuid, Path)),
     responses(
         (status = 200, description = "Revoked", body = Success),
-        (status = 403, description = "The caller is no administrator", body = Detail),
-        (status = 409, description = "It is the key of this request", body = Detail),
+        (status = 403, description = "The caller is not an administrator", body = Detail),
+        (status = 409, description = "The request uses this key", body = Detail),
     )
 )]
 #[delete("/api/v1/admin/users/{user_id}/keys/{key_id}")]
@@ -216,7 +216,7 @@ pub(crate) async fn revoke_key(
     Ok(web::Json(Success::DONE))
 }
 
-/// What cannot be a user's name is nobody's.
+/// The user in the path; an invalid name answers 404.
 fn owner(key: &UserKeyParams) -> Result<UserId, Problem> {
     UserId::parse(key.user.as_str()).map_err(|_| Problem::not_found())
 }

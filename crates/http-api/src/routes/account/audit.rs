@@ -13,7 +13,7 @@ use crate::problem::{Detail, Problem};
     params(AuditQuery),
     responses(
         (status = 200, description = "A page", body = PageDto<AuditEntryDto>),
-        (status = 403, description = "The caller is no administrator", body = Detail),
+        (status = 403, description = "The caller is not an administrator", body = Detail),
     )
 )]
 #[get("/api/v1/audit")]

@@ -1,4 +1,5 @@
-//! The caller's own API keys. `Idempotency-Key` is not taken: the answer has the key's text, which is not to be kept.
+//! The caller's own API keys. `Idempotency-Key` is not supported: the response contains the key's text, which must not be
+//! stored.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, delete, get, post, web};
@@ -11,7 +12,7 @@ use crate::dto::{PageDto, Success};
 use crate::extract::{Actor, Application, Call, OptionalBody, AuditOrigin, PathParam};
 use crate::problem::{Detail, Problem};
 
-/// Lists the caller's keys, oldest first: all on one page.
+/// Lists the caller's keys, oldest first, all on one page.
 #[utoipa::path(
     tag = "Keys",
     responses((status = 200, description = "All keys", body = PageDto<KeyDto>))
@@ -29,13 +30,13 @@ pub(crate) async fn list(
     }))
 }
 
-/// Makes a key for the caller. Its text is in this answer and never again.
+/// Creates a key for the caller. Only this response contains its text.
 #[utoipa::path(
     tag = "Keys",
     request_body = CreateKeyDto,
     responses(
         (status = 201, description = "The key", body = CreatedKeyDto),
-        (status = 409, description = "The user has as many as one may have", body = Detail),
+        (status = 409, description = "The user has the maximum number of keys", body = Detail),
     )
 )]
 #[post("/api/v1/keys")]
@@ -51,15 +52,15 @@ pub(crate) async fn create(
     Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 
-/// Makes a key in the place of one of the caller's, which goes on to work for a while. The text of the new key is in this
-/// answer and never again.
+/// Replaces one of the caller's keys. The old key stays valid for a grace period. Only this response contains the text of
+/// the new key.
 #[utoipa::path(
     tag = "Keys",
     params(("key_id" = Uuid, Path)),
     request_body = RotationDto,
     responses(
         (status = 201, description = "The new key", body = CreatedKeyDto),
-        (status = 409, description = "The key has expired, or the user has as many as one may have", body = Detail),
+        (status = 409, description = "The key has expired, or the user has the maximum number of keys", body = Detail),
     )
 )]
 #[post("/api/v1/keys/{key_id}/rotate")]
@@ -76,14 +77,13 @@ pub(crate) async fn rotate(
     Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 
-/// Revokes one of the caller's keys: it opens nothing any more, at the latest after a second. Not the one that this request
-/// came with.
+/// Revokes one of the caller's keys within a second. The key of this request cannot be revoked.
 #[utoipa::path(
     tag = "Keys",
     params(("key_id" = Uuid, Path)),
     responses(
         (status = 200, description = "Revoked", body = Success),
-        (status = 409, description = "It is the key of this request", body = Detail),
+        (status = 409, description = "The request uses this key", body = Detail),
     )
 )]
 #[delete("/api/v1/keys/{key_id}")]

@@ -1,5 +1,5 @@
-//! Organizations, as the web front end of the 1.20 line asks for them: it saves profiles of models only for the owner of one.
-//! Each user has one of their own, and its profiles are those of the user (`/api/v1/settings/profiles`).
+//! Organizations, as the web front end of the 1.20 line requests them: it saves model profiles only for the owner of one.
+//! Each user has one organization, whose profiles are the user's (`/api/v1/settings/profiles`).
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, delete, get, post, web};
@@ -14,11 +14,11 @@ use crate::dto::configuration::profiles::{
 use crate::extract::{Actor, Application, Body, Call, OptionalBody, PathParam, State, Caller};
 use crate::problem::{Detail, Problem};
 
-/// A user who is in the organization that the path names.
+/// A user who is a member of the organization in the path.
 pub(crate) struct OrganizationMember(UserId);
 
 impl Caller for OrganizationMember {
-    /// Who is not in it learns nothing of it, nor of the rest of the request.
+    /// Refuses other users before anything else of the request is read.
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let user = Actor::identify(req).await?.user;
         let named = req.match_info().get("organization_id").unwrap_or_default();
@@ -31,7 +31,7 @@ impl Caller for OrganizationMember {
     }
 }
 
-/// Lists the caller's organizations: one, which is theirs alone.
+/// Lists the caller's organizations: exactly one, with the caller as its only member.
 #[utoipa::path(
     tag = "Users",
     responses((status = 200, description = "The organization", body = OrganizationsDto))
@@ -41,7 +41,7 @@ pub(crate) async fn list(Call(actor, ()): Call<Actor, ()>) -> web::Json<Organiza
     web::Json(OrganizationsDto::of(&actor.user))
 }
 
-/// What the caller is in their organization, and may do.
+/// Loads the caller's role and permissions in their organization.
 #[utoipa::path(
     tag = "Users",
     params(("organization_id" = Uuid, Path)),
@@ -52,7 +52,7 @@ pub(crate) async fn me(Call(OrganizationMember(user), ()): Call<OrganizationMemb
     web::Json(MemberDto::owner(&user))
 }
 
-/// Lists keys of model providers that profiles share: there are none.
+/// Lists keys of model providers that profiles share; always empty.
 #[utoipa::path(
     tag = "Settings",
     params(("organization_id" = Uuid, Path)),
@@ -65,7 +65,7 @@ pub(crate) async fn provider_connections(
     web::Json(ProviderConnectionsDto::NONE)
 }
 
-/// All profiles of the organization, without their keys.
+/// Lists the profiles of the organization, without their keys.
 #[utoipa::path(
     tag = "Settings",
     params(("organization_id" = Uuid, Path)),
@@ -79,7 +79,7 @@ pub(crate) async fn list_profiles(
     profiles::all_of(&app, &user).await
 }
 
-/// One profile with its configuration, without its keys.
+/// Loads a profile with its configuration, without its keys.
 #[utoipa::path(
     tag = "Settings",
     params(
@@ -97,7 +97,7 @@ pub(crate) async fn load_profile(
     profiles::one_of(&app, &user, name, state.ports().clock.now()).await
 }
 
-/// Saves a profile: the configuration that is sent, or the one in force. At most 10.
+/// Saves a profile: the configuration in the body, or the active one. At most 10.
 #[utoipa::path(
     tag = "Settings",
     params(
@@ -121,7 +121,7 @@ pub(crate) async fn save_profile(
     profiles::saved(&app, &user, name, input).await
 }
 
-/// Deletes a profile; no error if there is none. After the active one the first of the others becomes active.
+/// Deletes a profile; an unknown one is no error. If it was active, the first remaining profile becomes active.
 #[utoipa::path(
     tag = "Settings",
     params(
@@ -138,7 +138,7 @@ pub(crate) async fn remove_profile(
     profiles::removed(&app, &user, name).await
 }
 
-/// Makes a profile's configuration the one in force.
+/// Activates a profile.
 #[utoipa::path(
     tag = "Settings",
     params(
@@ -155,7 +155,7 @@ pub(crate) async fn activate_profile(
     profiles::activated(&app, &user, name).await
 }
 
-/// Gives a profile another name.
+/// Renames a profile.
 #[utoipa::path(
     tag = "Settings",
     params(

@@ -1,4 +1,4 @@
-//! What users store, and may store.
+//! The usage and quotas of users.
 
 use actix_web::{get, web};
 
@@ -7,10 +7,10 @@ use crate::dto::account::usage::UsageDto;
 use crate::extract::{Actor, Admin, Application, Call, PathParam};
 use crate::problem::{Detail, Problem};
 
-/// What is stored of the caller, and what may be.
+/// Loads the caller's usage and quotas.
 #[utoipa::path(
     tag = "Users",
-    responses((status = 200, description = "The figures and the limits", body = UsageDto))
+    responses((status = 200, description = "The usage and the quotas", body = UsageDto))
 )]
 #[get("/api/v1/usage")]
 pub(crate) async fn own(
@@ -20,13 +20,13 @@ pub(crate) async fn own(
     Ok(web::Json(app.quotas.usage(&actor.user).await?.into()))
 }
 
-/// What is stored of a user, and what may be.
+/// Loads a user's usage and quotas.
 #[utoipa::path(
     tag = "Administration",
     params(("user_id" = String, Path)),
     responses(
-        (status = 200, description = "The figures and the limits", body = UsageDto),
-        (status = 403, description = "The caller is no administrator", body = Detail),
+        (status = 200, description = "The usage and the quotas", body = UsageDto),
+        (status = 403, description = "The caller is not an administrator", body = Detail),
     )
 )]
 #[get("/api/v1/admin/users/{user_id}/usage")]

@@ -1,4 +1,4 @@
-//! The user behind the key.
+//! The caller: settings and role.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, get, web};
@@ -14,8 +14,8 @@ use crate::problem::Problem;
 
 const EXPOSE: &str = "expose_secrets";
 
-/// Secrets in clear are for sandboxes only, everything else for users only. So a sandbox's key opens nothing here but
-/// what its agent needs, and a user's key never shows a secret.
+/// The caller of `/users/me`. Only sandboxes may read secrets in clear, and only users all else. A sandbox's key therefore
+/// gives access only to what its agent needs, and a user's key never reveals a secret.
 enum MeCaller {
     User(Actor),
     Sandbox(Box<SandboxCaller>),
@@ -38,7 +38,7 @@ impl Caller for MeCaller {
     }
 }
 
-/// A value that is not a boolean counts as no: it is refused after authentication.
+/// Whether secrets are requested. A value that is not a boolean counts as false, and is refused after authentication.
 fn wants_secrets(query: &str) -> bool {
     let texts = url::form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == EXPOSE);
     let last = texts.last().map(|(_, text)| Value::from(text.into_owned()));
@@ -46,12 +46,12 @@ fn wants_secrets(query: &str) -> bool {
     last.is_some_and(|text| bool::decode(&text, &Path::query(), &mut ignored) == Some(true))
 }
 
-/// What is asked for. (Who is calling depends on it, so it is read with them.)
+/// The query. (The kind of caller depends on it, so it is also read during authentication.)
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "only described")]
 struct MeOptions {
-    /// Needs a sandbox's key.
+    /// Requires a sandbox's key.
     #[param(required = false, default = false)]
     expose_secrets: bool,
 }
@@ -64,8 +64,8 @@ impl Decode for MeOptions {
     }
 }
 
-/// The caller and their settings; defaults before anything was stored. Secrets are masked; with `expose_secrets` and
-/// the key of the user's own sandbox, while it runs or starts, they are in clear.
+/// Loads the caller and their settings; defaults if nothing is stored. Secrets are masked. With `expose_secrets` and the key
+/// of the user's own sandbox, while it runs or starts, they are in clear.
 #[utoipa::path(
     tag = "Users",
     params(MeOptions),
@@ -90,10 +90,10 @@ pub(crate) async fn me(
     )))
 }
 
-/// Who the caller is, and what they may do.
+/// Loads the caller's identity and role.
 #[utoipa::path(
     tag = "Users",
-    responses((status = 200, description = "Who they are", body = AccessDto))
+    responses((status = 200, description = "The caller", body = AccessDto))
 )]
 #[get("/api/v1/users/me/access")]
 pub(crate) async fn access(Call(actor, ()): Call<Actor, ()>) -> web::Json<AccessDto> {

@@ -1,4 +1,4 @@
-//! The names of models and their providers: the same for everybody, and part of the build.
+//! The names of models and their providers: the same for all users, and part of the build.
 
 use actix_web::{get, web};
 use application::catalogue::ModelCatalogue;
@@ -8,7 +8,7 @@ use crate::dto::configuration::catalogue::{ModelDto, ModelQuery, ProviderDto, Pr
 use crate::extract::{Actor, Call, Query};
 use crate::problem::Problem;
 
-/// Searches the names of models. Others work as well, if the agent server knows them.
+/// Searches the names of models. Other names work too, if the agent server knows them.
 #[utoipa::path(
     tag = "Config",
     params(ProviderQuery, ModelQuery),

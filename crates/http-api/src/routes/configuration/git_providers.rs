@@ -8,12 +8,12 @@ use crate::dto::configuration::settings::Message;
 use crate::extract::{Actor, Application, Body, Call};
 use crate::problem::Problem;
 
-/// Stores git tokens, provider by provider. A provider is asked about its new token only where the service is configured to
-/// verify tokens.
+/// Stores git tokens by provider. A new token is checked with its provider only where the service is configured to verify
+/// tokens.
 #[utoipa::path(
     tag = "Secrets",
     request_body = GitProvidersDto,
-    responses((status = 200, description = "Stored", body = Message), (status = 401, description = "No key, or a token that its provider does not accept", body = TokensRejectedDto))
+    responses((status = 200, description = "Stored", body = Message), (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto))
 )]
 #[post("/api/v1/secrets/git-providers")]
 pub(crate) async fn store(
@@ -27,8 +27,8 @@ pub(crate) async fn store(
     }))
 }
 
-/// Forgets all git tokens.
-#[utoipa::path(tag = "Secrets", responses((status = 200, description = "Forgotten", body = Message)))]
+/// Deletes all git tokens.
+#[utoipa::path(tag = "Secrets", responses((status = 200, description = "Deleted", body = Message)))]
 #[delete("/api/v1/secrets/git-providers")]
 pub(crate) async fn unset(
     app: Application,

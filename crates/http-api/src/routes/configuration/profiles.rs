@@ -1,4 +1,4 @@
-//! Profiles of models: named configurations, one of which may be in force.
+//! Model profiles: named configurations, one of which may be active.
 
 use actix_web::http::StatusCode;
 use actix_web::{delete, get, post, web};
@@ -16,17 +16,17 @@ use crate::problem::{Detail, Problem};
 
 /// The path parameter that names a profile.
 pub(crate) type ProfileParam = PathParam<ProfileName>;
-/// What is said of profiles.
+/// The response of a profile route.
 pub(crate) type ProfileResponse<T> = Result<web::Json<T>, Problem>;
 
-/// All profiles, without their keys.
+/// Lists the profiles, without their keys.
 #[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = ProfileListDto)))]
 #[get("/api/v1/settings/profiles")]
 pub(crate) async fn list(app: Application, Call(actor, ()): Call<Actor>) -> ProfileResponse<ProfileListDto> {
     all_of(&app, &actor.user).await
 }
 
-/// One profile with its configuration, without its keys.
+/// Loads a profile with its configuration, without its keys.
 #[utoipa::path(
     tag = "Settings",
     params(("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")),
@@ -41,7 +41,7 @@ pub(crate) async fn load(
     one_of(&app, &actor.user, name, state.ports().clock.now()).await
 }
 
-/// Saves a profile: the configuration that is sent, or the one in force. At most 10.
+/// Saves a profile: the configuration in the body, or the active one. At most 10.
 #[utoipa::path(
     tag = "Settings",
     params(("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")),
@@ -59,7 +59,7 @@ pub(crate) async fn save(
     saved(&app, &actor.user, name, input).await
 }
 
-/// Deletes a profile; no error if there is none. After the active one the first of the others becomes active.
+/// Deletes a profile; an unknown one is no error. If it was active, the first remaining profile becomes active.
 #[utoipa::path(
     tag = "Settings",
     params(("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")),
@@ -73,7 +73,7 @@ pub(crate) async fn remove(
     removed(&app, &actor.user, name).await
 }
 
-/// Makes a profile's configuration the one in force.
+/// Activates a profile.
 #[utoipa::path(
     tag = "Settings",
     params(("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")),
@@ -87,7 +87,7 @@ pub(crate) async fn activate(
     activated(&app, &actor.user, name).await
 }
 
-/// Gives a profile another name.
+/// Renames a profile.
 #[utoipa::path(
     tag = "Settings",
     params(("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")),
@@ -105,7 +105,7 @@ pub(crate) async fn rename(
     renamed(&app, &actor.user, &name, input.new_name).await
 }
 
-/// What is done with the profiles of a user, wherever the route is that says so.
+/// Lists the profiles of a user. This and the following functions are shared with the routes of organizations.
 pub(crate) async fn all_of(app: &App, user: &UserId) -> ProfileResponse<ProfileListDto> {
     let profiles = app.settings.profiles(user).await?;
     Ok(web::Json(ProfileListDto::from(&profiles)))

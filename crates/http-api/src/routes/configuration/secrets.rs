@@ -1,4 +1,4 @@
-//! The user's own secrets in the V1 API. No answer has a value.
+//! The user's secrets in the V1 API. No response contains a value.
 
 use actix_web::{HttpResponse, delete, get, post, put, web};
 
@@ -10,7 +10,7 @@ use crate::dto::{Message, PageDto};
 use crate::extract::{Actor, Application, Body, Call, PathParam, Query};
 use crate::problem::{Detail, Problem};
 
-/// Searches secrets, in order of their names.
+/// Searches secrets, ordered by name.
 #[utoipa::path(
     tag = "Secrets",
     params(SecretQuery),
@@ -29,13 +29,13 @@ pub(crate) async fn search(
     Ok(web::Json(PageDto::of(found, SecretDto::from)))
 }
 
-/// Stores a secret, or gives the one of this name another value (and description, if there is one).
+/// Stores a secret, or replaces the value (and description, if given) of the one with this name.
 #[utoipa::path(
     tag = "Secrets",
     request_body = NewSecretDto,
     responses(
         (status = 201, description = "Stored", body = Message),
-        (status = 409, description = "The user has as many as one may have", body = Detail),
+        (status = 409, description = "The user has the maximum number of secrets", body = Detail),
     )
 )]
 #[post("/api/v1/secrets")]
@@ -47,7 +47,7 @@ pub(crate) async fn create(
     Ok(HttpResponse::Created().json(Message::new("Secret created successfully")))
 }
 
-/// Renames and describes a secret. It keeps its value unless there is another one in the body.
+/// Renames or describes a secret. It keeps its value unless the body contains one.
 #[utoipa::path(
     tag = "Secrets",
     params(("secret_id" = String, Path, description = "Its name.")),

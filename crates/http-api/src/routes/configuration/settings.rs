@@ -1,4 +1,4 @@
-//! The settings of the V1 API. Its own errors carry `error` instead of `detail`.
+//! The settings of the V1 API. Errors of these routes have the member `error` instead of `detail`.
 
 use actix_web::{HttpResponse, get, post, web};
 use application::settings::{Settings, UpdateError, agent_schema, conversation_schema};
@@ -10,7 +10,7 @@ use crate::dto::timestamped::{TimestampedJson, json_response};
 use crate::extract::{Actor, Application, Body, Call, State};
 use crate::problem::Problem;
 
-/// Loads the user's settings; 404 before anything was stored.
+/// Loads the user's settings; 404 if nothing is stored.
 #[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = SettingsDto), (status = 404, description = "Nothing stored yet", body = ErrorText)))]
 #[get("/api/v1/settings")]
 pub(crate) async fn load(
@@ -27,11 +27,11 @@ pub(crate) async fn load(
     Ok(json_response(found.at(state.ports().clock.now())))
 }
 
-/// Changes what the body names. `null` or `""` clears a secret, its mask keeps it.
+/// Changes the settings in the body. `null` or `""` clears a secret; its mask keeps it.
 #[utoipa::path(
     tag = "Settings",
     request_body = SettingsUpdateDto,
-    responses((status = 200, description = "Done", body = Message), (status = 400, description = "Values that are refused", body = ErrorText), (status = 422, description = "Legacy keys, or no object", body = ErrorText))
+    responses((status = 200, description = "Done", body = Message), (status = 400, description = "Invalid values", body = ErrorText), (status = 422, description = "Legacy keys, or not an object", body = ErrorText))
 )]
 #[post("/api/v1/settings")]
 pub(crate) async fn store(

@@ -1,4 +1,4 @@
-//! Skills to choose from.
+//! Skills that users can choose from.
 
 use actix_web::{get, post, web};
 
@@ -23,11 +23,12 @@ pub(crate) async fn search(
     Ok(web::Json(PageDto::of(found, SkillDto::from)))
 }
 
-/// Looks into marketplaces: public git repositories, fetched anew each time. What cannot be read is told in `errors`.
+/// Lists the skills of marketplaces: public git repositories, fetched for each request. `errors` describes those that cannot
+/// be read.
 #[utoipa::path(
     tag = "Skills",
     request_body = Vec<MarketplaceRegistration>,
-    responses((status = 200, description = "What they offer", body = MarketplaceOffersDto))
+    responses((status = 200, description = "The offered plugins and skills", body = MarketplaceOffersDto))
 )]
 #[post("/api/v1/skills/marketplace-skills")]
 pub(crate) async fn marketplace_skills(

@@ -1,11 +1,11 @@
-//! What web front ends ask for before anything else.
+//! The configuration that web front ends load first.
 
 use actix_web::{get, web};
 
 use crate::dto::configuration::web_client::WebClientDto;
 use crate::extract::{Anonymous, Call, State};
 
-/// The configuration of web front ends. It needs no key, and is about no user.
+/// Loads the configuration of web front ends. It needs no key and concerns no user.
 #[utoipa::path(
     tag = "Config",
     security(()),

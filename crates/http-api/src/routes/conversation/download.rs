@@ -1,5 +1,5 @@
-//! A conversation as an archive, written while it is read: neither waits for the other longer than for one page, and
-//! nothing is kept but what the directory at its end needs.
+//! Downloads a conversation as an archive that is written while it is read. Reading and writing wait for each other by at most
+//! one page, and only the archive's directory is kept until the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::extract::{AccessRecheck, Actor, Application, Call, PathParam, State};
 use crate::problem::{Detail, Problem};
 use crate::zip::{ZipWriter, safe_name};
 
-/// Bytes that are handed to the client at a time.
+/// Largest chunk that is sent at once, in bytes.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// Bytes of an event with its indentation, which makes deeply nested lists more than a hundred times as long.
+/// Largest indented event, in bytes: indentation makes deeply nested lists over a hundred times as long.
 const MAX_INDENTED_EVENT_BYTES: usize = 16 * 1024 * 1024;
-/// What is true of a conversation only now, the key of its sandbox among it, and so is not archived.
+/// Fields that are valid only at this moment, such as the sandbox's key, and are not archived.
 const TRANSIENT_FIELDS: [&str; 4] = [
     "sandbox_status",
     "execution_status",
@@ -38,7 +38,7 @@ const TRANSIENT_FIELDS: [&str; 4] = [
     params(("conversation_id" = Uuid, Path)),
     responses(
         (status = 200, description = "The archive", body = ArchiveDocument, content_type = "application/zip"),
-        (status = 409, description = "It is being downloaded by this user", body = Detail),
+        (status = 409, description = "The user is already downloading it", body = Detail),
     )
 )]
 #[get("/api/v1/app-conversations/{conversation_id}/download")]
@@ -63,16 +63,16 @@ pub(crate) async fn download(
     };
     let archive_permits = Arc::clone(state.archive_permits());
     app.exports.run(async move {
-        // The client sees a transfer that breaks off: there is no end without `ArchivePart::End`.
+        // The transfer breaks off unless `ArchivePart::End` was sent.
         let written = tokio::select! {
             written = write(export, (meta, changed), &archive_permits, &client) => written,
             () = recheck.refused(actor) => Err(DownloadError::Refused),
         };
         match written {
             Ok(()) => {}
-            Err(DownloadError::Abandoned) => tracing::debug!(conversation.id = %id, "a download was left"),
+            Err(DownloadError::Abandoned) => tracing::debug!(conversation.id = %id, "client abandoned a download"),
             Err(reason) => {
-                tracing::warn!(conversation.id = %id, %reason, "a download was broken off");
+                tracing::warn!(conversation.id = %id, %reason, "download aborted");
             }
         }
     });
@@ -89,23 +89,23 @@ pub(crate) async fn download(
 #[expect(dead_code, reason = "for the document only")]
 pub(crate) struct ArchiveDocument(Vec<u8>);
 
-/// What is sent of the archive.
+/// A part of the archive on its way to the client.
 enum ArchivePart {
     Bytes(Bytes),
-    /// It is whole.
+    /// The archive is complete.
     End,
 }
 
-/// Why an archive did not get whole.
+/// Why a download was not completed.
 #[derive(Debug, thiserror::Error)]
 enum DownloadError {
-    #[error("the client left")]
+    #[error("the client disconnected")]
     Abandoned,
-    #[error("the client took nothing for too long")]
+    #[error("the client read nothing for too long")]
     Stalled,
-    #[error("the key that it was asked for with is not valid any more")]
+    #[error("the key of the request is no longer valid")]
     Refused,
-    #[error("the service stops, or reading failed")]
+    #[error("the service is stopping, or reading failed")]
     Unfinished,
     #[error(transparent)]
     Read(#[from] AppError),
@@ -115,7 +115,7 @@ enum DownloadError {
     EventPacker(#[from] tokio::task::JoinError),
 }
 
-/// The way to the client: as fast as it takes.
+/// Sends the archive as fast as the client reads.
 struct ArchiveSender {
     sender: mpsc::Sender<ArchivePart>,
     stall_timeout: Duration,
@@ -139,7 +139,7 @@ impl ArchiveSender {
     }
 }
 
-/// The body: an error, which breaks the transfer, unless it is said that the archive is whole.
+/// The body. It ends with an error, which breaks off the transfer, unless the archive is complete.
 fn body(parts: mpsc::Receiver<ArchivePart>) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
     stream::unfold(Some(parts), |parts| async move {
         let mut parts = parts?;
@@ -151,7 +151,7 @@ fn body(parts: mpsc::Receiver<ArchivePart>) -> impl Stream<Item = Result<Bytes, 
     })
 }
 
-/// The conversation as it is archived.
+/// The archived form of the conversation.
 fn meta(conversation: &ConversationDto) -> Result<Vec<u8>, serde_json::Error> {
     let mut document = serde_json::to_value(conversation)?;
     if let Value::Object(members) = &mut document {
@@ -160,7 +160,7 @@ fn meta(conversation: &ConversationDto) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec_pretty(&document)
 }
 
-/// Reads page by page, packs each on a thread that may block, and sends it.
+/// Reads page by page, packs each page on a blocking thread, and sends it.
 async fn write(
     mut export: Export,
     (meta, changed): (Vec<u8>, Timestamp),
@@ -174,7 +174,7 @@ async fn write(
         .add("meta.json", changed, &meta, &mut bytes)?;
     client.send_all(bytes).await?;
     loop {
-        // Also for reading: a page that waits to be packed is memory. Nothing of it is held while the client takes its time.
+        // The permit covers reading: a page that waits to be packed takes memory. It is not held while the client reads.
         let turn = Arc::clone(archive_permits).acquire_owned().await;
         let Some(events) = export.next_page().await? else {
             break;
@@ -194,7 +194,7 @@ async fn write(
     client.send(ArchivePart::End).await
 }
 
-/// An archive and the number of events in it.
+/// The archive and the number of its events.
 struct EventPacker {
     archive: ZipWriter,
     count: u64,
@@ -220,7 +220,7 @@ impl EventPacker {
     }
 }
 
-/// As people read it, or without indentation where that would take much memory.
+/// Writes an event indented, or without indentation where that would take much memory.
 fn write_event(body: &Value, text: &mut Vec<u8>) -> std::io::Result<()> {
     text.clear();
     let room = BoundedBuffer(text);
@@ -231,7 +231,7 @@ fn write_event(body: &Value, text: &mut Vec<u8>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes [`MAX_INDENTED_EVENT_BYTES`] bytes.
+/// A buffer of at most [`MAX_INDENTED_EVENT_BYTES`] bytes.
 struct BoundedBuffer<'a>(&'a mut Vec<u8>);
 
 impl std::io::Write for BoundedBuffer<'_> {

@@ -1,4 +1,4 @@
-//! The events of a conversation as they arrive: Server-Sent Events.
+//! Streams the events of a conversation as they arrive: Server-Sent Events.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -23,27 +23,27 @@ use crate::extract::{
 use crate::problem::{Detail, Problem};
 use crate::unsent_bytes::{self, MIN_COUNTED_BYTES, UnsentBytes, UnsentShare};
 
-/// After how many milliseconds a client comes back whose stream has ended.
+/// Milliseconds after which a client reconnects when its stream has ended.
 const RETRY_FIELD: &str = "retry: 1000\n";
-/// Between the halves of a keep-alive. A peer that is gone answers the first one with a reset, and the second one fails:
-/// while nothing is sent, nobody learns that it is gone.
+/// Time between the halves of a keep-alive. A peer that is gone answers the first half with a reset, so that the second one
+/// fails: without sending, a lost peer is not noticed.
 const KEEP_ALIVE_SPLIT_INTERVAL: Duration = Duration::from_millis(200);
-/// For a client whose key was revoked to take what it was sent, and the reason of the end.
+/// Time for a client whose key was revoked to read the remaining bytes and the reason of the end.
 const END_GRACE: Duration = Duration::from_secs(1);
 
-/// Streams the events of a conversation as they arrive (Server-Sent Events). Each has its number as `id` and its document
-/// as `data`; `Last-Event-ID` goes on after one. A stream that will bring nothing more says `event: end` with a `reason`:
-/// `deleted`, `unauthorized` (the key was revoked or has expired), `shutdown` or `failed` (come back).
+/// Streams the events of a conversation as they arrive (Server-Sent Events). Each event has its number as `id` and its
+/// document as `data`; `Last-Event-ID` continues after one. A finished stream sends `event: end` with a `reason`: `deleted`,
+/// `unauthorized` (the key was revoked or has expired), `shutdown` or `failed` (reconnect).
 #[utoipa::path(
     tag = "Events",
     params(
         ("conversation_id" = Uuid, Path),
         EventStreamQuery,
-        ("Last-Event-ID" = Option<i64>, Header, description = "The `id` of the last event that was seen; browsers send it when they come back"),
+        ("Last-Event-ID" = Option<i64>, Header, description = "The `id` of the last received event; browsers send it when they reconnect"),
     ),
     responses(
         (status = 200, description = "The stream", body = String, content_type = "text/event-stream"),
-        (status = 429, description = "Too many streams of this user are open", body = Detail),
+        (status = 429, description = "The user has too many open streams", body = Detail),
     )
 )]
 #[get("/api/v1/conversation/{conversation_id}/events/stream")]
@@ -57,7 +57,7 @@ pub(crate) async fn follow(
     let opened = app.follow.open(&actor.user, id, begin, kind).await;
     let following = opened.map_err(|error| refused(error, header.is_some()))?;
     let first = match begin {
-        // So that who comes back before anything was said comes back to this place.
+        // A client that reconnects before the first event continues at this position.
         StreamPosition::Now => format!("{RETRY_FIELD}id: {}\n\n", following.at()),
         StreamPosition::First | StreamPosition::After(_) => format!("{RETRY_FIELD}\n"),
     };
@@ -75,7 +75,7 @@ pub(crate) async fn follow(
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream; charset=utf-8")
         .insert_header((CACHE_CONTROL, "no-store"))
-        // Else nginx collects before it sends.
+        // Otherwise nginx buffers the response.
         .insert_header(("X-Accel-Buffering", "no"))
         .streaming(body))
 }
@@ -90,7 +90,7 @@ type FollowCall = Call<
     ),
 >;
 
-/// A number that was never given out is a fault of where it stands.
+/// Reports an unknown event number as an error of the header or query parameter.
 fn refused(error: AppError, in_header: bool) -> Problem {
     if error.class() != ErrorClass::Unprocessable {
         return error.into();
@@ -118,7 +118,7 @@ async fn write_events(
                 StreamItem::Events(events) => {
                     let text = written(events);
                     let Ok(_until_it_is_sent) = unsent.try_take(text.len()) else {
-                        // The client comes back to this place, and may have read the rest by then.
+                        // The client reconnects at this position, and may have read the rest by then.
                         return body_writer.send(end(reason(StreamEndReason::Failed)).as_bytes()).await;
                     };
                     body_writer.send(text.as_bytes()).await?;
@@ -134,7 +134,7 @@ async fn write_events(
     }
 }
 
-/// What a stream has written and its client has not taken, counted with the rest of what the user leaves unread.
+/// Counts what the stream has written and the client has not read, together with the user's other unsent bytes.
 struct StreamBudget {
     unsent: UnsentBytes,
     caller: unsent_bytes::UnsentOwner,
@@ -161,11 +161,11 @@ fn end(reason: &str) -> String {
     format!("event: end\ndata: {{\"reason\":\"{reason}\"}}\n\n")
 }
 
-/// JSON has no line breaks but in its texts, where they are escaped.
+/// Formats events. Serialized JSON contains no line breaks: within strings they are escaped.
 fn written(events: Vec<SequencedEvent>) -> String {
     let mut text = String::new();
     for SequencedEvent { seq, event } in events {
-        // Writing to a text does not fail.
+        // Writing to a `String` does not fail.
         let _ = write!(text, "id: {seq}\ndata: {}\n\n", event.body);
     }
     text

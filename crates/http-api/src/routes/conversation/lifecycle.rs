@@ -1,4 +1,4 @@
-//! Conversations: start, list, change, delete, say something.
+//! Conversations: start, list, change, delete, send a message.
 
 use std::io;
 use std::pin::pin;
@@ -33,17 +33,17 @@ use crate::extract::{
 use crate::problem::{Detail, Problem};
 use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond, to_json};
 
-/// Ids of one batch read at most: the reference stops one short of its round number.
+/// Ids in one batch read; the reference has the same limit.
 const MAX_BATCH_IDS: usize = 99;
 
-/// Starts a conversation; answers at once with the task that does it.
+/// Starts a conversation. Answers immediately with the start task.
 #[utoipa::path(
     tag = "Conversations",
     params(IdempotencyKeyHeader),
     request_body = AppConversationStartRequest,
     responses(
         (status = 200, description = "The task", body = StartTaskDto),
-        (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
+        (status = 403, description = "Only the first user may have sandboxes on this installation", body = Detail),
         (status = 404, description = "Unknown sandbox or parent", body = Detail),
         (status = 409, description = "The id is taken, or the sandbox cannot be used", body = Detail),
     )
@@ -63,8 +63,8 @@ pub(crate) async fn start(
 type StartParts = (IdempotencyKey, BodyWithBytes<StartBody>);
 type StreamStartParts = (IdempotencyKey, BodyWithBytes<StartBody>, AccessRecheck);
 
-/// Starts, or with a key of the client's finds what was answered before. Both ways to start are the same operation: they
-/// make the same thing.
+/// Starts a conversation, or replays the response of the first request with this key. Both routes are one operation, because
+/// they create the same resource.
 async fn started(
     app: &Application,
     actor: &Actor,
@@ -83,14 +83,14 @@ async fn started(
         .await?)
 }
 
-/// Starts a conversation and streams every state of its task, as one JSON array that grows until READY or ERROR.
+/// Starts a conversation and streams every state of its start task, as one JSON array that grows until READY or ERROR.
 #[utoipa::path(
     tag = "Conversations",
     params(IdempotencyKeyHeader),
     request_body = AppConversationStartRequest,
     responses(
         (status = 200, description = "The states of the task", body = Vec<StartTaskDto>),
-        (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
+        (status = 403, description = "Only the first user may have sandboxes on this installation", body = Detail),
         (status = 404, description = "Unknown sandbox or parent", body = Detail),
         (status = 409, description = "The id is taken, or the sandbox cannot be used", body = Detail),
     )
@@ -106,7 +106,7 @@ pub(crate) async fn stream_start(
             IdempotentResult::Repeated(text) => id_in(&text)?,
         };
         let followed = app.starts.follow(&actor.scope(), id).await?;
-        // Only the repetition of a start whose conversation was deleted since.
+        // Only for a repeated start whose conversation was deleted since.
         followed.ok_or_else(|| Problem::missing("The start task is gone"))?
     } else {
         app.starts
@@ -118,15 +118,15 @@ pub(crate) async fn stream_start(
         .streaming(states(task, updates, recheck.refused(actor).boxed())))
 }
 
-/// The id in an answer that we wrote.
+/// The id in a stored response.
 fn id_in(answer: &str) -> Result<StartTaskId, Problem> {
     let document: serde_json::Value = serde_json::from_str(answer).unwrap_or_default();
     let id = document["id"].as_str().and_then(|id| id.parse().ok());
-    id.ok_or_else(|| Problem::internal("a kept answer has no id"))
+    id.ok_or_else(|| Problem::internal("a stored response has no id"))
 }
 
-/// The array, element by element. The client may leave at any time: the start does not depend on it. It breaks off when the
-/// client may not have more of it (`refused`).
+/// The array, element by element. The start does not depend on the client, which may disconnect at any time. Breaks off when
+/// access is refused.
 fn states(
     first: StartTask,
     updates: mpsc::Receiver<StartTask>,
@@ -155,13 +155,13 @@ fn element(before: &str, task: StartTask) -> io::Result<Bytes> {
     Ok(Bytes::from(format!("{before}{json}")))
 }
 
-/// Lists conversations, newest first. With `ids` it reads just these, in their order, with `null` for unknown ones.
+/// Lists conversations, newest first. With `ids`, loads exactly these in their order, with `null` for unknown ones.
 #[utoipa::path(
     tag = "Conversations",
     params(BatchParams, ConversationCountQuery, PageQuery),
     responses(
         (status = 200, description = "A page, or with `ids` an array", body = ListedConversations),
-        (status = 400, description = "An id that is none, or too many of them", body = Detail),
+        (status = 400, description = "Invalid or too many ids", body = Detail),
     )
 )]
 #[get("/api/v1/app-conversations")]
@@ -205,7 +205,7 @@ pub(crate) async fn search(
     page(&app, &state, &actor, query).await
 }
 
-/// Counts what a search would find in all.
+/// Counts all matches of a search.
 #[utoipa::path(
     tag = "Conversations",
     params(ConversationCountQuery),
@@ -249,7 +249,7 @@ pub(crate) async fn update(
     )))
 }
 
-/// The id of a deletion, unread: this route has its own answer to an id that is none.
+/// The id of a deletion as text: this route has its own response to an invalid id.
 pub(crate) struct RawConversationId(String);
 
 impl Decode for RawConversationId {
@@ -260,13 +260,13 @@ impl Decode for RawConversationId {
     }
 }
 
-/// Deletes a conversation with its parts; its sandbox goes, too, if no other conversation needs it.
+/// Deletes a conversation with its parts, and its sandbox if no other conversation uses it.
 #[utoipa::path(
     tag = "Conversations",
     params(("conversation_id" = Uuid, Path)),
     responses(
         (status = 200, description = "Deleted", body = Success),
-        (status = 400, description = "The id is none", body = Detail),
+        (status = 400, description = "Invalid id", body = Detail),
     )
 )]
 #[delete("/api/v1/app-conversations/{conversation_id}")]
@@ -281,7 +281,7 @@ pub(crate) async fn remove(
     Ok(web::Json(Success::DONE))
 }
 
-/// Says something to the agent. Answers once the agent server has it.
+/// Sends a message to the agent. Answers once the agent server has accepted it.
 #[utoipa::path(
     tag = "Conversations",
     params(("conversation_id" = Uuid, Path)),
@@ -289,7 +289,7 @@ pub(crate) async fn remove(
     responses(
         (status = 200, description = "Delivered", body = SentMessageDto),
         (status = 409, description = "The sandbox is not running", body = Detail),
-        (status = 410, description = "The sandbox is gone for good", body = Detail),
+        (status = 410, description = "The sandbox is deleted", body = Detail),
         (status = 502, description = "The agent server failed, or cannot be reached", body = Detail),
     )
 )]
@@ -330,7 +330,7 @@ async fn page(
     }))
 }
 
-/// All ids, or what is wrong with them in the words of the reference.
+/// Parses all ids, or returns the reference's error.
 fn parse_ids(texts: &[String]) -> Result<Vec<ConversationId>, Problem> {
     if texts.len() > MAX_BATCH_IDS {
         return Err(Problem::bad_request(format!(
@@ -350,7 +350,7 @@ fn parse_ids(texts: &[String]) -> Result<Vec<ConversationId>, Problem> {
     Ok(parsed().filter_map(|(_, id)| id.ok()).collect())
 }
 
-/// As Python shows a string: in single quotes unless only they occur in it. Long ones are cut.
+/// Quotes a text like Python's `repr`: in single quotes unless only these occur in it. Long texts are cut.
 fn quoted(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') {
         '"'

@@ -1,4 +1,4 @@
-//! The tasks that start conversations.
+//! Start tasks of conversations.
 
 use actix_web::{get, web};
 
@@ -9,7 +9,7 @@ use crate::dto::{BatchBytes, BATCH_READ_DOCUMENTS, PageDto, check_batch};
 use crate::extract::{Actor, Application, Call, Query};
 use crate::problem::{Detail, Problem};
 
-/// Searches start tasks. A page of large requests ends before its limit: `next_page_id` says whether there are more.
+/// Searches start tasks. A page of large requests may end before its limit; `next_page_id` says whether more follow.
 #[utoipa::path(
     tag = "Start tasks",
     params(StartTaskCountQuery, StartTaskSearchQuery),
@@ -28,7 +28,7 @@ pub(crate) async fn search(
     Ok(web::Json(PageDto::of(found, StartTaskDto::from)))
 }
 
-/// Counts what a search would find in all.
+/// Counts all matches of a search.
 #[utoipa::path(
     tag = "Start tasks",
     params(StartTaskCountQuery),
@@ -44,7 +44,7 @@ pub(crate) async fn count(
     ))
 }
 
-/// Start tasks by id, in the order asked for, with `null` for unknown ones.
+/// Loads start tasks by id, in the requested order, with `null` for unknown ones.
 #[utoipa::path(
     tag = "Start tasks",
     params(StartTaskIdsQuery),

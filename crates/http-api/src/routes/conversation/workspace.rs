@@ -1,4 +1,4 @@
-//! The inside of a conversation's sandbox, and other models for its agent.
+//! The workspace of a conversation's sandbox, and switching the agent's model.
 
 use actix_web::{get, post, web};
 use domain::id::ConversationId;
@@ -15,14 +15,14 @@ use crate::problem::{Detail, Problem};
 
 type Conversation = PathParam<ConversationId>;
 
-/// Reads a text file of the sandbox, at most 1 MiB, the plan when no path is said. Empty if there is none or it cannot be
+/// Reads a text file of the sandbox, at most 1 MiB; without a path, the plan. Empty if the file does not exist or cannot be
 /// read.
 #[utoipa::path(
     tag = "Conversations",
     params(("conversation_id" = Uuid, Path), FileQuery),
     responses(
         (status = 200, description = "The text", body = String, content_type = "application/json"),
-        (status = 404, description = "The path leads out of the workspace", body = Detail),
+        (status = 404, description = "The path is outside of the workspace", body = Detail),
     )
 )]
 #[get("/api/v1/app-conversations/{conversation_id}/file")]
@@ -35,8 +35,8 @@ pub(crate) async fn file(
     Ok(web::Json(text))
 }
 
-/// Lists the files below a directory of the sandbox, relative to it: at most 2,000, without those of git, of packages, and
-/// of what is built.
+/// Lists the files below a directory of the sandbox, relative to it: at most 2,000, without those of git, packages and build
+/// outputs.
 #[utoipa::path(
     tag = "Conversations",
     params(("conversation_id" = Uuid, Path), FilesQuery),
@@ -136,14 +136,14 @@ pub(crate) async fn hooks(
     Ok(web::Json(hooks.into()))
 }
 
-/// Goes on with the model of one of the caller's profiles.
+/// Switches the agent to the model of one of the caller's profiles.
 #[utoipa::path(
     tag = "Conversations",
     params(("conversation_id" = Uuid, Path)),
     request_body = SwitchProfileDto,
     responses(
         (status = 200, description = "Switched", body = Success),
-        (status = 400, description = "The profile lacks something, or the agent is a program", body = Detail),
+        (status = 400, description = "The profile is incomplete, or the agent is an ACP agent", body = Detail),
         (status = 409, description = "The sandbox is paused", body = Detail),
         (status = 502, description = "The agent server failed, or cannot be reached", body = Detail),
     )
@@ -159,17 +159,17 @@ pub(crate) async fn switch_profile(
     Ok(web::Json(Success::DONE))
 }
 
-/// Goes on with another model of the program that is the agent.
+/// Switches an ACP agent to another model.
 #[utoipa::path(
     tag = "Conversations",
     params(("conversation_id" = Uuid, Path)),
     request_body = SwitchAcpModelDto,
     responses(
         (status = 200, description = "Switched", body = Success),
-        (status = 400, description = "The agent is no program, or one that cannot switch", body = Detail),
+        (status = 400, description = "The agent is not an ACP agent, or cannot switch models", body = Detail),
         (status = 409, description = "The sandbox is paused", body = Detail),
         (status = 502, description = "The agent server failed, or cannot be reached", body = Detail),
-        (status = 504, description = "The program does not answer", body = Detail),
+        (status = 504, description = "The agent does not respond", body = Detail),
     )
 )]
 #[post("/api/v1/app-conversations/{conversation_id}/switch_acp_model")]

@@ -1,4 +1,4 @@
-//! What a user's git providers know: repositories, branches, installations, suggested tasks, the user.
+//! Reads from a user's git providers: repositories, branches, installations, suggested tasks, the user.
 
 use actix_web::http::StatusCode;
 use actix_web::{get, web};
@@ -15,7 +15,7 @@ use crate::dto::git::{
 use crate::extract::{Actor, Application, Call, Query};
 use crate::problem::{Detail, Problem};
 
-/// A refused token is told as a bare text (the contract's family E), everything else as `detail`.
+/// The error response: a plain text for a rejected token, otherwise `detail`.
 pub(crate) fn problem(failure: GitServiceError) -> Problem {
     match &failure {
         GitServiceError::Provider(error @ GitError::InvalidPageToken) => {
@@ -29,14 +29,14 @@ pub(crate) fn problem(failure: GitServiceError) -> Problem {
     }
 }
 
-/// Installations (GitHub), workspaces (Bitbucket), projects (Bitbucket Data Center) or organizations (Azure DevOps).
+/// Lists installations (GitHub), workspaces (Bitbucket), projects (Bitbucket Data Center) or organizations (Azure DevOps).
 #[utoipa::path(
     tag = "Git",
     params(InstallationsQuery, GitPageParams),
     responses(
         (status = 200, description = "A page", body = PageDto<String>),
-        (status = 400, description = "The provider has no such thing, or its host may not be called", body = Detail),
-        (status = 401, description = "The provider does not accept the token", body = String, content_type = "application/json"),
+        (status = 400, description = "The provider does not support this, or its host may not be called", body = Detail),
+        (status = 401, description = "The provider rejects the token", body = String, content_type = "application/json"),
         (status = 403, description = "No token is stored", body = Detail),
         (status = 429, description = "The provider limits requests", body = Detail),
         (status = 502, description = "The provider fails", body = Detail),
@@ -53,16 +53,16 @@ pub(crate) async fn installations(
     Ok(web::Json(PageDto::of_git(found.await.map_err(problem)?)))
 }
 
-/// Repositories that the token sees, or that a search finds.
+/// Lists repositories that the token can read, or that a search finds.
 #[utoipa::path(
     tag = "Git",
     params(RepositoriesQuery, GitPageParams),
     responses(
         (status = 200, description = "A page", body = PageDto<RepositoryDto>),
-        (status = 400, description = "Only searches are sorted; or the provider's host may not be called", body = Detail),
-        (status = 401, description = "The provider does not accept the token", body = String, content_type = "application/json"),
+        (status = 400, description = "Only searches can be sorted, or the provider's host may not be called", body = Detail),
+        (status = 401, description = "The provider rejects the token", body = String, content_type = "application/json"),
         (status = 403, description = "No token is stored", body = Detail),
-        (status = 404, description = "Not found there", body = Detail),
+        (status = 404, description = "The provider does not find it", body = Detail),
         (status = 429, description = "The provider limits requests", body = Detail),
         (status = 502, description = "The provider fails", body = Detail),
     )
@@ -79,16 +79,16 @@ pub(crate) async fn repositories(
     Ok(web::Json(PageDto::of_git(found.await.map_err(problem)?)))
 }
 
-/// Branches of a repository.
+/// Lists branches of a repository.
 #[utoipa::path(
     tag = "Git",
     params(BranchesQuery, GitShortPageParams),
     responses(
         (status = 200, description = "A page", body = PageDto<BranchDto>),
-        (status = 400, description = "Not a repository's name, or the provider's host may not be called", body = Detail),
-        (status = 401, description = "The provider does not accept the token", body = String, content_type = "application/json"),
+        (status = 400, description = "Not a repository name, or the provider's host may not be called", body = Detail),
+        (status = 401, description = "The provider rejects the token", body = String, content_type = "application/json"),
         (status = 403, description = "No token is stored", body = Detail),
-        (status = 404, description = "Not found there", body = Detail),
+        (status = 404, description = "The provider does not find it", body = Detail),
         (status = 429, description = "The provider limits requests", body = Detail),
         (status = 502, description = "The provider fails", body = Detail),
     )
@@ -105,8 +105,8 @@ pub(crate) async fn branches(
     Ok(web::Json(PageDto::of_git(found.await.map_err(problem)?)))
 }
 
-/// Issues and pull requests that want the user's attention, of all providers that there is a token of. Providers that fail
-/// are left out.
+/// Lists issues and pull requests that need the user's attention, of all providers with a stored token. Failing providers
+/// are skipped.
 #[utoipa::path(
     tag = "Git",
     params(GitShortPageParams),
@@ -124,12 +124,12 @@ pub(crate) async fn suggested_tasks(
     Ok(web::Json(PageDto::of_git(found.await.map_err(problem)?)))
 }
 
-/// Who the user is at the first provider that says so.
+/// Loads the user's account at the first provider that returns one.
 #[utoipa::path(
     tag = "Users",
     responses(
-        (status = 200, description = "The user there", body = GitUserDto),
-        (status = 401, description = "No provider accepts its token", body = String, content_type = "application/json"),
+        (status = 200, description = "The user's account", body = GitUserDto),
+        (status = 401, description = "Every provider rejects its token", body = String, content_type = "application/json"),
         (status = 403, description = "No token is stored", body = Detail),
         (status = 429, description = "The provider limits requests", body = Detail),
         (status = 502, description = "The provider fails", body = Detail),

@@ -1,4 +1,4 @@
-//! Spellings of November 2025 (contract v1, section 11): the same routes under the paths that they had then.
+//! Paths of November 2025: the same routes under their former paths (`docs/reference/wire/legacy.md`).
 
 use actix_web::{get, post, web};
 use domain::id::{ConversationId, SandboxId};
@@ -16,7 +16,7 @@ use crate::extract::{
 };
 use crate::problem::{Detail, Problem};
 
-/// A query that names its conversation, too.
+/// A query that also names its conversation.
 pub(crate) struct ConversationScoped<T> {
     id: ConversationId,
     query: T,
@@ -36,7 +36,7 @@ impl<T: Decode> Decode for ConversationScoped<T> {
     }
 }
 
-/// The parameter that names the conversation.
+/// The query parameter with the conversation.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "for the document only; see `InConversation`")]
@@ -46,7 +46,7 @@ pub(crate) struct ConversationParam {
     id: String,
 }
 
-/// Searches the events of a conversation: `/api/v1/conversation/{conversation_id}/events/search` as it was once spelled.
+/// Searches the events of a conversation; the former path of `/api/v1/conversation/{conversation_id}/events/search`.
 #[utoipa::path(
     tag = "Events",
     params(ConversationParam, EventCountQuery, EventSearchQuery),
@@ -63,7 +63,7 @@ pub(crate) async fn search_events(
     events::found(&app, &actor, id, query).await
 }
 
-/// Counts the events of a conversation: `/api/v1/conversation/{conversation_id}/events/count` as it was once spelled.
+/// Counts the events of a conversation; the former path of `/api/v1/conversation/{conversation_id}/events/count`.
 #[utoipa::path(
     tag = "Events",
     params(ConversationParam, EventCountQuery),
@@ -80,7 +80,7 @@ pub(crate) async fn count_events(
     events::number(&app, &actor, id, query).await
 }
 
-/// Events by id: `/api/v1/conversation/{conversation_id}/events` as it was once spelled.
+/// Loads events by id; the former path of `/api/v1/conversation/{conversation_id}/events`.
 #[utoipa::path(
     tag = "Events",
     params(ConversationParam, IdsQuery),
@@ -98,7 +98,7 @@ pub(crate) async fn batch_events(
     events::by_id(&app, &actor, id, query).await
 }
 
-/// The sandbox that a path names must be the caller's. Another one is not there for it.
+/// Refuses a path that names another sandbox than the caller.
 fn check(caller: &Reporter, named: &SandboxId) -> Result<(), Problem> {
     if caller.0.id == *named {
         Ok(())
@@ -107,11 +107,11 @@ fn check(caller: &Reporter, named: &SandboxId) -> Result<(), Problem> {
     }
 }
 
-/// Takes in the record of a conversation: `/api/v1/webhooks/conversations` as it was once spelled.
+/// Accepts the record of a conversation; the former path of `/api/v1/webhooks/conversations`.
 #[utoipa::path(
     tag = "Webhooks",
     security(("ApiKey" = [])),
-    params(("sandbox_id" = String, Path, description = "The caller's own.")),
+    params(("sandbox_id" = String, Path, description = "The caller's own sandbox.")),
     request_body = webhooks::ConversationInfo,
     responses(
         (status = 200, description = "Stored", body = Success),
@@ -131,12 +131,12 @@ pub(crate) async fn report_conversation(
     Ok(web::Json(Success::DONE))
 }
 
-/// Takes in events of a conversation: `/api/v1/webhooks/events/{conversation_id}` as it was once spelled.
+/// Accepts events of a conversation; the former path of `/api/v1/webhooks/events/{conversation_id}`.
 #[utoipa::path(
     tag = "Webhooks",
     security(("ApiKey" = [])),
     params(
-        ("sandbox_id" = String, Path, description = "The caller's own."),
+        ("sandbox_id" = String, Path, description = "The caller's own sandbox."),
         ("conversation_id" = Uuid, Path),
     ),
     request_body = Vec<EventDocument>,

@@ -1,7 +1,7 @@
 //! Conversations under the paths of front ends of the 1.0 to 1.3 line: views of the same conversations.
 //!
-//! Agent servers have the same paths for the holders of a sandbox's key (decisions, section 8). [`LegacyFrontEnd`] is the one place
-//! that tells the two apart.
+//! Agent servers have the same paths, for holders of a sandbox's key. [`LegacyFrontEnd`] is the one place that distinguishes
+//! the two; see `docs/explanation/decisions/0028-keep-existing-clients-working.md`.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, delete, get, patch, web};
@@ -16,7 +16,7 @@ use crate::extract::{
 };
 use crate::problem::{Detail, Problem};
 
-/// A user, on a path that agent servers have, too.
+/// A user, on a path that agent servers also have.
 #[derive(Debug)]
 pub(crate) struct LegacyFrontEnd(Actor);
 
@@ -24,13 +24,13 @@ impl Caller for LegacyFrontEnd {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         match UserOrSandbox::identify(req).await? {
             UserOrSandbox::User(actor) => Ok(Self(actor)),
-            // Whoever holds this key means the agent server's conversation. It is not here.
+            // A holder of this key means the agent server's conversation, which is not here.
             UserOrSandbox::Sandbox(_) => Err(Problem::not_found()),
         }
     }
 }
 
-/// The conversation that is meant, if there is one.
+/// The conversation with this id, if it exists.
 async fn find(
     app: &Application,
     actor: &Actor,
@@ -69,13 +69,13 @@ pub(crate) async fn list(
     )))
 }
 
-/// One conversation; `null` for an unknown one, and for the `task-…` that front ends ask for while a conversation starts.
+/// Loads a conversation; `null` for an unknown one, and for the `task-…` ids that front ends request during a start.
 #[utoipa::path(
     tag = "Conversations of older front ends",
     params(("conversation_id" = String, Path)),
     responses(
         (status = 200, description = "The conversation", body = Option<LegacyConversationDto>),
-        (status = 400, description = "No such id can be", body = Detail),
+        (status = 400, description = "Invalid id", body = Detail),
     )
 )]
 #[get("/api/conversations/{conversation_id}")]
@@ -90,13 +90,13 @@ pub(crate) async fn load(
     Ok(web::Json(shown))
 }
 
-/// Where a conversation runs.
+/// Loads the sandbox of a conversation.
 #[utoipa::path(
     tag = "Conversations of older front ends",
     params(("conversation_id" = String, Path)),
     responses(
         (status = 200, description = "Its sandbox", body = RuntimeConfigDto),
-        (status = 400, description = "No such id can be", body = Detail),
+        (status = 400, description = "Invalid id", body = Detail),
     )
 )]
 #[get("/api/conversations/{conversation_id}/config")]
@@ -121,7 +121,7 @@ pub(crate) async fn config(
     request_body = UpdateConversationRequest,
     responses(
         (status = 200, description = "Always `true`", body = bool, content_type = "application/json"),
-        (status = 400, description = "No such id can be", body = Detail),
+        (status = 400, description = "Invalid id", body = Detail),
         (status = 404, description = "No such conversation", body = LegacyProblemDto),
     )
 )]
@@ -145,13 +145,13 @@ pub(crate) async fn update(
     Ok(web::Json(true))
 }
 
-/// Deletes a conversation with its parts; its sandbox goes, too, if no other conversation needs it.
+/// Deletes a conversation with its parts, and its sandbox if no other conversation uses it.
 #[utoipa::path(
     tag = "Conversations of older front ends",
     params(("conversation_id" = String, Path)),
     responses(
-        (status = 200, description = "Whether there was one", body = bool, content_type = "application/json"),
-        (status = 400, description = "No such id can be", body = Detail),
+        (status = 200, description = "Whether it existed", body = bool, content_type = "application/json"),
+        (status = 400, description = "Invalid id", body = Detail),
     )
 )]
 #[delete("/api/conversations/{conversation_id}")]

@@ -1,11 +1,11 @@
-//! What the web front end of the 1.20 line asks a hosted service before it works with it.
+//! Routes that the web front end of the 1.20 line requests from a hosted service before it works with it.
 
 use actix_web::{get, web};
 
 use crate::dto::legacy::front_end::{AgentProfilesDto, CurrentKeyDto};
 use crate::extract::{Actor, Call};
 
-/// The key of the request, by which front ends see that they are connected.
+/// Loads the key of the request. Front ends check their connection with it.
 #[utoipa::path(
     tag = "Users",
     responses((status = 200, description = "The key", body = CurrentKeyDto))
@@ -15,7 +15,7 @@ pub(crate) async fn current_key(Call(actor, ()): Call<Actor, ()>) -> web::Json<C
     web::Json(CurrentKeyDto::of(&actor.user))
 }
 
-/// Lists named configurations of agents: there are none here. Front ends ask before each start.
+/// Lists agent profiles; always empty. Front ends request it before each start.
 #[utoipa::path(
     tag = "Settings",
     responses((status = 200, description = "None", body = AgentProfilesDto))

@@ -1,4 +1,4 @@
-//! What front ends of the 1.3 line offer in their settings.
+//! The choices that front ends of the 1.3 line offer in their settings.
 
 use actix_web::{get, web};
 use application::catalogue::ModelCatalogue;
@@ -6,26 +6,26 @@ use application::catalogue::ModelCatalogue;
 use crate::dto::configuration::web_client::LegacyWebClientDto;
 use crate::extract::{Call, LegacyActor, State};
 
-/// The only agent that can be chosen by name; what it does is up to the agent server.
+/// The only agent that can be chosen by name; the agent server defines what it does.
 const AGENTS: [&str; 1] = ["CodeActAgent"];
-/// What `security_analyzer` may be, beside nothing.
+/// The values of `security_analyzer` beside none.
 const ANALYZERS: [&str; 1] = ["llm"];
 
-/// Names of models, sorted.
+/// Lists the names of models, sorted.
 #[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
 #[get("/api/options/models")]
 pub(crate) async fn models(Call(_actor, ()): Call<LegacyActor>) -> web::Json<Vec<&'static str>> {
     web::Json(ModelCatalogue::embedded().names())
 }
 
-/// Names of agents.
+/// Lists the names of agents.
 #[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
 #[get("/api/options/agents")]
 pub(crate) async fn agents(Call(_actor, ()): Call<LegacyActor>) -> web::Json<[&'static str; 1]> {
     web::Json(AGENTS)
 }
 
-/// Names of security analyzers.
+/// Lists the names of security analyzers.
 #[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
 #[get("/api/options/security-analyzers")]
 pub(crate) async fn security_analyzers(
@@ -34,7 +34,7 @@ pub(crate) async fn security_analyzers(
     web::Json(ANALYZERS)
 }
 
-/// The configuration of web front ends.
+/// Loads the configuration of web front ends.
 #[utoipa::path(
     tag = "Legacy",
     responses((status = 200, description = "The configuration", body = LegacyWebClientDto))

@@ -1,4 +1,4 @@
-//! The user's own secrets in the legacy API. What is not there is told in `error`, what is in the way in `message`.
+//! The user's secrets in the legacy API. Errors have the member `error` for unknown secrets, and `message` for taken names.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, delete, get, post, put, web};
@@ -26,14 +26,14 @@ pub(crate) async fn list(
     }))
 }
 
-/// Stores a secret whose name is free.
+/// Stores a secret under a name that is not taken.
 #[utoipa::path(
     tag = "Legacy",
     request_body = NewSecretDto,
     responses(
         (status = 201, description = "Stored", body = Message),
         (status = 400, description = "The name is taken", body = Message),
-        (status = 409, description = "The user has as many as one may have", body = Detail),
+        (status = 409, description = "The user has the maximum number of secrets", body = Detail),
     )
 )]
 #[post("/api/secrets")]
@@ -46,7 +46,7 @@ pub(crate) async fn create(
     Ok(HttpResponse::Created().json(Message::new("Secret created successfully")))
 }
 
-/// Renames and describes a secret. It keeps its value unless there is another one in the body.
+/// Renames or describes a secret. It keeps its value unless the body contains one.
 #[utoipa::path(
     tag = "Legacy",
     params(("secret_id" = String, Path, description = "Its name.")),
@@ -54,7 +54,7 @@ pub(crate) async fn create(
     responses(
         (status = 200, description = "Changed", body = Message),
         (status = 400, description = "The new name is taken", body = Message),
-        (status = 404, description = "There is none of this name", body = ErrorText),
+        (status = 404, description = "No secret has this name", body = ErrorText),
     )
 )]
 #[put("/api/secrets/{secret_id}")]
@@ -76,7 +76,7 @@ pub(crate) async fn update(
     params(("secret_id" = String, Path, description = "Its name.")),
     responses(
         (status = 200, description = "Deleted", body = Message),
-        (status = 404, description = "There is none of this name", body = ErrorText),
+        (status = 404, description = "No secret has this name", body = ErrorText),
     )
 )]
 #[delete("/api/secrets/{secret_id}")]
@@ -89,7 +89,7 @@ pub(crate) async fn remove(
     Ok(web::Json(Message::new("Secret deleted successfully")))
 }
 
-/// What is not there is told in `error`, a taken name in `message`.
+/// Moves the text to `error` for an unknown secret, and to `message` for a taken name.
 fn in_legacy_words(problem: Problem) -> Problem {
     match problem.status() {
         StatusCode::NOT_FOUND => problem.in_error_family(),

@@ -1,4 +1,4 @@
-//! The settings and git-token operations of the legacy API. Errors have the shape of the interface document.
+//! The settings and git-token operations of the legacy API. Errors have the legacy form.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::dto::timestamped::{self, TimestampedJson};
 use crate::extract::{Application, Body, Call, LegacyActor, State};
 use crate::problem::Problem;
 
-/// Loads the user's settings; defaults before anything was stored.
+/// Loads the user's settings; defaults if nothing is stored.
 #[utoipa::path(tag = "Legacy", responses((status = 200, description = "Done", body = LegacySettingsDto)))]
 #[get("/api/settings")]
 pub(crate) async fn load(
@@ -34,7 +34,7 @@ pub(crate) async fn load(
     Ok(timestamped::json_response(found.at(state.ports().clock.now())))
 }
 
-/// Changes what the body names.
+/// Changes the settings in the body.
 #[utoipa::path(
     tag = "Legacy",
     request_body = LegacySettingsUpdateDto,
@@ -51,12 +51,12 @@ pub(crate) async fn store(
     }))
 }
 
-/// Stores git tokens, provider by provider, and an MCP configuration. A provider is asked about its new token only where the
-/// service is configured to verify tokens.
+/// Stores git tokens by provider, and an MCP configuration. A new token is checked with its provider only where the service
+/// is configured to verify tokens.
 #[utoipa::path(
     tag = "Legacy",
     request_body = AddGitProvidersDto,
-    responses((status = 200, description = "Done", body = Message), (status = 401, description = "No key, or a token that its provider does not accept", body = TokensRejectedDto))
+    responses((status = 200, description = "Done", body = Message), (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto))
 )]
 #[post("/api/add-git-providers")]
 pub(crate) async fn add_git_providers(
@@ -70,7 +70,7 @@ pub(crate) async fn add_git_providers(
     }))
 }
 
-/// Forgets all git tokens.
+/// Deletes all git tokens.
 #[utoipa::path(tag = "Legacy", responses((status = 200, description = "Done", body = Message)))]
 #[post("/api/unset-provider-tokens")]
 pub(crate) async fn unset_provider_tokens(
@@ -83,7 +83,7 @@ pub(crate) async fn unset_provider_tokens(
     }))
 }
 
-/// Gone; kept so that old clients are told.
+/// Always answers 410, for old clients.
 #[utoipa::path(tag = "Legacy", responses((status = 410, description = "Gone", body = ErrorText)))]
 #[post("/api/reset-settings")]
 pub(crate) async fn reset(

@@ -32,7 +32,7 @@ pub(crate) async fn search(
     }))
 }
 
-/// Sandboxes by id, in the order asked for, with `null` for unknown ones.
+/// Loads sandboxes by id, in the requested order, with `null` for unknown ones.
 #[utoipa::path(
     tag = "Sandboxes",
     params(IdsQuery),
@@ -48,7 +48,7 @@ pub(crate) async fn batch(
     Call(actor, Query(query)): Call<Actor, Query<IdsQuery>>,
 ) -> Result<web::Json<Vec<Option<SandboxDto>>>, Problem> {
     check_batch(&query.ids, "sandboxes")?;
-    // What cannot be an id is unknown like any other.
+    // An invalid id counts as unknown.
     let ids: Vec<_> = query
         .ids
         .into_iter()
@@ -70,7 +70,7 @@ pub(crate) async fn batch(
     ))
 }
 
-/// Starts a sandbox. Answers at once; poll until it is RUNNING.
+/// Starts a sandbox. Answers immediately; poll until it is RUNNING.
 #[utoipa::path(
     tag = "Sandboxes",
     params(NewSandboxQuery, IdempotencyKeyHeader),
@@ -105,13 +105,13 @@ pub(crate) async fn start(
     Ok(response)
 }
 
-/// Pauses a sandbox: interrupts what runs in it and frees its memory, keeping the workspace.
+/// Pauses a sandbox: interrupts its processes and frees its memory. The workspace stays.
 #[utoipa::path(
     tag = "Sandboxes",
     params(("sandbox_id" = String, Path)),
     responses(
-        (status = 200, description = "It is paused", body = Success),
-        (status = 409, description = "Another change came between", body = Detail),
+        (status = 200, description = "Paused", body = Success),
+        (status = 409, description = "A concurrent change", body = Detail),
         (status = 501, description = "This kind of sandbox cannot pause", body = Detail),
         (status = 502, description = "The sandbox failed", body = Detail),
     )
@@ -125,12 +125,12 @@ pub(crate) async fn pause(
     Ok(web::Json(Success::DONE))
 }
 
-/// Resumes a sandbox that is paused or in ERROR. Answers at once; poll until it is RUNNING.
+/// Resumes a sandbox that is paused or in ERROR. Answers immediately; poll until it is RUNNING.
 #[utoipa::path(
     tag = "Sandboxes",
     params(("sandbox_id" = String, Path)),
     responses(
-        (status = 200, description = "It will run", body = Success),
+        (status = 200, description = "Accepted", body = Success),
         (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
     )
 )]
@@ -143,11 +143,11 @@ pub(crate) async fn resume(
     Ok(web::Json(Success::DONE))
 }
 
-/// Deletes a sandbox with its workspace. Its conversations stay and show MISSING.
+/// Deletes a sandbox with its workspace. Its conversations remain and show MISSING.
 #[utoipa::path(
     tag = "Sandboxes",
     params(("sandbox_id" = String, Path), DeleteSandboxQuery),
-    responses((status = 200, description = "It is gone", body = Success))
+    responses((status = 200, description = "Deleted", body = Success))
 )]
 #[delete("/api/v1/sandboxes/{sandbox_id}")]
 pub(crate) async fn remove(

@@ -10,15 +10,15 @@ use crate::dto::sandbox::record::LogsQuery;
 use crate::extract::{AccessRecheck, Actor, Application, Call, PathParam, Query};
 use crate::problem::{Detail, Problem};
 
-/// Reads what a sandbox's agent server has written: its last lines, and with `follow` what it writes from then on, until the
-/// sandbox stops. Also of one that is paused or has failed. Keys are masked. A stream that is followed also ends after 15
-/// minutes of silence, when the key is revoked, and when the service stops: come back for more.
+/// Reads the log of a sandbox's agent server: its last lines, and with `follow` new lines until the sandbox stops. Works also
+/// for a paused or failed sandbox. Keys are masked. A followed log also ends after 15 minutes without output, when the key
+/// is revoked, and when the service stops; the client may reconnect.
 #[utoipa::path(
     tag = "Sandboxes",
     params(("sandbox_id" = String, Path), LogsQuery),
     responses(
         (status = 200, description = "Lines", body = String, content_type = "text/plain"),
-        (status = 429, description = "This user reads too many logs at the same time", body = Detail),
+        (status = 429, description = "The user reads too many logs at the same time", body = Detail),
         (status = 501, description = "This kind of sandbox has no log", body = Detail),
         (status = 502, description = "The log cannot be read", body = Detail),
     )
@@ -40,9 +40,9 @@ pub(crate) async fn read(
     Ok(HttpResponse::Ok()
         .content_type("text/plain; charset=utf-8")
         .insert_header((CACHE_CONTROL, "no-store"))
-        // It is somebody else's text: no browser may take it for a page.
+        // The text is not trusted: no browser may interpret it as a page.
         .insert_header(("X-Content-Type-Options", "nosniff"))
-        // Else nginx collects before it sends.
+        // Otherwise nginx buffers the response.
         .insert_header(("X-Accel-Buffering", "no"))
         .streaming(body))
 }

@@ -1,4 +1,4 @@
-//! Secrets for the live sandbox of their owner: the only answers that hold values.
+//! Secrets for the running sandbox of their owner: the only responses with values.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
@@ -13,10 +13,10 @@ use crate::dto::configuration::secret::{SecretDto, SecretNamesDto};
 use crate::extract::{Anonymous, Application, Call, PathParams, SandboxCaller, Caller};
 use crate::problem::{Detail, Problem};
 
-/// Header of an access token.
+/// The header with an access token.
 const ACCESS_TOKEN: &str = "X-Access-Token";
 
-/// A sandbox that runs or starts, by its own key, in a path that names it.
+/// A sandbox that runs or starts, identified by its own key, on a path that names it.
 pub(crate) struct ActiveSandbox(Sandbox);
 
 impl Caller for ActiveSandbox {
@@ -35,7 +35,7 @@ impl Caller for ActiveSandbox {
     }
 }
 
-/// The name in the path, whatever it is.
+/// The name in the path, unvalidated.
 pub(crate) struct SecretNameParam(String);
 
 impl Decode for SecretNameParam {
@@ -45,7 +45,7 @@ impl Decode for SecretNameParam {
     }
 }
 
-/// Lists what the sandbox may open. Takes the sandbox's own key, while it runs or starts.
+/// Lists the secrets that the sandbox may read. Requires the sandbox's own key, while it runs or starts.
 #[utoipa::path(
     tag = "Sandboxes",
     security(("ApiKey" = [])),
@@ -66,8 +66,8 @@ pub(crate) async fn list(
     }))
 }
 
-/// The value of a secret: a custom one by its name, a git provider's token as `GITHUB_TOKEN` or `github_token`. Takes the
-/// sandbox's own key, while it runs or starts.
+/// Loads the value of a secret: a custom one by its name, a git provider's token as `GITHUB_TOKEN` or `github_token`.
+/// Requires the sandbox's own key, while it runs or starts.
 #[utoipa::path(
     tag = "Sandboxes",
     security(("ApiKey" = [])),
@@ -85,8 +85,8 @@ pub(crate) async fn reveal(
     Ok(plain(&app.secrets.reveal(&sandbox, &name).await?))
 }
 
-/// A git provider's token for an access token (header `X-Access-Token`), while the sandbox that it was made for runs or
-/// starts.
+/// Loads a git provider's token for an access token (header `X-Access-Token`), while the sandbox that it was issued for runs
+/// or starts.
 #[utoipa::path(
     tag = "Webhooks",
     security(("AccessToken" = [])),
@@ -107,7 +107,7 @@ pub(crate) async fn provider_token(
     Ok(plain(&app.secrets.provider_token(&token).await?))
 }
 
-/// As it is. No answer is kept on the way: see the layers.
+/// A plain text response. The middleware forbids caching it.
 fn plain(secret: &SecretString) -> HttpResponse {
     HttpResponse::Ok()
         .content_type(ContentType::plaintext())

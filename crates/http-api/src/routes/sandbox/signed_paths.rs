@@ -1,6 +1,6 @@
-//! What sandboxes serve beside the agent server (editor, worker ports), under signed paths:
-//! `/s/{sandbox}/{name}/{signature}/…`. Whoever has the address may use it, without a key, as long as the sandbox has the
-//! key that it was made with. docs/reference/gateway.md says what keeps such pages from others.
+//! Forwards to the ports that sandboxes expose beside the agent server (editor, worker ports), under signed paths:
+//! `/s/{sandbox}/{name}/{signature}/…`. The URL alone gives access, without a key, as long as the sandbox keeps the session
+//! key that it was signed with. docs/reference/gateway.md describes how such pages are isolated.
 
 use std::rc::Rc;
 
@@ -22,16 +22,16 @@ use crate::extract::{Application, State};
 use crate::forwarding;
 use crate::problem::Problem;
 
-/// Goes before the names of cookies that a sandbox sets: only such ones are sent to it, and none of ours is one.
+/// Prefix of the names of cookies that a sandbox sets. Only these are sent to it, and the service's own have no such prefix.
 const COOKIE_PREFIX: &str = "sandbox.";
-/// The port whose pages need an origin that stays, for storage and workers. Only on a host of the sandboxes, and only this
-/// one, because all of them have the same there: other ports are what people show each other.
+/// The port whose pages need a stable origin, for storage and workers. Only on a separate host for sandboxes, and only this
+/// port, because all ports share one origin there: other ports are what users show each other.
 const EDITOR_PORT: &str = "VSCODE";
-/// Pages get an origin of their own that nobody else has: no reach into pages, cookies and storage of this service.
+/// Gives pages an opaque origin, which cannot reach the pages, cookies and storage of this service.
 const ISOLATED_PAGE_POLICY: HeaderValue = HeaderValue::from_static(
     "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads",
 );
-/// The address is as good as a key: other hosts do not get to see it.
+/// The URL is as powerful as a key, so other hosts must not see it.
 const SAME_ORIGIN_REFERRER: HeaderValue = HeaderValue::from_static("same-origin");
 
 /// Registers the paths.
@@ -57,14 +57,14 @@ async fn forward(
     let ids = [SandboxId::parse(signed.sandbox).map_err(|_| Problem::not_found())?];
     let found = app.sandboxes.find_many(&Scope::System, &ids).await?;
     let sandbox = found.into_iter().flatten().next();
-    // Whoever has no signature learns nothing, not even whether there is such a sandbox.
+    // Without a valid signature, callers do not even learn whether the sandbox exists.
     let sandbox = sandbox
         .filter(|it| signed.opens(it, addresses))
         .ok_or_else(Problem::not_found)?;
     let base_url = address(&sandbox, signed.name).ok_or_else(Problem::not_found)?;
     let path = addresses.signed_path(&sandbox.id, signed.name, signed.signature);
     let Some(rest) = signed.rest else {
-        // What is relative to the address must be below it.
+        // Relative URLs of the page must resolve below this path.
         let root = forwarding::without_keys(&format!("{path}/"), req.query_string());
         return Ok(HttpResponse::TemporaryRedirect()
             .insert_header(("Location", root))
@@ -96,7 +96,7 @@ struct SignedPath<'a> {
     sandbox: &'a str,
     name: &'a str,
     signature: &'a str,
-    /// The path on the sandbox's port; `None`: not even the slash of its root.
+    /// The path on the sandbox's port; `None` if even the slash of its root is missing.
     rest: Option<&'a str>,
 }
 
@@ -122,7 +122,7 @@ impl<'a> SignedPath<'a> {
 }
 
 impl SignedPath<'_> {
-    /// Whether this is a path of the sandbox, which runs.
+    /// Whether the signature is valid for this sandbox, and the sandbox runs.
     fn opens(&self, sandbox: &Sandbox, addresses: &Addresses) -> bool {
         addresses.is_signed(sandbox, self.name, self.signature)
             && sandbox.desired == DesiredState::Running
@@ -130,7 +130,7 @@ impl SignedPath<'_> {
     }
 }
 
-/// Over when a socket on this path could not be opened any more.
+/// Returns when a socket on this path could not be opened any more.
 fn end(
     (app, state, path): (Application, State, String),
     id: SandboxId,
@@ -145,7 +145,7 @@ fn end(
             let addresses = state.addresses();
             let opens =
                 |it: &Sandbox| SignedPath::of(path).is_some_and(|path| path.opens(it, addresses));
-            // A store that is out of reach closes nothing.
+            // An unavailable store closes nothing.
             found.is_ok_and(|found| !found.iter().flatten().any(opens))
         }
         .boxed_local()
@@ -153,8 +153,8 @@ fn end(
     .boxed_local()
 }
 
-/// Where the service reaches this port. Clients may see another host (`docker.exposed_host`), the port is the same. Not the
-/// agent server: it has paths of its own, and keys.
+/// The URL at which the service reaches this port. Clients may see another host (`docker.exposed_host`) with the same port.
+/// Not for the agent server, which has its own paths and keys.
 fn address(sandbox: &Sandbox, name: &str) -> Option<Url> {
     let mut urls = sandbox.exposed_urls.iter();
     let exposed = urls.find(|it| it.name == name && name != AGENT_SERVER)?;
@@ -163,7 +163,7 @@ fn address(sandbox: &Sandbox, name: &str) -> Option<Url> {
     Some(url)
 }
 
-/// What is set on the request: who the client is, under which path it sees the port, and the sandbox's own cookies.
+/// Headers for the sandbox: the client, the public path of the port, and the sandbox's own cookies.
 fn headers(req: &HttpRequest, path: &str) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers = forwarding::forwarding_headers(req);
     let sent = req.headers().get_all(COOKIE);
@@ -177,7 +177,7 @@ fn headers(req: &HttpRequest, path: &str) -> Vec<(HeaderName, HeaderValue)> {
     headers
 }
 
-/// The cookies that a sandbox set, by the names that it gave them.
+/// The cookies that the sandbox set, under their original names.
 fn cookies_to_sandbox(sent: &str) -> String {
     let ours = sent.split(';').map(str::trim);
     let theirs: Vec<_> = ours
@@ -186,7 +186,7 @@ fn cookies_to_sandbox(sent: &str) -> String {
     theirs.join("; ")
 }
 
-/// A cookie of a sandbox, for its own path only.
+/// Restricts a cookie of a sandbox to its own path.
 fn cookie_from_sandbox(set: &str, path: &str) -> String {
     let mut parts = set.split(';').map(str::trim);
     let mut cookie = format!("{COOKIE_PREFIX}{}", parts.next().unwrap_or_default());
@@ -203,7 +203,7 @@ fn keeps_origin(name: &str, has_own_host: bool) -> bool {
     has_own_host && name == EDITOR_PORT
 }
 
-/// Keeps a page of a sandbox from everything that is not its own.
+/// Isolates a page of a sandbox.
 fn isolate_page(answer: &mut HttpResponse, path: &str, keeps_origin: bool) {
     let headers = answer.headers_mut();
     let set: Vec<_> = headers.remove(SET_COOKIE).collect();

@@ -1,4 +1,4 @@
-//! The templates of sandboxes. They are few, come from the configuration and are the same for everybody.
+//! Sandbox specs. They are few, come from the configuration and are the same for all users.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,7 +37,7 @@ pub(crate) async fn search(
     Ok(json_response(answer))
 }
 
-/// The answer with all specs, as long as they are the same list: it is written once.
+/// Caches the response with all specs; it is serialized once per list.
 #[derive(Default)]
 pub(crate) struct SpecsCache(Mutex<Option<(Arc<[SandboxSpec]>, Bytes)>>);
 
@@ -48,7 +48,7 @@ impl SpecsCache {
         write: impl FnOnce() -> Result<Bytes, Problem>,
     ) -> Result<Bytes, Problem> {
         let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is kept cannot be at the place of another list.
+        // The cache holds its list, so another list cannot have the same address.
         if let Some((of, bytes)) = &*shown
             && Arc::ptr_eq(of, specs)
         {
@@ -63,11 +63,11 @@ impl SpecsCache {
 fn written(specs: &[SandboxSpec], page: &PageRequest) -> Result<Bytes, Problem> {
     let answer = PageDto::of(cut(specs, page)?, SpecDto::from);
     let bytes = serde_json::to_vec(&answer);
-    let failed = |error| Problem::internal(format!("an answer is no JSON: {error}"));
+    let failed = |error| Problem::internal(format!("response cannot be serialized: {error}"));
     Ok(bytes.map_err(failed)?.into())
 }
 
-/// Sandbox specs by id, in the order asked for, with `null` for unknown ones.
+/// Loads sandbox specs by id, in the requested order, with `null` for unknown ones.
 #[utoipa::path(
     tag = "Sandbox specs",
     params(IdsQuery),
@@ -93,7 +93,7 @@ pub(crate) async fn batch(
     Ok(web::Json(query.ids.iter().map(find).collect()))
 }
 
-/// One page of the list; its token is the last spec on it.
+/// One page of the list; the last spec on it is its token.
 fn cut(specs: &[SandboxSpec], request: &PageRequest) -> Result<Page<SandboxSpec>, StoreError> {
     let start = match &request.after {
         None => 0,

@@ -6,12 +6,12 @@ use crate::dto::sandbox::warm_pool::WarmPoolDto;
 use crate::extract::{Admin, Application, Call};
 use crate::problem::{Detail, Problem};
 
-/// What the pool of warm sandboxes of the process that answers has, as of its last look, and has done.
+/// Loads the state and the counters of the warm pool of the process that answers, as of its last check.
 #[utoipa::path(
     tag = "Administration",
     responses(
         (status = 200, description = "The pool", body = WarmPoolDto),
-        (status = 403, description = "The caller is no administrator", body = Detail),
+        (status = 403, description = "The caller is not an administrator", body = Detail),
     )
 )]
 #[get("/api/v1/admin/warm")]

@@ -1,4 +1,4 @@
-//! Reports of agent servers. A refused batch is sent again and then lost, so nothing is refused for its shape.
+//! Webhook reports of agent servers. A refused batch is sent again and then lost, so none is refused for its form.
 
 use actix_web::{post, web};
 use domain::agent::AgentConversation;
@@ -13,7 +13,7 @@ use crate::extract::{
 };
 use crate::problem::Problem;
 
-/// A conversation's record. All but its id is optional, and what is not understood is left alone.
+/// A conversation's record. Only its id is required; unknown members are ignored.
 pub(crate) struct ConversationReport(pub(crate) AgentConversation);
 
 impl Decode for ConversationReport {
@@ -39,7 +39,7 @@ pub(crate) struct ConversationInfo {
     id: String,
 }
 
-/// Takes in the record of a conversation.
+/// Accepts the record of a conversation.
 #[utoipa::path(
     tag = "Webhooks",
     security(("ApiKey" = [])),
@@ -58,7 +58,7 @@ pub(crate) async fn conversation(
     Ok(web::Json(Success::DONE))
 }
 
-/// Takes in events of a conversation. Answers only after they are stored; sending them again does no harm.
+/// Accepts events of a conversation. Answers after they are stored; repeating a report is harmless.
 #[utoipa::path(
     tag = "Webhooks",
     security(("ApiKey" = [])),
@@ -80,14 +80,14 @@ pub(crate) async fn events(
     take(&app, &caller.0, id, &mut batch).await
 }
 
-/// Takes in a batch, whatever the path it came under.
+/// Stores a batch, independent of the request's path.
 pub(crate) async fn take(
     app: &Application,
     caller: &Reporter,
     id: ConversationId,
     batch: &mut EventBatch,
 ) -> Result<web::Json<Success>, Problem> {
-    // A part that was stored before another failed does no harm when the batch is sent again.
+    // Repeating the batch is harmless, even if some chunks were stored before another failed.
     let mut part = Some(batch.first().await?);
     while let Some(now) = part {
         store(app, caller, id, now).await?;
@@ -96,7 +96,7 @@ pub(crate) async fn take(
     Ok(web::Json(Success::DONE))
 }
 
-/// Takes the part, so that its share of the memory is free before the next one asks for its own.
+/// Stores a chunk. Consumes it, so that its share of the memory budget is free before the next one waits for its own.
 async fn store(
     app: &Application,
     caller: &Reporter,
@@ -104,10 +104,10 @@ async fn store(
     part: EventChunk,
 ) -> Result<(), Problem> {
     let EventChunk {
-        events: read,
-        share: held,
+        events,
+        permit,
     } = part;
-    app.webhooks.events(&caller.0, id, read).await?;
-    drop(held);
+    app.webhooks.events(&caller.0, id, events).await?;
+    drop(permit);
     Ok(())
 }

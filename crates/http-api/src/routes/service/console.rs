@@ -1,4 +1,4 @@
-//! The web console: its files, from the binary (`crates/web-console`). Everything that it shows it asks of the public API.
+//! The web console: its files, from the binary (`crates/web-console`). The console only uses the public API.
 
 use actix_web::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, LOCATION};
 use actix_web::{HttpRequest, HttpResponse, route, web};
@@ -6,7 +6,7 @@ use actix_web::{HttpRequest, HttpResponse, route, web};
 use crate::page_security;
 use crate::problem::Problem;
 
-/// The page refers to its files relative to `/console/`. So does this, under whatever path a proxy has it.
+/// Redirects to `/console/`, which the page's files are relative to. The location is relative, too, for proxies with a path.
 #[route("/console", method = "GET", method = "HEAD")]
 pub(crate) async fn entry() -> HttpResponse {
     HttpResponse::TemporaryRedirect()
@@ -14,8 +14,7 @@ pub(crate) async fn entry() -> HttpResponse {
         .finish()
 }
 
-/// A file of the console. Browsers keep it and ask whether it is still the same. To HEAD, the server sends the head of the
-/// same answer.
+/// A file of the console. Browsers cache and revalidate it. For HEAD, the server sends the head of the same response.
 #[route("/console/{file:.*}", method = "GET", method = "HEAD")]
 pub(crate) async fn file(
     req: HttpRequest,

@@ -1,4 +1,4 @@
-//! The `OpenAPI` document and the page to browse it, which loads nothing from outside.
+//! The `OpenAPI` document and a page to browse it, which loads nothing from other hosts.
 
 use std::io::Read as _;
 use std::sync::{Arc, LazyLock};
@@ -15,7 +15,7 @@ use crate::extract::State;
 use crate::openapi::RouteSurface;
 use crate::problem::Problem;
 
-/// What Swagger UI needs, and nothing else. It sets styles in attributes, and draws its icons from `data:` addresses.
+/// Permits what Swagger UI needs. It sets styles in attributes, and draws its icons from `data:` URLs.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                       connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
@@ -39,7 +39,7 @@ pub(crate) async fn document(
     Ok(answer.body(document))
 }
 
-/// The page refers to its files relative to `/docs/`.
+/// Redirects to `/docs/`, which the page's files are relative to.
 #[get("/docs")]
 pub(crate) async fn entry(state: State) -> HttpResponse {
     HttpResponse::TemporaryRedirect()
@@ -50,12 +50,11 @@ pub(crate) async fn entry(state: State) -> HttpResponse {
 static CONFIG: LazyLock<Arc<Config<'static>>> =
     LazyLock::new(|| Arc::new(Config::from("../openapi.json")));
 
-/// The files of the page, from the binary, where they are compressed. It finds the document relative to itself, under whatever
-/// path it is.
+/// The files of the page, compressed in the binary. The page finds the document relative to itself, under any path.
 #[get("/docs/{file:.*}")]
 #[expect(
     clippy::disallowed_methods,
-    reason = "nothing waits there: the files are few, and unpacked for hardly any client"
+    reason = "the pool is rarely used: the files are few, and almost every client accepts gzip"
 )]
 pub(crate) async fn page(
     file: web::Path<String>,
@@ -74,7 +73,7 @@ pub(crate) async fn page(
         answer.insert_header((CONTENT_ENCODING, ContentEncoding::Gzip));
         return Ok(answer.body(file.bytes.into_owned()));
     }
-    // Some milliseconds for the largest one.
+    // Decompressing the largest file takes some milliseconds.
     let plain = web::block(move || {
         let mut plain = Vec::new();
         GzDecoder::new(&*file.bytes)
@@ -85,7 +84,7 @@ pub(crate) async fn page(
     Ok(answer.body(plain.map_err(|error| Problem::internal(&error))?))
 }
 
-/// A client that names no encoding gets none.
+/// Whether the client accepts gzip. Without `Accept-Encoding` it does not.
 fn takes_gzip(accepted: &AcceptEncoding) -> bool {
     let gzip = Encoding::gzip();
     accepted.negotiate([&gzip].into_iter()) == Some(gzip)

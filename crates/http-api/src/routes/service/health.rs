@@ -1,4 +1,4 @@
-//! Whether the process is up, and whether it is of use. Open to everybody; no answer names an internal address.
+//! Liveness and readiness of the process. Public; no response names an internal address.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::RETRY_AFTER;
@@ -12,10 +12,10 @@ use crate::extract::State;
 use crate::problem::Problem;
 use crate::readiness::Check;
 
-/// The check that fails while the service is about to stop.
+/// The check that fails while the process drains.
 const DRAINING: &str = "draining";
 
-/// The answer of `/alive`.
+/// The response of `/alive`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Alive {
     /// Always `ok`.
@@ -37,16 +37,16 @@ pub(crate) async fn health() -> web::Json<&'static str> {
     web::Json("OK")
 }
 
-/// What is not ready.
+/// The checks that fail.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct NotReady {
-    /// The parts that fail, in words.
+    /// The failing parts, as a text.
     detail: String,
-    /// Every part that was looked at: `ok`, or what is wrong.
+    /// Every checked part: `ok`, or what is wrong.
     checks: std::collections::BTreeMap<String, String>,
 }
 
-/// The store and the sandbox backend could be used a second ago, and the service is not about to stop.
+/// Whether the store and the sandbox backend worked at most a second ago, and the service is not about to stop.
 #[utoipa::path(
     tag = "Health",
     security(()),
@@ -55,7 +55,7 @@ pub(crate) struct NotReady {
 #[get("/ready")]
 pub(crate) async fn ready(state: State) -> Result<HttpResponse, Problem> {
     let mut checks = state.checks().await.to_vec();
-    // Never from memory: whoever asks is to send the next request elsewhere.
+    // Not cached: load balancers must choose another replica immediately.
     if state.is_draining() {
         let said = "the service is about to stop: send requests to another one";
         let draining = Check {
@@ -84,7 +84,7 @@ pub(crate) async fn ready(state: State) -> Result<HttpResponse, Problem> {
         .collect();
     let body = json!({"detail": detail, "checks": all});
     if failing == [DRAINING] {
-        // As it should be, and asked for many times: nothing for the log.
+        // An expected state, requested often: not logged.
         let mut answer = HttpResponse::ServiceUnavailable();
         return Ok(answer.insert_header((RETRY_AFTER, "1")).json(body));
     }
@@ -92,7 +92,7 @@ pub(crate) async fn ready(state: State) -> Result<HttpResponse, Problem> {
     Err(Problem::with_body(StatusCode::SERVICE_UNAVAILABLE, body).because(cause))
 }
 
-/// The answer of `/server_info`.
+/// The response of `/server_info`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ServerInfo {
     /// Seconds since the start.
@@ -102,7 +102,7 @@ pub(crate) struct ServerInfo {
     resources: Resources,
 }
 
-/// How long the process has been running, and what it uses.
+/// Uptime and resource usage of the process.
 #[utoipa::path(tag = "Health", security(()), responses((status = 200, body = ServerInfo)))]
 #[get("/server_info")]
 pub(crate) async fn server_info(state: State) -> web::Json<ServerInfo> {

@@ -1,5 +1,5 @@
-//! Numbers for Prometheus. Open to everybody like the other probes, unless a key is configured or they have an address of
-//! their own; no number names a user, an object or an address.
+//! Metrics for Prometheus. Public like the probes, unless a key or a metrics listener is configured. No series names a user,
+//! an object or an address.
 
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpRequest, HttpResponse, get};
@@ -9,14 +9,14 @@ use crate::extract::{Application, State, key_of};
 use crate::metrics::{CONTENT_TYPE, MetricsAccess, page};
 use crate::problem::{Detail, Problem};
 
-/// Metrics of this process in Prometheus' text format. Where the operator has set a key, it is needed; where they are read on
-/// another address and there is no key, they are not here.
+/// Metrics of this process in Prometheus' text format. Requires the configured key, if there is one. With a metrics listener
+/// and no key, only that listener serves them.
 #[utoipa::path(
     tag = "Health",
     security((), ("ApiKey" = [])),
     responses(
-        (status = 200, description = "The numbers", body = String, content_type = "text/plain"),
-        (status = 404, description = "They are read on another address", body = Detail),
+        (status = 200, description = "The metrics", body = String, content_type = "text/plain"),
+        (status = 404, description = "Only the metrics listener serves them", body = Detail),
     )
 )]
 #[get("/metrics")]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gateway::GatewayLimits;
 
-use crate::world::{Client, UNAUTHENTICATED, World, eventually, get, status};
+use crate::fixture::{Client, UNAUTHENTICATED, GatewayFixture, eventually, get, status};
 
 const AGREED: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
@@ -22,8 +22,8 @@ fn limits() -> GatewayLimits {
 }
 
 /// In front of a server that answers the first thing that it hears with this, and then hears more.
-async fn answering(limits: GatewayLimits, answer: &'static [u8]) -> World {
-    World::before(limits, move |stream| async move {
+async fn answering(limits: GatewayLimits, answer: &'static [u8]) -> GatewayFixture {
+    GatewayFixture::before(limits, move |stream| async move {
         let mut behind = Client(stream);
         behind.head().await;
         behind.send(AGREED).await;
@@ -37,8 +37,8 @@ async fn answering(limits: GatewayLimits, answer: &'static [u8]) -> World {
     .await
 }
 
-async fn opened(world: &World) -> Client {
-    let mut client = world.connect().await;
+async fn opened(fixture: &GatewayFixture) -> Client {
+    let mut client = fixture.connect().await;
     let ask = format!(
         "GET /sockets/x HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{UNAUTHENTICATED}: 1\r\n\r\n"
     );
@@ -54,8 +54,8 @@ fn closed_with(code: u16) -> String {
     String::from_utf8_lossy(&[0x88, 2, high, low]).into_owned()
 }
 
-async fn all_closed(world: &World) {
-    let open = || world.shared.meter().numbers().tunnels_open;
+async fn all_closed(fixture: &GatewayFixture) {
+    let open = || fixture.shared.meter().counts().tunnels_open;
     eventually("no tunnel is open", || open() == 0).await;
 }
 
@@ -65,15 +65,15 @@ async fn a_client_that_says_nothing_is_closed() {
         authentication_timeout: SHORT,
         ..limits()
     };
-    let world = answering(limits, b"").await;
-    let mut silent = opened(&world).await;
+    let fixture = answering(limits, b"").await;
+    let mut silent = opened(&fixture).await;
     assert_eq!(silent.rest().await, closed_with(1008));
     // A frame that never ends is none.
-    let mut slow = opened(&world).await;
+    let mut slow = opened(&fixture).await;
     slow.send(&FRAME[..3]).await;
     assert_eq!(slow.rest().await, closed_with(1008));
-    all_closed(&world).await;
-    world.stop().await;
+    all_closed(&fixture).await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
@@ -83,23 +83,23 @@ async fn an_accepted_client_stays_and_makes_room_for_others() {
         authentication_timeout: LONG,
         ..limits()
     };
-    let world = answering(limits, b"\x81\x05state").await;
+    let fixture = answering(limits, b"\x81\x05state").await;
     let mut accepted = Vec::new();
     for _ in 0..3 {
-        let mut client = opened(&world).await;
+        let mut client = opened(&fixture).await;
         client.send(FRAME).await;
         client.until("state").await;
         accepted.push(client);
     }
     // They are known by now: none of them goes for this one, which goes for the next.
-    let mut silent = opened(&world).await;
-    let next = opened(&world).await;
+    let mut silent = opened(&fixture).await;
+    let next = opened(&fixture).await;
     assert_eq!(silent.rest().await, closed_with(1013));
-    let open = || world.shared.meter().numbers().tunnels_open;
+    let open = || fixture.shared.meter().counts().tunnels_open;
     eventually("the silent one is gone", || open() == 4).await;
     drop((accepted, next));
-    all_closed(&world).await;
-    world.stop().await;
+    all_closed(&fixture).await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
@@ -109,12 +109,12 @@ async fn a_client_that_is_refused_and_stays_is_cut() {
         ..limits()
     };
     // 4001, as agent servers say it.
-    let world = answering(limits, b"\x88\x02\x0f\xa1").await;
-    let mut client = opened(&world).await;
+    let fixture = answering(limits, b"\x88\x02\x0f\xa1").await;
+    let mut client = opened(&fixture).await;
     client.send(FRAME).await;
     assert_eq!(client.rest().await, closed_with(4001));
-    all_closed(&world).await;
-    world.stop().await;
+    all_closed(&fixture).await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
@@ -123,7 +123,7 @@ async fn a_client_that_makes_room_before_the_upgrade_is_told() {
         max_unauthenticated_per_client: 1,
         ..limits()
     };
-    let world = World::before(limits, |stream| async move {
+    let fixture = GatewayFixture::before(limits, |stream| async move {
         let mut behind = Client(stream);
         let head = behind.head().await;
         if head.starts_with("GET /slow") {
@@ -133,17 +133,17 @@ async fn a_client_that_makes_room_before_the_upgrade_is_told() {
         behind.rest().await;
     })
     .await;
-    let mut slow = world.connect().await;
+    let mut slow = fixture.connect().await;
     let ask = get("/slow").replace(
         "close",
         "Upgrade\r\nUpgrade: websocket\r\nX-Unauthenticated: 1",
     );
     slow.send(ask.as_bytes()).await;
-    let open = || world.shared.meter().numbers().tunnels_open;
+    let open = || fixture.shared.meter().counts().tunnels_open;
     eventually("it is under way", || open() == 1).await;
-    let next = opened(&world).await;
+    let next = opened(&fixture).await;
     assert_eq!(status(&slow.rest().await), 429);
     drop(next);
-    all_closed(&world).await;
-    world.stop().await;
+    all_closed(&fixture).await;
+    fixture.stop().await;
 }

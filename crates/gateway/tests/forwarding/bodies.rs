@@ -7,13 +7,13 @@ use gateway::GatewayLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 
-use crate::world::{Client, World, eventually, get, status};
+use crate::fixture::{Client, GatewayFixture, eventually, get, status};
 
 #[actix_web::test]
 async fn a_request_goes_on_as_ours_and_connections_are_kept() {
     let connections = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&connections);
-    let world = World::before(GatewayLimits::default(), move |stream| {
+    let fixture = GatewayFixture::before(GatewayLimits::default(), move |stream| {
         count.fetch_add(1, Ordering::Relaxed);
         async move {
             let mut behind = Client(stream);
@@ -31,7 +31,7 @@ async fn a_request_goes_on_as_ours_and_connections_are_kept() {
     for _ in 0..2 {
         let request = "GET /a%20b?x=%2F HTTP/1.1\r\nHost: outside\r\nX-Session-API-Key: mine\r\nCookie: c=1\r\n\
                        Accept: x\r\nConnection: close\r\n\r\n";
-        let answer = world.ask(request).await;
+        let answer = fixture.ask(request).await;
         assert_eq!(status(&answer), 201, "{answer}");
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(
@@ -46,15 +46,15 @@ async fn a_request_goes_on_as_ours_and_connections_are_kept() {
         }
     }
     assert_eq!(connections.load(Ordering::Relaxed), 1);
-    assert_eq!(world.shared.meter().numbers().answered, 2);
-    world.stop().await;
+    assert_eq!(fixture.shared.meter().counts().answered, 2);
+    fixture.stop().await;
 }
 
 #[actix_web::test]
 async fn what_is_said_early_arrives_early() {
     let go_on = Arc::new(Notify::new());
     let told = Arc::clone(&go_on);
-    let world = World::before(GatewayLimits::default(), move |stream| {
+    let fixture = GatewayFixture::before(GatewayLimits::default(), move |stream| {
         let told = Arc::clone(&told);
         async move {
             let mut behind = Client(stream);
@@ -67,7 +67,7 @@ async fn what_is_said_early_arrives_early() {
         }
     })
     .await;
-    let mut client = world.connect().await;
+    let mut client = fixture.connect().await;
     client.send(get("/").as_bytes()).await;
     let first = client.until("first\r\n").await;
     assert!(first.contains("transfer-encoding: chunked"), "{first}");
@@ -75,16 +75,16 @@ async fn what_is_said_early_arrives_early() {
     go_on.notify_one();
     assert_eq!(client.rest().await, "6\r\nsecond\r\n0\r\n\r\n");
     eventually("no request is open", || {
-        world.shared.meter().numbers().requests_open == 0
+        fixture.shared.meter().counts().requests_open == 0
     })
     .await;
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
 async fn uploads_arrive_whole_announced_or_in_chunks() {
     const SIZE: usize = 8 << 20;
-    let world = World::before(GatewayLimits::default(), |stream| async move {
+    let fixture = GatewayFixture::before(GatewayLimits::default(), |stream| async move {
         let mut behind = Client(stream);
         let head = behind.head().await;
         assert!(!head.contains("expect"), "{head}");
@@ -105,7 +105,7 @@ async fn uploads_arrive_whole_announced_or_in_chunks() {
         behind.send(answer.as_bytes()).await;
     })
     .await;
-    let mut client = world.connect().await;
+    let mut client = fixture.connect().await;
     let head = format!(
         "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: {SIZE}\r\n\r\n"
     );
@@ -113,17 +113,17 @@ async fn uploads_arrive_whole_announced_or_in_chunks() {
     assert_eq!(client.head().await, "HTTP/1.1 100 Continue\r\n\r\n");
     client.send(&vec![b'u'; SIZE]).await;
     assert!(client.rest().await.ends_with(&format!("\r\n\r\n{SIZE}")));
-    let answer = world
+    let answer = fixture
         .ask("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nuuu\r\n2\r\nuu\r\n0\r\n\r\n")
         .await;
     assert!(answer.ends_with("\r\n\r\n5"), "{answer}");
-    assert_eq!(world.shared.meter().numbers().bytes_up, SIZE as u64 + 5);
-    world.stop().await;
+    assert_eq!(fixture.shared.meter().counts().bytes_up, SIZE as u64 + 5);
+    fixture.stop().await;
 }
 
 #[actix_web::test]
 async fn answers_without_a_body_have_none() {
-    let world = World::before(GatewayLimits::default(), |stream| async move {
+    let fixture = GatewayFixture::before(GatewayLimits::default(), |stream| async move {
         let mut behind = Client(stream);
         loop {
             let head = behind.head().await;
@@ -136,14 +136,14 @@ async fn answers_without_a_body_have_none() {
         }
     })
     .await;
-    let head = world.ask(&get("/head").replace("GET", "HEAD")).await;
+    let head = fixture.ask(&get("/head").replace("GET", "HEAD")).await;
     assert!(head.contains("content-length: 12345"), "{head}");
     for (path, expected) in [("/204", 204), ("/304", 304)] {
-        let answer = world.ask(&get(path)).await;
+        let answer = fixture.ask(&get(path)).await;
         assert_eq!(status(&answer), expected);
         assert!(answer.ends_with("\r\n\r\n"), "{answer}");
     }
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
@@ -151,7 +151,7 @@ async fn whoever_reads_nothing_slows_the_other_side_down() {
     const MUCH: usize = 64 << 20;
     let sent = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&sent);
-    let world = World::before(GatewayLimits::default(), move |stream| {
+    let fixture = GatewayFixture::before(GatewayLimits::default(), move |stream| {
         let count = Arc::clone(&count);
         async move {
             let mut behind = Client(stream);
@@ -168,7 +168,7 @@ async fn whoever_reads_nothing_slows_the_other_side_down() {
         }
     })
     .await;
-    let mut client = world.connect().await;
+    let mut client = fixture.connect().await;
     client.send(get("/").as_bytes()).await;
     client.head().await;
     // It stands still once the buffers of the sockets are full: then nothing more is sent for a while.
@@ -179,7 +179,7 @@ async fn whoever_reads_nothing_slows_the_other_side_down() {
     }
     assert!(before < MUCH / 2, "{before} bytes are on their way");
     assert_eq!(client.rest().await.len(), MUCH);
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
@@ -189,7 +189,7 @@ async fn a_connection_that_nobody_uses_is_closed() {
         pool_idle_timeout: std::time::Duration::from_millis(200),
         ..GatewayLimits::default()
     };
-    let world = World::before(limits, move |stream| {
+    let fixture = GatewayFixture::before(limits, move |stream| {
         let told = told.clone();
         async move {
             let mut behind = Client(stream);
@@ -199,8 +199,8 @@ async fn a_connection_that_nobody_uses_is_closed() {
         }
     })
     .await;
-    assert_eq!(status(&world.ask(&get("/")).await), 204);
-    let rest = tokio::time::timeout(crate::world::SOON, ended.recv()).await;
+    assert_eq!(status(&fixture.ask(&get("/")).await), 204);
+    let rest = tokio::time::timeout(crate::fixture::TEST_TIMEOUT, ended.recv()).await;
     assert_eq!(rest.unwrap().as_deref(), Some(""));
-    world.stop().await;
+    fixture.stop().await;
 }

@@ -7,15 +7,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use crate::world::{Client, SOON, World, eventually, get, status};
+use crate::fixture::{Client, TEST_TIMEOUT, GatewayFixture, eventually, get, status};
 
 const BEGUN: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n";
 
 /// In front of a server that answers each request with this, and no more; and whoever is told when one of its connections is
 /// over.
-async fn saying(answer: &'static [u8]) -> (World, mpsc::UnboundedReceiver<()>) {
+async fn saying(answer: &'static [u8]) -> (GatewayFixture, mpsc::UnboundedReceiver<()>) {
     let (over, ended) = mpsc::unbounded_channel();
-    let world = World::before(GatewayLimits::default(), move |stream| {
+    let fixture = GatewayFixture::before(GatewayLimits::default(), move |stream| {
         let over = over.clone();
         async move {
             let mut behind = Client(stream);
@@ -26,32 +26,32 @@ async fn saying(answer: &'static [u8]) -> (World, mpsc::UnboundedReceiver<()>) {
         }
     })
     .await;
-    (world, ended)
+    (fixture, ended)
 }
 
-async fn is_over(world: &World, mut ended: mpsc::UnboundedReceiver<()>) {
-    let told = timeout(SOON, ended.recv()).await;
+async fn is_over(fixture: &GatewayFixture, mut ended: mpsc::UnboundedReceiver<()>) {
+    let told = timeout(TEST_TIMEOUT, ended.recv()).await;
     told.expect("the server behind is told").unwrap();
-    let open = || world.shared.meter().numbers().requests_open;
+    let open = || fixture.shared.meter().counts().requests_open;
     eventually("no request is open", || open() == 0).await;
 }
 
 #[actix_web::test]
 async fn an_answer_under_way_is_cut_for_whoever_may_not_have_it_any_more() {
-    let (world, ended) = saying(BEGUN).await;
-    let mut client = world.connect().await;
+    let (fixture, ended) = saying(BEGUN).await;
+    let mut client = fixture.connect().await;
     client.send(get("/").as_bytes()).await;
     client.until("first\r\n").await;
-    world.revoked.cancel();
+    fixture.revoked.cancel();
     assert_eq!(client.rest().await, "", "its end is not said");
-    is_over(&world, ended).await;
-    world.stop().await;
+    is_over(&fixture, ended).await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
 async fn also_while_it_never_pauses_and_when_nobody_reads_it() {
     for reads in [true, false] {
-        let world = World::before(GatewayLimits::default(), |stream| async move {
+        let fixture = GatewayFixture::before(GatewayLimits::default(), |stream| async move {
             let mut behind = Client(stream);
             behind.head().await;
             behind.send(BEGUN).await;
@@ -59,17 +59,17 @@ async fn also_while_it_never_pauses_and_when_nobody_reads_it() {
             while behind.0.write_all(chunk.as_bytes()).await.is_ok() {}
         })
         .await;
-        let mut client = world.connect().await;
+        let mut client = fixture.connect().await;
         client.send(get("/").as_bytes()).await;
         client.until("first\r\n").await;
-        world.revoked.cancel();
-        let open = || world.shared.meter().numbers().requests_open;
+        fixture.revoked.cancel();
+        let open = || fixture.shared.meter().counts().requests_open;
         if reads {
             let rest = client.rest().await;
             assert!(!rest.ends_with("0\r\n\r\n"), "it is not whole");
         }
         eventually("no request is open", || open() == 0).await;
-        world.stop().await;
+        fixture.stop().await;
     }
 }
 
@@ -82,21 +82,21 @@ async fn what_has_no_answer_yet_gets_none() {
         format!("POST / HTTP/1.1\r\n{head}Content-Length: 2\r\n\r\nxx"),
         format!("POST / HTTP/1.1\r\n{head}Transfer-Encoding: chunked\r\n\r\n2\r\nxx\r\n"),
     ] {
-        let (world, ended) = saying(b"").await;
-        let mut client = world.connect().await;
+        let (fixture, ended) = saying(b"").await;
+        let mut client = fixture.connect().await;
         client.send(request.as_bytes()).await;
-        let open = || world.shared.meter().numbers().requests_open;
+        let open = || fixture.shared.meter().counts().requests_open;
         eventually("it is under way", || open() == 1).await;
-        world.revoked.cancel();
+        fixture.revoked.cancel();
         assert_eq!(status(&client.head().await), 409, "{request}");
-        is_over(&world, ended).await;
-        world.stop().await;
+        is_over(&fixture, ended).await;
+        fixture.stop().await;
     }
 }
 
 /// In front of a server that takes a body after this time and says that it was whole.
-async fn taking(limits: GatewayLimits, after: Duration) -> World {
-    World::before(limits, move |stream| async move {
+async fn taking(limits: GatewayLimits, after: Duration) -> GatewayFixture {
+    GatewayFixture::before(limits, move |stream| async move {
         let mut behind = Client(stream);
         let head = behind.head().await;
         sleep(after).await;
@@ -128,8 +128,8 @@ const HEAD: &str = "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n";
 
 #[actix_web::test]
 async fn a_file_that_comes_in_drops_is_cut_and_a_conversation_is_not() {
-    let world = taking(hasty(), Duration::ZERO).await;
-    let (mut from, mut to) = world.connect().await.0.into_split();
+    let fixture = taking(hasty(), Duration::ZERO).await;
+    let (mut from, mut to) = fixture.connect().await.0.into_split();
     let drip = async {
         let head = format!("{HEAD}Content-Length: 9000\r\n\r\n");
         to.write_all(head.as_bytes()).await.unwrap();
@@ -139,14 +139,14 @@ async fn a_file_that_comes_in_drops_is_cut_and_a_conversation_is_not() {
         }
     };
     let mut answer = [0; 12];
-    let answered = timeout(SOON, from.read_exact(&mut answer));
+    let answered = timeout(TEST_TIMEOUT, from.read_exact(&mut answer));
     tokio::select! {
         read = answered => read.unwrap().unwrap(),
         () = drip => panic!("cut before it was answered"),
     };
     assert_eq!(&answer, b"HTTP/1.1 408");
 
-    let mut client = world.connect().await;
+    let mut client = fixture.connect().await;
     let head = format!("{HEAD}Transfer-Encoding: chunked\r\n\r\n");
     client.send(head.as_bytes()).await;
     for _ in 0..60 {
@@ -155,17 +155,17 @@ async fn a_file_that_comes_in_drops_is_cut_and_a_conversation_is_not() {
     }
     client.send(b"0\r\n\r\n").await;
     assert_eq!(status(&client.head().await), 204);
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
 async fn a_server_behind_that_takes_its_time_is_not_the_clients_fault() {
     const SIZE: usize = 32 << 20;
-    let world = taking(hasty(), Duration::from_secs(3)).await;
-    let mut client = world.connect().await;
+    let fixture = taking(hasty(), Duration::from_secs(3)).await;
+    let mut client = fixture.connect().await;
     let head = format!("{HEAD}Content-Length: {SIZE}\r\n\r\n");
     client.send(head.as_bytes()).await;
     client.send(&vec![b'u'; SIZE]).await;
     assert_eq!(status(&client.head().await), 204);
-    world.stop().await;
+    fixture.stop().await;
 }

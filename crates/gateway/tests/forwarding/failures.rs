@@ -8,7 +8,7 @@ use gateway::GatewayLimits;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpSocket;
 
-use crate::world::{Client, SOON, World, eventually, get, status};
+use crate::fixture::{Client, TEST_TIMEOUT, GatewayFixture, eventually, get, status};
 
 /// Deadlines that a test can wait for.
 fn short() -> GatewayLimits {
@@ -25,12 +25,12 @@ async fn a_server_that_is_gone_is_a_502() {
     let nobody = TcpSocket::new_v4().unwrap();
     nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let gone = nobody.local_addr().unwrap();
-    let world = World::before_address(GatewayLimits::default(), gone);
-    let answer = world.ask(&get("/")).await;
+    let fixture = GatewayFixture::before_address(GatewayLimits::default(), gone);
+    let answer = fixture.ask(&get("/")).await;
     assert_eq!(status(&answer), 502);
     assert!(answer.contains("cannot be reached"), "{answer}");
-    assert_eq!(world.shared.meter().numbers().failed, 1);
-    world.stop().await;
+    assert_eq!(fixture.shared.meter().counts().failed, 1);
+    fixture.stop().await;
 }
 
 #[actix_web::test]
@@ -49,7 +49,7 @@ async fn answers_that_are_none_are_502_or_504() {
     ];
     for (said, expected) in table {
         let said = said.to_owned();
-        let world = World::before(short(), move |stream| {
+        let fixture = GatewayFixture::before(short(), move |stream| {
             let said = said.clone();
             async move {
                 let mut behind = Client(stream);
@@ -59,29 +59,29 @@ async fn answers_that_are_none_are_502_or_504() {
             }
         })
         .await;
-        let answer = world.ask(&get("/")).await;
+        let answer = fixture.ask(&get("/")).await;
         assert_eq!(status(&answer), expected, "{answer}");
-        world.stop().await;
+        fixture.stop().await;
     }
     // Only here: anywhere else a busy machine would make it too late.
     let hasty = GatewayLimits {
         response_timeout: Duration::from_millis(500),
         ..short()
     };
-    let world = World::before(hasty, |stream| async move {
+    let fixture = GatewayFixture::before(hasty, |stream| async move {
         let mut behind = Client(stream);
         behind.head().await;
         behind.rest().await;
     })
     .await;
-    assert_eq!(status(&world.ask(&get("/")).await), 504);
-    world.stop().await;
+    assert_eq!(status(&fixture.ask(&get("/")).await), 504);
+    fixture.stop().await;
 }
 
 #[actix_web::test]
 async fn an_answer_that_stops_or_stalls_is_cut() {
     for stalls in [false, true] {
-        let world = World::before(short(), move |stream| async move {
+        let fixture = GatewayFixture::before(short(), move |stream| async move {
             let mut behind = Client(stream);
             behind.head().await;
             behind
@@ -92,9 +92,9 @@ async fn an_answer_that_stops_or_stalls_is_cut() {
             }
         })
         .await;
-        let answer = world.ask(&get("/")).await;
+        let answer = fixture.ask(&get("/")).await;
         assert!(answer.ends_with("\r\n\r\nhalf"), "{answer}");
-        world.stop().await;
+        fixture.stop().await;
     }
 }
 
@@ -102,7 +102,7 @@ async fn an_answer_that_stops_or_stalls_is_cut() {
 async fn a_kept_connection_that_was_closed_costs_nothing() {
     let connections = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&connections);
-    let world = World::before(GatewayLimits::default(), move |stream| {
+    let fixture = GatewayFixture::before(GatewayLimits::default(), move |stream| {
         count.fetch_add(1, Ordering::Relaxed);
         async move {
             let mut behind = Client(stream);
@@ -112,10 +112,10 @@ async fn a_kept_connection_that_was_closed_costs_nothing() {
     })
     .await;
     for _ in 0..3 {
-        assert_eq!(status(&world.ask(&get("/")).await), 204);
+        assert_eq!(status(&fixture.ask(&get("/")).await), 204);
     }
     assert!(connections.load(Ordering::Relaxed) >= 3);
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
@@ -124,7 +124,7 @@ async fn uploads_that_stall_or_are_too_large_are_refused() {
         max_upload_bytes: Some(10),
         ..short()
     };
-    let world = World::before(limits, |stream| async move {
+    let fixture = GatewayFixture::before(limits, |stream| async move {
         let mut behind = Client(stream);
         behind.rest().await;
     })
@@ -140,19 +140,19 @@ async fn uploads_that_stall_or_are_too_large_are_refused() {
     ];
     for (request, expected) in table {
         // The head alone: actix waits for the rest of a body whose reader is gone, and the service has a layer for that.
-        let mut client = world.connect().await;
+        let mut client = fixture.connect().await;
         client.send(request.as_bytes()).await;
         assert_eq!(status(&client.head().await), expected, "{request}");
     }
-    assert_eq!(world.shared.meter().numbers().refused, 3);
-    world.stop().await;
+    assert_eq!(fixture.shared.meter().counts().refused, 3);
+    fixture.stop().await;
 }
 
 #[actix_web::test]
 async fn what_could_be_read_in_two_ways_goes_nowhere() {
     let connections = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&connections);
-    let world = World::before(GatewayLimits::default(), move |_| {
+    let fixture = GatewayFixture::before(GatewayLimits::default(), move |_| {
         count.fetch_add(1, Ordering::Relaxed);
         async {}
     })
@@ -173,13 +173,13 @@ async fn what_could_be_read_in_two_ways_goes_nowhere() {
         "GET / HTTP/1.1\r\nHost: h\r\nX: a\x01b\r\n\r\n".to_owned(),
     ];
     for request in table {
-        let mut client = world.connect().await;
+        let mut client = fixture.connect().await;
         client.send(request.as_bytes()).await;
-        let answer = tokio::time::timeout(SOON, client.head()).await.unwrap();
+        let answer = tokio::time::timeout(TEST_TIMEOUT, client.head()).await.unwrap();
         assert_eq!(status(&answer), 400, "{request}");
     }
     assert_eq!(connections.load(Ordering::Relaxed), 0);
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
@@ -188,7 +188,7 @@ async fn a_client_that_does_not_read_keeps_its_connection_and_no_place() {
         max_requests: 1,
         ..short()
     };
-    let world = World::before(limits, |stream| async move {
+    let fixture = GatewayFixture::before(limits, |stream| async move {
         let mut behind = Client(stream);
         let is_endless = behind.head().await.starts_with("GET /endless ");
         if !is_endless {
@@ -201,15 +201,15 @@ async fn a_client_that_does_not_read_keeps_its_connection_and_no_place() {
         while behind.0.write_all(chunk.as_bytes()).await.is_ok() {}
     })
     .await;
-    let mut idle = world.connect().await;
+    let mut idle = fixture.connect().await;
     idle.send(get("/endless").as_bytes()).await;
     idle.head().await;
-    let open = || world.shared.meter().numbers().requests_open;
+    let open = || fixture.shared.meter().counts().requests_open;
     eventually("its place is free", || open() == 0).await;
-    assert_eq!(status(&world.ask(&get("/")).await), 204);
+    assert_eq!(status(&fixture.ask(&get("/")).await), 204);
     let rest = idle.rest().await;
     assert!(!rest.ends_with("0\r\n\r\n"), "it is not whole");
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
@@ -218,7 +218,7 @@ async fn one_lane_has_a_bound() {
         max_requests_per_sandbox: 1,
         ..GatewayLimits::default()
     };
-    let world = World::before(limits, |stream| async move {
+    let fixture = GatewayFixture::before(limits, |stream| async move {
         let mut behind = Client(stream);
         behind.head().await;
         behind
@@ -227,9 +227,9 @@ async fn one_lane_has_a_bound() {
         behind.rest().await;
     })
     .await;
-    let mut first = world.connect().await;
+    let mut first = fixture.connect().await;
     first.send(get("/").as_bytes()).await;
     first.head().await;
-    assert_eq!(status(&world.ask(&get("/")).await), 429);
-    world.stop().await;
+    assert_eq!(status(&fixture.ask(&get("/")).await), 429);
+    fixture.stop().await;
 }

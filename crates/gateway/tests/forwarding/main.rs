@@ -9,6 +9,6 @@ mod authentication;
 mod bodies;
 mod endings;
 mod failures;
-mod plain;
+mod fast_path;
 mod tunnels;
-mod world;
+mod fixture;

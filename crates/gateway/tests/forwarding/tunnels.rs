@@ -3,7 +3,7 @@
 use gateway::GatewayLimits;
 use tokio::io::AsyncWriteExt;
 
-use crate::world::{Client, World, eventually, status};
+use crate::fixture::{Client, GatewayFixture, eventually, status};
 
 const ASK: &[u8] = b"GET /sockets/x HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
                      Sec-WebSocket-Key: k\r\nSec-WebSocket-Version: 13\r\n\r\n";
@@ -12,8 +12,8 @@ const AGREED: &[u8] =
                         Sec-WebSocket-Accept: a\r\n\r\nhello";
 
 /// In front of a server that says hello, repeats what it hears until `bye`, and hangs up.
-async fn repeating() -> World {
-    World::before(GatewayLimits::default(), |stream| async move {
+async fn repeating() -> GatewayFixture {
+    GatewayFixture::before(GatewayLimits::default(), |stream| async move {
         let mut behind = Client(stream);
         let head = behind.head().await;
         assert!(head.contains("connection: Upgrade") && head.contains("sec-websocket-key: k"));
@@ -31,8 +31,8 @@ async fn repeating() -> World {
     .await
 }
 
-async fn opened(world: &World) -> Client {
-    let mut client = world.connect().await;
+async fn opened(fixture: &GatewayFixture) -> Client {
+    let mut client = fixture.connect().await;
     client.send(ASK).await;
     let head = client.head().await;
     assert_eq!(status(&head), 101, "{head}");
@@ -46,32 +46,32 @@ async fn opened(world: &World) -> Client {
     client
 }
 
-async fn all_closed(world: &World) {
-    let open = || world.shared.meter().numbers().tunnels_open;
+async fn all_closed(fixture: &GatewayFixture) {
+    let open = || fixture.shared.meter().counts().tunnels_open;
     eventually("no tunnel is open", || open() == 0).await;
 }
 
 #[actix_web::test]
 async fn bytes_go_both_ways_and_the_server_may_end_it() {
-    let world = repeating().await;
-    let mut client = opened(&world).await;
+    let fixture = repeating().await;
+    let mut client = opened(&fixture).await;
     for word in ["one", "two", "\u{0}\u{1}"] {
         client.send(word.as_bytes()).await;
         assert_eq!(client.until(word).await, word);
     }
-    assert_eq!(world.shared.meter().numbers().tunnels_open, 1);
+    assert_eq!(fixture.shared.meter().counts().tunnels_open, 1);
     client.send(b"bye").await;
     assert_eq!(client.rest().await, "");
-    all_closed(&world).await;
-    assert_eq!(world.shared.meter().numbers().upgraded, 1);
-    world.stop().await;
+    all_closed(&fixture).await;
+    assert_eq!(fixture.shared.meter().counts().upgraded, 1);
+    fixture.stop().await;
 }
 
 #[actix_web::test]
 async fn much_goes_both_ways_at_once() {
     const SIZE: usize = 8 << 20;
-    let world = repeating().await;
-    let client = opened(&world).await;
+    let fixture = repeating().await;
+    let client = opened(&fixture).await;
     let (mut from, mut to) = client.0.into_split();
     let write = async {
         to.write_all(&vec![b'm'; SIZE]).await.unwrap();
@@ -81,25 +81,25 @@ async fn much_goes_both_ways_at_once() {
     let (read, ()) = tokio::join!(read, write);
     read.unwrap();
     assert!(got.iter().all(|byte| *byte == b'm'));
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
 async fn a_client_that_leaves_and_a_service_that_stops_end_it() {
-    let world = repeating().await;
-    let client = opened(&world).await;
+    let fixture = repeating().await;
+    let client = opened(&fixture).await;
     drop(client);
-    all_closed(&world).await;
-    let mut client = opened(&world).await;
-    world.shared.end_tunnels();
+    all_closed(&fixture).await;
+    let mut client = opened(&fixture).await;
+    fixture.shared.end_tunnels();
     client.rest().await;
-    all_closed(&world).await;
-    world.stop().await;
+    all_closed(&fixture).await;
+    fixture.stop().await;
 }
 
 /// In front of a server that says hello and then never pauses.
-async fn pouring() -> World {
-    World::before(GatewayLimits::default(), |stream| async move {
+async fn pouring() -> GatewayFixture {
+    GatewayFixture::before(GatewayLimits::default(), |stream| async move {
         let mut behind = Client(stream);
         behind.head().await;
         behind.send(AGREED).await;
@@ -110,26 +110,26 @@ async fn pouring() -> World {
 
 #[actix_web::test]
 async fn whoever_may_not_have_it_any_more_loses_it() {
-    let world = repeating().await;
-    let mut client = opened(&world).await;
-    world.revoked.cancel();
+    let fixture = repeating().await;
+    let mut client = opened(&fixture).await;
+    fixture.revoked.cancel();
     client.rest().await;
-    all_closed(&world).await;
-    world.stop().await;
+    all_closed(&fixture).await;
+    fixture.stop().await;
 
-    let world = pouring().await;
-    let mut client = opened(&world).await;
-    world.revoked.cancel();
+    let fixture = pouring().await;
+    let mut client = opened(&fixture).await;
+    fixture.revoked.cancel();
     client.rest().await;
-    all_closed(&world).await;
-    world.stop().await;
+    all_closed(&fixture).await;
+    fixture.stop().await;
 }
 
 /// A client of a WebSocket is told why, in a frame of its own.
 #[actix_web::test]
 async fn an_end_between_two_frames_says_why() {
     for (code, is_stop) in [(1012_u16, true), (1008, false)] {
-        let world = World::before(GatewayLimits::default(), |stream| async move {
+        let fixture = GatewayFixture::before(GatewayLimits::default(), |stream| async move {
             let mut behind = Client(stream);
             behind.head().await;
             let (head, _) = AGREED.split_at(AGREED.len() - "hello".len());
@@ -137,17 +137,17 @@ async fn an_end_between_two_frames_says_why() {
             behind.rest().await;
         })
         .await;
-        let mut client = opened(&world).await;
+        let mut client = opened(&fixture).await;
         if is_stop {
-            world.shared.end_tunnels();
+            fixture.shared.end_tunnels();
         } else {
-            world.revoked.cancel();
+            fixture.revoked.cancel();
         }
         let [high, low] = code.to_be_bytes();
         let frame = [0x88, 2, high, low];
         assert_eq!(client.rest().await, String::from_utf8_lossy(&frame));
-        all_closed(&world).await;
-        world.stop().await;
+        all_closed(&fixture).await;
+        fixture.stop().await;
     }
 }
 
@@ -155,7 +155,7 @@ async fn an_end_between_two_frames_says_why() {
 async fn also_when_they_read_nothing() {
     let (heard, ended) = tokio::sync::oneshot::channel();
     let heard = std::cell::RefCell::new(Some(heard));
-    let world = World::before(GatewayLimits::default(), move |stream| {
+    let fixture = GatewayFixture::before(GatewayLimits::default(), move |stream| {
         let heard = heard.borrow_mut().take();
         async move {
             let mut behind = Client(stream);
@@ -173,9 +173,9 @@ async fn also_when_they_read_nothing() {
         }
     })
     .await;
-    let client = opened(&world).await;
+    let client = opened(&fixture).await;
     // Full, as nobody reads it.
-    let down = || world.shared.meter().numbers().bytes_down;
+    let down = || fixture.shared.meter().counts().bytes_down;
     let mut before = 0;
     eventually("nothing more fits", || {
         let now = down();
@@ -184,17 +184,17 @@ async fn also_when_they_read_nothing() {
         is_full
     })
     .await;
-    world.revoked.cancel();
-    let ended = tokio::time::timeout(crate::world::SOON, ended).await;
+    fixture.revoked.cancel();
+    let ended = tokio::time::timeout(crate::fixture::TEST_TIMEOUT, ended).await;
     ended.expect("the server behind is told").unwrap();
     drop(client);
-    all_closed(&world).await;
-    world.stop().await;
+    all_closed(&fixture).await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
 async fn a_refusal_is_handed_on() {
-    let world = World::before(GatewayLimits::default(), |stream| async move {
+    let fixture = GatewayFixture::before(GatewayLimits::default(), |stream| async move {
         let mut behind = Client(stream);
         behind.head().await;
         behind
@@ -204,7 +204,7 @@ async fn a_refusal_is_handed_on() {
             .await;
     })
     .await;
-    let mut client = world.connect().await;
+    let mut client = fixture.connect().await;
     client.send(ASK).await;
     let answer = client.rest().await;
     assert_eq!(status(&answer), 403);
@@ -212,6 +212,6 @@ async fn a_refusal_is_handed_on() {
         answer.contains("content-length: 2") && answer.ends_with("\r\n\r\nno"),
         "{answer}"
     );
-    all_closed(&world).await;
-    world.stop().await;
+    all_closed(&fixture).await;
+    fixture.stop().await;
 }

@@ -14,7 +14,7 @@ use super::args::{ConversationsCommand, Start};
 use super::connect::Connection;
 use super::event_line;
 use super::output::{Output, plain};
-use super::sandboxes::{List, seconds};
+use super::sandboxes::{TableOutput, seconds};
 
 /// Longest message that is read from standard input, in bytes.
 const MAX_MESSAGE_CHARS: u64 = 1 << 20;
@@ -33,7 +33,7 @@ pub(super) async fn run(
             let conversations = connection.client.conversations();
             let filter = ConversationFilter::default();
             let page = conversations.search(&filter, listing.limit, None);
-            let list = List {
+            let list = TableOutput {
                 connection,
                 output,
                 head: TABLE_HEADER,

@@ -24,7 +24,7 @@ pub(super) async fn run(
     let id = match command {
         SandboxesCommand::List(listing) => {
             let page = sandboxes.search(listing.limit, None);
-            let list = List {
+            let list = TableOutput {
                 connection,
                 output,
                 head: TABLE_HEADER,
@@ -73,7 +73,7 @@ pub(super) async fn specs(
 ) -> anyhow::Result<ExitCode> {
     let SpecsCommand::List(listing) = command;
     let specs = connection.client.specs();
-    let list = List {
+    let list = TableOutput {
         connection,
         output,
         head: "ID                                                CREATED               WORKING DIRECTORY",
@@ -85,14 +85,14 @@ pub(super) async fn specs(
 }
 
 /// How a list is shown.
-pub(super) struct List<'a, T> {
+pub(super) struct TableOutput<'a, T> {
     pub(super) connection: &'a Connection,
     pub(super) output: &'a Output,
     pub(super) head: &'a str,
     pub(super) row: fn(&T) -> String,
 }
 
-impl<T: Serialize> List<'_, T> {
+impl<T: Serialize> TableOutput<'_, T> {
     /// A page of it, or all: then each item as soon as it is there.
     pub(super) async fn show(
         &self,

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// Generous: what takes longer does not come.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[expect(
     clippy::disallowed_methods,
@@ -32,7 +32,7 @@ pub(crate) fn spawn(work: impl Future<Output = ()> + 'static) {
 pub(crate) const UNAUTHENTICATED: &str = "x-unauthenticated";
 
 /// What the service is here: everything goes to one place.
-pub(crate) struct World {
+pub(crate) struct GatewayFixture {
     pub(crate) at: SocketAddr,
     pub(crate) shared: SharedGateway,
     /// Cancelled: nobody may have an open tunnel any more.
@@ -40,7 +40,7 @@ pub(crate) struct World {
     handle: ServerHandle,
 }
 
-impl World {
+impl GatewayFixture {
     /// In front of a server that treats each of its connections by this script.
     pub(crate) async fn before<F: Future<Output = ()> + 'static>(
         limits: GatewayLimits,
@@ -147,7 +147,7 @@ impl Client {
     pub(crate) async fn until(&mut self, end: &str) -> String {
         let mut got = Vec::new();
         while !got.ends_with(end.as_bytes()) {
-            let byte = timeout(SOON, self.0.read_u8()).await;
+            let byte = timeout(TEST_TIMEOUT, self.0.read_u8()).await;
             match byte.unwrap_or_else(|_| panic!("no {end:?} after {:?}", text(&got))) {
                 Ok(byte) => got.push(byte),
                 Err(error) => panic!("it ends without {end:?} ({error}): {:?}", text(&got)),
@@ -163,7 +163,7 @@ impl Client {
     /// Reads to the end, which may be a reset.
     pub(crate) async fn rest(&mut self) -> String {
         let mut got = Vec::new();
-        let read = timeout(SOON, self.0.read_to_end(&mut got)).await;
+        let read = timeout(TEST_TIMEOUT, self.0.read_to_end(&mut got)).await;
         let _ = read.unwrap_or_else(|_| panic!("no end after {:?}", text(&got)));
         text(&got)
     }
@@ -192,6 +192,6 @@ pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let held = timeout(SOON, wait).await;
+    let held = timeout(TEST_TIMEOUT, wait).await;
     held.unwrap_or_else(|_| panic!("never: {what}"));
 }

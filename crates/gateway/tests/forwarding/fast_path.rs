@@ -7,7 +7,7 @@ use std::time::Duration;
 use gateway::GatewayLimits;
 use tokio::time::sleep;
 
-use crate::world::{Client, World, eventually, get, status};
+use crate::fixture::{Client, GatewayFixture, eventually, get, status};
 
 /// What a server has done.
 #[derive(Default)]
@@ -19,11 +19,11 @@ struct Done {
 
 /// In front of a server that says these one after the other, over each of its connections, with a pause between the parts of
 /// each.
-async fn saying(answers: Vec<Vec<String>>) -> (World, Arc<Done>) {
+async fn saying(answers: Vec<Vec<String>>) -> (GatewayFixture, Arc<Done>) {
     let done = Arc::new(Done::default());
     let count = Arc::clone(&done);
     let next = Arc::new(AtomicUsize::new(0));
-    let world = World::before(GatewayLimits::default(), move |stream| {
+    let fixture = GatewayFixture::before(GatewayLimits::default(), move |stream| {
         count.connections.fetch_add(1, Ordering::Relaxed);
         let (answers, next, count) = (answers.clone(), Arc::clone(&next), Arc::clone(&count));
         async move {
@@ -48,7 +48,7 @@ async fn saying(answers: Vec<Vec<String>>) -> (World, Arc<Done>) {
         }
     })
     .await;
-    (world, done)
+    (fixture, done)
 }
 
 fn parts(answer: &[&str]) -> Vec<String> {
@@ -56,8 +56,8 @@ fn parts(answer: &[&str]) -> Vec<String> {
 }
 
 /// What a client gets of it: the status and the body, which comes in chunks where its length was not announced.
-async fn asked(world: &World) -> (u16, String) {
-    let answer = world.ask(&get("/some")).await;
+async fn asked(fixture: &GatewayFixture) -> (u16, String) {
+    let answer = fixture.ask(&get("/some")).await;
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     assert!(!head.to_ascii_lowercase().contains("x-hop"), "{head}");
     let is_chunked = head.contains("transfer-encoding: chunked");
@@ -85,7 +85,7 @@ async fn short_answers_follow_each_other_over_one_connection() {
         parts(&["HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha", "lf"]),
         parts(&[HELLO]),
     ];
-    let (world, done) = saying(table).await;
+    let (fixture, done) = saying(table).await;
     for expected in [
         (200, "hello"),
         (404, "gone"),
@@ -94,17 +94,17 @@ async fn short_answers_follow_each_other_over_one_connection() {
         (200, "half"),
         (200, "hello"),
     ] {
-        let (status, body) = asked(&world).await;
+        let (status, body) = asked(&fixture).await;
         assert_eq!((status, body.as_str()), expected);
     }
     assert_eq!(done.connections.load(Ordering::Relaxed), 1);
-    let numbers = world.shared.meter().numbers();
-    assert_eq!((numbers.answered, numbers.bytes_down), (6, 21));
+    let counts = fixture.shared.meter().counts();
+    assert_eq!((counts.answered, counts.bytes_down), (6, 21));
     eventually("no request is open", || {
-        world.shared.meter().numbers().requests_open == 0
+        fixture.shared.meter().counts().requests_open == 0
     })
     .await;
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
@@ -121,7 +121,7 @@ async fn other_answers_come_whole_and_their_connections_go_on() {
         // Its end is the connection's.
         parts(&["HTTP/1.1 200 OK\r\n\r\nto the ", "end"]),
     ];
-    let (world, done) = saying(table).await;
+    let (fixture, done) = saying(table).await;
     for expected in [
         (200, "hello"),
         (200, "abc"),
@@ -132,11 +132,11 @@ async fn other_answers_come_whole_and_their_connections_go_on() {
         (304, ""),
         (200, "to the end"),
     ] {
-        let (status, body) = asked(&world).await;
+        let (status, body) = asked(&fixture).await;
         assert_eq!((status, body.as_str()), expected);
     }
     assert_eq!(done.connections.load(Ordering::Relaxed), 1);
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
@@ -148,20 +148,20 @@ async fn the_first_answer_may_be_of_the_other_kind() {
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close, x-hop\r\nX-Hop: 1\r\n\r\nhello",
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
     ] {
-        let (world, _) = saying(vec![parts(&[first])]).await;
-        assert_eq!(asked(&world).await, (200, "hello".to_owned()), "{first}");
-        world.stop().await;
+        let (fixture, _) = saying(vec![parts(&[first])]).await;
+        assert_eq!(asked(&fixture).await, (200, "hello".to_owned()), "{first}");
+        fixture.stop().await;
     }
     let large = "x".repeat(1 << 20);
     let answer = format!(
         "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{large}",
         large.len()
     );
-    let (world, _) = saying(vec![parts(&[&answer])]).await;
-    let (status, body) = asked(&world).await;
+    let (fixture, _) = saying(vec![parts(&[&answer])]).await;
+    let (status, body) = asked(&fixture).await;
     assert_eq!(status, 200);
     assert!(body == large, "{} bytes", body.len());
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[actix_web::test]
@@ -173,14 +173,14 @@ async fn what_comes_unasked_is_nobodys_answer() {
         parts(&[HELLO, smuggled]),
     ] {
         let parts_sent = sent.len();
-        let (world, done) = saying(vec![sent, parts(&[HELLO])]).await;
-        assert_eq!(asked(&world).await, (200, "hello".to_owned()));
+        let (fixture, done) = saying(vec![sent, parts(&[HELLO])]).await;
+        assert_eq!(asked(&fixture).await, (200, "hello".to_owned()));
         eventually("it was sent", || {
             done.sent.load(Ordering::Relaxed) == parts_sent
         })
         .await;
-        assert_eq!(asked(&world).await, (200, "hello".to_owned()));
+        assert_eq!(asked(&fixture).await, (200, "hello".to_owned()));
         assert_eq!(done.connections.load(Ordering::Relaxed), 2);
-        world.stop().await;
+        fixture.stop().await;
     }
 }

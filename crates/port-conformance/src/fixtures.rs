@@ -122,14 +122,14 @@ pub fn warm(id: &str, created_at: Timestamp) -> WarmSandbox {
         key_hash: becomes.key_hash,
         session_key: Sealed::from_text(format!("sealed session key of {id}")),
         secret_key: Sealed::from_text(format!("sealed secret key of {id}")),
-        located: None,
+        endpoints: None,
         created_at,
         updated_at: created_at,
     }
 }
 
 /// Where a sandbox is.
-pub fn located(port: u16) -> SandboxEndpoints {
+pub fn endpoints(port: u16) -> SandboxEndpoints {
     let url: Url = format!("http://127.0.0.1:{port}/")
         .parse()
         .expect("a valid URL");

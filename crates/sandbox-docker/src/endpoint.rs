@@ -55,7 +55,7 @@ impl Inner {
             return Ok(true);
         }
         Ok(match self.observe(&id).await? {
-            Some(BackendState::Running(located)) => memory::ports_of(&located).contains(&port),
+            Some(BackendState::Running(endpoints)) => memory::ports_of(&endpoints).contains(&port),
             _ => false,
         })
     }

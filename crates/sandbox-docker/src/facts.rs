@@ -193,9 +193,9 @@ impl Inner {
     /// Where a running container is.
     pub(crate) fn whereabouts(&self, id: &SandboxId, container: &Container) -> Option<SandboxEndpoints> {
         let published = locate::inspected(&container.ports, &container.labels);
-        let located = locate::located(&self.config, &container.labels, &published)?;
-        self.memory.publishes(id, &located);
-        Some(located)
+        let endpoints = locate::endpoints(&self.config, &container.labels, &published)?;
+        self.memory.publishes(id, &endpoints);
+        Some(endpoints)
     }
 
     async fn judge(&self, id: &SandboxId, container: &Container) -> BackendState {
@@ -297,8 +297,8 @@ impl Inner {
         match listed.state? {
             Listed::RUNNING | Listed::RESTARTING | Listed::STOPPING => {
                 let published = locate::listed(listed.ports.as_deref().unwrap_or_default());
-                let located = locate::located(&self.config, labels, &published);
-                Some(located.map_or_else(unpublished, BackendState::Running))
+                let endpoints = locate::endpoints(&self.config, labels, &published);
+                Some(endpoints.map_or_else(unpublished, BackendState::Running))
             }
             Listed::PAUSED | Listed::CREATED => Some(BackendState::Stopped),
             Listed::REMOVING => Some(BackendState::Remains),

@@ -35,7 +35,7 @@ pub(crate) fn listed(ports: &[PortSummary]) -> Published {
 }
 
 /// Where a container with these labels is. `None` if its agent server's port is not published (any more).
-pub(crate) fn located(
+pub(crate) fn endpoints(
     config: &DockerConfig,
     labels: &Labels,
     published: &Published,
@@ -102,10 +102,10 @@ mod tests {
         config.publish_address = Ipv4Addr::UNSPECIFIED.into();
         config.exposed_host = Some("sandboxes.test".to_owned());
         let published = vec![(8000, 40000), (8011, 40001)];
-        let located = located(&config, &labels(), &published).unwrap();
-        assert_eq!(located.agent_url.as_str(), "http://127.0.0.1:40000/");
-        assert_eq!(located.workspace, "/workspace/project");
-        let urls = located.exposed_urls.iter();
+        let endpoints = endpoints(&config, &labels(), &published).unwrap();
+        assert_eq!(endpoints.agent_url.as_str(), "http://127.0.0.1:40000/");
+        assert_eq!(endpoints.workspace, "/workspace/project");
+        let urls = endpoints.exposed_urls.iter();
         let urls: Vec<_> = urls
             .map(|it| (it.name.as_str(), it.url.as_str(), it.port))
             .collect();
@@ -117,14 +117,14 @@ mod tests {
             ]
         );
         config.publish_address = Ipv6Addr::UNSPECIFIED.into();
-        let located = super::located(&config, &labels(), &published).unwrap();
-        assert_eq!(located.agent_url.as_str(), "http://[::1]:40000/");
+        let endpoints = super::endpoints(&config, &labels(), &published).unwrap();
+        assert_eq!(endpoints.agent_url.as_str(), "http://[::1]:40000/");
     }
 
     #[test]
     fn without_the_agent_servers_port_it_is_nowhere() {
         let config = DockerConfig::new(HostId::parse("here").unwrap(), Vec::new());
-        assert_eq!(located(&config, &labels(), &vec![(8011, 40001)]), None);
-        assert_eq!(located(&config, &Labels::new(), &vec![(8000, 40000)]), None);
+        assert_eq!(endpoints(&config, &labels(), &vec![(8011, 40001)]), None);
+        assert_eq!(endpoints(&config, &Labels::new(), &vec![(8000, 40000)]), None);
     }
 }

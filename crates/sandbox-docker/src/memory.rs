@@ -126,9 +126,9 @@ impl Memory {
     }
 
     /// Remembers which ports lead to it.
-    pub(crate) fn publishes(&self, id: &SandboxId, located: &SandboxEndpoints) {
+    pub(crate) fn publishes(&self, id: &SandboxId, endpoints: &SandboxEndpoints) {
         if let Some(entry) = self.lock().get_mut(id) {
-            entry.ports = ports_of(located);
+            entry.ports = ports_of(endpoints);
         }
     }
 
@@ -279,9 +279,9 @@ impl Drop for Look {
 }
 
 /// The ports that lead to a sandbox.
-pub(crate) fn ports_of(located: &SandboxEndpoints) -> Vec<u16> {
-    let exposed = located.exposed_urls.iter().map(|it| &it.url);
-    let urls = exposed.chain([&located.agent_url]);
+pub(crate) fn ports_of(endpoints: &SandboxEndpoints) -> Vec<u16> {
+    let exposed = endpoints.exposed_urls.iter().map(|it| &it.url);
+    let urls = exposed.chain([&endpoints.agent_url]);
     urls.filter_map(Url::port_or_known_default).collect()
 }
 

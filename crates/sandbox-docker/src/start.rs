@@ -1,10 +1,10 @@
 //! Starting: make the container, or find what an earlier call left of it, in whatever state that is.
 //!
 //! ```text
-//!   create ──made──► start ──► inspect ──► located
+//!   create ──made──► start ──► inspect ──► endpoints
 //!     │ name in use          ▲
 //!     ▼                      │
-//!   what is there? ── created, exited ──┘        running ──► located       paused ──► unpause ──► inspect
+//!   what is there? ── created, exited ──┘        running ──► endpoints       paused ──► unpause ──► inspect
 //!                  └─ dead, being removed, unreachable ──► remove, create anew around the same volume
 //! ```
 
@@ -90,8 +90,8 @@ impl Inner {
         let deadline = Instant::now() + self.engine.limit();
         while Instant::now() < deadline {
             if !look_first && let Made::New(id) = self.create(launch, operation).await? {
-                if let Some(located) = self.run(launch, &id, false, operation).await? {
-                    return Ok(located);
+                if let Some(endpoints) = self.run(launch, &id, false, operation).await? {
+                    return Ok(endpoints);
                 }
                 look_first = true;
                 continue;
@@ -99,8 +99,8 @@ impl Inner {
             look_first = match self.found(&launch.id).await? {
                 Found::Foreign => return Err(foreign("container", launch)),
                 Found::Ours(found) => {
-                    if let Some(located) = self.take_over(launch, &found, operation).await? {
-                        return Ok(located);
+                    if let Some(endpoints) = self.take_over(launch, &found, operation).await? {
+                        return Ok(endpoints);
                     }
                     true
                 }
@@ -240,9 +240,9 @@ impl Inner {
     ) -> Result<Option<SandboxEndpoints>, SandboxError> {
         match found.status {
             Status::RUNNING => {
-                if let Some(located) = self.whereabouts(&launch.id, found) {
+                if let Some(endpoints) = self.whereabouts(&launch.id, found) {
                     operation.now(Life::Up);
-                    return Ok(Some(located));
+                    return Ok(Some(endpoints));
                 }
                 tracing::warn!(sandbox.id = %launch.id, "sandbox {} runs unreachable; making it anew", launch.id);
                 self.discard(&found.id).await.map(|()| None)
@@ -347,11 +347,11 @@ impl Inner {
         operation.now(Life::Up);
         match self.found(&launch.id).await? {
             Found::Ours(container) if container.is_alive() => {
-                let located = self.whereabouts(&launch.id, &container).ok_or_else(|| {
+                let endpoints = self.whereabouts(&launch.id, &container).ok_or_else(|| {
                     start_failed("the engine did not publish the agent server's port".to_owned())
                 })?;
-                tracing::info!(sandbox.id = %launch.id, url = %located.agent_url, "sandbox {} started", launch.id);
-                Ok(Some(located))
+                tracing::info!(sandbox.id = %launch.id, url = %endpoints.agent_url, "sandbox {} started", launch.id);
+                Ok(Some(endpoints))
             }
             Found::Ours(container) => {
                 let detail = self.post_mortem(&container).await;

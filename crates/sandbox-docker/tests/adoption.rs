@@ -71,11 +71,11 @@ async fn is_taken_over(state: &str, expected: fn(&BackendState) -> bool) {
             state: seen.clone()
         }]
     );
-    let located = next.start(&launch).await.unwrap();
+    let endpoints = next.start(&launch).await.unwrap();
     if let BackendState::Running(before) = seen {
-        assert_eq!(located, before);
+        assert_eq!(endpoints, before);
     }
-    let port = located.agent_url.port().unwrap();
+    let port = endpoints.agent_url.port().unwrap();
     support::until("the port answers", || support::answers(port)).await;
     assert_eq!(lab.containers().await.len(), 1);
     drop(next);
@@ -287,13 +287,13 @@ async fn a_port_is_proven_for_the_sandbox_that_the_engine_gave_it_to_alone() {
     let lab = Lab::new().await;
     let backend = lab.backend();
     let (launch, other) = (launch(SPEC), launch(SPEC));
-    let located = backend.start(&launch).await.unwrap();
+    let endpoints = backend.start(&launch).await.unwrap();
     let elsewhere = backend.start(&other).await.unwrap();
-    let address = |located: &SandboxEndpoints| {
-        let port = located.agent_url.port().unwrap();
+    let address = |endpoints: &SandboxEndpoints| {
+        let port = endpoints.agent_url.port().unwrap();
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     };
-    let (at, at_other) = (address(&located), address(&elsewhere));
+    let (at, at_other) = (address(&endpoints), address(&elsewhere));
     // One that has not looked around yet, too.
     for backend in [&backend, &lab.backend()] {
         let sandbox = launch.id.as_str();

@@ -101,11 +101,11 @@ async fn a_killed_engine_comes_back() {
         "nothing new about the stopped one"
     );
 
-    let located = backend.start(&running).await.unwrap();
+    let endpoints = backend.start(&running).await.unwrap();
     let (_, note) = lab.exec(&running.id, &["cat", "note"]).await;
     assert_eq!(note, "kept\n");
     let seen = backend.inspect(&running.id).await.unwrap();
-    assert_eq!(seen, Some(BackendState::Running(located)));
+    assert_eq!(seen, Some(BackendState::Running(endpoints)));
     backend.start(&stopped).await.unwrap();
     for launch in [&running, &stopped] {
         backend.remove(&launch.id).await.unwrap();

@@ -24,8 +24,8 @@ fn backend(lab: &Lab, change: impl FnOnce(&mut DockerSpec)) -> DockerSandboxes {
 
 async fn start(backend: &DockerSandboxes) -> (SandboxId, SandboxEndpoints) {
     let launch = support::launch(SPEC);
-    let located = backend.start(&launch).await.unwrap();
-    (launch.id, located)
+    let endpoints = backend.start(&launch).await.unwrap();
+    (launch.id, endpoints)
 }
 
 /// Runs a shell script in the sandbox: its exit code and what it wrote.
@@ -197,7 +197,7 @@ async fn sandboxes_do_not_reach_each_other_and_the_host_reaches_both() {
     let neighbour = lab.neighbour().await;
     let (ours, theirs) = (lab.backend(), neighbour.backend());
     let (a, _) = start(&ours).await;
-    let (b, located) = start(&ours).await;
+    let (b, endpoints) = start(&ours).await;
     let (c, _) = start(&theirs).await;
     let fetch = |address: &str| fetch(&format!("{address}:8000"));
 
@@ -219,7 +219,7 @@ async fn sandboxes_do_not_reach_each_other_and_the_host_reaches_both() {
         assert_ne!(code, 0, "{said}");
         assert!(!said.contains("404"), "{said}");
     }
-    let port = located.agent_url.port().unwrap();
+    let port = endpoints.agent_url.port().unwrap();
     assert!(can_connect(SocketAddr::from(([127, 0, 0, 1], port))).await);
 }
 
@@ -227,7 +227,7 @@ async fn sandboxes_do_not_reach_each_other_and_the_host_reaches_both() {
 async fn ports_are_published_on_the_loopback_only() {
     let lab = Lab::new().await;
     let backend = lab.backend();
-    let (id, located) = start(&backend).await;
+    let (id, endpoints) = start(&backend).await;
     let (other, _) = start(&backend).await;
     let settings = lab.container(&id).await.network_settings.unwrap();
     let bindings = settings.ports.unwrap().into_values().flatten().flatten();
@@ -238,7 +238,7 @@ async fn ports_are_published_on_the_loopback_only() {
         "{addresses:?}"
     );
 
-    let port = located.agent_url.port().unwrap();
+    let port = endpoints.agent_url.port().unwrap();
     let gateway = support::gateway(&lab.docker).await;
     assert!(!can_connect(SocketAddr::new(gateway, port)).await);
     // Nor is that a way around from another sandbox.

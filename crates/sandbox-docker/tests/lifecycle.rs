@@ -25,8 +25,8 @@ async fn every_exposed_port_leads_inside() {
         "mkdir -p /www; for p in 8000 8001 8011 8012; do httpd -p $p -h /www; done; sleep 600";
     let backend = lab.backend_with(|config| config.specs = vec![script(SPEC, serve)]);
     let launch = launch(SPEC);
-    let located = backend.start(&launch).await.unwrap();
-    let ports = located.exposed_urls.iter();
+    let endpoints = backend.start(&launch).await.unwrap();
+    let ports = endpoints.exposed_urls.iter();
     let ports: Vec<_> = ports.map(|it| (it.name.as_str(), it.port)).collect();
     let expected = [
         ("AGENT_SERVER", 8000),
@@ -35,9 +35,9 @@ async fn every_exposed_port_leads_inside() {
         ("WORKER_2", 8012),
     ];
     assert_eq!(ports, expected);
-    assert_eq!(located.agent_url, located.exposed_urls[0].url);
-    assert_eq!(located.workspace, "/workspace/project");
-    for exposed in &located.exposed_urls {
+    assert_eq!(endpoints.agent_url, endpoints.exposed_urls[0].url);
+    assert_eq!(endpoints.workspace, "/workspace/project");
+    for exposed in &endpoints.exposed_urls {
         let port = exposed.url.port().unwrap();
         support::until("the port answers", || support::answers(port)).await;
     }
@@ -47,7 +47,7 @@ async fn every_exposed_port_leads_inside() {
     assert_eq!(workers.trim(), "8011 8012");
     let listed = backend.list().await.unwrap();
     assert_eq!(listed.len(), 1);
-    assert_eq!(listed[0].state, BackendState::Running(located));
+    assert_eq!(listed[0].state, BackendState::Running(endpoints));
 }
 
 #[tokio::test]
@@ -333,8 +333,8 @@ async fn a_network_that_somebody_removed_is_made_again() {
     for network in lab.networks().await {
         lab.docker.remove_network(&network).await.unwrap();
     }
-    let located = backend.start(&launch).await.unwrap();
-    let port = located.agent_url.port().unwrap();
+    let endpoints = backend.start(&launch).await.unwrap();
+    let port = endpoints.agent_url.port().unwrap();
     support::until("the port answers", || support::answers(port)).await;
     let (code, _) = lab
         .exec(&launch.id, &["test", "-e", "/in-the-container"])
@@ -356,11 +356,11 @@ async fn the_ports_of_a_start_are_those_of_that_start() {
     let backend = lab.backend();
     let launch = launch(SPEC);
     for _ in 0..3 {
-        let located = backend.start(&launch).await.unwrap();
-        let port = located.agent_url.port().unwrap();
+        let endpoints = backend.start(&launch).await.unwrap();
+        let port = endpoints.agent_url.port().unwrap();
         support::until("the port answers", || support::answers(port)).await;
         let seen = backend.inspect(&launch.id).await.unwrap();
-        assert_eq!(seen, Some(BackendState::Running(located)));
+        assert_eq!(seen, Some(BackendState::Running(endpoints)));
         backend.stop(&launch.id).await.unwrap();
     }
 }

@@ -85,13 +85,13 @@ impl Inner {
             Seen::Exited(detail) => Some(BackendState::Exited { detail }),
             Seen::Lives(key, port) => {
                 self.track_adopted(id.clone(), key).await?;
-                Some(BackendState::Running(self.located(id, port)?))
+                Some(BackendState::Running(self.endpoints(id, port)?))
             }
         })
     }
 
     /// Where a sandbox with this port is.
-    pub(crate) fn located(&self, id: &SandboxId, port: u16) -> Result<SandboxEndpoints, SandboxError> {
+    pub(crate) fn endpoints(&self, id: &SandboxId, port: u16) -> Result<SandboxEndpoints, SandboxError> {
         let agent_url = Url::parse(&format!("http://127.0.0.1:{port}"))
             .map_err(|error| SandboxError::Other(Box::new(error)))?;
         let url = agent_url.clone();

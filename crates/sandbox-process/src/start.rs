@@ -67,8 +67,8 @@ impl Inner {
     ) -> Result<SandboxEndpoints, SandboxError> {
         let id = launch.id.clone();
         let before = self.prepare_places(&id).await?;
-        if let Some(located) = self.adopt(&id, before.as_ref()).await? {
-            return Ok(located);
+        if let Some(endpoints) = self.adopt(&id, before.as_ref()).await? {
+            return Ok(endpoints);
         }
         // What an earlier run left (a tmux server, a shell) would hold sockets and files of the new one.
         let marker = self.marker(&id);
@@ -115,7 +115,7 @@ impl Inner {
         // Failing here leaves a running process that the next start finds by its marker.
         self.store(&id, &state).await?;
         tracing::info!(sandbox.id = %id, pid = key.pid, port, "sandbox {id} started");
-        self.located(&id, port)
+        self.endpoints(&id, port)
     }
 
     /// Spawns the agent server behind the launcher.
@@ -187,7 +187,7 @@ impl Inner {
             self.store(id, &state).await?;
         }
         self.track_adopted(id.clone(), key).await?;
-        self.located(id, state.port).map(Some)
+        self.endpoints(id, state.port).map(Some)
     }
 
     /// The port of last time, unless it was taken then.

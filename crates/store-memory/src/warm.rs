@@ -53,13 +53,13 @@ impl WarmRepository for MemoryStore {
     async fn mark_ready(
         &self,
         id: &SandboxId,
-        located: &SandboxEndpoints,
+        endpoints: &SandboxEndpoints,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let mut state = self.lock();
         let turned = state.turn_warm(id, (WarmState::Booting, WarmState::Ready), at);
         Ok(turned
-            .map(|it| it.located = Some(located.clone()))
+            .map(|it| it.endpoints = Some(endpoints.clone()))
             .is_some())
     }
 

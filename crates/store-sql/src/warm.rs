@@ -40,8 +40,8 @@ impl TryFrom<&WarmSandbox> for WarmRow {
     type Error = StoreError;
 
     fn try_from(warm: &WarmSandbox) -> Result<Self, StoreError> {
-        let located = warm.located.as_ref();
-        let urls = located.map_or(&[][..], |it| &it.exposed_urls);
+        let endpoints = warm.endpoints.as_ref();
+        let urls = endpoints.map_or(&[][..], |it| &it.exposed_urls);
         Ok(Self {
             id: warm.id.to_string(),
             spec_id: warm.spec_id.to_string(),
@@ -51,9 +51,9 @@ impl TryFrom<&WarmSandbox> for WarmRow {
             key_hash: warm.key_hash.to_string(),
             session_key: warm.session_key.as_text().to_owned(),
             secret_key: warm.secret_key.as_text().to_owned(),
-            agent_url: located.map(|it| it.agent_url.to_string()),
+            agent_url: endpoints.map(|it| it.agent_url.to_string()),
             exposed_urls: to_json(&urls)?,
-            workspace: located.map(|it| plain(it.workspace.as_str())),
+            workspace: endpoints.map(|it| plain(it.workspace.as_str())),
             created_at: At(warm.created_at),
             updated_at: At(warm.updated_at),
         })
@@ -65,7 +65,7 @@ impl TryFrom<WarmRow> for WarmSandbox {
 
     fn try_from(row: WarmRow) -> Result<Self, StoreError> {
         let decode = Decode("warm sandbox");
-        let located = match (&row.agent_url, row.workspace) {
+        let endpoints = match (&row.agent_url, row.workspace) {
             (Some(url), Some(workspace)) => Some(SandboxEndpoints {
                 agent_url: decode.parse("agent_url", url)?,
                 exposed_urls: decode.json("exposed_urls", &row.exposed_urls)?,
@@ -82,7 +82,7 @@ impl TryFrom<WarmRow> for WarmSandbox {
             key_hash: decode.parse("key_hash", &row.key_hash)?,
             session_key: Sealed::from_text(row.session_key),
             secret_key: Sealed::from_text(row.secret_key),
-            located,
+            endpoints,
             created_at: row.created_at.0,
             updated_at: row.updated_at.0,
         })
@@ -164,11 +164,11 @@ impl WarmRepository for SqlStore {
     async fn mark_ready(
         &self,
         id: &SandboxId,
-        located: &SandboxEndpoints,
+        endpoints: &SandboxEndpoints,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
-        let (id, located) = (id.to_string(), located.clone());
-        let urls = to_json(&located.exposed_urls)?;
+        let (id, endpoints) = (id.to_string(), endpoints.clone());
+        let urls = to_json(&endpoints.exposed_urls)?;
         self.db
             .background(move |conn| {
                 let booting = warm_sandboxes::table
@@ -177,9 +177,9 @@ impl WarmRepository for SqlStore {
                 let changed = diesel::update(booting)
                     .set((
                         warm_sandboxes::state.eq(WarmState::Ready.as_str()),
-                        warm_sandboxes::agent_url.eq(located.agent_url.as_str()),
+                        warm_sandboxes::agent_url.eq(endpoints.agent_url.as_str()),
                         warm_sandboxes::exposed_urls.eq(urls.clone()),
-                        warm_sandboxes::workspace.eq(plain(located.workspace.as_str())),
+                        warm_sandboxes::workspace.eq(plain(endpoints.workspace.as_str())),
                         warm_sandboxes::updated_at.eq(At(at)),
                     ))
                     .execute(conn)?;

@@ -151,12 +151,12 @@ impl StartRun {
         let settings = settings.unwrap_or_default();
         let plan = PreparationPlan::of(&self.inner.ports, &self.task, &profile, &settings).await?;
         self.enter(StartStatus::WaitingForSandbox).await?;
-        let (sandbox, located) = self.sandbox().await?;
-        let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
+        let (sandbox, endpoints) = self.sandbox().await?;
+        let at = self.inner.keeper.endpoint(&sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
         let seeded = profile_seeding::seed(&self.inner.ports, &at, &settings).await;
         self.note(seeded.into_iter().collect());
-        let prepared = self.prepare(&plan, &at, &located.workspace).await?;
+        let prepared = self.prepare(&plan, &at, &endpoints.workspace).await?;
         let mut task = self.task.clone();
         // Also where none was named: its parts and its plan go by it, whatever is in the settings by then.
         task.request.git_provider = plan.provider().or(task.request.git_provider);
@@ -167,7 +167,7 @@ impl StartRun {
         agent.tags.extend(plan.tags());
         agent.tags.extend(directory_tag(&task.request));
         self.note(notes);
-        self.begin(&located, agent, task.request.git_provider)
+        self.begin(&endpoints, agent, task.request.git_provider)
             .await?;
         let (info, advice, ()) = futures::join!(
             self.launch(&at, &request),
@@ -195,8 +195,8 @@ impl StartRun {
         if self.task.status != StartStatus::StartingConversation {
             return Ok(None);
         }
-        let (sandbox, located) = self.sandbox().await?;
-        let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
+        let (sandbox, endpoints) = self.sandbox().await?;
+        let at = self.inner.keeper.endpoint(&sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
         let found = interrupted::find_earlier_conversation(&self.inner.ports, &at, &self.task).await;
         Ok(found.map(|info| (sandbox.id, info)))
@@ -339,13 +339,13 @@ impl StartRun {
     /// The conversation's row is there before the agent server hears of it, so its first reports find it.
     async fn begin(
         &mut self,
-        located: &SandboxEndpoints,
+        endpoints: &SandboxEndpoints,
         agent: launch_request::AgentSummary,
         provider: Option<GitProvider>,
     ) -> Result<(), RunStop> {
         let mut step = self.step(StartStatus::StartingConversation, None);
         step.agent_server_url = Some(
-            located
+            endpoints
                 .agent_url
                 .to_string()
                 .trim_end_matches('/')

@@ -115,7 +115,7 @@ impl WarmSandboxPool {
             key_hash: KeyHash::of(session_key.expose_secret()),
             session_key: ports.cipher.seal(&context, &session_key)?,
             secret_key: ports.cipher.seal(&context, &ports.ids.secret())?,
-            located: None,
+            endpoints: None,
             created_at: now,
             updated_at: now,
             id,
@@ -131,7 +131,7 @@ impl WarmSandboxPool {
         // Before anything that may take long: somebody may wait for it.
         drop(turn);
         match outcome {
-            Ok(BootOutcome::Dormant(located)) => self.booted(row, &located, began).await,
+            Ok(BootOutcome::Dormant(endpoints)) => self.booted(row, &endpoints, began).await,
             Ok(BootOutcome::Awake) => {
                 self.refuse_recipe(&row.recipe);
                 self.end(row, "it cannot boot dormant").await;
@@ -148,15 +148,15 @@ impl WarmSandboxPool {
     }
 
     async fn boot_dormant(&self, row: &WarmSandbox) -> Result<BootOutcome, AppError> {
-        let located = self.0.keeper.boot_spare(&self.launch(row)?).await?;
+        let endpoints = self.0.keeper.boot_spare(&self.launch(row)?).await?;
         let agents = &self.0.ports.agents;
-        let is_dormant = agents.is_dormant(&row.id, &located.agent_url).await?;
+        let is_dormant = agents.is_dormant(&row.id, &endpoints.agent_url).await?;
         if !is_dormant {
             return Ok(BootOutcome::Awake);
         }
         // What it has done now nobody waits for later.
-        agents.prewarm(&row.id, &located.agent_url).await;
-        Ok(BootOutcome::Dormant(located))
+        agents.prewarm(&row.id, &endpoints.agent_url).await;
+        Ok(BootOutcome::Dormant(endpoints))
     }
 
     fn launch(&self, row: &WarmSandbox) -> Result<SandboxLaunch, AppError> {
@@ -175,9 +175,9 @@ impl WarmSandboxPool {
         })
     }
 
-    async fn booted(&self, row: &WarmSandbox, located: &SandboxEndpoints, began: Instant) {
+    async fn booted(&self, row: &WarmSandbox, endpoints: &SandboxEndpoints, began: Instant) {
         let ports = &self.0.ports;
-        match ports.warm.mark_ready(&row.id, located, ports.clock.now()).await {
+        match ports.warm.mark_ready(&row.id, endpoints, ports.clock.now()).await {
             Ok(is_ready) => {
                 let mut state = self.state();
                 state.demand.record_boot(began.elapsed());

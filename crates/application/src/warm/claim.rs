@@ -58,7 +58,7 @@ impl WarmSandboxPool {
     /// took over, a backup) it may be of one that is a user's since.
     async fn confirm_dormant(&self, it: WarmSandbox) -> Option<WarmSandbox> {
         self.state().ready.remove(&it.id);
-        let at = it.located.as_ref()?;
+        let at = it.endpoints.as_ref()?;
         let asked = self.0.ports.agents.is_dormant(&it.id, &at.agent_url);
         let is_awake = match tokio::time::timeout(DORMANT_CHECK_TIMEOUT, asked).await {
             Ok(Ok(true)) => return Some(it),

@@ -238,11 +238,11 @@ impl WarmSandboxPool {
     }
 
     async fn is_healthy(&self, row: &WarmSandbox) -> bool {
-        let Some(located) = &row.located else {
+        let Some(endpoints) = &row.endpoints else {
             return false;
         };
         let agents = &self.0.ports.agents;
-        let asked = agents.is_dormant(&row.id, &located.agent_url).await;
+        let asked = agents.is_dormant(&row.id, &endpoints.agent_url).await;
         let mut state = self.state();
         if let Ok(is_dormant) = asked {
             state.silent.remove(&row.id);

@@ -313,7 +313,7 @@ async fn one_that_ended_is_replaced_at_once() {
 async fn one_that_does_not_answer_any_more_is_replaced() {
     let world = world(one).await;
     let old = ready(&world, 1).await.remove(0);
-    let url = old.located.clone().expect("it has an address").agent_url;
+    let url = old.endpoints.clone().expect("it has an address").agent_url;
     world.agents.set_behavior_at(&url, FakeBehavior::Unreachable);
     replaced(&world, &old).await;
 }
@@ -397,7 +397,7 @@ async fn a_start_that_waits_for_its_turn_to_boot_comes_first() {
 async fn one_that_cannot_be_woken_is_replaced_by_a_cold_one() {
     let world = world(one).await;
     let warm = ready(&world, 1).await.remove(0);
-    let url = warm.located.clone().expect("it has an address").agent_url;
+    let url = warm.endpoints.clone().expect("it has an address").agent_url;
     world.agents.refuse_to_wake(&url);
     let task = world.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);

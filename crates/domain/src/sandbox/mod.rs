@@ -134,20 +134,20 @@ impl Sandbox {
 
     /// Applies observed facts. A sandbox that is stopped, failed or gone has no addresses; its workspace path is kept.
     pub fn apply_facts(&mut self, facts: &SandboxFacts) {
-        let (status, located, detail) = match facts {
+        let (status, endpoints, detail) = match facts {
             SandboxFacts::Preparing { detail } => (SandboxStatus::Starting, None, Some(detail)),
-            SandboxFacts::Starting { located } => (SandboxStatus::Starting, Some(located), None),
-            SandboxFacts::Running { located } => (SandboxStatus::Running, Some(located), None),
+            SandboxFacts::Starting { endpoints } => (SandboxStatus::Starting, Some(endpoints), None),
+            SandboxFacts::Running { endpoints } => (SandboxStatus::Running, Some(endpoints), None),
             SandboxFacts::Paused => (SandboxStatus::Paused, None, None),
             SandboxFacts::Error { detail } => (SandboxStatus::Error, None, Some(detail)),
             SandboxFacts::Missing { detail } => (SandboxStatus::Missing, None, Some(detail)),
         };
         self.status = status;
         self.status_detail = detail.cloned();
-        if let Some(located) = located {
-            self.agent_url = Some(Arc::new(located.agent_url.clone()));
-            self.exposed_urls = located.exposed_urls.as_slice().into();
-            self.workspace = Some(located.workspace.clone());
+        if let Some(endpoints) = endpoints {
+            self.agent_url = Some(Arc::new(endpoints.agent_url.clone()));
+            self.exposed_urls = endpoints.exposed_urls.as_slice().into();
+            self.workspace = Some(endpoints.workspace.clone());
         } else {
             self.agent_url = None;
             self.exposed_urls = Arc::default();
@@ -185,12 +185,12 @@ pub enum SandboxFacts {
     /// The process or container exists; the agent server has not answered yet.
     Starting {
         /// Its addresses.
-        located: SandboxEndpoints,
+        endpoints: SandboxEndpoints,
     },
     /// The agent server answers.
     Running {
         /// Where.
-        located: SandboxEndpoints,
+        endpoints: SandboxEndpoints,
     },
     /// Stopped on request.
     Paused,

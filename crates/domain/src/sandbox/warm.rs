@@ -59,7 +59,7 @@ pub struct WarmSandbox {
     /// The agent server's encryption key, which also authenticates the request that wakes it; same context.
     pub secret_key: Sealed,
     /// Its addresses, once it is [`WarmState::Ready`].
-    pub located: Option<SandboxEndpoints>,
+    pub endpoints: Option<SandboxEndpoints>,
     /// Time of creation.
     pub created_at: Timestamp,
     /// Time of the last change of its state.
@@ -77,7 +77,7 @@ pub trait WarmRepository: Send + Sync + 'static {
     async fn mark_ready(
         &self,
         id: &SandboxId,
-        located: &SandboxEndpoints,
+        endpoints: &SandboxEndpoints,
         at: Timestamp,
     ) -> Result<bool, StoreError>;
     /// Claims the oldest READY sandbox of this host, spec and recipe. Of several concurrent claims, each gets another

@@ -13,13 +13,13 @@ async fn the_next_service_adopts_and_watches() {
     let lab = Lab::new();
     let first = lab.backend().await;
     let launch = launch("s1");
-    let located = first.start(&launch).await.unwrap();
+    let endpoints = first.start(&launch).await.unwrap();
     lab.ready(&launch.id).await;
     let pid = lab.main_pid(&launch.id);
     drop(first);
     let second = lab.backend().await;
     let mut facts = second.watch();
-    let running = BackendState::Running(located.clone());
+    let running = BackendState::Running(endpoints.clone());
     let listed = second.list().await.unwrap();
     assert_eq!(
         listed,
@@ -28,7 +28,7 @@ async fn the_next_service_adopts_and_watches() {
             state: running
         }]
     );
-    assert_eq!(second.start(&launch).await.unwrap(), located);
+    assert_eq!(second.start(&launch).await.unwrap(), endpoints);
     assert_eq!(lab.main_pid(&launch.id), pid);
     signal("KILL", pid);
     let detail = exit_told(&mut facts, &launch.id).await;
@@ -62,7 +62,7 @@ async fn a_process_that_was_never_written_down_is_found() {
     let lab = Lab::new();
     let first = lab.backend().await;
     let launch = launch("s1");
-    let located = first.start(&launch).await.unwrap();
+    let endpoints = first.start(&launch).await.unwrap();
     lab.ready(&launch.id).await;
     let pid = lab.main_pid(&launch.id);
     drop(first);
@@ -74,8 +74,8 @@ async fn a_process_that_was_never_written_down_is_found() {
     fs::write(&file, state.to_string()).unwrap();
     let second = lab.backend().await;
     let seen = second.inspect(&launch.id).await.unwrap();
-    assert_eq!(seen, Some(BackendState::Running(located.clone())));
-    assert_eq!(second.start(&launch).await.unwrap(), located);
+    assert_eq!(seen, Some(BackendState::Running(endpoints.clone())));
+    assert_eq!(second.start(&launch).await.unwrap(), endpoints);
     assert_eq!(lab.main_pid(&launch.id), pid);
     second.remove(&launch.id).await.unwrap();
     lab.assert_none_left(&launch.id);

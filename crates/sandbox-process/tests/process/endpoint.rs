@@ -42,9 +42,9 @@ async fn a_listener_is_proven_for_the_sandbox_that_holds_it_alone() {
     lab.listening_script();
     let backend = lab.backend().await;
     let (first, second) = (launch("s1"), launch("s2"));
-    let located = backend.start(&first).await.unwrap();
+    let endpoints = backend.start(&first).await.unwrap();
     let other = backend.start(&second).await.unwrap();
-    let (at, at_other) = (address(&located.agent_url), address(&other.agent_url));
+    let (at, at_other) = (address(&endpoints.agent_url), address(&other.agent_url));
     proven(&backend, &first.id, at).await;
     proven(&backend, &second.id, at_other).await;
     for (sandbox, address) in [("s1", at_other), ("s2", at), ("s3", at), ("no id", at)] {
@@ -78,8 +78,8 @@ async fn a_process_below_the_main_one_may_listen() {
     ));
     let backend = lab.backend().await;
     let launch = launch("s1");
-    let located = backend.start(&launch).await.unwrap();
-    proven(&backend, &launch.id, address(&located.agent_url)).await;
+    let endpoints = backend.start(&launch).await.unwrap();
+    proven(&backend, &launch.id, address(&endpoints.agent_url)).await;
 }
 
 /// Listens on the port before the agent server does, and tells how many bytes it got. Ends with its standard input.
@@ -133,9 +133,9 @@ async fn who_listens_first_gets_no_connection() {
     let marked = [("AGENT_WORKSPACE_SANDBOX", mark)];
     for (account, variables) in [(other, &[][..]), (0, &marked[..])] {
         let launch = launch("s1");
-        let located = backend.start(&launch).await.unwrap();
+        let endpoints = backend.start(&launch).await.unwrap();
         lab.ready(&launch.id).await;
-        let at = address(&located.agent_url);
+        let at = address(&endpoints.agent_url);
         let thief = thief(at.port(), account, variables);
         until("the thief listens", || listener(at).unwrap().is_some()).await;
         let guard = Arc::clone(&backend) as Arc<dyn EndpointGuard>;

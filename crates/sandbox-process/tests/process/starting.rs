@@ -83,7 +83,7 @@ async fn a_sandbox_sees_its_own_environment_and_nothing_else() {
         .insert("HOME".into(), SecretString::from("/nowhere"));
     let backend = ProcessSandboxes::new(config).await.unwrap();
     let launch = launch("s1");
-    let located = backend.start(&launch).await.unwrap();
+    let endpoints = backend.start(&launch).await.unwrap();
     lab.ready(&launch.id).await;
     let root = lab.root(&launch.id);
     let text = fs::read_to_string(root.join("env")).unwrap();
@@ -103,7 +103,7 @@ async fn a_sandbox_sees_its_own_environment_and_nothing_else() {
         .path();
     assert_eq!(seen, expected_environment(&lab, &short));
     assert_eq!(
-        located.workspace,
+        endpoints.workspace,
         root.join("workspace").display().to_string()
     );
     for dir in [
@@ -123,13 +123,13 @@ async fn a_sandbox_has_a_session_of_its_own_and_no_key_in_its_arguments() {
     let lab = Lab::new();
     let backend = lab.backend().await;
     let launch = launch("s1");
-    let located = backend.start(&launch).await.unwrap();
+    let endpoints = backend.start(&launch).await.unwrap();
     lab.ready(&launch.id).await;
     let pid = lab.main_pid(&launch.id);
     let line = fs::read_to_string(format!("/proc/{pid}/cmdline"))
         .unwrap()
         .replace('\0', " ");
-    let port = located.agent_url.port().unwrap();
+    let port = endpoints.agent_url.port().unwrap();
     assert!(
         line.trim_end()
             .ends_with(&format!("--host 127.0.0.1 --port {port}")),
@@ -228,8 +228,8 @@ async fn starts_take_turns_until_the_agent_server_answers() {
     // The end of the silent one frees its turn; the listening one frees its own by answering.
     backend.stop(&silent.id).await.unwrap();
     lab.listening_script();
-    let located = backend.start(&waiting).await.unwrap();
-    let port = located.agent_url.port().unwrap();
+    let endpoints = backend.start(&waiting).await.unwrap();
+    let port = endpoints.agent_url.port().unwrap();
     let listens = || std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
     until("the agent server listens", listens).await;
     let mut started = backend.start(&third).await;

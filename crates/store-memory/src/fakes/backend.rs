@@ -244,7 +244,7 @@ impl FakeSandboxBackend {
     }
 }
 
-fn located(id: &SandboxId, port: u16) -> Option<SandboxEndpoints> {
+fn endpoints(id: &SandboxId, port: u16) -> Option<SandboxEndpoints> {
     let url: Url = format!("http://127.0.0.1:{port}/").parse().ok()?;
     Some(SandboxEndpoints {
         agent_url: url.clone(),
@@ -302,24 +302,24 @@ impl SandboxBackend for FakeSandboxBackend {
             });
         }
         let mut backend = self.lock();
-        if let Some(BackendState::Running(located)) = backend.sandboxes.get(&launch.id) {
-            return Ok(located.clone());
+        if let Some(BackendState::Running(endpoints)) = backend.sandboxes.get(&launch.id) {
+            return Ok(endpoints.clone());
         }
         backend.last_port = backend.last_port.max(9_000) + 1;
         let port = backend.port.unwrap_or(backend.last_port);
-        let mut located = located(&launch.id, port).ok_or(SandboxError::NotFound)?;
-        located.exposed_urls.extend(backend.extra_urls.iter().cloned());
+        let mut endpoints = endpoints(&launch.id, port).ok_or(SandboxError::NotFound)?;
+        endpoints.exposed_urls.extend(backend.extra_urls.iter().cloned());
         let is_first = backend.launched.insert(launch.id.clone());
         if is_first && launch.dormant {
             backend.born_dormant.insert(launch.id.clone());
         }
         let dormant =
             launch.dormant || backend.keeps_environment && backend.born_dormant.contains(&launch.id);
-        backend.dormant_servers.boot(&located.agent_url, dormant);
+        backend.dormant_servers.boot(&endpoints.agent_url, dormant);
         backend
             .sandboxes
-            .insert(launch.id.clone(), BackendState::Running(located.clone()));
-        Ok(located)
+            .insert(launch.id.clone(), BackendState::Running(endpoints.clone()));
+        Ok(endpoints)
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError> {

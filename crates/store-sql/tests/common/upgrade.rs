@@ -19,7 +19,7 @@ use port_conformance::suites::conversations::pending_messages::message;
 use port_conformance::{Ports, fixtures};
 
 use fixtures::{
-    at, conversation, conversation_id, event, host, located, page, report, sandbox_id, scope,
+    at, conversation, conversation_id, event, host, endpoints, page, report, sandbox_id, scope,
     start, start_in, step, task_id, user,
 };
 
@@ -92,7 +92,7 @@ pub(crate) async fn fill(ports: &Ports) {
         ports.sandbox(id, owner).await;
     }
     let facts = SandboxFacts::Running {
-        located: located(8000),
+        endpoints: endpoints(8000),
     };
     let s = sandbox_id("12345678901234567890");
     let recorded = ports.sandboxes.record_facts(&s, DesiredState::Running, &facts, at(2));

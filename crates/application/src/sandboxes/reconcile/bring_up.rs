@@ -84,7 +84,7 @@ impl SandboxReconciler {
                 },
             };
             return match outcome {
-                Ok(located) => Ok((row, located)),
+                Ok(endpoints) => Ok((row, endpoints)),
                 Err(StartFailure::Retryable(error)) => Err(error),
                 Err(StartFailure::Final(error)) => {
                     turn.unless_lease_lost(self.give_up(&row, &error)).await?;
@@ -96,7 +96,7 @@ impl SandboxReconciler {
 
     async fn find_or_start(&self, row: &Sandbox, slot: &Arc<SandboxSlot>) -> Result<SandboxEndpoints, StartFailure> {
         let may_be_dormant = match self.already_up(row).await {
-            Ok(ExistingSandbox::Answering(located)) => return Ok(located),
+            Ok(ExistingSandbox::Answering(endpoints)) => return Ok(endpoints),
             // It ran once, so starting it would put an empty workspace in the place of the one that is gone.
             Ok(ExistingSandbox::Absent) if row.workspace.is_some() => {
                 let detail = WORKSPACE_GONE.to_owned();
@@ -112,18 +112,18 @@ impl SandboxReconciler {
             Ok(ExistingSandbox::Startable) => true,
             Err(error) => return Err(self.record_unreachable(row, error).await),
         };
-        let located = self
+        let endpoints = self
             .start_and_wait(row, slot, may_be_dormant)
             .await
             .map_err(StartFailure::Final)?;
         let facts = SandboxFacts::Running {
-            located: located.clone(),
+            endpoints: endpoints.clone(),
         };
         if !self.record(row, DesiredState::Running, &facts).await? {
             return Err(StartFailure::Retryable(start_cancelled()));
         }
         self.0.syncer.request(&row.id);
-        Ok(located)
+        Ok(endpoints)
     }
 
     /// Ends a start that failed.
@@ -161,33 +161,33 @@ impl SandboxReconciler {
 
     /// A sandbox that runs and answers: adopted after a restart of ours, or simply found again.
     pub(super) async fn already_up(&self, row: &Sandbox) -> Result<ExistingSandbox, AppError> {
-        let located = match self.0.ports.backend.inspect(&row.id).await? {
-            Some(BackendState::Running(located)) => located,
+        let endpoints = match self.0.ports.backend.inspect(&row.id).await? {
+            Some(BackendState::Running(endpoints)) => endpoints,
             Some(BackendState::Absent) | None => return Ok(ExistingSandbox::Absent),
             Some(_) => return Ok(ExistingSandbox::Startable),
         };
-        let is_woken = self.try_wake_immediately(row, &located.agent_url).await;
+        let is_woken = self.try_wake_immediately(row, &endpoints.agent_url).await;
         let agents = &self.0.ports.agents;
-        if !is_woken && !agents.is_alive(&row.id, &located.agent_url).await {
+        if !is_woken && !agents.is_alive(&row.id, &endpoints.agent_url).await {
             return Ok(ExistingSandbox::Startable);
         }
         if row.status != SandboxStatus::Running
-            || row.agent_url.as_deref() != Some(&located.agent_url)
+            || row.agent_url.as_deref() != Some(&endpoints.agent_url)
         {
-            if !is_woken && let Err(error) = self.wake_up(row, &located.agent_url).await {
+            if !is_woken && let Err(error) = self.wake_up(row, &endpoints.agent_url).await {
                 return self.replace_unwakeable(row, error).await;
             }
             self.record(
                 row,
                 DesiredState::Running,
                 &SandboxFacts::Running {
-                    located: located.clone(),
+                    endpoints: endpoints.clone(),
                 },
             )
             .await?;
             self.0.syncer.request(&row.id);
         }
-        Ok(ExistingSandbox::Answering(located))
+        Ok(ExistingSandbox::Answering(endpoints))
     }
 
     /// Has the backend fetch what it needs, while row and followers hear how far that is.
@@ -238,7 +238,7 @@ impl SandboxReconciler {
         let mut last = None;
         for attempt in 1..=MAX_START_ATTEMPTS {
             let mut exits = ports.backend.watch();
-            let located = match ports.backend.start(&launch).await {
+            let endpoints = match ports.backend.start(&launch).await {
                 // It may have ended before the backend could say where it is.
                 Err(SandboxError::StartFailed { detail, .. }) if attempt < MAX_START_ATTEMPTS => {
                     tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "sandbox died while starting");
@@ -250,21 +250,21 @@ impl SandboxReconciler {
                 row,
                 DesiredState::Running,
                 &SandboxFacts::Starting {
-                    located: located.clone(),
+                    endpoints: endpoints.clone(),
                 },
             )
             .await?;
             let outcome = self
-                .booted(&row.id, &located.agent_url, &mut exits, &mut boot)
+                .booted(&row.id, &endpoints.agent_url, &mut exits, &mut boot)
                 .await;
             match outcome {
                 Ok(()) => {
                     // It has booted.
                     drop(boot.take());
                     if may_be_dormant {
-                        self.wake_up(row, &located.agent_url).await?;
+                        self.wake_up(row, &endpoints.agent_url).await?;
                     }
-                    return Ok(located);
+                    return Ok(endpoints);
                 }
                 Err(BootFailure::Exited(detail)) => {
                     tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "agent server died while starting");

@@ -19,8 +19,8 @@ impl SandboxReconciler {
     /// Pause: interrupt what runs (so that the agent server writes it down), stop, settle the rows.
     pub(super) async fn pause_sandbox(&self, row: &Sandbox) -> Result<(), AppError> {
         let (ports, now) = (&self.0.ports, self.0.ports.clock.now());
-        if let Some(BackendState::Running(located)) = ports.backend.inspect(&row.id).await? {
-            let interrupt = self.interrupt_runs(row, &located.agent_url);
+        if let Some(BackendState::Running(endpoints)) = ports.backend.inspect(&row.id).await? {
+            let interrupt = self.interrupt_runs(row, &endpoints.agent_url);
             if tokio::time::timeout(INTERRUPT_TIMEOUT, interrupt)
                 .await
                 .is_err()

@@ -239,8 +239,8 @@ impl SandboxReconciler {
 /// Whether row and backend disagree in a way that the keeper must act on. A sandbox in ERROR waits for its owner.
 fn needs_action(row: &Sandbox, state: Option<&BackendState>) -> bool {
     match (row.desired, row.status, state) {
-        (DesiredState::Running, SandboxStatus::Running, Some(BackendState::Running(located))) => {
-            row.agent_url.as_deref() != Some(&located.agent_url)
+        (DesiredState::Running, SandboxStatus::Running, Some(BackendState::Running(endpoints))) => {
+            row.agent_url.as_deref() != Some(&endpoints.agent_url)
         }
         (DesiredState::Deleted, _, _) | (_, SandboxStatus::Starting | SandboxStatus::Running, _) => true,
         // Its workspace went away behind our back.

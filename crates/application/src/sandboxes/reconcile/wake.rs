@@ -96,10 +96,10 @@ impl SandboxReconciler {
     pub(crate) async fn boot_spare(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, AppError> {
         let backend = &self.0.ports.backend;
         let mut exits = backend.watch();
-        let located = backend.start(launch).await?;
-        let booted = self.wait_until_alive(&launch.id, &located.agent_url, &mut exits);
+        let endpoints = backend.start(launch).await?;
+        let booted = self.wait_until_alive(&launch.id, &endpoints.agent_url, &mut exits);
         let detail = match booted.await {
-            Ok(()) => return Ok(located),
+            Ok(()) => return Ok(endpoints),
             Err(BootFailure::Exited(detail)) => format!("it ended while starting: {detail}"),
             Err(BootFailure::Silent) => {
                 let seconds = self.0.policy.sandbox_start_deadline.as_secs();

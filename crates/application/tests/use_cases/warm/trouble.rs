@@ -77,7 +77,7 @@ async fn born_dormant(world: &World) -> SandboxId {
 async fn one_that_is_awake_is_given_to_nobody() {
     let world = world(one).await;
     let warm = ready(&world, 1).await.remove(0);
-    let url = warm.located.clone().expect("it has an address").agent_url;
+    let url = warm.endpoints.clone().expect("it has an address").agent_url;
     let somebodys = InitRequest {
         session_key: SecretString::from("theirs"),
         secret_key: SecretString::from("theirs"),
@@ -97,7 +97,7 @@ async fn one_that_is_awake_is_given_to_nobody() {
 async fn one_that_does_not_answer_in_time_is_kept_for_another_start() {
     let world = world(one).await;
     let warm = ready(&world, 1).await.remove(0);
-    let url = warm.located.clone().expect("it has an address").agent_url;
+    let url = warm.endpoints.clone().expect("it has an address").agent_url;
     world
         .agents
         .set_behavior_at(&url, FakeBehavior::Slow(Duration::from_secs(3)));

@@ -9,7 +9,7 @@ use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, StartStatus};
 
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, event, located, sandbox_id, scope, start, start_in,
+    PLENTY, at, conversation, conversation_id, event, endpoints, sandbox_id, scope, start, start_in,
     step, task_id,
 };
 use crate::{Ports, assert_is};
@@ -40,7 +40,7 @@ async fn list_pending_agent_deletions(ports: &Ports) -> Vec<PendingAgentDeletion
 
 async fn run(ports: &Ports, sandbox: &str) {
     let running = SandboxFacts::Running {
-        located: located(8000),
+        endpoints: endpoints(8000),
     };
     let known = ports
         .sandboxes

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::Ports;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, host, located, sandbox_id, scope, start, start_in,
+    PLENTY, at, conversation, conversation_id, host, endpoints, sandbox_id, scope, start, start_in,
     step, task_id, user, uuid,
 };
 
@@ -56,7 +56,7 @@ async fn list_deliverable(ports: &Ports) -> Vec<u64> {
 
 async fn up(ports: &Ports, name: &str) {
     let facts = SandboxFacts::Running {
-        located: located(1),
+        endpoints: endpoints(1),
     };
     let id = sandbox_id(name);
     let recorded = ports.sandboxes.record_facts(&id, DesiredState::Running, &facts, at(1));

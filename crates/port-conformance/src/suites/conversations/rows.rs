@@ -14,7 +14,7 @@ use domain::scope::Scope;
 
 use crate::Ports;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, host, located, page, sandbox_id, scope, start,
+    PLENTY, at, conversation, conversation_id, host, endpoints, page, sandbox_id, scope, start,
     start_in, user,
 };
 
@@ -329,7 +329,7 @@ pub async fn what_may_change_unheard_is_found(ports: &Ports) {
     }
     for id in ["a", "b", "paused"].map(sandbox_id) {
         let facts = SandboxFacts::Running {
-            located: located(8000),
+            endpoints: endpoints(8000),
         };
         let running = ports.sandboxes.record_facts(&id, DesiredState::Running, &facts, at(0));
         assert!(running.await.unwrap());

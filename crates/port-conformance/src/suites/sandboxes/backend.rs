@@ -46,13 +46,13 @@ pub async fn a_dormant_one_is_like_any_other(backend: &dyn SandboxBackend, launc
         dormant: true,
         ..launch.clone()
     };
-    let located = backend.start(&dormant).await.expect("start dormant");
+    let endpoints = backend.start(&dormant).await.expect("start dormant");
     let states = listed(backend, &launch.id).await;
-    assert_eq!(states, [BackendState::Running(located.clone())]);
+    assert_eq!(states, [BackendState::Running(endpoints.clone())]);
     assert!(is_running(backend, &launch.id).await);
     // Whoever takes it over finds it where it is, and starts nothing.
     let found = backend.start(launch).await.expect("find the running one");
-    assert_eq!(found, located);
+    assert_eq!(found, endpoints);
     backend.stop(&launch.id).await.expect("stop");
     let state = backend.inspect(&launch.id).await.expect("inspect");
     assert_eq!(state, Some(BackendState::Stopped));

@@ -5,7 +5,7 @@ use domain::id::HostId;
 use domain::sandbox::{SandboxCaps, DesiredState, Sandbox, SandboxFacts, SandboxStatus};
 use futures::future::join_all;
 
-use crate::fixtures::{PLENTY, at, host, located, sandbox, sandbox_id, scope};
+use crate::fixtures::{PLENTY, at, host, endpoints, sandbox, sandbox_id, scope};
 use crate::{Ports, assert_is};
 
 /// 50 inserts at once under a cap of 7: exactly 7 win, whichever cap it is.
@@ -147,7 +147,7 @@ pub async fn facts_are_fenced_by_the_intent(ports: &Ports) {
     let id = ports.sandbox("a", "alice").await.id;
     let (repo, alice) = (&ports.sandboxes, scope("alice"));
     let running = SandboxFacts::Running {
-        located: located(8000),
+        endpoints: endpoints(8000),
     };
     assert!(
         !repo
@@ -197,15 +197,15 @@ pub async fn facts_replace_each_other(ports: &Ports) {
         assert!(known.unwrap());
         ports.sandbox_row(&id).await.unwrap()
     };
-    let place = located(8000);
+    let place = endpoints(8000);
     let starting = SandboxFacts::Starting {
-        located: place.clone(),
+        endpoints: place.clone(),
     };
     let row = record(starting, at(1)).await;
     assert_eq!(row.status, SandboxStatus::Starting);
     assert_eq!(row.agent_url.as_deref(), Some(&place.agent_url));
     let running = SandboxFacts::Running {
-        located: place.clone(),
+        endpoints: place.clone(),
     };
     let row = record(running.clone(), at(2)).await;
     assert_eq!(
@@ -260,14 +260,14 @@ pub async fn a_preparation_tells_how_far_it_is(ports: &Ports) {
         let row = record(SandboxFacts::Preparing { detail }, n).await;
         assert_eq!(row, (SandboxStatus::Starting, Some(line.to_owned()), false));
     }
-    let located = located(8000);
+    let endpoints = endpoints(8000);
     let starting = SandboxFacts::Starting {
-        located: located.clone(),
+        endpoints: endpoints.clone(),
     };
     let row = record(starting, 3).await;
     assert_eq!(row, (SandboxStatus::Starting, None, true));
     // A container that is made anew is nowhere meanwhile.
-    record(SandboxFacts::Running { located }, 4).await;
+    record(SandboxFacts::Running { endpoints }, 4).await;
     let detail = "pulling".to_owned();
     let row = record(SandboxFacts::Preparing { detail }, 5).await;
     assert_eq!(
@@ -321,12 +321,12 @@ pub async fn a_host_out_of_reach_is_annotated(ports: &Ports) {
 pub async fn a_fact_ends_an_annotation(ports: &Ports) {
     let id = ports.sandbox("a", "alice").await.id;
     let repo = &ports.sandboxes;
-    let located = located(8000);
+    let endpoints = endpoints(8000);
     for facts in [
         SandboxFacts::Starting {
-            located: located.clone(),
+            endpoints: endpoints.clone(),
         },
-        SandboxFacts::Running { located },
+        SandboxFacts::Running { endpoints },
         SandboxFacts::Paused,
     ] {
         for annotated in [false, true] {

@@ -6,7 +6,7 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 use domain::scope::Scope;
 
 use crate::fixtures::{
-    PLENTY, after, at, conversation, foreign_tokens, host, located, page, sandbox, sandbox_id,
+    PLENTY, after, at, conversation, foreign_tokens, host, endpoints, page, sandbox, sandbox_id,
     scope, user, walk,
 };
 use crate::{Ports, assert_is};
@@ -18,14 +18,14 @@ fn names<T: Clone + Into<SandboxView>>(sandboxes: &[T]) -> Vec<String> {
 
 /// What is inserted is found, field by field, by id and by key; an id is taken once.
 pub async fn what_is_inserted_is_found(ports: &Ports) {
-    let located = located(8000);
+    let endpoints = endpoints(8000);
     let stored = Sandbox {
         desired: DesiredState::Paused,
         status: SandboxStatus::Error,
         status_detail: Some("exit code 1 – é".to_owned()),
-        agent_url: Some(located.agent_url.into()),
-        exposed_urls: located.exposed_urls.into(),
-        workspace: Some(located.workspace),
+        agent_url: Some(endpoints.agent_url.into()),
+        exposed_urls: endpoints.exposed_urls.into(),
+        workspace: Some(endpoints.workspace),
         updated_at: at(2),
         paused_at: Some(at(1)),
         ..sandbox("12345678901234567890", "alice", at(0))

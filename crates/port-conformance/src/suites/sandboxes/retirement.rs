@@ -10,7 +10,7 @@ use domain::scope::Scope;
 
 use crate::Ports;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, event, host, located, report, sandbox, sandbox_id,
+    PLENTY, at, conversation, conversation_id, event, host, endpoints, report, sandbox, sandbox_id,
     scope, start_in,
 };
 
@@ -18,8 +18,8 @@ use crate::fixtures::{
 pub(super) async fn running(ports: &Ports, id: &str, created: i64, changed: i64) {
     let row = sandbox(id, "alice", at(created));
     ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
-    let located = located(8000);
-    record(ports, id, SandboxFacts::Running { located }, changed).await;
+    let endpoints = endpoints(8000);
+    record(ports, id, SandboxFacts::Running { endpoints }, changed).await;
 }
 
 async fn record(ports: &Ports, id: &str, facts: SandboxFacts, when: i64) {
@@ -91,8 +91,8 @@ pub async fn what_is_idle_may_be_paused(ports: &Ports) {
         detail: "half".to_owned(),
     };
     record(ports, "changed", facts, 20).await;
-    let located = located(8000);
-    record(ports, "changed", SandboxFacts::Running { located }, 41).await;
+    let endpoints = endpoints(8000);
+    record(ports, "changed", SandboxFacts::Running { endpoints }, 41).await;
     holds(ports, 6, "edge", None, 40).await;
     want(ports, "pausing", DesiredState::Paused, 11).await;
     want(ports, "paused", DesiredState::Paused, 11).await;

@@ -13,7 +13,7 @@ use futures::join;
 use super::retirement::{retire, running};
 use crate::Ports;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, located, report, sandbox_id, start, start_in, step,
+    PLENTY, at, conversation, conversation_id, endpoints, report, sandbox_id, start, start_in, step,
     task_id,
 };
 
@@ -87,7 +87,7 @@ pub async fn a_beginning_conversation_keeps_its_sandbox(ports: &Ports) {
         let id = format!("s{n}");
         let claimed = ports.claimed(&start(n, "alice", &id, at(0))).await;
         let facts = SandboxFacts::Running {
-            located: located(8000),
+            endpoints: endpoints(8000),
         };
         let recorded = ports
             .sandboxes

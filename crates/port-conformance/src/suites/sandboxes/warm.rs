@@ -10,15 +10,15 @@ use futures::future::join_all;
 
 use crate::Ports;
 use crate::assert_is;
-use crate::fixtures::{PLENTY, at, host, located, sandbox, sandbox_id, warm};
+use crate::fixtures::{PLENTY, at, host, endpoints, sandbox, sandbox_id, warm};
 
 /// Stores one that answers, dormant, at this port; what is stored then.
 async fn ready(ports: &Ports, mut it: WarmSandbox, port: u16) -> WarmSandbox {
     assert!(ports.warm.insert(&it, 1_000).await.unwrap());
-    let place = located(port);
+    let place = endpoints(port);
     assert!(ports.warm.mark_ready(&it.id, &place, at(1)).await.unwrap());
     it.state = WarmState::Ready;
-    it.located = Some(place);
+    it.endpoints = Some(place);
     it.updated_at = at(1);
     it
 }
@@ -49,12 +49,12 @@ pub async fn it_is_found_as_it_was_stored(ports: &Ports) {
     assert_eq!(all(ports).await, std::slice::from_ref(&it));
     let place = SandboxEndpoints {
         workspace: "/wörk/'space' \"".to_owned(),
-        ..located(8_000)
+        ..endpoints(8_000)
     };
     assert!(ports.warm.mark_ready(&it.id, &place, at(1)).await.unwrap());
     let expected = WarmSandbox {
         state: WarmState::Ready,
-        located: Some(place),
+        endpoints: Some(place),
         updated_at: at(1),
         ..it
     };
@@ -76,7 +76,7 @@ pub async fn it_is_found_as_it_was_stored(ports: &Ports) {
 pub async fn one_may_be_stored_in_any_state(ports: &Ports) {
     let mut it = warm("1", at(0));
     it.state = WarmState::Ready;
-    it.located = Some(located(8_000));
+    it.endpoints = Some(endpoints(8_000));
     assert!(ports.warm.insert(&it, 1).await.unwrap());
     assert_eq!(all(ports).await, [it]);
 }
@@ -85,7 +85,7 @@ pub async fn one_may_be_stored_in_any_state(ports: &Ports) {
 pub async fn states_follow_each_other(ports: &Ports) {
     let warm_rows = &ports.warm;
     let id = sandbox_id("1");
-    let place = located(8_000);
+    let place = endpoints(8_000);
     // Not there.
     assert!(!warm_rows.mark_ready(&id, &place, at(1)).await.unwrap());
     assert!(!warm_rows.release(&id, at(1)).await.unwrap());
@@ -97,9 +97,9 @@ pub async fn states_follow_each_other(ports: &Ports) {
     assert!(!warm_rows.release(&id, at(1)).await.unwrap());
     // READY.
     assert!(warm_rows.mark_ready(&id, &place, at(1)).await.unwrap());
-    assert!(!warm_rows.mark_ready(&id, &located(9), at(2)).await.unwrap());
+    assert!(!warm_rows.mark_ready(&id, &endpoints(9), at(2)).await.unwrap());
     assert!(!warm_rows.release(&id, at(2)).await.unwrap());
-    assert_eq!(all(ports).await[0].located, Some(place.clone()));
+    assert_eq!(all(ports).await[0].endpoints, Some(place.clone()));
     // CLAIMED.
     assert_eq!(claim(ports).await.unwrap().id, id);
     assert_eq!(claim(ports).await, None);
@@ -110,7 +110,7 @@ pub async fn states_follow_each_other(ports: &Ports) {
     assert!(warm_rows.release(&id, at(11)).await.unwrap());
     assert_eq!(all(ports).await[0].updated_at, at(11));
     assert!(!warm_rows.release(&id, at(12)).await.unwrap());
-    assert_eq!(claim(ports).await.unwrap().located, Some(place));
+    assert_eq!(claim(ports).await.unwrap().endpoints, Some(place));
     // Gone.
     assert!(warm_rows.remove(&id).await.unwrap());
     assert!(!warm_rows.remove(&id).await.unwrap());
@@ -127,7 +127,7 @@ pub async fn a_dismissed_one_is_nobodys(ports: &Ports) {
         assert!(!ports.warm.dismiss(&sandbox_id(id)).await.unwrap());
     }
     assert_eq!(claim(ports).await, None);
-    let (id, place) = (sandbox_id("1"), located(8_001));
+    let (id, place) = (sandbox_id("1"), endpoints(8_001));
     assert!(!ports.warm.mark_ready(&id, &place, at(2)).await.unwrap());
 }
 

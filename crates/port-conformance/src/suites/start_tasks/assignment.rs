@@ -8,7 +8,7 @@ use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, NewStartTask, PAREN
 use futures::future::join_all;
 
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, located, sandbox_id, scope, start_in, step, task_id,
+    PLENTY, at, conversation, conversation_id, endpoints, sandbox_id, scope, start_in, step, task_id,
     user,
 };
 use crate::{Ports, assert_is};
@@ -17,7 +17,7 @@ use crate::{Ports, assert_is};
 async fn up(ports: &Ports, name: &str, owner: &str) {
     ports.sandbox(name, owner).await;
     let facts = SandboxFacts::Running {
-        located: located(1),
+        endpoints: endpoints(1),
     };
     let id = sandbox_id(name);
     let recorded = ports.sandboxes.record_facts(&id, DesiredState::Running, &facts, at(1));

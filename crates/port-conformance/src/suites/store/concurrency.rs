@@ -10,7 +10,7 @@ use futures::future::join_all;
 
 use crate::Ports;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, event, host, located, sandbox, sandbox_id, start,
+    PLENTY, at, conversation, conversation_id, event, host, endpoints, sandbox, sandbox_id, start,
     step,
 };
 
@@ -64,7 +64,7 @@ pub async fn many_sandboxes_change(ports: &Ports) {
 fn changed(turn: i64) -> SandboxFacts {
     if turn % 2 == 0 {
         SandboxFacts::Running {
-            located: located(8000),
+            endpoints: endpoints(8000),
         }
     } else {
         SandboxFacts::Error {

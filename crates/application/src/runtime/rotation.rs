@@ -189,7 +189,7 @@ impl MasterKeyRotation<'_> {
             let page = page.await?;
             let is_last = page.len() < limit;
             count.total += page.len() as u64;
-            after = page.last().map(|it| it.place.clone());
+            after = page.last().map(|it| it.location.clone());
             let outdated: Vec<_> = page
                 .into_iter()
                 .filter(|it| self.cipher.is_outdated(&it.sealed))
@@ -215,19 +215,19 @@ impl MasterKeyRotation<'_> {
 
     /// The same secret under the present key; `None` if it does not open.
     fn reseal_record(&self, it: SealedRecord) -> Option<ResealedRecord> {
-        let context = it.place.context();
+        let context = it.location.context();
         let after = self
             .cipher
             .open(&context, &it.sealed)
             .and_then(|secret| self.cipher.seal(&context, &secret));
         match after {
             Ok(after) => Some(ResealedRecord {
-                place: it.place,
+                location: it.location,
                 before: it.sealed,
                 after,
             }),
             Err(error) => {
-                tracing::warn!(place = ?it.place, error = %chain(&error), "a sealed value does not open; it stays as it is");
+                tracing::warn!(place = ?it.location, error = %chain(&error), "a sealed value does not open; it stays as it is");
                 None
             }
         }

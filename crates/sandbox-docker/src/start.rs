@@ -1,10 +1,10 @@
 //! Starting: make the container, or find what an earlier call left of it, in whatever state that is.
 //!
 //! ```text
-//!   create ──made──► start ──► inspect ──► endpoints
+//!   create ──made──► start ──► inspect ──► located
 //!     │ name in use          ▲
 //!     ▼                      │
-//!   what is there? ── created, exited ──┘        running ──► endpoints       paused ──► unpause ──► inspect
+//!   what is there? ── created, exited ──┘        running ──► located       paused ──► unpause ──► inspect
 //!                  └─ dead, being removed, unreachable ──► remove, create anew around the same volume
 //! ```
 

@@ -203,11 +203,10 @@ mod tests {
 
     #[test]
     fn names_of_pages_are_found_in_code() {
-        let text =
-            "see docs/a/b.md. (docs/c.md) https://example.org/docs/d.md docs/{file} docs/e.rs";
-        assert_eq!(
-            mentions(text).collect::<Vec<_>>(),
-            ["docs/a/b.md", "docs/c.md"]
-        );
+        // Not in one piece, because this file is checked as well.
+        let text = "see D/a/b.md. (D/c.md) https://example.org/D/d.md D/{file} D/e.rs";
+        let text = text.replace('D', "docs");
+        let found: Vec<String> = mentions(&text).map(|it| it.replace("docs", "D")).collect();
+        assert_eq!(found, ["D/a/b.md", "D/c.md"]);
     }
 }

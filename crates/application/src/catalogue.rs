@@ -1,5 +1,5 @@
-//! The names of models that settings may be filled with. Facts of the agent server that this build was tested with
-//! (`cargo xtask models`): any other name works as well, if the agent server knows it.
+//! Names of language models for settings pages, as known to the agent server of this build (`cargo xtask models`).
+//! Other names work too if the agent server knows them.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -8,57 +8,57 @@ use domain::error::StoreError;
 use domain::page::{Page, PageRequest, PageToken};
 
 const MODELS_TEXT: &str = include_str!("../../../config/models.txt");
-/// Before a name that is verified.
+/// Mark of a verified model.
 const VERIFIED_MARK: char = '*';
-/// The provider that comes first.
+/// The provider that is listed first.
 const FIRST_PROVIDER: &str = "openhands";
 
 static CATALOGUE: LazyLock<ModelCatalogue> = LazyLock::new(|| ModelCatalogue::parse(MODELS_TEXT));
 
-/// A model.
+/// A language model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatalogueModel {
-    /// As it is written into settings: `provider/name`, or the bare name.
+    /// The full name as in settings: `provider/name`, or the bare name.
     pub whole: &'static str,
-    /// What stands before the first slash.
+    /// The part before the first slash.
     pub provider: Option<&'static str>,
-    /// What stands after it.
+    /// The part after the first slash.
     pub name: &'static str,
-    /// Whether agents were seen to work with it.
+    /// Whether agents are known to work with the model.
     pub is_verified: bool,
 }
 
-/// Who offers models.
+/// A provider of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelProvider {
-    /// Its name, as models begin with it.
+    /// The name, as in full names of models.
     pub name: &'static str,
     /// Whether one of its models is verified.
     pub is_verified: bool,
 }
 
-/// What to search; everything that is absent is as good as another.
+/// A search; absent fields match everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CatalogueFilter {
-    /// A part of the name (of models: without the provider), in any case.
+    /// Part of the name (of models: without the provider), in any case.
     pub text: Option<String>,
-    /// Whether it is verified.
+    /// Verified ones or others only.
     pub is_verified: Option<bool>,
-    /// Of models: exactly this provider's.
+    /// Models of this provider only.
     pub provider: Option<String>,
 }
 
-/// All names.
+/// The list of models and providers.
 #[derive(Debug)]
 pub struct ModelCatalogue {
-    /// Sorted by their whole names.
+    /// Sorted by full name.
     models: Vec<CatalogueModel>,
-    /// The first one, then verified ones, then the others, each sorted.
+    /// `openhands` first, then verified providers, then others, each group sorted.
     providers: Vec<ModelProvider>,
 }
 
 impl ModelCatalogue {
-    /// The one that this build carries.
+    /// The list of this build.
     pub fn embedded() -> &'static Self {
         &CATALOGUE
     }
@@ -83,7 +83,7 @@ impl ModelCatalogue {
         Self { models, providers }
     }
 
-    /// Models that match, by their whole names.
+    /// Matching models, by full name.
     pub fn models(
         &self,
         filter: &CatalogueFilter,
@@ -97,7 +97,7 @@ impl ModelCatalogue {
         page_of(&self.models, page, |model| model.whole, matches)
     }
 
-    /// Providers that match: `openhands`, verified ones, others.
+    /// Matching providers: `openhands`, verified ones, others.
     pub fn providers(
         &self,
         filter: &CatalogueFilter,
@@ -107,7 +107,7 @@ impl ModelCatalogue {
         page_of(&self.providers, page, |provider| provider.name, matches)
     }
 
-    /// All whole names, sorted.
+    /// All full names, sorted.
     pub fn names(&self) -> Vec<&'static str> {
         self.models.iter().map(|model| model.whole).collect()
     }
@@ -135,7 +135,7 @@ fn parse_model(line: &'static str) -> CatalogueModel {
     }
 }
 
-/// One page of what matches; its token is the last name on it.
+/// One page of matches; its token is the last name on it.
 fn page_of<T: Copy>(
     all: &[T],
     page: &PageRequest,
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(find(Some("one"), Some(true), Some("a")), ["a/One"]);
         assert_eq!(find(None, Some(false), Some("a")), ["a/two"]);
         assert_eq!(find(None, None, Some("A")), ["A/x/y"]);
-        // The provider is no part of the name.
+        // The filter text does not match the provider.
         assert_eq!(find(Some("openhands"), None, None), [""; 0]);
     }
 

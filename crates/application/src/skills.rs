@@ -1,4 +1,4 @@
-//! Skills that users may choose from: those of the installation, and those that marketplaces offer.
+//! Skills that users can choose: those of the installation, and those of marketplaces.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use crate::settings::marketplaces;
 use crate::keyed_semaphore::KeyedSemaphore;
 use crate::{AppError, Inner};
 
-/// Marketplaces that one request may ask about, those that are fetched for it at the same time, and how long all may take.
+/// Marketplaces of one request, parallel fetches of one request, and the time for all of them.
 const MAX_MARKETPLACES: usize = 20;
 const MAX_PARALLEL_FETCHES: usize = 2;
 const FETCH_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Requests of one user for which marketplaces are read at a time, those that are under way or wait, and how long they do: a
-/// fetch may take a minute, and there are not many for all users together.
+/// Parallel requests of one user that fetch marketplaces, running and waiting ones, and the longest wait. A fetch may
+/// take a minute, and all users share a few fetches.
 const MAX_REQUESTS_PER_USER: usize = 1;
 const MAX_WAITING_PER_USER: usize = 4;
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Skills to choose from.
+/// Lists skills.
 #[derive(Clone)]
 pub struct Skills {
     inner: Arc<Inner>,
     fetch_slots: Arc<KeyedSemaphore<UserId>>,
 }
 
-/// A marketplace as a user names it; checked by [`check_name`], [`check_source`] and [`check_repo_path`].
+/// A marketplace as a user registers it; checked by [`check_name`], [`check_source`] and [`check_repo_path`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisteredMarketplace {
     /// Its name.
@@ -48,25 +48,25 @@ pub struct RegisteredMarketplace {
     pub repo_path: Option<String>,
 }
 
-/// What marketplaces offer.
+/// Skills and plugins of marketplaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MarketplaceOffers {
     /// Skills of all of them.
     pub skills: Vec<ListedSkill>,
     /// Plugins of all of them.
     pub plugins: Vec<OfferedPlugin>,
-    /// By marketplace the names of its skills, for those that could be read.
+    /// Names of skills by marketplace, for those that could be read.
     pub by_marketplace: BTreeMap<String, Vec<String>>,
-    /// What could not be read and why, for the user.
+    /// Marketplaces that could not be read, and why, for the user.
     pub errors: Vec<String>,
 }
 
-/// A plugin that a marketplace offers.
+/// A plugin of a marketplace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfferedPlugin {
     /// Its name.
     pub name: String,
-    /// What it is good for.
+    /// Description.
     pub description: Option<String>,
     /// The marketplace's source, as registered.
     pub source: String,
@@ -106,7 +106,7 @@ impl Skills {
         Ok(Page { items, next })
     }
 
-    /// What these marketplaces offer. What cannot be read is told in `errors`; the others are read all the same.
+    /// Reads these marketplaces. Failures are in `errors`; the others are read all the same.
     pub async fn offers(&self, user: &UserId, of: Vec<RegisteredMarketplace>) -> MarketplaceOffers {
         let mut offers = MarketplaceOffers::default();
         let slot = timeout(QUEUE_TIMEOUT, self.fetch_slots.acquire(user)).await;
@@ -142,7 +142,7 @@ impl Skills {
         if let Some(reference) = &of.reference {
             check_branch(reference).map_err(|_| "`ref` is no branch, tag or commit".to_owned())?;
         }
-        // The name is resolved once, here; whoever fetches keeps to what was found.
+        // The host name is resolved once, here; the fetch uses the checked addresses.
         let addresses = self.inner.ports.git.resolve_allowed_host(&url).await;
         let addresses =
             addresses.map_err(|refused| format!("its host may not be called: {refused}"))?;
@@ -177,7 +177,7 @@ fn key(skill: &ListedSkill) -> (&str, &str) {
     (&skill.source, &skill.name)
 }
 
-/// Source and name of the last skill of a page.
+/// Parses a page token: source and name of the last skill of a page.
 fn parse_cursor(token: &PageToken) -> Result<(String, String), AppError> {
     let parts = token.0.split_once(':');
     let parts = parts.filter(|(source, _)| matches!(*source, "global" | "user"));
@@ -185,7 +185,7 @@ fn parse_cursor(token: &PageToken) -> Result<(String, String), AppError> {
     parts.ok_or(AppError::Store(domain::error::StoreError::InvalidPageToken))
 }
 
-/// Where the repository is cloned from.
+/// The URL that the repository is cloned from.
 fn repository_url(source: &str) -> Result<Url, String> {
     if let Some(repository) = source.strip_prefix("github:") {
         let repository_url = format!("https://github.com/{repository}.git");
@@ -214,7 +214,7 @@ fn repository_url(source: &str) -> Result<Url, String> {
     })
 }
 
-/// The name of a marketplace, or what is wrong with it in the words that clients know.
+/// Checks the name of a marketplace; the error text is part of the wire.
 pub fn check_name(name: String) -> Result<String, &'static str> {
     if marketplaces::is_name(&name) {
         Ok(name)
@@ -223,7 +223,7 @@ pub fn check_name(name: String) -> Result<String, &'static str> {
     }
 }
 
-/// The source of a marketplace, or what is wrong with it.
+/// Checks the source of a marketplace.
 pub fn check_source(source: String) -> Result<String, &'static str> {
     if source.len() <= marketplaces::MAX_TEXT_BYTES && marketplaces::is_source(&source) {
         Ok(source)
@@ -232,7 +232,7 @@ pub fn check_source(source: String) -> Result<String, &'static str> {
     }
 }
 
-/// A directory inside a repository, or what is wrong with it.
+/// Checks a directory inside a repository.
 pub fn check_repo_path(path: String) -> Result<String, &'static str> {
     let is_text = path.len() <= marketplaces::MAX_TEXT_BYTES && !path.contains(char::is_control);
     if is_text && marketplaces::is_relative(&path) {

@@ -116,7 +116,7 @@ impl Conversations {
                 {
                     inner.keeper.cancel_start(&sandbox);
                     if let Err(error) = inner.keeper.converge(&sandbox).await {
-                        tracing::warn!(sandbox.id = %sandbox, error = %chain(&error), "sandbox not removed yet");
+                        tracing::warn!(sandbox.id = %sandbox, error = %chain(&error), "cannot remove the sandbox yet; the reconciler tries again");
                     }
                 }
                 _ => inner.syncer.request_agent_deletion(),

@@ -1,6 +1,6 @@
-//! What users see of their git providers: repositories, branches, installations, suggested tasks, themselves.
+//! Git providers as users see them: repositories, branches, installations, suggested tasks and the user's account.
 //!
-//! Every question goes to the provider that it names, with the token that the user stored for it.
+//! Each query goes to the provider that it names, with the token that the user stored for it.
 
 mod numbered_pages;
 pub mod pull_requests;
@@ -25,19 +25,19 @@ use crate::Inner;
 use crate::error::AppError;
 use crate::settings::{Settings, SettingsService};
 
-/// Why a question about git providers has no answer.
+/// Why a git operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GitServiceError {
-    /// The user has no token of any provider, or none of this one.
+    /// The user has no token of this provider, or of any.
     #[error("no git token is stored")]
     NotConnected(Option<GitProvider>),
-    /// No provider accepts the token that is stored for it.
+    /// Every provider rejects its stored token.
     #[error("no git provider accepts its token")]
     AllTokensRejected,
-    /// The provider.
+    /// The provider failed.
     #[error(transparent)]
     Provider(#[from] GitError),
-    /// Our own side.
+    /// The service failed.
     #[error(transparent)]
     App(#[from] AppError),
 }
@@ -80,7 +80,7 @@ impl Classify for GitServiceError {
     }
 }
 
-/// The questions.
+/// Queries git providers with the tokens of users.
 #[derive(Clone)]
 pub struct GitService {
     inner: Arc<Inner>,
@@ -92,7 +92,7 @@ impl GitService {
         Self { inner, settings }
     }
 
-    /// What the user's settings open: an access for every provider that there is a token of, in a fixed order.
+    /// The user's access to each provider with a stored token, in a fixed order.
     async fn accesses(&self, user: &UserId) -> Result<Vec<GitAccess>, GitServiceError> {
         let settings = self.settings.load(user).await?.unwrap_or_default();
         let accesses = accesses(&settings);
@@ -106,7 +106,7 @@ impl GitService {
         &self.inner.ports
     }
 
-    /// The providers themselves.
+    /// The port to git providers.
     pub(crate) fn hosting(&self) -> &dyn GitHosting {
         self.inner.ports.git.as_ref()
     }
@@ -122,7 +122,8 @@ impl GitService {
         found.ok_or(GitServiceError::NotConnected(Some(to)))
     }
 
-    /// Repositories of one provider. Only a search (a query with words) can be sorted; anything else is `Invalid`.
+    /// Lists repositories of one provider. Only a search (a query with text) can be sorted; other lists with a sort
+    /// order are `Invalid`.
     pub async fn repositories(
         &self,
         user: &UserId,
@@ -148,7 +149,7 @@ impl GitService {
             .await?)
     }
 
-    /// Branches of a repository whose names contain the words (none: all).
+    /// Lists branches of a repository whose names contain `words` (all if empty).
     pub async fn branches(
         &self,
         user: &UserId,
@@ -163,7 +164,7 @@ impl GitService {
             .await?)
     }
 
-    /// Installations, workspaces, projects or organisations, where the provider has such a thing.
+    /// Lists installations, workspaces, projects or organisations, where the provider has them.
     pub async fn installations(
         &self,
         user: &UserId,
@@ -174,8 +175,7 @@ impl GitService {
         Ok(self.inner.ports.git.installations(&access, page).await?)
     }
 
-    /// What the user could go on with, over all providers, which are asked at the same time. A provider that fails is left
-    /// out: the others' tasks are worth showing.
+    /// Suggests tasks from all providers, queried in parallel. A provider that fails is left out.
     pub async fn suggested_tasks(
         &self,
         user: &UserId,
@@ -194,14 +194,14 @@ impl GitService {
                 Ok(found) => tasks.extend(found),
                 Err(GitError::Unsupported { .. }) => {}
                 Err(error) => {
-                    tracing::info!(git.provider = %provider, error = %chain(&error), "no tasks of {provider}");
+                    tracing::info!(git.provider = %provider, error = %chain(&error), "cannot load suggested tasks of {provider}");
                 }
             }
         }
         Ok(page_of(tasks, after.as_ref(), page.limit))
     }
 
-    /// Who the user is at the first provider (in a fixed order) that says so.
+    /// The user's account at the first provider, in a fixed order, that returns it.
     pub async fn whoami(&self, user: &UserId) -> Result<GitUser, GitServiceError> {
         let accesses = self.accesses(user).await?;
         let git = &self.inner.ports.git;
@@ -223,7 +223,7 @@ impl GitService {
     }
 }
 
-/// One access for every provider whose token is there.
+/// One access for each provider with a stored token.
 fn accesses(settings: &Settings) -> Vec<GitAccess> {
     let tokens = settings.provider_tokens.iter();
     tokens
@@ -231,20 +231,20 @@ fn accesses(settings: &Settings) -> Vec<GitAccess> {
         .collect()
 }
 
-/// The last task of a page: the next one begins after it, wherever it then stands.
+/// Cursor of suggested tasks: the last task of a page. The next page begins after it, wherever it is then.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 struct TaskCursor(usize, GitProvider, String, i64, SuggestedTaskType);
 
 impl TaskCursor {
     fn is(&self, task: &SuggestedTask) -> bool {
-        // Issues and merge requests of one project may have the same number.
+        // An issue and a merge request of one project may have the same number.
         self.1 == task.git_provider
             && self.2 == task.repo
             && self.3 == task.issue_number
             && self.4 == task.task_type
     }
 
-    /// Hexadecimal, because it is opaque and any text may be in it.
+    /// Hexadecimal: the cursor is opaque and may contain any text.
     fn encode(&self) -> Option<String> {
         let text = serde_json::to_string(self).ok()?;
         let digit = |four: u8| char::from_digit(u32::from(four), 16);
@@ -264,7 +264,7 @@ impl TaskCursor {
 
 fn page_of(tasks: Vec<SuggestedTask>, after: Option<&TaskCursor>, limit: usize) -> GitPage<SuggestedTask> {
     let start = after.map_or(0, |mark| {
-        // A task that is done meanwhile leaves its place to the next one.
+        // If the task has disappeared, its position belongs to the next one.
         let found = tasks.iter().position(|task| mark.is(task));
         found.map_or(mark.0, |found| found + 1)
     });

@@ -1,7 +1,7 @@
-//! Lists of git providers by the number of a page, as older front ends ask for them.
+//! Lists of git providers by page number, as older front ends request them.
 //!
-//! Providers' pages follow one another by tokens, so a page is found by going through those before it. How far is bounded:
-//! people who look for something search.
+//! Pages of providers are linked by tokens, so a page is reached through those before it. The page number is bounded;
+//! users who look for something search.
 
 use domain::conversation::GitProvider;
 use domain::git::{GitBranch, GitError, GitPage, GitPageRequest, GitRepository, RepositoryQuery};
@@ -10,13 +10,13 @@ use futures::future::join_all;
 
 use super::{GitServiceError, GitService};
 
-/// The last page that is gone to.
+/// The last page that can be requested.
 pub const MAX_PAGE_NUMBER: u32 = 20;
 
-/// Which page: the first is 1.
+/// A page number; the first is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageNumber {
-    /// 1 to [`MAX_PAGE_NUMBER`]; beyond it there is nothing.
+    /// 1 to [`MAX_PAGE_NUMBER`]; later pages are empty.
     pub number: u32,
     /// Items of a page, 1 to 100.
     pub length: usize,
@@ -39,8 +39,8 @@ impl<T> NumberedPage<T> {
 }
 
 impl GitService {
-    /// Repositories that the token of a provider sees; without a provider, of all that the user has a token of. Of these, the
-    /// ones that fail are left out, as long as another one answers.
+    /// Lists repositories of a provider; without a provider, of all with a stored token. Providers that fail are left
+    /// out if another one succeeds.
     pub async fn numbered_repositories(
         &self,
         user: &UserId,
@@ -80,7 +80,7 @@ impl GitService {
         }
     }
 
-    /// Branches of a repository; without a provider, of the first one that knows it.
+    /// Lists branches of a repository; without a provider, of the first one that knows it.
     pub async fn numbered_branches(
         &self,
         user: &UserId,
@@ -108,7 +108,7 @@ impl GitService {
         Err(failure.unwrap_or(GitServiceError::NotConnected(None)))
     }
 
-    /// Installations of a provider; without one, of the first that the user has a token of. At most 100.
+    /// Lists at most 100 installations of a provider; without a provider, of the first with a stored token.
     pub async fn all_installations(
         &self,
         user: &UserId,
@@ -128,7 +128,7 @@ impl GitService {
     }
 }
 
-/// Goes through the pages up to the one that is wanted.
+/// Reads pages up to the requested one.
 async fn walk<T>(
     to: PageNumber,
     page_of: impl AsyncFn(GitPageRequest) -> Result<GitPage<T>, GitServiceError>,

@@ -1,4 +1,4 @@
-//! Pull requests that agents, and users, have opened with the user's own token; and how an agent is told where to ask.
+//! Pull requests that agents and users open with the user's token, and the MCP server through which agents open them.
 
 use std::time::Duration;
 
@@ -15,26 +15,26 @@ use crate::git::{GitServiceError, GitService};
 use crate::settings::{LaunchProfile, token_name};
 use crate::{AppError, Inner};
 
-/// The name that this service has among an agent's MCP servers; front ends of the reference know it.
+/// Name of this service among an agent's MCP servers; front ends of the reference know it.
 const SERVER_NAME: &str = "default";
 
-/// The parameter of the MCP server's address that names the conversation.
+/// Query parameter of the MCP server's URL that names the conversation.
 pub const CONVERSATION_PARAMETER: &str = "conversation_id";
 
-/// Who opens pull requests.
+/// The caller that opens a pull request.
 #[derive(Debug, Clone)]
 pub struct PullRequestCaller {
-    /// With whose token.
+    /// The user whose token is used.
     pub user: UserId,
-    /// The sandbox that asks, which speaks for its own conversations only; `None` for the user in person.
+    /// The calling sandbox, which acts only for its own conversations; `None` if the user calls.
     pub sandbox: Option<SandboxId>,
-    /// For which conversation.
+    /// The conversation.
     pub conversation: Option<ConversationId>,
 }
 
 impl GitService {
-    /// Opens a pull request with the user's token for this provider, and notes its number in the conversation. Never
-    /// repeated.
+    /// Opens a pull request with the user's token for this provider, and records its number in the conversation. Never
+    /// retried.
     pub async fn open_pull_request(
         &self,
         opener: &PullRequestCaller,
@@ -44,21 +44,21 @@ impl GitService {
         let access = self.access(&opener.user, provider).await?;
         let answer = self.hosting().open_pull_request(&access, request).await?;
         if let (Some(id), Some(number)) = (opener.conversation, answer.number) {
-            // It is open, whatever becomes of this.
+            // The pull request is open even if this fails.
             match self.note(opener, id, number).await {
                 Ok(true) => {}
                 Ok(false) => {
-                    tracing::info!(conversation.id = %id, "a pull request for no conversation of the caller's");
+                    tracing::info!(conversation.id = %id, "a pull request names a conversation that is not the caller's");
                 }
                 Err(error) => {
-                    tracing::warn!(conversation.id = %id, error = %chain(&error), "the pull request is not noted in conversation {id}");
+                    tracing::warn!(conversation.id = %id, error = %chain(&error), "cannot record the pull request in conversation {id}");
                 }
             }
         }
         Ok(answer)
     }
 
-    /// `false` if the conversation is none that the opener speaks for.
+    /// Records the number. Returns `false` if the caller does not act for the conversation.
     async fn note(
         &self,
         opener: &PullRequestCaller,
@@ -67,7 +67,7 @@ impl GitService {
     ) -> Result<bool, AppError> {
         let (ports, scope) = (self.ports(), Scope::User(opener.user.clone()));
         if let Some(sandbox) = &opener.sandbox {
-            // It never moves to another sandbox, so this stays true.
+            // A conversation never moves to another sandbox, so this stays true.
             let found = ports.conversations.find(&scope, id).await?;
             if found.is_none_or(|it| it.conversation.sandbox_id != *sandbox) {
                 return Ok(false);
@@ -80,7 +80,7 @@ impl GitService {
     }
 }
 
-/// Why there is no pull request, and what to do: for the agent that asked, which tells its user.
+/// Why no pull request was opened, and what to do: for the agent, which reports it to its user.
 pub fn failure_advice(provider: GitProvider, failure: &GitServiceError) -> String {
     match failure {
         GitServiceError::NotConnected(_) => format!(
@@ -120,7 +120,7 @@ pub fn failure_advice(provider: GitProvider, failure: &GitServiceError) -> Strin
     }
 }
 
-/// What a token must be allowed to do, in the provider's own words.
+/// The permission that a token needs, in the provider's words.
 fn required_token_scope(provider: GitProvider) -> &'static str {
     match provider {
         GitProvider::Github => {
@@ -135,8 +135,8 @@ fn required_token_scope(provider: GitProvider) -> &'static str {
     }
 }
 
-/// This service as an MCP server of the agent in this sandbox, for which its key speaks. `None` where nothing could come of
-/// it: the user has no token of a git host. A server of the user's with its name takes its place.
+/// This service as an MCP server of the agent in this sandbox, which authenticates with its session key. `None` if the
+/// user has no token of a git host. A user's own server with the same name takes precedence.
 pub(crate) fn server(
     inner: &Inner,
     profile: &LaunchProfile,
@@ -166,7 +166,7 @@ pub(crate) fn server(
     }))
 }
 
-/// `…/mcp/mcp?conversation_id=…` of `…/api/v1/webhooks`.
+/// `…/mcp/mcp?conversation_id=…` for `…/api/v1/webhooks`.
 fn address(webhook_url: &Url, conversation: ConversationId) -> Url {
     let mut url = webhook_url.clone();
     if let Ok(mut path) = url.path_segments_mut() {

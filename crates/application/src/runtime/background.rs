@@ -1,4 +1,4 @@
-//! What runs beside requests.
+//! Background work: the loops that run beside requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,15 @@ use crate::pending::PendingDelivery;
 use crate::start::StartService;
 use crate::{App, Inner};
 
-/// How often start tasks that run in other processes are looked at when nothing announces a change.
+/// Interval of polls for start tasks of other processes, without a notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the unfinished starts are counted.
+/// Interval of counts of unfinished starts.
 const QUEUE_COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Starts the loops: start worker, sandbox keeper (facts and relist), pool of warm sandboxes, syncer, delivery of messages, housekeeping. Call once,
-/// after the store is open. What an earlier life of this process left behind is picked up at once.
+/// Starts the loops: start worker, sandbox reconciler (facts and relist), warm pool, syncer, delivery of pending
+/// messages, housekeeping. Call once, after the store is open. The loops continue work that an earlier process left
+/// unfinished.
 pub fn spawn(app: &App) {
     let inner = &app.inner;
     inner.tasks.spawn(watch_facts(Arc::clone(inner)));
@@ -41,14 +42,14 @@ pub fn spawn(app: &App) {
     inner.tasks.spawn(housekeeping.run());
 }
 
-/// Gets the backend ready (downloads on first use) so that the first start finds it so. Failing here is not fatal: the
-/// start that needs it says why.
+/// Prepares the backend (downloads on first use) for the first start. A failure is not fatal: the start that needs the
+/// backend reports it.
 pub fn prepare(app: &App) {
     let inner = Arc::clone(&app.inner);
     app.inner.tasks.spawn(async move {
         let spec = match inner.ports.specs.list().await {
             Ok(specs) => specs.first().cloned(),
-            Err(error) => return tracing::warn!(error = %chain(&error), "no sandbox specs"),
+            Err(error) => return tracing::warn!(error = %chain(&error), "cannot list sandbox specs; the backend is not prepared"),
         };
         if let Some(spec) = spec
             && let Err(error) = inner.ports.backend.prepare(&spec.id, &PrepareProgress::silent()).await
@@ -58,7 +59,7 @@ pub fn prepare(app: &App) {
     });
 }
 
-/// Facts that the backend reports, one after the other per sandbox (the keeper's lock), many sandboxes at once.
+/// Handles facts of the backend: one at a time per sandbox, many sandboxes at once.
 async fn watch_facts(inner: Arc<Inner>) {
     let facts = inner.ports.backend.watch();
     facts
@@ -66,14 +67,14 @@ async fn watch_facts(inner: Arc<Inner>) {
             let keeper = inner.keeper.clone();
             async move {
                 if let Err(error) = keeper.note_fact(&fact).await {
-                    tracing::warn!(sandbox.id = %fact.id, error = %chain(&error), "fact not recorded; the relist will");
+                    tracing::warn!(sandbox.id = %fact.id, error = %chain(&error), "cannot record a fact of the backend; the next relist will");
                 }
             }
         })
         .await;
 }
 
-/// What other processes on the same store do.
+/// Follows changes that other processes commit.
 async fn follow_changes(inner: Arc<Inner>, starts: StartService) {
     let mut changes = inner.ports.changes.changes();
     let mut tick = tokio::time::interval(POLL_INTERVAL);
@@ -81,7 +82,7 @@ async fn follow_changes(inner: Arc<Inner>, starts: StartService) {
     loop {
         tokio::select! {
             Some(change) = changes.next() => apply_change(&inner, &starts, change).await,
-            // Hints may be lost.
+            // Notifications may be lost.
             _ = tick.tick() => starts.poll_other_processes().await,
         }
     }
@@ -94,12 +95,12 @@ async fn apply_change(inner: &Arc<Inner>, starts: &StartService, change: StoreCh
             starts.poll_other_processes().await;
         }
         StoreChange::Sandbox { id, host } if host == inner.policy.host => {
-            // Another process has a message for it, or brought it up.
+            // Another process stored a message for the sandbox, or started it.
             inner.syncer.notify_news();
             let keeper = inner.keeper.clone();
             inner.tasks.spawn(async move {
                 if let Err(error) = keeper.follow(&id).await {
-                    tracing::warn!(sandbox.id = %id, error = %chain(&error), "sandbox did not follow its intent");
+                    tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot apply the intent to the sandbox; the reconciler tries again");
                 }
             });
         }
@@ -114,18 +115,18 @@ async fn apply_change(inner: &Arc<Inner>, starts: &StartService, change: StoreCh
     }
 }
 
-/// Whether the backend can be asked; once it can again, everything is compared at once.
+/// Follows whether the backend is reachable. After a reconnect everything is compared at once.
 async fn follow_contact(inner: Arc<Inner>) {
     let mut contact = inner.ports.backend.watch_reachability();
     while let Some(now) = contact.next().await {
         match &now {
-            BackendReachability::Reachable => tracing::info!("the sandbox backend answers"),
+            BackendReachability::Reachable => tracing::info!("the sandbox backend is reachable"),
             BackendReachability::Unreachable { detail } => {
-                tracing::warn!(detail, "the sandbox backend is out of reach");
+                tracing::warn!(detail, "the sandbox backend is unreachable");
             }
         }
         if let Err(error) = inner.keeper.note_contact(&now).await {
-            tracing::warn!(error = %chain(&error), "rows not annotated; the relist will");
+            tracing::warn!(error = %chain(&error), "cannot annotate sandbox rows; the next relist will");
         }
         if now == BackendReachability::Reachable {
             inner.look_again.notify_one();
@@ -135,18 +136,18 @@ async fn follow_contact(inner: Arc<Inner>) {
 
 async fn retire_periodically(inner: Arc<Inner>) {
     let interval = inner.policy.retire_interval;
-    // Not at once: what happened while we were away is to be seen first.
+    // Not at once: first the relist records what happened while the service was down.
     let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
         if let Err(error) = inner.keeper.retire(&inner.tasks).await {
-            tracing::warn!(error = %chain(&error), "cannot look for sandboxes that are not needed; trying again");
+            tracing::warn!(error = %chain(&error), "cannot list idle and expired sandboxes; trying again");
         }
     }
 }
 
-/// For the metrics.
+/// Counts unfinished starts for the metrics.
 async fn count_queue_periodically(inner: Arc<Inner>) {
     let mut tick = tokio::time::interval(QUEUE_COUNT_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -155,7 +156,7 @@ async fn count_queue_periodically(inner: Arc<Inner>) {
         tick.tick().await;
         match tasks.count_unfinished(host, inner.ports.clock.now()).await {
             Ok(now) => inner.measures.queue(now),
-            Err(error) => tracing::debug!(error = %chain(&error), "cannot count waiting starts"),
+            Err(error) => tracing::debug!(error = %chain(&error), "cannot count unfinished starts"),
         }
     }
 }
@@ -163,7 +164,7 @@ async fn count_queue_periodically(inner: Arc<Inner>) {
 async fn relist_periodically(inner: Arc<Inner>) {
     let mut tick = tokio::time::interval(inner.policy.relist_interval);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // Our own restart is a gap: ask every running sandbox what happened meanwhile.
+    // A restart of this process is a gap: sync every running sandbox.
     inner.syncer.request_all().await;
     loop {
         tokio::select! {
@@ -171,7 +172,7 @@ async fn relist_periodically(inner: Arc<Inner>) {
             () = inner.look_again.notified() => {}
         }
         if let Err(error) = inner.keeper.annotate_rows().await {
-            tracing::debug!(error = %chain(&error), "rows not annotated yet");
+            tracing::debug!(error = %chain(&error), "cannot annotate sandbox rows yet; trying again");
         }
         if inner.keeper.is_out_of_contact() {
             continue;

@@ -1,7 +1,7 @@
-//! What is old enough goes: nothing that the service keeps grows without bound.
+//! Housekeeping: deletes expired data, so that nothing the service stores grows without bound.
 //!
-//! One pass per interval, however many processes share the store: whoever takes the lease `housekeeping` has it for that
-//! long. Everything here may be done twice, or half, by anybody.
+//! One pass per interval for all processes on a store: the process that takes the lease `housekeeping` has it for that
+//! long. All steps may run twice or half, by any process.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::{AppError, users};
 /// Rows of one transaction.
 const MAX_BATCH_ROWS: usize = 500;
 
-/// Between start-up, when there is enough to do, and the first pass.
+/// Delay of the first pass, because a process has enough to do when it starts.
 const START_DELAY: Duration = Duration::from_secs(20);
 
-/// How long ended leases, and what a silent process said, stay: long enough that no clock of another machine thinks they have not ended.
+/// How long ended leases and signs of silent processes stay: longer than clocks of machines differ.
 const ENDED_LEASE_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long an expired key is still listed.
 const EXPIRED_KEY_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The name of the lease.
+/// Name of the lease.
 const LEASE_NAME: &str = "housekeeping";
 
-/// What there is of one kind that may go.
+/// A kind of data that expires.
 #[derive(Debug, Clone, Copy)]
 enum PruneKind {
     StartTasks,
@@ -55,11 +55,11 @@ impl PruneKind {
     ];
 }
 
-/// Does the passes.
+/// Runs the passes.
 pub(crate) struct Housekeeping {
     ports: Ports,
     policy: Policy,
-    /// Who we are in the lease.
+    /// This process as holder of the lease.
     holder: String,
 }
 
@@ -73,7 +73,7 @@ impl Housekeeping {
         }
     }
 
-    /// Until the service stops.
+    /// Runs until the service stops.
     pub(crate) async fn run(self) {
         tokio::time::sleep(START_DELAY.min(self.policy.housekeeping_interval)).await;
         let mut tick = tokio::time::interval(self.policy.housekeeping_interval);
@@ -84,17 +84,17 @@ impl Housekeeping {
                 continue;
             }
             if let Err(error) = self.finish_deletions().await {
-                tracing::warn!(error = %chain(&error), "deleted users are not gone yet; trying again later");
+                tracing::warn!(error = %chain(&error), "cannot complete the deletion of users; trying again later");
             }
             for kind in PruneKind::ALL {
                 if let Err(error) = self.prune_all(kind).await {
-                    tracing::warn!(?kind, error = %chain(&error), "cannot tidy up the store; trying again later");
+                    tracing::warn!(?kind, error = %chain(&error), "cannot delete expired data; trying again later");
                 }
             }
         }
     }
 
-    /// Users whose deletion was cut off.
+    /// Completes deletions of users that were interrupted.
     async fn finish_deletions(&self) -> Result<(), AppError> {
         let (users, clock) = (self.ports.users.as_ref(), self.ports.clock.as_ref());
         for user in users.list_partially_deleted(MAX_BATCH_ROWS).await? {
@@ -111,27 +111,27 @@ impl Housekeeping {
             if count < MAX_BATCH_ROWS as u64 {
                 break;
             }
-            // Whoever waits for the store comes first.
+            // Other users of the store come first.
             tokio::task::yield_now().await;
         }
         if total > 0 {
-            tracing::info!(?kind, total, "what was old enough is gone");
+            tracing::info!(?kind, total, "expired data deleted");
         }
         Ok(())
     }
 
-    /// Takes or prolongs the lease. It is not given back: until it ends there is nothing to do for anybody else.
+    /// Takes or renews the lease. The lease is not given back: no other process has work to do before it ends.
     async fn take_lease(&self) -> bool {
         let now = self.ports.clock.now();
         let until = now.plus(self.policy.housekeeping_interval);
         let taken = self.ports.leases.acquire(LEASE_NAME, &self.holder, now, until);
         taken.await.unwrap_or_else(|error| {
-            tracing::warn!(error = %chain(&error), "cannot tell whose turn it is to tidy up; trying again later");
+            tracing::warn!(error = %chain(&error), "cannot take the housekeeping lease; trying again later");
             false
         })
     }
 
-    /// One batch; how many rows it had.
+    /// Deletes one batch; returns its number of rows.
     async fn prune(&self, kind: PruneKind) -> Result<u64, StoreError> {
         let (ports, retention) = (&self.ports, self.policy.retention.get());
         let before = |age: Duration| ports.clock.now().minus(age);

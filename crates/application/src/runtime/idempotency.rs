@@ -1,4 +1,4 @@
-//! Requests that their sender may repeat (`Idempotency-Key`).
+//! Idempotent requests (`Idempotency-Key`).
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use domain::idempotency::{IdempotentResponse, IdempotentRequest, IdempotencyChec
 use crate::AppError;
 use crate::ports::Ports;
 
-/// How long an answer is kept (decisions, section 4).
+/// How long a response is kept (`docs/explanation/decisions/0015-make-requests-repeatable.md`).
 pub(crate) const RESPONSE_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The key of a request that may come again, and how its answer is written.
+/// An idempotent request: its key, its input and how its response is rendered.
 pub struct IdempotentCall<'a, T> {
-    /// The sender's key.
+    /// The idempotency key.
     pub key: String,
-    /// Which operation is asked for.
+    /// The operation.
     pub operation: &'static str,
-    /// What is asked of it, as it was sent. It may hold secrets: only a keyed hash of it is kept.
+    /// The input as it was sent. It may contain secrets; only a keyed hash is stored.
     pub input: &'a [u8],
-    /// The body of the answer, as JSON. It is stored with what the request makes.
+    /// Renders the body of the response as JSON. It is stored with the created object.
     pub render: &'a (dyn Fn(&T) -> String + Send + Sync),
 }
 
-/// The answer to a request that may have been sent before.
+/// The outcome of an idempotent request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum IdempotentResult<T> {
-    /// It was carried out now.
+    /// The request was carried out now.
     New(T),
-    /// It was carried out before: the body of the answer it got then.
+    /// The request was carried out before: the body of its response then.
     Repeated(String),
 }
 
@@ -44,7 +44,7 @@ impl<T> IdempotentCall<'_, T> {
         }
     }
 
-    /// What is to be stored with `made`.
+    /// The response to store in one transaction with `made`.
     pub(crate) fn answer(&self, ports: &Ports, owner: &UserId, made: &T) -> IdempotentResponse {
         let at = ports.clock.now();
         IdempotentResponse {
@@ -54,9 +54,8 @@ impl<T> IdempotentCall<'_, T> {
         }
     }
 
-    /// The answer to a request that made nothing because `found` was there: kept too, so that a repetition gets the same
-    /// whatever has become of it by then. There is no transaction that this could be part of, and it needs none: who dies
-    /// before has answered nothing.
+    /// Stores the response of a request that found an existing object, so that a repetition gets the same response
+    /// whatever happens to the object. No transaction is needed: a process that dies before has sent no response.
     pub(crate) async fn keep(
         &self,
         ports: &Ports,
@@ -68,7 +67,7 @@ impl<T> IdempotentCall<'_, T> {
         Ok(earlier.map_or(IdempotentResult::New(found), IdempotentResult::Repeated))
     }
 
-    /// The earlier answer, if there is one. Asked first, so that a repetition is not refused for what the first made.
+    /// The earlier response, if there is one. Queried first, so that quotas do not refuse a repetition.
     pub(crate) async fn earlier(
         &self,
         ports: &Ports,
@@ -79,7 +78,7 @@ impl<T> IdempotentCall<'_, T> {
     }
 }
 
-/// The answer of a repetition; `None` for a first request.
+/// The response of a repetition; `None` for a first request.
 pub(crate) fn earlier_response(known: IdempotencyCheck) -> Result<Option<String>, AppError> {
     match known {
         IdempotencyCheck::New => Ok(None),

@@ -1,4 +1,4 @@
-//! Turns: of the work that each of many may ask for, so much goes on at once, and so much waits.
+//! A semaphore per key: limits the parallel and the waiting work of each key.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The turns of all who take any. One short lock is all that they share. Nothing is kept of those who neither have one nor wait.
+/// Semaphores by key. They share one short lock. Keys without permits and waiters use no memory.
 pub struct KeyedSemaphore<K> {
     permits_per_key: usize,
     max_holders_per_key: usize,
     semaphores: Mutex<HashMap<K, Weak<Semaphore>>>,
 }
 
-/// One turn, until it is dropped.
+/// A permit, until it is dropped.
 pub type KeyedPermit = OwnedSemaphorePermit;
 
 impl<K: Eq + Hash + Clone> KeyedSemaphore<K> {
-    /// `permits_per_key` at a time for one of them; of one at most `max_holders_per_key` have a turn or wait.
+    /// Each key has `permits_per_key` permits; at most `max_holders_per_key` tasks hold or wait for one.
     #[must_use]
     pub fn new(permits_per_key: usize, max_holders_per_key: usize) -> Self {
         Self {
@@ -27,17 +27,17 @@ impl<K: Eq + Hash + Clone> KeyedSemaphore<K> {
         }
     }
 
-    /// Waits for a turn; whoever asks bounds how long. `None`: too many wait already.
+    /// Waits for a permit; the caller sets a timeout. Returns `None` if too many tasks wait.
     pub async fn acquire(&self, key: &K) -> Option<KeyedPermit> {
         let own = self.semaphore(key);
-        // Whoever has a turn or waits for one holds the semaphore.
+        // Each holder and each waiter owns a reference to the semaphore.
         if Arc::strong_count(&own) > self.max_holders_per_key {
             return None;
         }
         own.acquire_owned().await.ok()
     }
 
-    /// How many are remembered.
+    /// Number of keys in memory.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.semaphores.lock().expect("no panic").len()

@@ -1,9 +1,9 @@
-//! Numbers that an operator may change while the service runs.
+//! Settings that can change while the service runs.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// A small value behind a handle: all clones see a change at once, and whoever reads gets the value whole. It is read anew
-/// each time that it is acted on, never kept.
+/// A small value behind a handle. All clones see a change at once, and readers get the value as a whole. Read it on
+/// each use and do not keep it.
 #[derive(Debug, Default)]
 pub struct LiveSetting<T>(Arc<RwLock<T>>);
 
@@ -14,22 +14,22 @@ impl<T> Clone for LiveSetting<T> {
 }
 
 impl<T: Copy> LiveSetting<T> {
-    /// With this value to begin with.
+    /// Starts with this value.
     pub fn new(value: T) -> Self {
         Self(Arc::new(RwLock::new(value)))
     }
 
-    /// The value as it is now.
+    /// The current value.
     pub fn get(&self) -> T {
         *self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another value from now on.
+    /// Replaces the value.
     pub fn set(&self, value: T) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = value;
     }
 
-    /// Changes a part of it.
+    /// Changes a part of the value.
     pub fn change(&self, change: impl FnOnce(&mut T)) {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }

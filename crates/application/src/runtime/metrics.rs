@@ -1,4 +1,4 @@
-//! What this process counts while it works. Nothing here decides anything; nothing names a user, an id or an address.
+//! Metrics of this process. They decide nothing, and name no user, id or address.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use domain::start_task::{StartQueueCounts, StartStatus};
 use crate::quotas::QuotaCounts;
 use crate::{App, AppError};
 
-/// Counted by the use-cases.
+/// Counters of the use-cases.
 #[derive(Debug, Default)]
 pub(crate) struct MetricsRecorder {
-    /// By status: how long starts were in it.
+    /// Time that starts spent in each status.
     steps: [DurationHistogram; StartStatus::ALL.len()],
     running: Gauge,
     ready: Counter,
@@ -24,22 +24,22 @@ pub(crate) struct MetricsRecorder {
     queue: [Gauge; 2],
 }
 
-/// How a start ended here.
+/// How a start ended in this process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StartOutcome {
     Ready,
     Failed,
-    /// Another worker goes on with it, or has ended it.
+    /// Another worker continues or has ended the start.
     Abandoned,
 }
 
 impl MetricsRecorder {
-    /// A start was in this status for so long.
+    /// Records the time that a start spent in a status.
     pub(crate) fn step(&self, status: StartStatus, took: Duration) {
         self.steps[status as usize].record(took);
     }
 
-    /// A start is under way until what is returned is dropped.
+    /// Counts a running start until the returned guard is dropped.
     pub(crate) fn start(&self) -> GaugeGuard<'_> {
         self.running.enter()
     }
@@ -53,18 +53,18 @@ impl MetricsRecorder {
         count.add(1);
     }
 
-    /// The oldest event of a batch was committed so long after it had happened.
+    /// Records the lag of a batch: from its oldest event to the commit.
     pub(crate) fn lag(&self, took: Duration) {
         self.lag.record(took);
     }
 
-    /// So many starts of this host are unfinished.
+    /// Sets the numbers of unfinished starts of this host.
     pub(crate) fn queue(&self, now: StartQueueCounts) {
         self.queue[0].set(now.waiting);
         self.queue[1].set(now.leased);
     }
 
-    /// An agent server reported so many events.
+    /// Counts a report and its events.
     pub(crate) fn reported(&self, events: usize, outcome: &Result<(), AppError>) {
         self.batches[usize::from(outcome.is_err())].add(1);
         if outcome.is_ok() {
@@ -73,35 +73,35 @@ impl MetricsRecorder {
     }
 }
 
-/// What the use-cases of this process have counted since it began.
+/// Metrics of the use-cases since the start of this process.
 #[derive(Debug, Clone)]
 pub struct ApplicationMetrics {
-    /// How long starts were in each status that they have left.
+    /// Time that starts spent in each status they have left.
     pub steps: Vec<(&'static str, HistogramSnapshot)>,
-    /// Starts under way.
+    /// Running starts.
     pub starts_running: u64,
-    /// Starts that ended, by how.
+    /// Ended starts by outcome.
     pub starts_ended: [(&'static str, u64); 3],
-    /// Unfinished starts of this host: those that nobody works on, and those that some process does. As of the last look.
+    /// Unfinished starts of this host, waiting and leased, as of the last count.
     pub start_queue: [(&'static str, u64); 2],
-    /// From an event until its commit, for the oldest of each batch that brought something new.
+    /// Time from an event to its commit, for the oldest of each batch with new events.
     pub report_lag: HistogramSnapshot,
-    /// Sandboxes of this host, by status, as of the last comparison with the backend.
+    /// Sandboxes of this host by status, as of the last relist.
     pub sandboxes: Vec<(&'static str, u64)>,
-    /// Reports of agent servers, by whether they were taken in.
+    /// Webhook reports by whether they were accepted.
     pub reports: [(&'static str, u64); 2],
-    /// Events that came with reports that were taken in, those included that were there already.
+    /// Events of accepted reports, known ones included.
     pub events: u64,
-    /// Streams of events that are open.
+    /// Open event streams.
     pub event_streams: u64,
-    /// Logs of sandboxes that are being read.
+    /// Sandbox logs that are being read.
     pub log_readers: u64,
-    /// What was refused, shortened and left out because of quotas.
+    /// Effects of quotas.
     pub quotas: QuotaCounts,
 }
 
 impl App {
-    /// What this process has counted. Cheap: nothing is asked of anybody.
+    /// The metrics of this process. Cheap: it reads no port.
     pub fn counted(&self) -> ApplicationMetrics {
         let (inner, measures) = (&self.inner, &self.inner.measures);
         let steps = StartStatus::ALL.iter().filter(|(_, it)| !it.is_terminal());

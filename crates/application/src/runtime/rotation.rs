@@ -1,11 +1,11 @@
-//! Rotation of the master key, while services run.
+//! Rotation of the master key while services run.
 //!
 //! ```text
 //!   every service has the new key ──► the vault is sealed with it ──► every service seals with it ──► everything else is
 //! ```
 //!
-//! Each arrow is one or more transactions that may be repeated. Whoever dies between them leaves secrets sealed with either
-//! key, and all services have both; the next run goes on where this one ended.
+//! Each arrow is one or more transactions that may be repeated. After a crash in between, secrets are sealed with
+//! either key and all services have both; the next run continues.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,25 +17,25 @@ use domain::sealed::{ResealedRecord, SealedKind, SealedRecord, SealedRecordRepos
 use domain::vault::{KeyHolder, VaultRepository};
 use tokio::time::Instant;
 
-/// Records of one page and one transaction.
+/// Records of one page and transaction.
 const MAX_BATCH_RECORDS: usize = 100;
-/// The same for settings, of which one record may be a megabyte and more.
+/// The same for settings, where one record may exceed a megabyte.
 const MAX_BATCH_SETTINGS: usize = 10;
-/// What a process said longer ago is of no interest: it says it again every few seconds.
+/// Reports of key holders older than this are ignored: processes report every few seconds.
 const KEY_HOLDER_TTL: Duration = Duration::from_secs(60 * 60);
-/// A process that says nothing for so long is gone. Watched by our own clock, because clocks of machines differ.
+/// A process that does not report for this long is gone. Measured by the local clock, because clocks of machines
+/// differ.
 const SILENT_PROCESS_TIMEOUT: Duration = Duration::from_secs(25);
-/// Between two looks at what processes say. There is no event for it.
+/// Interval of polls for key holders and the store. There is no event for it.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Passes over all records before we give up. Each one but the last found something that was sealed with a former key
-/// before a service changed to the new one and stored after the pass before it, or by a process that does not say what it
-/// seals with (an older version).
+/// Passes over all records before the rotation fails. A pass may find records that a service sealed with the former
+/// key and stored after the pass before, or that an older version sealed, which does not report its key.
 const MAX_PASSES: usize = 12;
 
-/// How long a store that is busy or away is asked again: services that save a lot, a database that is restarted.
+/// How long calls are retried while the store is busy or restarts.
 const STORE_RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Asks the store again while it is not available, for a while.
+/// Retries a call while the store is unavailable, up to [`STORE_RETRY_TIMEOUT`].
 pub async fn retry_while_unavailable<T>(
     mut ask: impl AsyncFnMut() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
@@ -50,34 +50,34 @@ pub async fn retry_while_unavailable<T>(
     }
 }
 
-/// Records of one kind.
+/// Counts of sealed records of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealedRecordCount {
-    /// Of what.
+    /// The kind.
     pub kind: SealedKind,
-    /// How many there are.
+    /// All records.
     pub total: u64,
-    /// How many of them were sealed with another key than the present one.
+    /// Records that were sealed with a former key.
     pub outdated: u64,
-    /// How many of those do not open with any key that is here.
+    /// Outdated records that no available key opens.
     pub broken: u64,
 }
 
-/// What the rotation needs.
+/// The ports of a rotation.
 #[derive(Clone, Copy)]
 pub struct MasterKeyRotation<'a> {
-    /// Says who has which key.
+    /// Key holders.
     pub vault: &'a dyn VaultRepository,
-    /// What is sealed.
+    /// Sealed records.
     pub records: &'a dyn SealedRecordRepository,
-    /// Seals with the new key, opens with it and with former ones.
+    /// Seals with the new key; opens with it and former ones.
     pub cipher: &'a dyn Cipher,
-    /// Time.
+    /// The clock.
     pub clock: &'a dyn Clock,
 }
 
 impl MasterKeyRotation<'_> {
-    /// What is stored, changing nothing.
+    /// Counts sealed records, without changes.
     pub async fn count(&self) -> Result<Vec<SealedRecordCount>, StoreError> {
         let mut counts = Vec::new();
         for kind in SealedKind::ALL {
@@ -86,16 +86,16 @@ impl MasterKeyRotation<'_> {
         Ok(counts)
     }
 
-    /// Seals everything anew that was sealed with a former key, and looks again until nothing of the kind is left (but what
-    /// is broken). `told` gets the counts of the kind under way after each batch. The counts are of the whole.
+    /// Reseals all outdated records, and repeats until only broken ones are left. `on_progress` gets the counts of the
+    /// current kind after each batch. Returns the counts of all passes.
     ///
-    /// All services seal with the new key when this is called, but what one of them sealed a moment before may still wait
-    /// for its turn at the database. `under_way` is longer than any write takes: after that long nothing of the kind can
-    /// come any more, and what came is sealed anew. Only then may a former key be removed.
+    /// All services seal with the new key when this is called. A write that one of them sealed before may still wait
+    /// for the database. `under_way` is longer than any write takes; a last pass after that time reseals such records.
+    /// Only then may a former key be removed.
     pub async fn reseal(
         &self,
         under_way: Duration,
-        told: &mut dyn FnMut(SealedRecordCount),
+        on_progress: &mut dyn FnMut(SealedRecordCount),
     ) -> Result<Vec<SealedRecordCount>, StoreError> {
         let over = Instant::now() + under_way;
         let mut is_over = under_way.is_zero();
@@ -103,7 +103,7 @@ impl MasterKeyRotation<'_> {
         for _ in 0..MAX_PASSES {
             let mut seen = Vec::new();
             for kind in SealedKind::ALL {
-                seen.push(self.pass(kind, true, told).await?);
+                seen.push(self.pass(kind, true, on_progress).await?);
             }
             let left: u64 = seen.iter().map(|it| it.outdated - it.broken).sum();
             if counts.is_empty() {
@@ -129,16 +129,16 @@ impl MasterKeyRotation<'_> {
         })
     }
 
-    /// Waits until every service that says something is as it should be, at most `patience`; answers those that are not.
-    /// `told` gets those that are waited for whenever they change.
+    /// Waits at most `timeout` until all reporting services are ready; returns those that are not. `on_waiting` gets
+    /// the awaited services whenever they change.
     pub async fn wait_for_services(
         &self,
         is_ready: impl Fn(&KeyHolder) -> bool,
-        patience: Duration,
-        told: &mut dyn FnMut(&[KeyHolder]),
+        timeout: Duration,
+        on_waiting: &mut dyn FnMut(&[KeyHolder]),
     ) -> Result<Vec<KeyHolder>, StoreError> {
-        let give_up = Instant::now() + patience;
-        let mut heard: HashMap<String, (KeyHolder, Instant)> = HashMap::new();
+        let give_up = Instant::now() + timeout;
+        let mut last_reports: HashMap<String, (KeyHolder, Instant)> = HashMap::new();
         let mut waited_for = Vec::new();
         loop {
             let since = self.clock.now().minus(KEY_HOLDER_TTL);
@@ -146,7 +146,7 @@ impl MasterKeyRotation<'_> {
             missing.retain(|holder| !is_ready(holder));
             missing.retain(|holder| {
                 let now = Instant::now();
-                let last = heard
+                let last = last_reports
                     .entry(holder.id.clone())
                     .or_insert_with(|| (holder.clone(), now));
                 if last.0 != *holder {
@@ -159,19 +159,19 @@ impl MasterKeyRotation<'_> {
             }
             let ids: Vec<_> = missing.iter().map(|it| it.id.clone()).collect();
             if ids != waited_for {
-                told(&missing);
+                on_waiting(&missing);
                 waited_for = ids;
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Looks at all records of a kind, and seals the outdated ones anew if asked to.
+    /// Reads all records of a kind, and reseals the outdated ones if `reseal` is set.
     async fn pass(
         &self,
         kind: SealedKind,
         reseal: bool,
-        told: &mut dyn FnMut(SealedRecordCount),
+        on_progress: &mut dyn FnMut(SealedRecordCount),
     ) -> Result<SealedRecordCount, StoreError> {
         let mut count = SealedRecordCount {
             kind,
@@ -203,9 +203,9 @@ impl MasterKeyRotation<'_> {
                 }
             }
             if reseal && !batch.is_empty() {
-                // What was changed meanwhile is sealed anew by that, or found by the next pass.
+                // A record that changed in between was resealed by that change, or the next pass finds it.
                 retry_while_unavailable(async || self.records.replace(&batch).await).await?;
-                told(count);
+                on_progress(count);
             }
             if is_last {
                 return Ok(count);
@@ -213,7 +213,7 @@ impl MasterKeyRotation<'_> {
         }
     }
 
-    /// The same secret under the present key; `None` if it does not open.
+    /// The same secret under the new key; `None` if no key opens it.
     fn reseal_record(&self, it: SealedRecord) -> Option<ResealedRecord> {
         let context = it.location.context();
         let after = self
@@ -227,7 +227,7 @@ impl MasterKeyRotation<'_> {
                 after,
             }),
             Err(error) => {
-                tracing::warn!(place = ?it.location, error = %chain(&error), "a sealed value does not open; it stays as it is");
+                tracing::warn!(place = ?it.location, error = %chain(&error), "no key opens a sealed record; it is left unchanged");
                 None
             }
         }

@@ -1,4 +1,4 @@
-//! Background work that is owned: counted, cancelled and waited for.
+//! Owned background tasks: counted, cancelled and waited for.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
-/// Spawns on the main runtime (an actix worker's own runtime dies with the worker) and joins at the end.
+/// Spawns on the main runtime and joins at the end. (The runtime of an actix worker ends with the worker.)
 #[derive(Debug, Clone)]
 pub struct BackgroundTasks {
     handle: Handle,
@@ -26,7 +26,7 @@ impl BackgroundTasks {
         }
     }
 
-    /// Runs to its end, or to its next await point once the service stops: whatever it does must be resumable.
+    /// Runs a task to its end, or to its next await point after the service stops. The work must be resumable.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         let span = tracing::Span::current();
@@ -42,8 +42,8 @@ impl BackgroundTasks {
         );
     }
 
-    /// Runs to its end, also while the service stops: for a last word that takes a moment, and that nobody misses if it
-    /// is not said within the deadline of [`BackgroundTasks::stop`].
+    /// Runs a task to its end, even while the service stops, within the deadline of [`BackgroundTasks::stop`]. For
+    /// short final steps that may be lost.
     pub(crate) fn spawn_uncancelled(&self, work: impl Future<Output = ()> + Send + 'static) {
         let span = tracing::Span::current();
         self.tracker.spawn_on(work.instrument(span), &self.handle);
@@ -54,7 +54,7 @@ impl BackgroundTasks {
         &self.stop
     }
 
-    /// Cancels all and waits, at most `deadline`. `false` if some did not end in time.
+    /// Cancels all tasks and waits at most `deadline`. Returns `false` if some did not end in time.
     pub async fn stop(&self, deadline: Duration) -> bool {
         self.stop.cancel();
         self.tracker.close();

@@ -1,33 +1,33 @@
-//! Traces that other programs began, or go on with. What they are, and where they go, is the composition root's.
+//! Propagation of traces from and to other programs. The composition root decides about format and exporter.
 
 use std::collections::BTreeMap;
 
 use domain::start_task::StartStatus;
 use tracing::Span;
 
-/// Headers that name a trace (`traceparent`, `tracestate`); none outside of one.
+/// Headers of a trace (`traceparent`, `tracestate`); empty outside of a trace.
 pub type TraceHeaders = Vec<(&'static str, String)>;
 
-/// How the present span is tied to what other programs did before it, and do because of it.
+/// Connects spans of this process with those of other programs.
 #[derive(Debug, Clone, Copy)]
 pub struct TracePropagation {
-    /// Makes a span, in which nothing has happened yet, part of the trace that these headers name.
+    /// Makes a new span a part of the trace in these headers.
     pub adopt: fn(&Span, &[(&'static str, String)]),
-    /// Names the trace of the current span.
+    /// The headers of the current span's trace.
     pub current: fn() -> TraceHeaders,
 }
 
-/// The names of the headers, as they are kept.
+/// Names of the headers as they are stored.
 const HEADER_NAMES: [&str; 2] = ["traceparent", "tracestate"];
 
-/// The trace of the current request, to be kept with what it asks for.
+/// The trace of the current request, to store with its start task.
 pub(crate) fn current_context(traces: Option<TracePropagation>) -> BTreeMap<String, String> {
     let headers = traces.map(|it| (it.current)()).unwrap_or_default();
     let named = |(name, value): (&str, String)| (name.to_owned(), value);
     headers.into_iter().map(named).collect()
 }
 
-/// Makes the span of work that a request asked for part of the trace that was noted.
+/// Makes the span a part of the stored trace.
 pub(crate) fn continue_trace(traces: Option<TracePropagation>, context: &BTreeMap<String, String>, span: &Span) {
     let Some(traces) = traces else { return };
     let headers = HEADER_NAMES.iter().filter_map(|name| {
@@ -40,7 +40,7 @@ pub(crate) fn continue_trace(traces: Option<TracePropagation>, context: &BTreeMa
     }
 }
 
-/// The span of the step that a start is in: the steps are states, which no call lasts as long as.
+/// The span of a start's current step. Steps are states, so no call lasts as long as one.
 #[derive(Debug)]
 pub(crate) struct StepSpan {
     status: StartStatus,
@@ -48,7 +48,7 @@ pub(crate) struct StepSpan {
 }
 
 impl StepSpan {
-    /// In the current span, which is the start's.
+    /// Begins a span in the current span, the start's.
     pub(crate) fn enter(status: StartStatus) -> Self {
         let span = if status.is_terminal() {
             Span::none()
@@ -61,7 +61,7 @@ impl StepSpan {
         }
     }
 
-    /// Ends the span of the last step, if this is another.
+    /// Ends the span of the last step if the status changed.
     pub(crate) fn continue_with(&mut self, status: StartStatus) {
         if self.status != status {
             *self = Self::enter(status);

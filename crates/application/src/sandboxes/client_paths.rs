@@ -1,18 +1,17 @@
-//! Which file of a sandbox a client means.
+//! Maps paths of clients to paths in sandboxes.
 
 use domain::error::ErrorClass;
 use domain::sandbox::{SandboxError, is_below};
 
 use crate::AppError;
 
-/// Where clients believe the workspace to be, whatever the sandbox: it is so in the reference's containers, and front ends
+/// The workspace as clients assume it, whatever the sandbox: it is so in the reference's containers, and front ends
 /// have it built in.
 const CLIENT_ROOT: &str = "/workspace/project";
-/// What is around it there. Where a sandbox has no such directory, it is the workspace, too.
+/// Its parent. In sandboxes without this directory it means the workspace too.
 const CLIENT_PARENT: &str = "/workspace";
 
-/// The path that a client means: what is below the place where it believes the workspace to be is below the workspace.
-/// `root` is the sandbox's workspace.
+/// Maps a client's path: what is below the assumed workspace is below the sandbox's workspace `root`.
 pub(crate) fn to_sandbox_path(asked: &str, root: &str) -> String {
     let parent = (!is_below(root, CLIENT_PARENT)).then_some(CLIENT_PARENT);
     for believed in std::iter::once(CLIENT_ROOT).chain(parent) {
@@ -23,7 +22,7 @@ pub(crate) fn to_sandbox_path(asked: &str, root: &str) -> String {
     asked.to_owned()
 }
 
-/// 404 of a path that leads out of the sandbox.
+/// The error for a path outside the workspace.
 pub(crate) fn outside_workspace() -> AppError {
     AppError::refused(
         ErrorClass::NotFound,
@@ -31,7 +30,7 @@ pub(crate) fn outside_workspace() -> AppError {
     )
 }
 
-/// What a client is told when a path was not resolved.
+/// Maps a failure to resolve a path.
 pub(crate) fn map_resolve_error(error: SandboxError) -> AppError {
     match error {
         SandboxError::NotFound => outside_workspace(),

@@ -1,7 +1,7 @@
-//! The way to an agent server for whoever asks for it: by the sandbox's key, or by the conversation of a user.
+//! Resolution of gateway requests to agent servers: by session key, by conversation or by sandbox.
 //!
-//! One query, or none when another request with the same key came a moment ago; no call of an engine. What is said about a
-//! sandbox that cannot be reached says what to do.
+//! Costs one query, or none within a second of another request with the same key, and no call of the backend. Errors
+//! about an unreachable sandbox say what to do.
 
 use std::sync::Arc;
 
@@ -17,25 +17,25 @@ use crate::sandboxes::client_paths::{to_sandbox_path, outside_workspace, map_res
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner};
 
-/// No key of ours is longer; a longer one is refused unhashed.
+/// Longest key in bytes; longer ones are refused without hashing them.
 const MAX_KEY_BYTES: usize = 512;
-/// What users' keys begin with, and sandboxes' never do (decisions, section 3; sandboxes' are base62).
+/// Prefix of API keys. Session keys are base62, so they never have it.
 const USER_KEY_PREFIX: &str = "aw_";
 
-/// Finds agent servers for requests that are passed on to them.
+/// Finds agent servers for forwarded requests.
 #[derive(Clone)]
 pub struct Gateway(Arc<Inner>);
 
-/// Where a request goes.
+/// The agent server that a request is forwarded to.
 #[derive(Debug, Clone)]
 pub struct AgentRoute {
-    /// Whose agent server it is.
+    /// The sandbox of the agent server.
     pub sandbox: SandboxId,
-    /// Whose sandbox that is: what is under way of one owner is limited together.
+    /// The owner of the sandbox; parallel requests are limited per owner.
     pub owner: UserId,
-    /// Its address, and the key that it wants.
+    /// URL and session key of the agent server.
     pub at: AgentEndpoint,
-    /// Its workspace.
+    /// The workspace of the sandbox.
     workspace: Option<String>,
 }
 
@@ -44,10 +44,10 @@ impl Gateway {
         Self(inner)
     }
 
-    /// To the sandbox with this key; `None` if no sandbox has it. A user's key is known by its form and costs no query.
+    /// Resolves a session key; `None` if no sandbox has it. An API key is recognised by its prefix and costs no query.
     ///
     /// # Errors
-    /// What is in the way: the sandbox does not run.
+    /// The sandbox does not run.
     pub async fn by_key(&self, key: &str) -> Result<Option<AgentRoute>, AppError> {
         if !looks_like_sandbox_key(key) {
             return Ok(None);
@@ -62,17 +62,17 @@ impl Gateway {
         if !answer.is_cached || agent_address(&found).is_ok() {
             return build_route(found.as_ref(), || Ok(SecretString::from(key))).map(Some);
         }
-        // It may run since: nothing is refused on the ground of what was so a moment ago.
+        // A cached row never causes a refusal: the sandbox may run by now.
         match sandboxes.find_by_key(&hash).await? {
             Some(found) => build_route(&found, || Ok(SecretString::from(key))).map(Some),
             None => Ok(None),
         }
     }
 
-    /// To the sandbox of this conversation.
+    /// Resolves a conversation to its sandbox.
     ///
     /// # Errors
-    /// Not found, outside the scope too; or what is in the way.
+    /// Not found, also outside the scope; or the sandbox does not run.
     pub async fn by_conversation(
         &self,
         scope: &Scope,
@@ -83,24 +83,24 @@ impl Gateway {
         self.route_to(sandbox.as_ref())
     }
 
-    /// To this sandbox.
+    /// Resolves a sandbox.
     ///
     /// # Errors
-    /// Not found, outside the scope too; or what is in the way.
+    /// Not found, also outside the scope; or the sandbox does not run.
     pub async fn by_sandbox(&self, scope: &Scope, id: &SandboxId) -> Result<AgentRoute, AppError> {
         let found = self.0.ports.sandboxes.find(scope, id).await?;
         self.route_to(found.as_ref())
     }
 
-    /// Whether paths in requests must be confined by [`Self::path`], because no wall is around the sandbox.
+    /// Whether paths in requests must be confined by [`Self::path`], because the backend does not isolate sandboxes.
     pub fn confines_paths(&self) -> bool {
         !self.0.ports.backend.capabilities().isolated
     }
 
-    /// What an agent server that nothing isolates is asked for instead of this path. A relative path stays as it is.
+    /// Confines a path in a request to an agent server without isolation. A relative path stays as it is.
     ///
     /// # Errors
-    /// Not found, if the path leads out of what belongs to the sandbox.
+    /// Not found if the path leads out of the sandbox's workspace.
     pub async fn path(&self, way: &AgentRoute, asked: &str) -> Result<String, AppError> {
         let root = way.workspace.as_deref().ok_or_else(outside_workspace)?;
         let path = to_sandbox_path(asked, root.trim_end_matches('/'));
@@ -122,7 +122,7 @@ impl Gateway {
     }
 }
 
-/// Whether a key is looked up among those of sandboxes: a user's is known by its form.
+/// Whether a key may be a session key. API keys are recognised by their prefix.
 pub fn looks_like_sandbox_key(key: &str) -> bool {
     !key.is_empty() && key.len() <= MAX_KEY_BYTES && !key.starts_with(USER_KEY_PREFIX)
 }
@@ -144,7 +144,7 @@ fn build_route(
     })
 }
 
-/// Where the agent server answers, or what is in the way.
+/// URL of the agent server, or why it cannot be reached.
 fn agent_address(sandbox: &Sandbox) -> Result<&url::Url, AppError> {
     use SandboxStatus::{Error, Missing, Paused, Running, Starting};
     let starting = || {

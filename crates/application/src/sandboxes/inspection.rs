@@ -1,7 +1,7 @@
-//! Looking into the sandbox of a conversation, and giving its agent another model.
+//! Reads files, git state, skills and hooks in a conversation's sandbox, and switches the model of its agent.
 //!
-//! All of it is asked of the agent server there and then; nothing is kept but the name of the new model. What a client gets
-//! where nobody can be asked is one table: `refusal`.
+//! The agent server answers each request; only the name of a new model is stored. One table decides the responses
+//! while the agent server is unreachable: `refusal`.
 
 mod hooks;
 mod limiter;
@@ -26,12 +26,12 @@ use crate::settings::SettingsService;
 use crate::start::{plan_path, project_of};
 use crate::{AppError, Inner};
 
-/// Files of a workspace that are listed: as many as front ends show.
+/// Longest file list: as many as front ends show.
 const MAX_LISTED_FILES: usize = 2_000;
-/// Bytes of a file that is shown.
+/// Longest file that is returned.
 const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// The inside of sandboxes, through their agent servers.
+/// Inspects sandboxes through their agent servers.
 #[derive(Clone)]
 pub struct SandboxInspector {
     inner: Arc<Inner>,
@@ -39,7 +39,7 @@ pub struct SandboxInspector {
     limiter: InspectionLimiter,
 }
 
-/// Which question it is about: they have answers of their own where nobody can be asked.
+/// The kind of request; each has its own responses while the agent server is unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InspectionKind {
     File,
@@ -51,24 +51,24 @@ enum InspectionKind {
     Model,
 }
 
-/// Why nobody can be asked.
+/// Why the agent server is unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnreachableReason {
     NoConversation,
     NoSandbox,
     Paused,
-    /// Starting, failed, gone for good, or nobody knows where.
+    /// Starting, failed, removed, or without a known address.
     NotRunning,
 }
 
-/// Somebody to ask.
+/// A reachable agent server with what a request needs.
 struct ReachableAgent {
     at: AgentEndpoint,
     conversation: Conversation,
     sandbox: SandboxId,
     /// The sandbox's workspace.
     root: String,
-    /// Where the agent works.
+    /// The working directory of the agent.
     project: String,
     _permit: InspectionPermit,
 }
@@ -82,8 +82,9 @@ impl SandboxInspector {
         }
     }
 
-    /// A text file of at most 1 MiB, the plan without a path. Empty if there is none, or nobody to ask: clients cannot
-    /// tell these apart, and do not expect to. A path that leads out of the workspace is not found.
+    /// Reads a text file of at most 1 MiB; without a path, the plan. Returns an empty text if there is no such file,
+    /// or if the agent server is unreachable: clients do not tell these apart. A path outside the workspace is not
+    /// found.
     pub async fn file(
         &self,
         scope: &Scope,
@@ -100,13 +101,13 @@ impl SandboxInspector {
         let read = workspace.read(&reached.at, &path, MAX_FILE_BYTES).await;
         Ok(read
             .unwrap_or_else(|error| {
-                tracing::debug!(error = %chain(&error), "a file of a sandbox was not read");
+                tracing::debug!(error = %chain(&error), "cannot read a file of a sandbox; returning an empty text");
                 None
             })
             .unwrap_or_default())
     }
 
-    /// Files below a directory, relative to it, at most 2,000 of them.
+    /// Lists at most 2,000 files below a directory, relative to it.
     pub async fn files(
         &self,
         scope: &Scope,
@@ -120,7 +121,7 @@ impl SandboxInspector {
         files.map_err(upstream_error)
     }
 
-    /// Files of the repository at `path` that have changed, as the agent server says it.
+    /// Lists changed files of the repository at `path`, as the agent server reports them.
     pub async fn git_changes(
         &self,
         scope: &Scope,
@@ -135,7 +136,7 @@ impl SandboxInspector {
         changes.map_err(upstream_error)
     }
 
-    /// The changed file at `path` before and after, as the agent server says it.
+    /// Returns the changed file at `path` before and after, as the agent server reports it.
     pub async fn git_diff(
         &self,
         scope: &Scope,
@@ -150,7 +151,7 @@ impl SandboxInspector {
         diff.map_err(upstream_error)
     }
 
-    /// Skills of the project; none where they cannot be read.
+    /// Lists skills of the project; none if they cannot be read.
     pub async fn skills(&self, scope: &Scope, id: ConversationId) -> Result<Vec<ProjectSkill>, AppError> {
         let Some(reached) = self.reach(scope, id, InspectionKind::Project).await? else {
             return Ok(Vec::new());
@@ -158,12 +159,12 @@ impl SandboxInspector {
         let workspace = &self.inner.ports.workspace;
         let skills = workspace.skills(&reached.at, &reached.project).await;
         Ok(skills.unwrap_or_else(|error| {
-            tracing::debug!(error = %chain(&error), "skills of a project were not read");
+            tracing::debug!(error = %chain(&error), "cannot read the skills of a project; returning none");
             Vec::new()
         }))
     }
 
-    /// Agent hooks of the project, by event; events without any are left out.
+    /// Lists agent hooks of the project by event, without empty events.
     pub async fn hooks(
         &self,
         scope: &Scope,
@@ -178,7 +179,7 @@ impl SandboxInspector {
         Ok(hooks.as_ref().map(hooks::read).unwrap_or_default())
     }
 
-    /// The agent goes on with the model of one of the user's profiles.
+    /// Switches the agent to the model of one of the user's profiles.
     pub async fn switch_profile(
         &self,
         scope: &Scope,
@@ -199,7 +200,7 @@ impl SandboxInspector {
         self.record_model(&reached, profile.llm.model).await
     }
 
-    /// The program that is the conversation's agent goes on with another model of its own.
+    /// Switches an ACP agent to another of its own models.
     pub async fn switch_acp_model(
         &self,
         scope: &Scope,
@@ -213,7 +214,7 @@ impl SandboxInspector {
         self.record_model(&reached, model.to_owned()).await
     }
 
-    /// The agent server reports it, too; if we die before this line, that is how it becomes known.
+    /// Records the new model. The agent server reports it too, which covers a crash before this line.
     async fn record_model(&self, reached: &ReachableAgent, model: String) -> Result<(), AppError> {
         let ports = &self.inner.ports;
         let seen = ConversationReport {
@@ -228,7 +229,7 @@ impl SandboxInspector {
         Ok(())
     }
 
-    /// The file that a client means. Not found if it is not in the sandbox's workspace, wherever links and `..` lead.
+    /// Resolves a client's path. Not found outside of the workspace, wherever links and `..` lead.
     async fn path(&self, reached: &ReachableAgent, asked: &str) -> Result<String, AppError> {
         let path = resolve_client_path(asked, &reached.root, &reached.project);
         let resolved = self.inner.ports.backend.resolve(&reached.sandbox, &path);
@@ -240,7 +241,7 @@ impl SandboxInspector {
         }
     }
 
-    /// Somebody to ask, or the answer where there is nobody.
+    /// The agent server, or the error while it is unreachable.
     async fn reached(
         &self,
         scope: &Scope,
@@ -248,11 +249,11 @@ impl SandboxInspector {
         question: InspectionKind,
     ) -> Result<ReachableAgent, AppError> {
         let reached = self.reach(scope, id, question).await?;
-        // Only questions that have an empty answer come here without.
+        // Requests with an empty response do not get here without an agent server.
         reached.ok_or_else(|| not_reachable(id))
     }
 
-    /// `None`: nobody, and the answer is empty.
+    /// `None`: the agent server is unreachable and the response is empty.
     async fn reach(
         &self,
         scope: &Scope,
@@ -294,8 +295,8 @@ impl SandboxInspector {
     }
 }
 
-/// The path inside the sandbox that a client means: what is below the place where it believes the workspace to be is below
-/// the workspace, and what is relative is below the project.
+/// Maps a client's path: paths below the client's workspace are below the sandbox's workspace, and relative ones are
+/// below the project.
 fn resolve_client_path(asked: &str, root: &str, project: &str) -> String {
     if asked.starts_with('/') {
         return to_sandbox_path(asked, root);
@@ -307,7 +308,7 @@ fn resolve_client_path(asked: &str, root: &str, project: &str) -> String {
     format!("{project}/{relative}")
 }
 
-/// What the state of a sandbox has against asking it.
+/// Why a sandbox in this state is unreachable, if it is.
 fn unreachable_reason(desired: DesiredState, status: SandboxStatus) -> Option<UnreachableReason> {
     match (desired, status) {
         (DesiredState::Running, SandboxStatus::Running) => None,
@@ -319,8 +320,8 @@ fn unreachable_reason(desired: DesiredState, status: SandboxStatus) -> Option<Un
     }
 }
 
-/// The table (contract v1, section 3.2, "Proxied reads"): what is answered where nobody can be asked. `None` is an answer
-/// with nothing in it.
+/// The responses while the agent server is unreachable (`docs/reference/wire/conversations.md`). `None` is an empty
+/// response.
 fn refusal(question: InspectionKind, unreachable_reason: UnreachableReason, id: ConversationId) -> Option<AppError> {
     use UnreachableReason::{NoConversation, NoSandbox, NotRunning, Paused};
     let of_project = |what: &str| {
@@ -350,8 +351,8 @@ fn not_reachable(id: ConversationId) -> AppError {
     AppError::not_found(format!("Conversation {} is not reachable", id.dashed()))
 }
 
-/// Whatever an agent server refuses is its failure: that it does not know a path or a conversation of ours is no reason to
-/// say that ours is not there.
+/// Every refusal by an agent server is an upstream error: a path or conversation that it does not know may still exist
+/// here.
 fn upstream_error(error: AgentError) -> AppError {
     match error {
         AgentError::NotFound => agent_error(ErrorClass::Upstream, 404),
@@ -359,7 +360,7 @@ fn upstream_error(error: AgentError) -> AppError {
     }
 }
 
-/// A program that cannot switch, or does not answer, is told apart.
+/// An ACP agent that cannot switch, or does not answer, has errors of its own.
 fn acp_error(error: AgentError) -> AppError {
     match error {
         AgentError::Rejected { status: 400, .. } => agent_error(ErrorClass::Invalid, 400),

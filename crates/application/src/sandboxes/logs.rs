@@ -1,4 +1,4 @@
-//! What a sandbox writes, for its owner.
+//! Logs of sandboxes, for their owners.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,19 +16,18 @@ use tokio_util::sync::CancellationToken;
 use super::Sandboxes;
 use crate::AppError;
 
-/// Logs that one user may read at the same time, at this process.
+/// Logs that one user reads at the same time in this process.
 const MAX_READERS_PER_USER: usize = 10;
-/// Logs of all users: each holds a piece of one in memory, and a connection to the engine.
+/// Logs of all users. Each holds a part of a log in memory and a connection to the engine.
 const MAX_READERS: usize = 64;
-/// A log that is followed and says nothing for so long is not followed any more: a reader that is gone is only noticed
-/// when something is said.
+/// A followed log without output for this long is closed: a disconnected reader is only noticed at the next output.
 const SILENT_LOG_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// Who reads logs in this process: bounds how many they are.
+/// Limits the readers of logs in this process.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct LogReaderLimiter(Arc<Mutex<HashMap<UserId, usize>>>);
 
-/// One reader; it is gone when this is dropped.
+/// The slot of a reader; dropping it frees the slot.
 #[derive(Debug)]
 struct LogReaderSlot {
     readers: LogReaderLimiter,
@@ -40,7 +39,7 @@ impl LogReaderLimiter {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are.
+    /// The number of readers.
     pub(crate) fn count(&self) -> usize {
         self.lock().values().sum()
     }
@@ -76,29 +75,29 @@ impl Drop for LogReaderSlot {
     }
 }
 
-/// A log that is being read.
+/// An open log.
 pub struct SandboxLogReader {
     logs: LogStream,
     id: SandboxId,
     shutdown: CancellationToken,
-    /// When it last said something: whoever reads may ask in short turns.
-    said: Instant,
-    _place: LogReaderSlot,
+    /// Time of the last output: a reader may poll in short intervals.
+    last_output: Instant,
+    _slot: LogReaderSlot,
 }
 
 impl SandboxLogReader {
-    /// The next lines, without keys. `None` at the end: of the log, of the sandbox's main process, of this service, after a
-    /// long silence, or when it cannot be read any further (which is in our log).
+    /// The next lines, with keys masked. `None` at the end: of the log, of the sandbox's main process, of this
+    /// service, after a long silence, or on an error (which is logged).
     pub async fn next(&mut self) -> Option<Vec<u8>> {
-        let next = tokio::time::timeout_at(self.said + SILENT_LOG_TIMEOUT, self.logs.next());
+        let next = tokio::time::timeout_at(self.last_output + SILENT_LOG_TIMEOUT, self.logs.next());
         let next = self.shutdown.run_until_cancelled(next).await?;
         match next.ok()?? {
             Ok(lines) => {
-                self.said = Instant::now();
+                self.last_output = Instant::now();
                 Some(lines)
             }
             Err(error) => {
-                tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "the log of a sandbox cannot be read any further");
+                tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "cannot read the log of a sandbox any further");
                 None
             }
         }
@@ -106,15 +105,15 @@ impl SandboxLogReader {
 }
 
 impl Sandboxes {
-    /// Opens the log of a sandbox, also of one that is paused or has crashed. One that is not this user's is not found; too
-    /// many readers are [`ErrorClass::RateLimited`].
+    /// Opens the log of a sandbox, also of a paused or failed one. A sandbox of another user is not found; too many
+    /// readers are [`ErrorClass::RateLimited`].
     pub async fn logs(
         &self,
         user: &UserId,
         id: &SandboxId,
         tail: LogTail,
     ) -> Result<SandboxLogReader, AppError> {
-        let place = self.0.log_readers.acquire(user)?;
+        let slot = self.0.log_readers.acquire(user)?;
         let ports = &self.0.ports;
         let scope = Scope::User(user.clone());
         let row = ports.sandboxes.find(&scope, id).await?;
@@ -129,12 +128,12 @@ impl Sandboxes {
             logs,
             id: id.clone(),
             shutdown: self.0.streams.shutdown().clone(),
-            said: Instant::now(),
-            _place: place,
+            last_output: Instant::now(),
+            _slot: slot,
         })
     }
 
-    /// Its keys. One that does not open cannot be looked for; it is as long as what is masked in any case.
+    /// The sandbox's keys, to mask them. A key that does not open is skipped: any text of its length is masked anyway.
     fn open_keys(&self, row: &Sandbox) -> Vec<SecretString> {
         let context = Sandbox::key_context(&row.id);
         let sealed = [&row.session_key, &row.secret_key];

@@ -1,4 +1,4 @@
-//! Sandboxes: reading rows, committing intents, and the keeper that makes the backend follow.
+//! Sandboxes: reading rows, committing intents, and the reconciler that makes the backend follow.
 
 pub(crate) mod client_paths;
 pub mod gateway;
@@ -33,13 +33,13 @@ use crate::settings::SettingsService;
 use crate::warm::WarmClaim;
 use crate::{AppError, Inner};
 
-/// How long a request waits for a sandbox to be paused or deleted. The work goes on without it.
+/// How long a request waits for a pause or a deletion. The work continues without it.
 const CONVERGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often a change by another process is looked for when nothing announces it.
+/// Interval of polls for changes by other processes, without a notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A new row of intent with fresh keys, sealed. Not stored yet.
+/// A new row with fresh, sealed keys. The caller stores it.
 pub(crate) fn reserve(
     ports: &Ports,
     policy: &Policy,
@@ -70,7 +70,7 @@ pub(crate) fn reserve(
     })
 }
 
-/// The named template; without a name the one that the user's settings name, if there is such a one, else the first.
+/// Chooses a sandbox spec: the named one; else the one in the user's settings, if it exists; else the first.
 pub(crate) async fn choose_spec(
     ports: &Ports,
     settings: &SettingsService,
@@ -83,9 +83,9 @@ pub(crate) async fn choose_spec(
     if let Some(id) = named {
         return take(id).ok_or_else(missing);
     }
-    // Settings that cannot be read are no reason to refuse a sandbox.
+    // Unreadable settings are no reason to refuse a sandbox.
     let preferred = settings.load(owner).await.unwrap_or_else(|error| {
-        tracing::warn!(error = %chain(&error), "settings not readable; taking the default template");
+        tracing::warn!(error = %chain(&error), "cannot read the settings; using the default sandbox spec");
         None
     });
     let preferred = preferred.and_then(|settings| settings.default_sandbox_spec_id);
@@ -95,7 +95,7 @@ pub(crate) async fn choose_spec(
     specs.first().cloned().ok_or_else(missing)
 }
 
-/// Sandboxes and specs, as their owner sees them. Reads never call the backend.
+/// Sandboxes and sandbox specs as their owner sees them. Reads never call the backend.
 #[derive(Clone)]
 pub struct Sandboxes(Arc<Inner>, SettingsService);
 
@@ -122,7 +122,7 @@ impl Sandboxes {
         Ok(self.0.ports.sandboxes.find_many(scope, ids).await?)
     }
 
-    /// The session key, which its owner sees while the sandbox is RUNNING. A key that does not open is logged and
+    /// The session key, which the owner sees while the sandbox is RUNNING. A key that does not open is logged and
     /// shown as none, so that one damaged row does not spoil a list.
     pub fn session_key<'a>(&self, of: impl Into<SealedSessionKey<'a>>) -> Option<Arc<SecretString>> {
         let of = of.into();
@@ -133,13 +133,13 @@ impl Sandboxes {
         let open = || cipher.open(&Sandbox::key_context(of.id), of.sealed);
         self.0
             .session_keys
-            .of(of, open)
+            .get_or_open(of, open)
             .inspect_err(|error| tracing::error!(sandbox.id = %of.id, error = %chain(error), "session key does not open"))
             .ok()
     }
 
-    /// Starts a sandbox of this spec (the default when none is named). The row is committed before the answer;
-    /// the backend follows in the background.
+    /// Starts a sandbox of this spec (the default without one). The row is committed before this returns; the backend
+    /// follows in the background.
     pub async fn start(&self, owner: &UserId, spec: Option<&str>) -> Result<Sandbox, AppError> {
         self.0.refuse_second_owner(owner).await?;
         let spec = choose_spec(&self.0.ports, &self.1, owner, spec).await?;
@@ -154,7 +154,7 @@ impl Sandboxes {
         Ok(sandbox)
     }
 
-    /// The same for a request that may be sent again: it is carried out once.
+    /// The same for an idempotent request.
     pub async fn start_once(
         &self,
         owner: &UserId,
@@ -181,7 +181,7 @@ impl Sandboxes {
         Ok(IdempotentResult::New(sandbox))
     }
 
-    /// A row to be stored: a warm one's, if there is one.
+    /// A row to store: that of a warm sandbox, if there is one.
     async fn reserve(
         &self,
         owner: &UserId,
@@ -196,8 +196,8 @@ impl Sandboxes {
         Ok((row, claim))
     }
 
-    /// Pauses: commits the intent, then interrupts runs and stops the processes before answering. A client that hangs
-    /// up does not stop that.
+    /// Pauses a sandbox: commits the intent, interrupts runs and stops the processes before it returns. A client that
+    /// disconnects does not stop the work.
     pub async fn pause(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
         if !self.0.ports.backend.capabilities().pause {
             return Err(AppError::refused(
@@ -216,8 +216,8 @@ impl Sandboxes {
         self.converge_and_wait(id).await
     }
 
-    /// Resumes: answers when the intent is committed and within the caps; poll until RUNNING. Also brings back a
-    /// sandbox in ERROR.
+    /// Resumes a sandbox, also one in ERROR. Returns once the intent is committed within the caps; clients poll until
+    /// RUNNING.
     pub async fn resume(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
         if let Scope::User(owner) = scope {
             self.0.refuse_second_owner(owner).await?;
@@ -229,7 +229,8 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// Deletes: hidden at once; processes and files are gone when this answers, or soon after if the backend is slow.
+    /// Deletes a sandbox: it is hidden at once. Processes and files are gone when this returns, or soon after if the
+    /// backend is slow.
     pub async fn delete(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
         let row = self.set_intent(scope, id, DesiredState::Deleted).await?;
         let done = if self.is_here(&row) {
@@ -239,8 +240,8 @@ impl Sandboxes {
             self.wait_for_other_process(id, |row| row.is_none()).await
         };
         if let Err(error) = done {
-            // The intent is committed: the keeper tries again until it is done.
-            tracing::warn!(sandbox.id = %id, error = %chain(&error), "sandbox not removed yet");
+            // The intent is committed: the reconciler retries until it is done.
+            tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot remove the sandbox yet; the reconciler tries again");
         }
         Ok(())
     }
@@ -264,12 +265,12 @@ impl Sandboxes {
         intent?.ok_or_else(|| AppError::not_found("Not Found"))
     }
 
-    /// Whether this process serves the host of the sandbox. If not, whoever does hears of the intent and follows it.
+    /// Whether this process serves the sandbox's host. If not, the process that does is notified of the intent.
     fn is_here(&self, row: &Sandbox) -> bool {
         row.host == self.0.policy.host
     }
 
-    /// Waits until another process has done what was asked.
+    /// Waits until another process has carried out the intent.
     async fn wait_for_other_process(
         &self,
         id: &SandboxId,
@@ -282,7 +283,7 @@ impl Sandboxes {
                 if is_done(row.as_ref()) {
                     return Ok(());
                 }
-                // Hints may be lost: look every second all the same.
+                // Notifications may be lost, so poll as well.
                 let hint = async {
                     while let Some(change) = changes.next().await {
                         if matches!(&change, StoreChange::Sandbox { id: other, .. } if other == id) {
@@ -298,22 +299,22 @@ impl Sandboxes {
         outcome.unwrap_or_else(|_| Err(still_in_progress()))
     }
 
-    /// Lets the keeper act on the row in the background.
+    /// Lets the reconciler act on the row in the background.
     fn converge(&self, id: &SandboxId) {
         let (keeper, id) = (self.0.keeper.clone(), id.clone());
         self.0.tasks.spawn(async move {
             if let Err(error) = keeper.converge(&id).await {
-                tracing::warn!(sandbox.id = %id, error = %chain(&error), "sandbox did not follow its intent");
+                tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot apply the intent to the sandbox; the reconciler tries again");
             }
         });
     }
 
-    /// The same, and waits for the outcome; the work goes on if the waiting request is dropped.
+    /// The same, and waits for the outcome. The work continues if the waiting request is dropped.
     async fn converge_and_wait(&self, id: &SandboxId) -> Result<(), AppError> {
         let (keeper, id) = (self.0.keeper.clone(), id.clone());
         let (done, outcome) = tokio::sync::oneshot::channel();
         self.0.tasks.spawn(async move {
-            // The receiver may be gone: then nobody waits.
+            // The receiver may be dropped: then no request waits.
             let _ = done.send(keeper.converge(&id).await);
         });
         let shutting_down = "The service is shutting down. Try again.";

@@ -1,8 +1,8 @@
-//! The keeper: makes backend and rows agree, one action per sandbox at a time.
+//! The sandbox reconciler: makes backend and rows agree, with one action per sandbox at a time.
 //!
-//! Intent is written by requests; only the keeper acts on it, under a lock per sandbox, always from the row as it is
-//! *now*. So it does not matter who asks (a request, the start worker, start-up, the periodic relist) or how often, and
-//! a crash between any two lines leaves a row that the next pass converges.
+//! Requests write intent; only the reconciler acts on it, under a lock per sandbox, always from the current row. So it
+//! does not matter who triggers it (a request, the start worker, start-up, the periodic relist) or how often. A crash
+//! between any two lines leaves a row that the next pass converges.
 
 mod boot_slots;
 mod backend_contact;
@@ -34,7 +34,7 @@ use crate::ports::{Policy, Ports};
 use crate::sync::ConversationSyncer;
 use crate::{AppError, BackgroundTasks};
 
-/// How often a line of progress is written down.
+/// Shortest interval of progress updates in the row.
 const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Acts on sandboxes. Cheap to clone.
@@ -46,55 +46,55 @@ struct ReconcilerShared {
     policy: Policy,
     syncer: ConversationSyncer,
     tasks: BackgroundTasks,
-    /// When this keeper's process began.
+    /// Start time of this process.
     started_at: Timestamp,
-    /// The store has served this host before.
+    /// Whether the store has served this host before.
     owns_host: AtomicBool,
-    /// Turns to boot an agent server.
+    /// Slots for booting agent servers.
     boots: BootSlots,
-    /// Sandboxes of this host that count in the caps, as of the last comparison.
+    /// Sandboxes of this host that count towards the caps, as of the last relist.
     up: AtomicU32,
-    /// All sandboxes of this host by status, as of the last comparison.
+    /// Sandboxes of this host by status, as of the last relist.
     statuses: [Gauge; SandboxStatus::ALL.len()],
-    /// Whether the backend can be asked.
+    /// Whether the backend is reachable.
     contact: backend_contact::ContactTracker,
-    /// One slot per sandbox in use; dead entries are swept when the map is next touched.
+    /// One slot per sandbox in use. Unused entries are removed when the map is next touched.
     slots: Mutex<HashMap<SandboxId, Weak<SandboxSlot>>>,
-    /// Sandboxes that reported a moment ago.
+    /// Cache of sandboxes by session key, for reports.
     reporters: KeyCache<Sandbox>,
 }
 
-/// What those who want to act on one sandbox share.
+/// State that all actors on one sandbox share.
 struct SandboxSlot {
     lock: Arc<tokio::sync::Mutex<()>>,
-    /// Counts changes of intent away from running: a start under way gives up.
+    /// Counts changes of intent away from running, which cancel a running start.
     changes: watch::Sender<u64>,
-    /// What a start under way is waiting for, in a line.
+    /// Progress of a running start, in one line.
     progress: watch::Sender<Option<String>>,
-    /// Whether a change by another process already waits for its turn.
+    /// Whether a task already waits to follow changes of other processes.
     has_follower: AtomicBool,
 }
 
-/// The right to act on one sandbox. Changes of intent are seen from before the row is read.
+/// The right to act on one sandbox. It sees changes of intent from before the row is read.
 struct SandboxGuard {
     _guard: OwnedMutexGuard<()>,
     /// Keeps the senders alive.
     slot: Arc<SandboxSlot>,
     changes: watch::Receiver<u64>,
-    /// Where others serve the same host.
+    /// The lease, if other processes serve the same host.
     lease: Option<sandbox_lease::SandboxLease>,
 }
 
-/// Why a turn ends early.
+/// Why an action must stop early.
 enum GuardEnd {
-    /// The owner pauses or deletes the sandbox.
+    /// The owner paused or deleted the sandbox.
     IntentChanged,
-    /// Somebody else may act on the sandbox: nothing more may be done.
+    /// Another process may act on the sandbox: this one must stop.
     LeaseLost,
 }
 
 impl SandboxGuard {
-    /// Does something that is idempotent, unless the right to do it is lost meanwhile.
+    /// Runs an idempotent action unless the lease is lost meanwhile.
     async fn unless_lease_lost<T>(
         &self,
         work: impl Future<Output = Result<T, AppError>>,
@@ -108,8 +108,8 @@ impl SandboxGuard {
         }
     }
 
-    /// Completes when it must not go on.
-    async fn is_over(&mut self) -> GuardEnd {
+    /// Completes when the action must stop.
+    async fn wait_for_end(&mut self) -> GuardEnd {
         let lost = async {
             match &self.lease {
                 Some(lease) => lease.lost().await,
@@ -124,25 +124,25 @@ impl SandboxGuard {
     }
 }
 
-/// Follows what a start is waiting for.
+/// Follows the progress of a start.
 pub(crate) struct ProgressFollower {
     /// Keeps the sender alive.
     _slot: Arc<SandboxSlot>,
     lines: watch::Receiver<Option<String>>,
-    told: Option<String>,
+    last_line: Option<String>,
 }
 
 impl ProgressFollower {
-    /// The next line that says something new, a second after it was said: a quick preparation says nothing.
+    /// The next new line, a second after it was set: a quick preparation produces none.
     pub(crate) async fn next(&mut self) -> String {
         loop {
-            let is_news = |line: &Option<String>| line.is_some() && *line != self.told;
+            let is_news = |line: &Option<String>| line.is_some() && *line != self.last_line;
             // The sender lives as long as the slot, so this is never the error of a closed channel.
             let _ = self.lines.wait_for(is_news).await;
             tokio::time::sleep(PROGRESS_INTERVAL).await;
             let line = self.lines.borrow_and_update().clone();
             if let Some(line) = line {
-                self.told = Some(line.clone());
+                self.last_line = Some(line.clone());
                 return line;
             }
         }
@@ -150,7 +150,7 @@ impl ProgressFollower {
 }
 
 impl SandboxReconciler {
-    /// A keeper for the sandboxes of this host.
+    /// A reconciler for the sandboxes of this host.
     pub(crate) fn new(ports: Ports, policy: Policy, syncer: ConversationSyncer, tasks: BackgroundTasks) -> Self {
         let started_at = ports.clock.now();
         Self(Arc::new(ReconcilerShared {
@@ -169,18 +169,18 @@ impl SandboxReconciler {
         }))
     }
 
-    /// How many sandboxes of this host start or run, as of the last comparison and what was begun since.
+    /// Number of sandboxes of this host that start or run, as of the last relist and the starts since.
     pub(crate) fn running_count(&self) -> u32 {
         self.0.up.load(Ordering::Relaxed)
     }
 
-    /// One more is begun here.
+    /// Counts a new start.
     pub(crate) fn count_start(&self) {
         self.0.up.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sandboxes by their keys, for reports. Whoever changes what a key opens clears this once the store was asked to, also
-    /// when that failed: it may have happened.
+    /// Cache of sandboxes by session key. Any code that changes what a key gives access to clears it after the store
+    /// call, even if that failed: the change may have been committed.
     pub(crate) fn reporters(&self) -> &KeyCache<Sandbox> {
         &self.0.reporters
     }
@@ -201,7 +201,7 @@ impl SandboxReconciler {
         slot
     }
 
-    async fn turn(&self, id: &SandboxId) -> SandboxGuard {
+    async fn acquire(&self, id: &SandboxId) -> SandboxGuard {
         let slot = self.slot(id);
         let guard = Arc::clone(&slot.lock).lock_owned().await;
         let changes = slot.changes.subscribe();
@@ -214,34 +214,34 @@ impl SandboxReconciler {
         }
     }
 
-    /// What a start of this sandbox is waiting for, whoever asked for it.
+    /// The progress of this sandbox's start.
     pub(crate) fn progress(&self, id: &SandboxId) -> ProgressFollower {
         let slot = self.slot(id);
         let lines = slot.progress.subscribe();
         ProgressFollower {
             _slot: slot,
             lines,
-            told: None,
+            last_line: None,
         }
     }
 
-    /// Whether nobody is acting on the sandbox right now.
+    /// Whether no task acts on the sandbox right now.
     fn is_idle(&self, id: &SandboxId) -> bool {
         self.slot(id).lock.try_lock().is_ok()
     }
 
-    /// The owner no longer wants it to run (committed): a start that is under way gives up at once.
+    /// Cancels a running start, after the intent away from running was committed.
     pub(crate) fn cancel_start(&self, id: &SandboxId) {
         self.slot(id).changes.send_modify(|changes| *changes += 1);
     }
 
     async fn row(&self, id: &SandboxId) -> Result<Option<Sandbox>, AppError> {
         let row = self.0.ports.sandboxes.find(&Scope::System, id).await?;
-        // Others are acted on by whoever serves their host.
+        // The processes of other hosts act on their own sandboxes.
         Ok(row.filter(|row| row.host == self.0.policy.host))
     }
 
-    /// Another process committed something about a sandbox of this host: acts on it.
+    /// Acts on a sandbox of this host after another process changed its row.
     pub(crate) async fn follow(&self, id: &SandboxId) -> Result<(), AppError> {
         let Some(row) = self.row(id).await? else {
             return Ok(());
@@ -250,27 +250,28 @@ impl SandboxReconciler {
             return Ok(());
         }
         if row.desired != DesiredState::Running {
-            // A start that is under way here gives up.
+            // Cancels a start in this process.
             self.cancel_start(id);
         }
-        // On Postgres our own changes come back, one for each line of progress. One waits for its turn, for all of them.
+        // On Postgres the changes of this process are notified too, one for each line of progress. One waiting task
+        // follows all of them.
         let slot = self.slot(id);
         if slot.has_follower.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        let mut turn = self.turn(id).await;
-        // Before the row is read: what changes from here on is followed anew.
+        let mut guard = self.acquire(id).await;
+        // Before the row is read: a later change is followed again.
         slot.has_follower.store(false, Ordering::SeqCst);
         match self.row(id).await? {
-            Some(row) if !self.is_settled(&row) => self.act(row, &mut turn).await,
+            Some(row) if !self.is_settled(&row) => self.act(row, &mut guard).await,
             _ => Ok(()),
         }
     }
 
-    /// Whether a row needs nothing of this process.
+    /// Whether a row needs no action of this process.
     fn is_settled(&self, row: &Sandbox) -> bool {
         match row.desired {
-            // Whoever shares the host acts on what it asked for itself.
+            // Each process of a shared host acts on the starts that it requested.
             DesiredState::Running => {
                 row.status != SandboxStatus::Starting || self.0.policy.is_host_shared
             }
@@ -281,37 +282,37 @@ impl SandboxReconciler {
         }
     }
 
-    /// Makes the backend do what the row wants.
+    /// Makes the backend follow the row.
     pub async fn converge(&self, id: &SandboxId) -> Result<(), AppError> {
         let span = tracing::info_span!("sandbox.converge", sandbox.id = %id);
         async {
-            let mut turn = self.turn(id).await;
+            let mut guard = self.acquire(id).await;
             let Some(row) = self.row(id).await? else {
                 return Ok(());
             };
-            self.act(row, &mut turn).await
+            self.act(row, &mut guard).await
         }
         .instrument(span)
         .await
     }
 
-    async fn act(&self, row: Sandbox, turn: &mut SandboxGuard) -> Result<(), AppError> {
+    async fn act(&self, row: Sandbox, guard: &mut SandboxGuard) -> Result<(), AppError> {
         match row.desired {
-            DesiredState::Running if row.status.is_up() => self.bring_up(row, turn).await.map(drop),
-            // It failed meanwhile, and waits for its owner.
+            DesiredState::Running if row.status.is_up() => self.bring_up(row, guard).await.map(drop),
+            // It failed meanwhile and waits for its owner.
             DesiredState::Running => Ok(()),
-            DesiredState::Paused => turn.unless_lease_lost(self.pause_sandbox(&row)).await,
-            DesiredState::Deleted => turn.unless_lease_lost(self.clear(&row)).await,
+            DesiredState::Paused => guard.unless_lease_lost(self.pause_sandbox(&row)).await,
+            DesiredState::Deleted => guard.unless_lease_lost(self.clear(&row)).await,
         }
     }
 
-    /// The running sandbox with its agent server answering; starts it when it does not run, within the caps. For the
-    /// start worker.
+    /// Returns the running sandbox once its agent server answers; starts it within the caps if needed. For the start
+    /// worker.
     pub async fn ensure_running(&self, id: &SandboxId) -> Result<(Sandbox, SandboxEndpoints), AppError> {
-        let mut turn = self.turn(id).await;
+        let mut guard = self.acquire(id).await;
         let mut row = self.row(id).await?.ok_or_else(start_cancelled)?;
         if row.desired == DesiredState::Running && !row.status.is_up() {
-            // It failed since the start was asked for, and counts in no cap.
+            // It failed since the start was requested, and counts towards no cap.
             let (ports, caps) = (&self.0.ports, &self.0.policy.caps.get());
             let now = ports.clock.now();
             let again =
@@ -323,15 +324,15 @@ impl SandboxReconciler {
         if row.desired != DesiredState::Running {
             return Err(start_cancelled());
         }
-        self.bring_up(row, &mut turn).await
+        self.bring_up(row, &mut guard).await
     }
 
-    /// How to talk to a sandbox's agent server.
+    /// The endpoint of a sandbox's agent server.
     pub fn endpoint(&self, sandbox: &Sandbox, url: &Url) -> Result<AgentEndpoint, AppError> {
         endpoint(&self.0.ports, sandbox, url)
     }
 
-    /// Writes facts pause_and_remove; `false` if the intent changed meanwhile (then the next turn follows it).
+    /// Stores facts. Returns `false` if the intent changed meanwhile; the next action follows it.
     async fn record(
         &self,
         row: &Sandbox,
@@ -350,7 +351,7 @@ fn start_cancelled() -> AppError {
     AppError::conflict("The sandbox was paused or deleted while it was starting")
 }
 
-/// How to talk to the agent server at `url` of this sandbox.
+/// The endpoint of the agent server at `url` of this sandbox.
 pub(crate) fn endpoint(
     ports: &Ports,
     sandbox: &Sandbox,

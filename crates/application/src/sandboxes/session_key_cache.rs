@@ -1,11 +1,11 @@
-//! Session keys that were opened a moment ago: lists show the key of each sandbox that runs, front ends ask for lists all the
-//! time, and opening one costs more than reading its row.
+//! A cache of opened session keys. Lists show the key of each running sandbox, front ends poll lists, and opening a
+//! key costs more than reading its row.
 //!
-//! * The row is read for every request. A key is taken from here only while the sealed text in the row is the very same,
-//!   byte by byte (none comes twice, each has a nonce of its own), so what was changed or sealed anew, here or by another
-//!   replica, is opened anew; and it is looked for by the sandbox whose it is, as the seal is bound to it.
-//! * A key is taken from here for [`KEY_TTL`] at most. What is older is wiped when another is kept, once in [`SWEEP_INTERVAL`] at most.
-//! * What does not open is not remembered.
+//! * Every request reads the row. A cached key is only used while the sealed text in the row is the same, byte by byte
+//!   (each seal has its own nonce). So a key that any replica changed or resealed is opened again. Entries belong to a
+//!   sandbox, as the seal does.
+//! * An entry lives for [`KEY_TTL`]. Old entries are wiped when a key is added, at most once in [`SWEEP_INTERVAL`].
+//! * Keys that do not open are not cached.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,13 +17,13 @@ use domain::sandbox::SealedSessionKey;
 use secrecy::SecretString;
 use tokio::time::Instant;
 
-/// For how long a key is remembered.
+/// Lifetime of an entry.
 const KEY_TTL: Duration = Duration::from_secs(10 * 60);
-/// How often old ones are looked for.
+/// Shortest interval of sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
-/// Keys that are remembered. With more, the rest is opened each time.
+/// Keys in the cache. Further keys are opened on each request.
 const MAX_KEYS: usize = 1_000;
-/// Bytes of a sealed key. What we seal has some 200.
+/// Longest sealed key in bytes; those of this service have about 200.
 const MAX_SEALED_BYTES: usize = 1024;
 
 struct CachedKey {
@@ -38,7 +38,7 @@ impl CachedKey {
     }
 }
 
-/// Keys by their sandboxes.
+/// Opened keys by sandbox.
 #[derive(Default)]
 pub(crate) struct SessionKeyCache(Mutex<CachedKeys>);
 
@@ -49,8 +49,8 @@ struct CachedKeys {
 }
 
 impl SessionKeyCache {
-    /// The key of this sandbox, which `open` opens if it is not known.
-    pub(super) fn of(
+    /// The key of this sandbox, from the cache or by `open`.
+    pub(super) fn get_or_open(
         &self,
         sandbox: SealedSessionKey<'_>,
         open: impl FnOnce() -> Result<SecretString, CipherError>,
@@ -124,10 +124,10 @@ mod tests {
         }
     }
 
-    /// The key, which is what was sealed, and whether it was opened for this.
+    /// The key, which is the sealed text, and whether it was opened for this call.
     fn ask(known: &SessionKeyCache, sandbox: &Sandbox) -> (String, bool) {
         let opened = Cell::new(false);
-        let key = known.of(sandbox.into(), || {
+        let key = known.get_or_open(sandbox.into(), || {
             opened.set(true);
             Ok(format!("{}-{}", sandbox.id, sandbox.session_key.as_text()).into())
         });
@@ -165,7 +165,7 @@ mod tests {
         let (known, row) = (SessionKeyCache::default(), sandbox(1, "a"));
         assert!(
             known
-                .of((&row).into(), || Err(CipherError::Damaged))
+                .get_or_open((&row).into(), || Err(CipherError::Damaged))
                 .is_err()
         );
         assert!(ask(&known, &row).1);

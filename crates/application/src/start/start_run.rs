@@ -428,7 +428,7 @@ impl StartRun {
         if self.task.owns_sandbox
             && let Err(error) = self.inner.keeper.converge(&self.task.sandbox_id).await
         {
-            tracing::warn!(error = %chain(&error), "sandbox of the failed start not removed yet");
+            tracing::warn!(error = %chain(&error), "cannot remove the sandbox of a failed start yet; the reconciler tries again");
         }
     }
 

@@ -1,8 +1,8 @@
-//! The agent hooks of a project, from the document of the agent server.
+//! Agent hooks of a project, from the agent server's document.
 
 use serde_json::Value;
 
-/// The events that hooks are for, in the order in which they are listed.
+/// Events of hooks, in the order of the list.
 const EVENTS: [&str; 6] = [
     "pre_tool_use",
     "post_tool_use",
@@ -11,9 +11,9 @@ const EVENTS: [&str; 6] = [
     "session_end",
     "stop",
 ];
-/// Matchers of an event, and hooks of a matcher, that are listed.
+/// Longest lists: matchers of an event, and hooks of a matcher.
 const MAX_LISTED_ITEMS: usize = 200;
-/// Seconds that a hook has when it does not say.
+/// Default timeout of a hook, in seconds.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 60;
 
 /// The hooks of one event.
@@ -21,7 +21,7 @@ const DEFAULT_TIMEOUT_SECONDS: u64 = 60;
 pub struct EventHooks {
     /// `pre_tool_use`, `post_tool_use`, `user_prompt_submit`, `session_start`, `session_end` or `stop`.
     pub event: &'static str,
-    /// For which tools what is done.
+    /// Hooks by matching tools.
     pub matchers: Vec<HookMatcher>,
 }
 
@@ -30,24 +30,24 @@ pub struct EventHooks {
 pub struct HookMatcher {
     /// A name, a regular expression, or `*`.
     pub matcher: String,
-    /// What is done.
+    /// The hooks.
     pub hooks: Vec<Hook>,
 }
 
-/// What is done at an event.
+/// A hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
-    /// `command`, or another kind that newer agent servers know.
+    /// `command`, or another kind of newer agent servers.
     pub kind: String,
     /// The command; empty for other kinds.
     pub command: String,
-    /// Seconds.
+    /// Timeout in seconds.
     pub timeout: u64,
-    /// Whether nobody waits for its end.
+    /// Whether the agent continues without waiting for the hook.
     pub is_async: bool,
 }
 
-/// What can be read of the document; the sandbox wrote it, so the rest is passed over.
+/// Reads the document. The sandbox wrote it, so unreadable parts are skipped.
 pub(super) fn read(config: &Value) -> Vec<EventHooks> {
     let of_event = |event: &&'static str| {
         let matchers: Vec<_> = items(&config[*event]).map(matcher).collect();
@@ -69,7 +69,7 @@ fn matcher(document: &Value) -> HookMatcher {
 }
 
 fn hook(document: &Value) -> Hook {
-    // The agent server's own name of the field, should it write that.
+    // The agent server's internal name of the field is accepted too.
     let is_async = document.get("async").or_else(|| document.get("async_"));
     Hook {
         kind: text(document, "type", "command"),

@@ -1,4 +1,4 @@
-//! How many questions are asked of sandboxes at once: an answer takes memory, and a sandbox may take its time on purpose.
+//! Limits of parallel inspections: each response takes memory, and a sandbox may delay its response on purpose.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::AppError;
 use crate::keyed_semaphore::{KeyedPermit, KeyedSemaphore};
 
-/// Questions under way in this process.
+/// Running inspections of this process.
 const MAX_INSPECTIONS: usize = 32;
-/// Of these, to the sandboxes of one user, and to one sandbox.
+/// Running inspections of one user's sandboxes, and of one sandbox.
 const MAX_INSPECTIONS_PER_USER: usize = 8;
 const MAX_INSPECTIONS_PER_SANDBOX: usize = 4;
-/// Questions to one sandbox that are under way or wait.
+/// Inspections of one sandbox, running and waiting.
 const MAX_WAITING_PER_SANDBOX: usize = 64;
-/// How long one waits for its turn.
+/// Longest wait for a permit.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The turns of this process.
+/// The limits of this process.
 #[derive(Clone)]
 pub(super) struct InspectionLimiter {
     all: Arc<Semaphore>,
@@ -28,7 +28,7 @@ pub(super) struct InspectionLimiter {
     sandboxes: Arc<KeyedSemaphore<SandboxId>>,
 }
 
-/// One turn, until it is dropped.
+/// The right to one inspection, until it is dropped.
 pub(super) struct InspectionPermit {
     _sandbox: KeyedPermit,
     _user: KeyedPermit,
@@ -39,7 +39,7 @@ impl Default for InspectionLimiter {
     fn default() -> Self {
         Self {
             all: Arc::new(Semaphore::new(MAX_INSPECTIONS)),
-            // How many wait is bounded by their sandboxes, which are few.
+            // The number of waiting requests is bounded by the user's sandboxes, which are few.
             users: Arc::new(KeyedSemaphore::new(MAX_INSPECTIONS_PER_USER, usize::MAX)),
             sandboxes: Arc::new(KeyedSemaphore::new(MAX_INSPECTIONS_PER_SANDBOX, MAX_WAITING_PER_SANDBOX)),
         }
@@ -47,8 +47,8 @@ impl Default for InspectionLimiter {
 }
 
 impl InspectionLimiter {
-    /// Waits for a turn, first for one of the sandbox's own and its owner's, so that one that hangs, or all of a user's, keep
-    /// nobody else waiting for long.
+    /// Waits for permits of the sandbox, then of its owner, then of the process. So a sandbox that hangs, or all of a
+    /// user's, delay others only briefly.
     pub(super) async fn acquire(
         &self,
         owner: &UserId,

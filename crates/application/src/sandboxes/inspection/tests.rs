@@ -1,4 +1,4 @@
-//! The table, and where a client's path leads.
+//! The responses of unreachable sandboxes, and the mapping of paths.
 
 use domain::error::Classify as _;
 

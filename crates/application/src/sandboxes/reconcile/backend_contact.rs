@@ -1,4 +1,4 @@
-//! Whether the backend can be asked, and what rows say while it cannot.
+//! Whether the backend is reachable, and how rows show that it is not.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,27 +10,27 @@ use domain::sandbox::{BackendReachability, Sandbox};
 use super::SandboxReconciler;
 use crate::AppError;
 
-/// How the words of a row end whose state is the last known one.
+/// Suffix of a row's detail while its state is the last known one.
 const LAST_KNOWN: &str = "; what is shown is the last known state";
 
-/// Whether the status of a row is more than the last known one.
+/// Whether the status of a row is current, not the last known one.
 pub(crate) fn is_known(row: &Sandbox) -> bool {
     let detail = row.status_detail.as_deref();
     !detail.is_some_and(|detail| detail.ends_with(LAST_KNOWN))
 }
 
-/// What is known about the backend, and whether the rows say it.
+/// The contact with the backend, and whether the rows show it.
 #[derive(Debug, Default)]
 pub(super) struct ContactTracker(Mutex<ContactState>);
 
 #[derive(Debug, Default, Clone)]
 struct ContactState {
-    /// Why it is out of reach.
+    /// Why the backend is unreachable.
     lost: Option<String>,
-    /// When it last came back.
-    made_at: Option<Timestamp>,
-    /// The store could not be told.
-    is_owed: bool,
+    /// Time of the last reconnect.
+    reconnected_at: Option<Timestamp>,
+    /// Whether the rows still have to be annotated.
+    needs_annotation: bool,
 }
 
 impl ContactTracker {
@@ -44,21 +44,22 @@ impl ContactTracker {
     fn set(&self, lost: Option<String>, now: Timestamp) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if lost.is_none() && state.lost.is_some() {
-            state.made_at = Some(now);
+            state.reconnected_at = Some(now);
         }
         state.lost = lost;
-        state.is_owed = true;
+        state.needs_annotation = true;
     }
 
-    /// The rows say this now. What came meanwhile is still owed.
+    /// The rows show this state now. A change in between is still to be written.
     fn settle(&self, lost: Option<&String>) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.is_owed &= state.lost.as_ref() != lost;
+        state.needs_annotation &= state.lost.as_ref() != lost;
     }
 }
 
 impl SandboxReconciler {
-    /// The backend went out of reach, or came back: every row of this host says so. Their status stays the last known one.
+    /// Annotates every row of this host when the backend becomes unreachable or reachable. The status stays the last
+    /// known one.
     pub(crate) async fn note_contact(&self, contact: &BackendReachability) -> Result<(), AppError> {
         let lost = match contact {
             BackendReachability::Reachable => None,
@@ -68,10 +69,10 @@ impl SandboxReconciler {
         self.annotate_rows().await
     }
 
-    /// Writes down what [`SandboxReconciler::note_contact`] could not. Cheap when nothing is owed.
+    /// Retries the annotation of [`SandboxReconciler::note_contact`]. Cheap when there is nothing to write.
     pub(crate) async fn annotate_rows(&self) -> Result<(), AppError> {
         let state = self.0.contact.state();
-        if !state.is_owed {
+        if !state.needs_annotation {
             return Ok(());
         }
         let detail = state
@@ -79,14 +80,13 @@ impl SandboxReconciler {
             .as_ref()
             .map(|cause| format!("{cause}{LAST_KNOWN}"));
         let (host, sandboxes) = (&self.0.policy.host, &self.0.ports.sandboxes);
-        let told = sandboxes.annotate(host, detail.as_deref()).await?;
-        tracing::debug!(sandboxes = told, ?detail, "sandboxes annotated");
+        let annotated = sandboxes.annotate(host, detail.as_deref()).await?;
+        tracing::debug!(sandboxes = annotated, ?detail, "sandboxes annotated");
         self.0.contact.settle(state.lost.as_ref());
         Ok(())
     }
 
-    /// Takes away what another process, or an earlier life of this one, wrote while it was out of contact and could not
-    /// take back. To be called when the backend has just answered.
+    /// Removes annotations that another process or an earlier one left. Called when the backend has just answered.
     pub(super) async fn clear_stale_annotations(
         &self,
         rows: &HashMap<SandboxId, Sandbox>,
@@ -102,12 +102,12 @@ impl SandboxReconciler {
         Ok(())
     }
 
-    /// Whether this moment was before contact was made again: what was begun then has failed.
+    /// Whether this moment was before the last reconnect: a start that began then has failed.
     pub(super) fn was_out_of_contact(&self, at: Timestamp) -> bool {
-        self.0.contact.state().made_at.is_some_and(|made| at < made)
+        self.0.contact.state().reconnected_at.is_some_and(|made| at < made)
     }
 
-    /// Whether asking the backend makes no sense now.
+    /// Whether the backend is unreachable now.
     pub(crate) fn is_out_of_contact(&self) -> bool {
         self.0.contact.state().lost.is_some()
     }

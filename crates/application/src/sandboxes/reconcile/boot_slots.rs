@@ -1,33 +1,33 @@
-//! Turns to boot an agent server: more boots than cores only make all of them late. Whoever waits for a sandbox comes before
-//! what is booted in advance.
+//! Slots for booting agent servers: more boots than cores only slow all of them down. Boots for waiting starts come
+//! before boots of warm sandboxes.
 
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 /// All slots of this process.
 pub(crate) struct BootSlots {
     slots: Semaphore,
-    /// All but one are for boots in advance too: where there are several, one is free for whoever comes.
-    ahead: Semaphore,
-    /// How many wait for a turn because somebody waits for them.
+    /// Warm sandboxes may use all slots but one, so that one is free for a start, if there are several.
+    spare: Semaphore,
+    /// Number of starts that wait for a slot.
     waiting: watch::Sender<usize>,
 }
 
-/// A turn of a boot in advance.
+/// The slot of a warm sandbox's boot.
 pub(crate) struct SpareBootSlot<'a> {
-    _turn: SemaphorePermit<'a>,
+    _slot: SemaphorePermit<'a>,
     _spare: SemaphorePermit<'a>,
     waiting: watch::Receiver<usize>,
 }
 
 impl SpareBootSlot<'_> {
-    /// Completes when somebody waits for a turn: this boot is to end, and its turn to be dropped.
+    /// Completes when a start waits for a slot: then this boot must end and drop its slot.
     pub(crate) async fn wait_for_demand(&mut self) {
-        // The sender lives as long as what this borrows from.
+        // The sender outlives this borrow.
         let _ = self.waiting.wait_for(|waiting| *waiting > 0).await;
     }
 }
 
-/// One that waits, counted until it is dropped.
+/// A waiting start, counted until it is dropped.
 struct BootWaiter<'a>(&'a watch::Sender<usize>);
 
 impl<'a> BootWaiter<'a> {
@@ -44,28 +44,28 @@ impl Drop for BootWaiter<'_> {
 }
 
 impl BootSlots {
-    /// So many at once, at least one.
+    /// `parallel` slots, at least one.
     pub(super) fn new(parallel: usize) -> Self {
         let parallel = parallel.max(1);
         Self {
             slots: Semaphore::new(parallel),
-            ahead: Semaphore::new((parallel - 1).max(1)),
+            spare: Semaphore::new((parallel - 1).max(1)),
             waiting: watch::Sender::new(0),
         }
     }
 
-    /// A turn for a sandbox that somebody waits for. The semaphore is never closed.
+    /// Acquires a slot for a start. `None` never happens: the semaphore is never closed.
     pub(super) async fn acquire(&self) -> Option<SemaphorePermit<'_>> {
-        if let Ok(turn) = self.slots.try_acquire() {
-            return Some(turn);
+        if let Ok(slot) = self.slots.try_acquire() {
+            return Some(slot);
         }
         let _waits = BootWaiter::new(&self.waiting);
         self.slots.acquire().await.ok()
     }
 
-    /// A turn for one that nobody waits for, once there is one that nobody else wants.
+    /// Acquires a slot for a warm sandbox, once no start wants it.
     pub(crate) async fn acquire_spare(&self) -> Option<SpareBootSlot<'_>> {
-        let ahead = self.ahead.acquire().await.ok()?;
+        let spare = self.spare.acquire().await.ok()?;
         let mut waiting = self.waiting.subscribe();
         loop {
             waiting.wait_for(|waiting| *waiting == 0).await.ok()?;
@@ -74,11 +74,11 @@ impl BootSlots {
                 _ = waiting.wait_for(|waiting| *waiting > 0) => continue,
                 slot = self.slots.acquire() => slot.ok()?,
             };
-            // It may have been given at the moment at which somebody began to wait.
+            // A start may have begun to wait at the same moment.
             if *waiting.borrow() == 0 {
                 return Some(SpareBootSlot {
-                    _turn: slot,
-                    _spare: ahead,
+                    _slot: slot,
+                    _spare: spare,
                     waiting,
                 });
             }
@@ -94,25 +94,25 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_boot_in_advance_leaves_a_turn_free_and_gives_way_to_whoever_waits() {
+    async fn a_spare_boot_leaves_a_slot_free_and_yields_to_waiting_starts() {
         let boots = BootSlots::new(2);
-        let mut ahead = boots.acquire_spare().await.expect("a turn");
+        let mut spare = boots.acquire_spare().await.expect("a slot");
         let first = boots.acquire().await.expect("the free one, at once");
-        let mut waits = pin!(boots.acquire());
-        assert!(futures::poll!(&mut waits).is_pending(), "no turn is free");
-        ahead.wait_for_demand().await;
+        let mut waiter = pin!(boots.acquire());
+        assert!(futures::poll!(&mut waiter).is_pending(), "no slot is free");
+        spare.wait_for_demand().await;
         let late = tokio::time::timeout(Duration::from_secs(1), boots.acquire_spare()).await;
-        assert!(late.is_err(), "somebody waits");
-        drop(ahead);
-        assert!(waits.await.is_some(), "it got the turn");
+        assert!(late.is_err(), "a start waiter");
+        drop(spare);
+        assert!(waiter.await.is_some(), "it got the slot");
         drop(first);
         assert!(boots.acquire_spare().await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_there_is_one_turn_boots_in_advance_have_it_too() {
+    async fn spare_boots_may_use_the_only_slot() {
         let boots = BootSlots::new(1);
-        let ahead = boots.acquire_spare().await;
-        assert!(ahead.is_some());
+        let spare = boots.acquire_spare().await;
+        assert!(spare.is_some());
     }
 }

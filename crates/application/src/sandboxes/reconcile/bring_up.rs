@@ -19,12 +19,12 @@ use url::Url;
 use super::{SandboxReconciler, GuardEnd, SandboxSlot, SandboxGuard, start_cancelled};
 use crate::AppError;
 
-/// Between two health checks while it may be booting: a start is late by half of it. A connection that is refused costs a process
-/// next to nothing; in front of a container there may be a program of the engine that takes it first.
+/// Interval of health checks while the agent server may be booting: a start is late by half of it. A refused
+/// connection costs a process next to nothing; in front of a container a program of the engine may accept it first.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// The same of one that has not answered for [`BOOT_TIMEOUT`].
+/// Interval of health checks after [`BOOT_TIMEOUT`].
 const SLOW_HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// How long one that does not answer counts as booting: keeps others from it.
+/// How long an agent server without an answer counts as booting and occupies a slot.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(20);
 /// A process that dies while starting is started once more before the start fails.
 const MAX_START_ATTEMPTS: u32 = 2;
@@ -39,22 +39,22 @@ pub(super) enum BootFailure {
 pub(super) enum ExistingSandbox {
     /// It runs, and its agent server answers.
     Answering(SandboxEndpoints),
-    /// Something, which can be started.
+    /// It exists and can be started.
     Startable,
-    /// Nothing.
+    /// The backend does not know it.
     Absent,
 }
 
 /// Why a sandbox was not brought up.
 enum StartFailure {
-    /// The row says what it waits for, or follows another intent by now.
+    /// A later pass tries again: the row waits, or has another intent by now.
     Retryable(AppError),
     /// The start failed.
     Final(AppError),
 }
 
 impl From<AppError> for StartFailure {
-    /// What the store refuses is tried again by the next pass.
+    /// A failure of the store is retried by the next pass.
     fn from(error: AppError) -> Self {
         Self::Retryable(error)
     }
@@ -66,16 +66,17 @@ impl SandboxReconciler {
     pub(super) async fn bring_up(
         &self,
         mut row: Sandbox,
-        turn: &mut SandboxGuard,
+        guard: &mut SandboxGuard,
     ) -> Result<(Sandbox, SandboxEndpoints), AppError> {
         loop {
-            let slot = Arc::clone(&turn.slot);
+            let slot = Arc::clone(&guard.slot);
             let outcome = tokio::select! {
                 outcome = self.find_or_start(&row, &slot) => outcome,
-                over = turn.is_over() => match over {
+                end = guard.wait_for_end() => match end {
                     GuardEnd::LeaseLost => return Err(AppError::TakenOver),
                     GuardEnd::IntentChanged => {
-                        // Paused or deleted: the next turn follows that. Paused and resumed again: this one goes on.
+                        // Paused or deleted: the next action follows that. Paused and resumed again: this start
+                        // continues.
                         let now = self.row(&row.id).await?;
                         let wanted = |row: &Sandbox| row.desired == DesiredState::Running && row.status.is_up();
                         row = now.filter(wanted).ok_or_else(start_cancelled)?;
@@ -87,7 +88,7 @@ impl SandboxReconciler {
                 Ok(endpoints) => Ok((row, endpoints)),
                 Err(StartFailure::Retryable(error)) => Err(error),
                 Err(StartFailure::Final(error)) => {
-                    turn.unless_lease_lost(self.give_up(&row, &error)).await?;
+                    guard.unless_lease_lost(self.give_up(&row, &error)).await?;
                     Err(error)
                 }
             };
@@ -97,7 +98,7 @@ impl SandboxReconciler {
     async fn find_or_start(&self, row: &Sandbox, slot: &Arc<SandboxSlot>) -> Result<SandboxEndpoints, StartFailure> {
         let may_be_dormant = match self.already_up(row).await {
             Ok(ExistingSandbox::Answering(endpoints)) => return Ok(endpoints),
-            // It ran once, so starting it would put an empty workspace in the place of the one that is gone.
+            // It ran before, so a start would replace the lost workspace by an empty one.
             Ok(ExistingSandbox::Absent) if row.workspace.is_some() => {
                 let detail = WORKSPACE_GONE.to_owned();
                 self.record(row, DesiredState::Running, &SandboxFacts::Missing { detail })
@@ -107,7 +108,7 @@ impl SandboxReconciler {
                     WORKSPACE_GONE,
                 )));
             }
-            // What is made now is told all by its environment.
+            // A new sandbox gets everything from its environment.
             Ok(ExistingSandbox::Absent) => false,
             Ok(ExistingSandbox::Startable) => true,
             Err(error) => return Err(self.record_unreachable(row, error).await),
@@ -126,13 +127,13 @@ impl SandboxReconciler {
         Ok(endpoints)
     }
 
-    /// Ends a start that failed.
+    /// Ends a failed start.
     async fn give_up(&self, row: &Sandbox, error: &AppError) -> Result<(), AppError> {
-        // Nothing may go on running behind a row that says ERROR: capacity is released for real.
+        // Nothing may run behind a row in ERROR: its capacity counts as free.
         if let Err(stop) = self.0.ports.backend.stop(&row.id).await
             && !matches!(stop, SandboxError::NotFound)
         {
-            tracing::warn!(sandbox.id = %row.id, error = %chain(&stop), "failed sandbox could not be stopped");
+            tracing::warn!(sandbox.id = %row.id, error = %chain(&stop), "cannot stop a failed sandbox");
         }
         let detail = error.public().into_owned();
         self.record(row, DesiredState::Running, &SandboxFacts::Error { detail })
@@ -140,7 +141,7 @@ impl SandboxReconciler {
         Ok(())
     }
 
-    /// The backend cannot be asked: a STARTING row says so while it waits for the next pass.
+    /// Handles an unreachable backend: a STARTING row shows the cause while it waits for the next pass.
     async fn record_unreachable(&self, row: &Sandbox, error: AppError) -> StartFailure {
         let waits = matches!(
             error,
@@ -153,13 +154,13 @@ impl SandboxReconciler {
             let detail = error.public().into_owned();
             let facts = SandboxFacts::Preparing { detail };
             if let Err(error) = self.record(row, DesiredState::Running, &facts).await {
-                tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cause not recorded");
+                tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot record why a start waits");
             }
         }
         StartFailure::Retryable(error)
     }
 
-    /// A sandbox that runs and answers: adopted after a restart of ours, or simply found again.
+    /// Finds a sandbox that runs and answers, also after a restart of the service.
     pub(super) async fn already_up(&self, row: &Sandbox) -> Result<ExistingSandbox, AppError> {
         let endpoints = match self.0.ports.backend.inspect(&row.id).await? {
             Some(BackendState::Running(endpoints)) => endpoints,
@@ -190,11 +191,11 @@ impl SandboxReconciler {
         Ok(ExistingSandbox::Answering(endpoints))
     }
 
-    /// Has the backend fetch what it needs, while row and followers hear how far that is.
+    /// Prepares the backend, and shows the progress in the row.
     async fn prepare(&self, row: &Sandbox, slot: &Arc<SandboxSlot>) -> Result<(), AppError> {
-        let told = slot.progress.clone();
+        let lines = slot.progress.clone();
         let progress = PrepareProgress::new(move |line| {
-            told.send_replace(Some(line.to_owned()));
+            lines.send_replace(Some(line.to_owned()));
         });
         let work = tokio::time::timeout(
             self.0.policy.prepare_deadline,
@@ -218,12 +219,12 @@ impl SandboxReconciler {
             let detail = lines.next().await;
             let facts = SandboxFacts::Preparing { detail };
             if let Err(error) = self.record(row, DesiredState::Running, &facts).await {
-                tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "progress not recorded");
+                tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot record the progress of a start");
             }
         }
     }
 
-    /// `may_be_dormant`: what is started was made before, perhaps to boot dormant for life.
+    /// Starts the sandbox. `may_be_dormant`: it was created before, perhaps to boot dormant each time.
     async fn start_and_wait(
         &self,
         row: &Sandbox,
@@ -232,14 +233,14 @@ impl SandboxReconciler {
     ) -> Result<SandboxEndpoints, AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         self.prepare(row, slot).await?;
-        // More boots than cores only make all of them late.
+        // A slot, because more boots than cores only slow all of them down.
         let mut boot = self.0.boots.acquire().await;
         let launch = self.launch(row)?;
         let mut last = None;
         for attempt in 1..=MAX_START_ATTEMPTS {
             let mut exits = ports.backend.watch();
             let endpoints = match ports.backend.start(&launch).await {
-                // It may have ended before the backend could say where it is.
+                // It may end before the backend can report its address.
                 Err(SandboxError::StartFailed { detail, .. }) if attempt < MAX_START_ATTEMPTS => {
                     tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "sandbox died while starting");
                     continue;
@@ -259,7 +260,7 @@ impl SandboxReconciler {
                 .await;
             match outcome {
                 Ok(()) => {
-                    // It has booted.
+                    // The boot is over; free the slot.
                     drop(boot.take());
                     if may_be_dormant {
                         self.wake_up(row, &endpoints.agent_url).await?;
@@ -284,7 +285,7 @@ impl SandboxReconciler {
         )))
     }
 
-    /// Waits until it answers. One that hangs is not booting any more, and keeps nobody from it.
+    /// Waits until the agent server answers. One that hangs frees its boot slot after [`BOOT_TIMEOUT`].
     async fn booted(
         &self,
         id: &SandboxId,
@@ -317,7 +318,7 @@ impl SandboxReconciler {
         })
     }
 
-    /// Checks health until it answers, its process ends, or the deadline passes.
+    /// Checks health until the agent server answers, its process ends, or the deadline passes.
     pub(super) async fn wait_until_alive(
         &self,
         id: &SandboxId,
@@ -343,7 +344,7 @@ impl SandboxReconciler {
                     }
                 }
             }
-            // The stream ended (the backend is going away): only the deadline is left.
+            // The stream ended because the backend shuts down: only the deadline is left.
             std::future::pending().await
         };
         tokio::select! {
@@ -362,7 +363,7 @@ pub(super) fn start_failed(detail: String) -> AppError {
     .into()
 }
 
-/// The cause without what the sandbox itself has said: that is its owner's, and not for the operator's log.
+/// The first line: the rest is output of the sandbox, which belongs to its owner and not into the operator's log.
 pub(super) fn first_line(detail: &str) -> &str {
     detail.lines().next().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Putting a sandbox down (pause) and clearing it away (delete).
+//! Pausing and removing sandboxes.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use url::Url;
 use super::SandboxReconciler;
 use crate::AppError;
 
-/// Interrupting a run before a pause takes no longer.
+/// Longest interruption of runs before a pause.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many conversations of one sandbox are looked at when it is paused.
+/// Conversations that are checked for runs before a pause.
 const MAX_INTERRUPTED_CONVERSATIONS: usize = 100;
 
 impl SandboxReconciler {
-    /// Pause: interrupt what runs (so that the agent server writes it down), stop, settle the rows.
+    /// Pauses a sandbox: interrupts runs (so that the agent server records it), stops the sandbox, settles the rows.
     pub(super) async fn pause_sandbox(&self, row: &Sandbox) -> Result<(), AppError> {
         let (ports, now) = (&self.0.ports, self.0.ports.clock.now());
         if let Some(BackendState::Running(endpoints)) = ports.backend.inspect(&row.id).await? {
@@ -25,7 +25,7 @@ impl SandboxReconciler {
                 .await
                 .is_err()
             {
-                tracing::info!(sandbox.id = %row.id, "interrupting before the pause took too long; stopping anyway");
+                tracing::info!(sandbox.id = %row.id, "cannot interrupt runs in time before the pause; stopping the sandbox anyway");
             }
         }
         match ports.backend.stop(&row.id).await {
@@ -33,7 +33,7 @@ impl SandboxReconciler {
                 self.record(row, DesiredState::Paused, &SandboxFacts::Paused)
                     .await?;
             }
-            // It was never made, so nothing is missing: resuming it makes it.
+            // It was never created, so nothing is missing: a resume creates it.
             Err(SandboxError::NotFound) if row.workspace.is_none() => {
                 self.record(row, DesiredState::Paused, &SandboxFacts::Paused)
                     .await?;
@@ -66,7 +66,7 @@ impl SandboxReconciler {
             if conversation.execution_status == Some(ExecutionStatus::Running)
                 && let Err(error) = self.0.ports.agents.interrupt(&at, conversation.id).await
             {
-                tracing::info!(conversation.id = %conversation.id, error = %chain(&error), "could not interrupt before the pause");
+                tracing::info!(conversation.id = %conversation.id, error = %chain(&error), "cannot interrupt a run before the pause");
             }
         }
     }

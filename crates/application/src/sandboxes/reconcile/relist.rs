@@ -1,4 +1,4 @@
-//! Facts that nobody asked for, and the pass that compares everything.
+//! Facts of the backend without a request, and the relist, which compares everything.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -14,17 +14,17 @@ use super::bring_up::first_line;
 use crate::{AppError, BackgroundTasks};
 
 impl SandboxReconciler {
-    /// Something ended that nobody asked to end: find out what is true now and write it down.
+    /// Handles a fact without a request: inspects the sandbox and stores its current state.
     pub(crate) async fn note_fact(&self, fact: &BackendFact) -> Result<(), AppError> {
-        let turn = self.turn(&fact.id).await;
-        turn.unless_lease_lost(self.inspect_ended(fact)).await
+        let guard = self.acquire(&fact.id).await;
+        guard.unless_lease_lost(self.inspect_ended(fact)).await
     }
 
     async fn inspect_ended(&self, fact: &BackendFact) -> Result<(), AppError> {
         let Some(row) = self.row(&fact.id).await? else {
             return Ok(());
         };
-        // Starting was somebody's turn under the lock; what is STARTING now belongs to the next turn.
+        // A start holds the lock, so a row that is STARTING now belongs to the next action.
         if row.desired != DesiredState::Running || row.status != SandboxStatus::Running {
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl SandboxReconciler {
             SandboxFacts::Error { detail } | SandboxFacts::Missing { detail } => first_line(detail),
             _ => "",
         };
-        tracing::warn!(sandbox.id = %row.id, cause, "sandbox ended by itself");
+        tracing::warn!(sandbox.id = %row.id, cause, "sandbox ended without a request");
         self.record(&row, DesiredState::Running, &facts).await?;
         let now = self.0.ports.clock.now();
         self.0
@@ -56,12 +56,13 @@ impl SandboxReconciler {
         Ok(())
     }
 
-    /// One pass over everything of this host: removes what no row owns, acts on what is not as it should be. The backend
+    /// Compares everything of this host: removes orphans, and acts on rows that differ from the backend. The backend
     /// is listed *before* the rows, and a row exists before its sandbox, so nothing new is taken for an orphan. Each
-    /// action is a task of its own: one sandbox that takes minutes keeps no other waiting.
+    /// action is a task of its own, so a slow sandbox delays no other.
     pub(crate) async fn relist(&self, tasks: &BackgroundTasks) -> Result<(), AppError> {
         let facts = self.0.ports.backend.list().await?;
-        // All of them: no more are stored than are read. Before the rows: the row of a sandbox is there before that of the warm one it was goes.
+        // All warm rows, because few are stored. Before the sandbox rows: a claimed warm sandbox gets its sandbox row
+        // before its warm row is deleted.
         let warm = self.0.ports.warm.list_on_host(&self.0.policy.host).await?;
         let rows = self.rows().await?;
         self.count_statuses(&rows);
@@ -83,13 +84,14 @@ impl SandboxReconciler {
             .collect();
         self.clear_stale_annotations(&rows).await?;
         for row in rows.into_values() {
-            // Where somebody is at it already, their turn ends in a recorded fact.
-            let act = needs_action(&row, states.get(&row.id)) && !self.is_under_way(&row);
-            if act && self.is_idle(&row.id) {
+            // A task that already acts on the sandbox will store its facts.
+            let must_act = needs_action(&row, states.get(&row.id)) && !self.is_under_way(&row);
+            if must_act && self.is_idle(&row.id) {
                 let keeper = self.clone();
                 tasks.spawn(async move { keeper.repair(&row).await });
-            } else if act && row.desired != DesiredState::Running {
-                // A start that is under way has not heard of it (the command line told the store alone), and gives up.
+            } else if must_act && row.desired != DesiredState::Running {
+                // A running start does not know the new intent (the command line only wrote it to the store); cancel
+                // it.
                 self.cancel_start(&row.id);
             }
         }
@@ -110,13 +112,13 @@ impl SandboxReconciler {
         }
     }
 
-    /// How many sandboxes of this host are in each [`SandboxStatus`], in its order, as of the last comparison.
+    /// Numbers of sandboxes of this host by [`SandboxStatus`], in its order, as of the last relist.
     pub(crate) fn statuses(&self) -> &[Gauge; SandboxStatus::ALL.len()] {
         &self.0.statuses
     }
 
-    /// Whether what no row owns may be removed: only if the host's sandboxes were made with this store. A host without
-    /// any is at home from now on.
+    /// Whether orphans may be removed: only if the sandboxes of this host were created with this store. A host without
+    /// sandboxes is registered with it.
     async fn check_host_ownership(&self, orphans: usize) -> Result<bool, AppError> {
         if self.0.owns_host.load(Ordering::Relaxed) {
             return Ok(true);
@@ -140,11 +142,11 @@ impl SandboxReconciler {
     }
 
     async fn remove_orphan(&self, id: &SandboxId) {
-        let turn = self.turn(id).await;
+        let guard = self.acquire(id).await;
         tracing::warn!(sandbox.id = %id, "removing a sandbox that no row owns");
         let removal = async { Ok(self.0.ports.backend.remove(id).await?) };
-        if let Err(error) = turn.unless_lease_lost(removal).await {
-            tracing::warn!(sandbox.id = %id, error = %chain(&error), "orphan not removed yet");
+        if let Err(error) = guard.unless_lease_lost(removal).await {
+            tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot remove an orphan yet; the next relist tries again");
         }
     }
 
@@ -157,16 +159,16 @@ impl SandboxReconciler {
             _ => self.converge(&row.id).await,
         };
         if let Err(error) = outcome {
-            tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "sandbox not as it should be; trying again later");
+            tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "cannot converge a sandbox; the next relist tries again");
         }
     }
 
-    /// Whether somebody in this process is starting it: whoever writes STARTING also acts on it. Only what an earlier
-    /// life left behind, or what has taken longer than a start may take, is taken up here.
+    /// Whether this process is starting the sandbox: the process that stores STARTING also acts on it. The relist only
+    /// acts on rows of earlier processes, and on starts that take longer than allowed.
     fn is_under_way(&self, row: &Sandbox) -> bool {
         let (now, policy) = (self.0.ports.clock.now(), &self.0.policy);
-        // Where the host is shared, whoever is at it holds a lease, for which the turn waits.
-        let patience = if policy.is_host_shared {
+        // On a shared host the process that acts on the sandbox holds a lease, for which this action waits.
+        let max_age = if policy.is_host_shared {
             policy.lease / 2
         } else {
             policy.sandbox_start_deadline
@@ -174,11 +176,11 @@ impl SandboxReconciler {
         row.desired == DesiredState::Running
             && row.status == SandboxStatus::Starting
             && row.updated_at >= self.0.started_at
-            && now.since(row.updated_at) <= patience
+            && now.since(row.updated_at) <= max_age
             && !self.was_out_of_contact(row.updated_at)
     }
 
-    /// A RUNNING row that does not match: its process ended unseen, or its address moved.
+    /// Checks a RUNNING row that differs from the backend: its process ended unnoticed, or its address changed.
     async fn recheck(&self, id: &SandboxId) -> Result<(), AppError> {
         self.note_fact(&BackendFact {
             id: id.clone(),
@@ -188,9 +190,10 @@ impl SandboxReconciler {
         self.refresh(id).await
     }
 
-    /// A sandbox in ERROR whose process still lives (stopping it failed before): it counts in no cap, so it must end.
+    /// Stops a failed sandbox whose process still lives (an earlier stop failed). It counts towards no cap, so it must
+    /// end.
     async fn stop_again(&self, id: &SandboxId) -> Result<(), AppError> {
-        let turn = self.turn(id).await;
+        let guard = self.acquire(id).await;
         let failed =
             |row: &Sandbox| matches!(row.status, SandboxStatus::Error | SandboxStatus::Missing);
         if self
@@ -199,19 +202,19 @@ impl SandboxReconciler {
             .is_some_and(|row| row.desired == DesiredState::Running && failed(&row))
         {
             let stop = async { Ok(self.0.ports.backend.stop(id).await?) };
-            turn.unless_lease_lost(stop).await?;
+            guard.unless_lease_lost(stop).await?;
         }
         Ok(())
     }
 
-    /// A RUNNING row whose process lives: its address may have moved.
+    /// Updates a RUNNING row whose process lives: its address may have changed.
     async fn refresh(&self, id: &SandboxId) -> Result<(), AppError> {
-        let turn = self.turn(id).await;
+        let guard = self.acquire(id).await;
         match self.row(id).await? {
             Some(row)
                 if row.desired == DesiredState::Running && row.status == SandboxStatus::Running =>
             {
-                turn.unless_lease_lost(self.already_up(&row)).await.map(drop)
+                guard.unless_lease_lost(self.already_up(&row)).await.map(drop)
             }
             _ => Ok(()),
         }
@@ -236,14 +239,14 @@ impl SandboxReconciler {
     }
 }
 
-/// Whether row and backend disagree in a way that the keeper must act on. A sandbox in ERROR waits for its owner.
+/// Whether row and backend differ in a way that needs an action. A sandbox in ERROR waits for its owner.
 fn needs_action(row: &Sandbox, state: Option<&BackendState>) -> bool {
     match (row.desired, row.status, state) {
         (DesiredState::Running, SandboxStatus::Running, Some(BackendState::Running(endpoints))) => {
             row.agent_url.as_deref() != Some(&endpoints.agent_url)
         }
         (DesiredState::Deleted, _, _) | (_, SandboxStatus::Starting | SandboxStatus::Running, _) => true,
-        // Its workspace went away behind our back.
+        // The workspace was removed from outside.
         (DesiredState::Paused, SandboxStatus::Paused, None) => row.workspace.is_some(),
         (_, _, state) => matches!(state, Some(BackendState::Running(_))),
     }

@@ -1,7 +1,7 @@
-//! Sandboxes that nobody needs any more: paused when idle, deleted at the end of their life.
+//! Retirement of sandboxes: idle ones are paused, expired ones deleted.
 //!
-//! The store decides, in one transaction with the change, so a run that begins at the same moment is never cut off. What
-//! the store cannot see (somebody works in the sandbox directly: files, editor, shell) the agent server is asked.
+//! The store decides in one transaction with the change, so a run that begins at the same moment is never cut off.
+//! Direct use of the sandbox (files, editor, shell) is not in the store, so the agent server is asked for it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use futures::stream::{self, StreamExt};
 use super::SandboxReconciler;
 use crate::{AppError, BackgroundTasks};
 
-/// How many are looked at in one pass, and how many of them at once.
+/// Sandboxes of one pass, and those that are checked at the same time.
 const MAX_RETIRED_SANDBOXES: usize = 5_000;
 const MAX_PARALLEL_RETIREMENTS: usize = 8;
-/// Looking at what happens inside one takes no longer.
+/// Longest check of one sandbox.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limits of one template.
+/// Limits of one sandbox spec.
 #[derive(Clone, Copy)]
 struct SpecLimits {
     idle: Option<Duration>,
@@ -29,11 +29,11 @@ struct SpecLimits {
 }
 
 impl SandboxReconciler {
-    /// One pass. Acting on what was retired is left to tasks: one slow sandbox keeps no other waiting.
+    /// Runs one pass. The actions run as tasks, so a slow sandbox delays no other.
     pub(crate) async fn retire(&self, tasks: &BackgroundTasks) -> Result<(), AppError> {
         let specs = self.0.ports.specs.list().await?;
         let known: HashMap<&SpecId, SpecLimits> = specs.iter().map(|s| (&s.id, limits(s))).collect();
-        // A sandbox whose template is gone (an upgrade) has the limits of the default.
+        // A sandbox whose spec is gone (after an upgrade) has the limits of the default spec.
         let Some(default) = specs.first().map(limits) else {
             return Ok(());
         };
@@ -82,7 +82,7 @@ impl SandboxReconciler {
         Ok(ports.sandboxes.list_retirable(host, why, MAX_RETIRED_SANDBOXES).await?)
     }
 
-    /// Whether somebody uses its agent server directly. One that is too busy to say is in use; one that is dead is not.
+    /// Whether the agent server is used directly. One that is too busy to answer is in use; a dead one is not.
     async fn is_in_use(&self, row: &Sandbox, limit: Duration) -> bool {
         let Some(url) = &row.agent_url else {
             return false;
@@ -98,11 +98,11 @@ impl SandboxReconciler {
     }
 
     async fn retire_sandbox(&self, row: &Sandbox, why: RetirementReason, tasks: &BackgroundTasks) {
-        // The store may not have heard of a run yet: reports get lost, and somebody may speak to the agent server directly.
+        // The store may not know of a run yet: reports may get lost, and clients may use the agent server directly.
         if row.status == SandboxStatus::Running {
-            let looked = tokio::time::timeout(INSPECT_TIMEOUT, self.0.syncer.sync_sandbox(&row.id)).await;
-            if let Ok(Err(error)) = looked {
-                tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "not compared before it is retired");
+            let synced = tokio::time::timeout(INSPECT_TIMEOUT, self.0.syncer.sync_sandbox(&row.id)).await;
+            if let Ok(Err(error)) = synced {
+                tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot sync a sandbox before its retirement");
             }
         }
         let ports = &self.0.ports;
@@ -119,12 +119,12 @@ impl SandboxReconciler {
                 return;
             }
         }
-        tracing::info!(sandbox.id = %row.id, ?why, "sandbox {} is not needed any more", row.id);
+        tracing::info!(sandbox.id = %row.id, ?why, "retiring sandbox {}", row.id);
         self.cancel_start(&row.id);
         let (keeper, id) = (self.clone(), row.id.clone());
         tasks.spawn(async move {
             if let Err(error) = keeper.converge(&id).await {
-                tracing::warn!(sandbox.id = %id, error = %chain(&error), "sandbox not retired yet; trying again later");
+                tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot stop a retired sandbox yet; the next relist tries again");
             }
         });
     }

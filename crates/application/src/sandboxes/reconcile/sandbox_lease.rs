@@ -1,4 +1,4 @@
-//! The right of this process to act on a sandbox of a host that others serve, too.
+//! Leases on sandboxes of a host that several processes serve.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::SandboxReconciler;
 
-/// First pause between two tries to take a lease that somebody has; doubles up to [`MAX_TAKE_BACKOFF`].
+/// First pause between two attempts to take a held lease; doubles up to [`MAX_TAKE_BACKOFF`].
 const MIN_TAKE_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_TAKE_BACKOFF: Duration = Duration::from_millis(500);
-/// Between two tries to prolong one while the store is busy.
+/// Pause between two renewals while the store is busy.
 const RENEW_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Held until dropped. Whoever crashes with it frees it by its end.
+/// A lease, held until dropped. After a crash it expires.
 pub(super) struct SandboxLease {
     keeper: SandboxReconciler,
     name: String,
-    /// One of its own for each turn: giving back late must not end the lease of this process' next turn.
+    /// Unique for each action: a late release must not end the lease of this process' next action.
     holder: String,
     /// Ends the renewal.
     over: CancellationToken,
@@ -29,14 +29,14 @@ pub(super) struct SandboxLease {
 }
 
 impl SandboxLease {
-    /// Completes when somebody else may act on the sandbox.
+    /// Completes when another process may act on the sandbox.
     pub(super) async fn lost(&self) {
         self.lost.cancelled().await;
     }
 }
 
 impl SandboxReconciler {
-    /// Waits for the right to act on a sandbox. Where nobody else serves the host there is nothing to wait for.
+    /// Waits for the lease on a sandbox; `None` if no other process serves the host.
     pub(super) async fn lease(&self, id: &SandboxId) -> Option<SandboxLease> {
         if !self.0.policy.is_host_shared {
             return None;
@@ -54,7 +54,7 @@ impl SandboxReconciler {
         let (holder, over, lost) = (lease.holder.clone(), lease.over.clone(), lease.lost.clone());
         let renewed = CancellationToken::new();
         lease.renewed = Some(renewed.clone());
-        // To its end: a renewal that was cut off might still come to the store, after the lease was given back.
+        // Uncancelled: a renewal that was cut off might reach the store after the release.
         self.0.tasks.spawn_uncancelled(async move {
             let _renewed = renewed.drop_guard();
             if keeper.renew_until_done(&name, &holder, until, &over).await.is_none() {
@@ -64,8 +64,9 @@ impl SandboxReconciler {
         Some(lease)
     }
 
-    /// `Some` when it is over, `None` when the lease is not ours any more, or could not be prolonged in time. `until` is
-    /// when it ends, counted from before it was asked for, so that nobody can have it while we think that we do.
+    /// Renews the lease until the action ends (`Some`), or until the lease is lost or cannot be renewed in time
+    /// (`None`). `until` is its end, counted from before the request, so that no other process can have it while this
+    /// one acts.
     async fn renew_until_done(
         &self,
         name: &str,
@@ -84,9 +85,9 @@ impl SandboxReconciler {
             match tokio::time::timeout_at(until, self.take(name, holder)).await {
                 Ok(Ok(true)) => (until, pause) = (asked + lease, lease / 3),
                 Ok(Ok(false)) | Err(_) => return None,
-                // A busy store is no lost lease, until the lease has run out.
+                // A busy store does not lose the lease before it expires.
                 Ok(Err(error)) => {
-                    tracing::debug!(lease = name, error = %chain(&error), "lease not prolonged yet");
+                    tracing::debug!(lease = name, error = %chain(&error), "cannot renew a lease yet; trying again");
                     pause = RENEW_RETRY_INTERVAL;
                 }
             }
@@ -103,7 +104,7 @@ impl SandboxReconciler {
 }
 
 impl SandboxLease {
-    /// Waits until it is ours; until when.
+    /// Waits until the lease is taken; returns its end.
     async fn acquire(&mut self) -> Instant {
         let mut pause = MIN_TAKE_BACKOFF;
         loop {
@@ -126,14 +127,14 @@ impl Drop for SandboxLease {
         self.over.cancel();
         let (keeper, name) = (self.keeper.clone(), std::mem::take(&mut self.name));
         let (holder, renewed) = (std::mem::take(&mut self.holder), self.renewed.take());
-        // Also when the service stops: whoever goes on need not wait until it runs out.
+        // Also when the service stops, so that the next process need not wait for the expiry.
         self.keeper.0.tasks.spawn_uncancelled(async move {
             if let Some(renewed) = renewed {
                 renewed.cancelled().await;
             }
             let given_back = keeper.0.ports.leases.release(&name, &holder).await;
             if let Err(error) = given_back {
-                tracing::debug!(lease = name, error = %chain(&error), "lease not given back; it runs out");
+                tracing::debug!(lease = name, error = %chain(&error), "cannot release a lease; it expires");
             }
         });
     }

@@ -1,5 +1,5 @@
-//! Agent servers that were booted dormant: one booted in advance that has become somebody's, or a container that boots
-//! dormant each time it starts.
+//! Waking of dormant agent servers: warm sandboxes that a start has claimed, and containers that boot dormant each
+//! time.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use super::bring_up::{BootFailure, ExistingSandbox, start_failed};
 use super::{BootSlots, SandboxReconciler};
 use crate::AppError;
 
-/// How often one that answers, but not this question, is asked; and how long is waited between.
+/// Attempts of a failed request, and the pause between two.
 const MAX_WAKE_ATTEMPTS: u32 = 4;
 const WAKE_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// How long one that must be there is waited for before it is looked at more closely.
+/// Timeout of the immediate attempt, before the sandbox is inspected.
 const IMMEDIATE_WAKE_TIMEOUT: Duration = Duration::from_secs(2);
-/// For all of that together: nobody else acts on the sandbox meanwhile.
+/// Timeout of all attempts together: no other task acts on the sandbox meanwhile.
 const WAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl SandboxReconciler {
-    /// Wakes a warm one that has just become somebody's, without asking first what the claim has asked a moment ago. `false`
-    /// where that cannot be it, or did not succeed: then nothing is known.
+    /// Wakes a claimed warm sandbox without another check, because the claim has just made one. Returns `false` where
+    /// the sandbox cannot be one, or on failure; then its state is unknown.
     pub(super) async fn try_wake_immediately(&self, row: &Sandbox, url: &Url) -> bool {
         let is_new = row.status == SandboxStatus::Starting && row.workspace.is_none();
         if !is_new || self.0.policy.warm.keep == 0 {
@@ -36,17 +36,17 @@ impl SandboxReconciler {
         matches!(tokio::time::timeout(IMMEDIATE_WAKE_TIMEOUT, waking).await, Ok(Ok(())))
     }
 
-    /// Tells the agent server who it is, if it waits for that. To be called before anything says that it runs.
+    /// Sends its keys to the agent server if it is dormant. Called before any row shows that the sandbox runs.
     pub(super) async fn wake_up(&self, row: &Sandbox, url: &Url) -> Result<(), AppError> {
         let (agents, until) = (&self.0.ports.agents, Instant::now() + WAKE_TIMEOUT);
-        let sleeps = match retry_until(until, || agents.is_dormant(&row.id, url)).await {
+        let is_dormant = match retry_until(until, || agents.is_dormant(&row.id, url)).await {
             Err(error) if !self.may_be_dormant(&error) => {
-                tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "not known whether it sleeps; taken for awake");
+                tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot tell whether an agent server is dormant; assuming that it is not");
                 false
             }
             other => other.map_err(|error| cannot_wake(&error))?,
         };
-        if sleeps {
+        if is_dormant {
             let init_request = self.init_request(row)?;
             let woken = retry_until(until, || agents.wake(&row.id, url, &init_request)).await;
             woken.map_err(|error| cannot_wake(&error))?;
@@ -55,13 +55,14 @@ impl SandboxReconciler {
         Ok(())
     }
 
-    /// Whether one that answers, but not this question, may be dormant all the same. No agent server says 5xx of itself: it
-    /// is a proxy of an image of somebody's own.
+    /// Whether an agent server that fails this request may be dormant. No agent server returns 5xx for it; a proxy in
+    /// a custom image may.
     fn may_be_dormant(&self, error: &AgentError) -> bool {
         self.0.policy.warm.keep > 0 && !matches!(error, AgentError::Rejected { .. })
     }
 
-    /// It answers and cannot be woken. One that never ran has nothing to lose: it goes, and a cold one takes its place.
+    /// Handles an agent server that answers but cannot be woken. One that never ran has nothing to lose: it is
+    /// removed, and a cold start follows.
     pub(super) async fn replace_unwakeable(
         &self,
         row: &Sandbox,
@@ -70,12 +71,12 @@ impl SandboxReconciler {
         if row.workspace.is_some() {
             return Err(error);
         }
-        tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "a warm sandbox could not be woken; starting a cold one in its place");
+        tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "cannot wake a warm sandbox; starting a cold one in its place");
         self.0.ports.backend.remove(&row.id).await?;
         Ok(ExistingSandbox::Absent)
     }
 
-    /// All that a cold start is told by its environment.
+    /// The values that a cold start gets from its environment.
     fn init_request(&self, row: &Sandbox) -> Result<InitRequest, AppError> {
         let context = Sandbox::key_context(&row.id);
         let (cipher, policy) = (&self.0.ports.cipher, &self.0.policy);
@@ -87,12 +88,12 @@ impl SandboxReconciler {
         })
     }
 
-    /// Turns to boot.
+    /// The boot slots.
     pub(crate) fn boots(&self) -> &BootSlots {
         &self.0.boots
     }
 
-    /// Starts what nobody has asked for yet, and waits until it answers.
+    /// Boots a warm sandbox and waits until its agent server answers.
     pub(crate) async fn boot_spare(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, AppError> {
         let backend = &self.0.ports.backend;
         let mut exits = backend.watch();
@@ -110,19 +111,19 @@ impl SandboxReconciler {
     }
 }
 
-/// Asks until there is an answer, or asking again is of no use.
-async fn retry_until<T, F>(until: Instant, ask: impl Fn() -> F) -> Result<T, AgentError>
+/// Retries until there is a response, or a final refusal.
+async fn retry_until<T, F>(until: Instant, request: impl Fn() -> F) -> Result<T, AgentError>
 where
     F: Future<Output = Result<T, AgentError>>,
 {
     let mut tries = 0;
     loop {
         tries += 1;
-        let done = tokio::time::timeout_at(until, ask()).await;
+        let done = tokio::time::timeout_at(until, request()).await;
         match done.unwrap_or(Err(AgentError::TimedOut(WAKE_TIMEOUT))) {
-            // It may still be busy with its boot.
+            // The agent server may still be booting.
             Err(error) if tries < MAX_WAKE_ATTEMPTS && !is_refusal(&error) && Instant::now() < until => {
-                tracing::debug!(error = %chain(&error), "a sandbox that may be dormant does not answer yet");
+                tracing::debug!(error = %chain(&error), "an agent server that may be dormant does not answer yet; trying again");
                 tokio::time::sleep(WAKE_RETRY_INTERVAL * tries).await;
             }
             done => return done,
@@ -136,7 +137,7 @@ fn cannot_wake(error: &AgentError) -> AppError {
     ))
 }
 
-/// Whether asking again is of no use.
+/// Whether a retry is useless.
 fn is_refusal(error: &AgentError) -> bool {
     matches!(error, AgentError::Rejected { status, .. } if *status < 500)
 }

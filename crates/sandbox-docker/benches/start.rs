@@ -55,8 +55,8 @@ async fn measure() {
     for round in 0..ROUNDS {
         let first = round % 2 == 0;
         let mut pair = [Duration::ZERO; 2];
-        for turn in [first, !first] {
-            pair[usize::from(turn)] = if turn {
+        for acquire_start_permit in [first, !first] {
+            pair[usize::from(acquire_start_permit)] = if acquire_start_permit {
                 start(&backend).await
             } else {
                 let (took, rest) = start_bare(&lab, &body).await;
@@ -179,15 +179,15 @@ fn say(line: &str) {
 /// A socket before the engine's that keeps what is said to it.
 struct Wire {
     path: PathBuf,
-    heard: Arc<Mutex<Vec<Vec<u8>>>>,
+    handle_event: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Wire {
     fn open(dir: &Path) -> Self {
         let path = dir.join("engine.sock");
         let listener = UnixListener::bind(&path).expect("a socket");
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let all = Arc::clone(&heard);
+        let handle_event = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&handle_event);
         spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let engine = UnixStream::connect(ENGINE).await.expect("the engine");
@@ -197,11 +197,11 @@ impl Wire {
                 spawn(pass_on(from_engine, to_client, None));
             }
         });
-        Self { path, heard }
+        Self { path, handle_event }
     }
 
     fn clear(&self) {
-        self.heard
+        self.handle_event
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clear();
@@ -209,8 +209,8 @@ impl Wire {
 
     /// Requests, each from its first line on.
     fn sent(&self) -> Vec<String> {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let chunks = heard
+        let handle_event = self.handle_event.lock().unwrap_or_else(PoisonError::into_inner);
+        let chunks = handle_event
             .iter()
             .map(|chunk| String::from_utf8_lossy(chunk).into_owned());
         let mut requests: Vec<String> = Vec::new();
@@ -234,14 +234,14 @@ fn spawn(work: impl Future<Output = ()> + Send + 'static) {
 async fn pass_on(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    heard: Option<Arc<Mutex<Vec<Vec<u8>>>>>,
+    handle_event: Option<Arc<Mutex<Vec<Vec<u8>>>>>,
 ) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         let chunk = &buffer[..length];
-        if let Some(heard) = &heard {
-            let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-            heard.push(chunk.to_vec());
+        if let Some(handle_event) = &handle_event {
+            let mut handle_event = handle_event.lock().unwrap_or_else(PoisonError::into_inner);
+            handle_event.push(chunk.to_vec());
         }
         if to.write_all(chunk).await.is_err() {
             break;

@@ -19,45 +19,45 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use url::Url;
 
-use crate::advice::{self, Reached};
+use crate::callback_check::{self, ReachableUrls};
 use crate::config::{DockerConfig, DockerSpec};
-use crate::disk::Disk;
+use crate::disk::DiskMonitor;
 use crate::engine::Engine;
-use crate::facts::Found;
+use crate::observe::Ownership;
 use crate::images::Images;
 use crate::labels;
-use crate::lock::Locks;
-use crate::memory::Memory;
-use crate::network::Network;
-use crate::watch::PATIENCE;
+use crate::lock::SandboxLocks;
+use crate::state_cache::StateCache;
+use crate::network::SandboxNetwork;
+use crate::watch::PING_TIMEOUT;
 
 /// Facts that a slow watcher may miss before it lags.
-const FACTS: usize = 1024;
+const MAX_BUFFERED_FACTS: usize = 1024;
 /// Starts at the same time: an engine that does more makes all of them late.
-const PARALLEL_STARTS: usize = 8;
+const MAX_PARALLEL_STARTS: usize = 8;
 /// How long an operation may wait for others: those on the same sandbox, and starts.
-pub(crate) const QUEUE_LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const START_QUEUE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Sandboxes that are containers of a Docker engine.
 #[derive(Debug)]
 pub struct DockerSandboxes {
-    inner: Arc<Inner>,
+    inner: Arc<DockerInner>,
 }
 
 /// What operations and watchers share.
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct DockerInner {
     pub(crate) config: Arc<DockerConfig>,
     pub(crate) engine: Engine,
     pub(crate) images: Images,
-    pub(crate) network: Network,
-    pub(crate) disk: Disk,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) network: SandboxNetwork,
+    pub(crate) disk: DiskMonitor,
+    pub(crate) states: Arc<StateCache>,
     pub(crate) starts: Arc<Semaphore>,
     /// `None` until the engine was first tried.
     pub(crate) contact: watch::Sender<Option<BackendReachability>>,
-    reached: Reached,
-    locks: Locks,
+    reached: ReachableUrls,
+    locks: SandboxLocks,
     /// Each by its address: room for all of them is made at once.
     facts: broadcast::Sender<Arc<BackendFact>>,
     /// Where tasks run: they outlive requests.
@@ -76,24 +76,24 @@ impl DockerSandboxes {
             Handle::try_current().map_err(|error| SandboxError::Other(Box::new(error)))?;
         let engine = Engine::new(&config)?;
         let config = Arc::new(config);
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(DockerInner {
             images: Images::new(engine.clone(), Arc::clone(&config)),
-            network: Network::new(engine.clone(), Arc::clone(&config)),
-            disk: Disk::new(engine.clone(), Arc::clone(&config)),
-            memory: Arc::default(),
-            starts: Arc::new(Semaphore::new(PARALLEL_STARTS)),
+            network: SandboxNetwork::new(engine.clone(), Arc::clone(&config)),
+            disk: DiskMonitor::new(engine.clone(), Arc::clone(&config)),
+            states: Arc::default(),
+            starts: Arc::new(Semaphore::new(MAX_PARALLEL_STARTS)),
             contact: watch::Sender::new(None),
-            reached: Reached::default(),
-            locks: Locks::default(),
-            facts: broadcast::channel(FACTS).0,
+            reached: ReachableUrls::default(),
+            locks: SandboxLocks::default(),
+            facts: broadcast::channel(MAX_BUFFERED_FACTS).0,
             runtime,
             closed: CancellationToken::new(),
             engine,
             config,
         });
         inner.spawn(Arc::clone(&inner).follow());
-        inner.spawn(Arc::clone(&inner).look_around());
-        inner.spawn(Arc::clone(&inner).watch_disks());
+        inner.spawn(Arc::clone(&inner).recheck_changed());
+        inner.spawn(Arc::clone(&inner).watch_disk_limits());
         Ok(Self { inner })
     }
 
@@ -103,7 +103,7 @@ impl DockerSandboxes {
         self.inner.network.gateway().await
     }
 
-    pub(crate) fn inner(&self) -> &Inner {
+    pub(crate) fn inner(&self) -> &DockerInner {
         &self.inner
     }
 
@@ -126,7 +126,7 @@ impl Drop for DockerSandboxes {
     }
 }
 
-impl Inner {
+impl DockerInner {
     /// Runs a task until it or this backend ends.
     pub(crate) fn spawn(&self, task: impl Future<Output: Send> + Send + 'static) {
         let closed = self.closed.clone();
@@ -136,7 +136,7 @@ impl Inner {
     }
 
     pub(crate) async fn lock(&self, id: &SandboxId) -> Result<OwnedMutexGuard<()>, SandboxError> {
-        self.locks.lock(id, QUEUE_LIMIT).await
+        self.locks.lock(id, START_QUEUE_TIMEOUT).await
     }
 
     /// Tells everybody who watches, which may be nobody.
@@ -149,7 +149,7 @@ impl Inner {
             return Err(unusable(detail));
         }
         self.engine
-            .call_within("asking whether the engine is there", PATIENCE, |docker| {
+            .call_within("asking whether the engine is there", PING_TIMEOUT, |docker| {
                 docker.ping()
             })
             .await
@@ -158,8 +158,8 @@ impl Inner {
     }
 
     async fn advise(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
-        let mut advice = self.memory.notes(id);
-        let Ok(Found::Ours(container)) = self.container(id).await else {
+        let mut advice = self.states.notes(id);
+        let Ok(Ownership::Ours(container)) = self.container(id).await else {
             return advice;
         };
         let made_with = container.labels.get(labels::CALLBACK);
@@ -245,9 +245,9 @@ impl SandboxBackend for DockerSandboxes {
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         // Waiting ends with the caller; what follows does not.
         let guard = self.inner.lock(&launch.id).await?;
-        let turn = self.inner.turn().await?;
+        let acquire_start_permit = self.inner.acquire_start_permit().await?;
         let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
-        self.detached(async move { inner.start(launch, guard, turn).await })
+        self.detached(async move { inner.start(launch, guard, acquire_start_permit).await })
             .await
     }
 
@@ -340,7 +340,7 @@ mod tests {
         let mut config = DockerConfig::new(HostId::parse("here").unwrap(), vec![spec]);
         config.socket = Some("unix:///nonexistent/engine.sock".to_owned());
         let sandboxes = DockerSandboxes::new(config).unwrap();
-        let work = async { Ok(Span::current().metadata().map(tracing::Metadata::name)) };
+        let work = async { Ok(Span::current().metadata().map(tracing::MetadataBlocking::name)) };
         let asked = sandboxes.detached(work);
         let seen = asked.instrument(tracing::info_span!("start")).await;
         assert_eq!(seen.unwrap(), Some("start"));

@@ -25,7 +25,7 @@ pub struct DockerConfig {
     /// OCI runtime, such as `runsc`. `None`: the engine's default.
     pub runtime: Option<String>,
     /// What to do about the cloud metadata address (169.254.169.254).
-    pub metadata: Metadata,
+    pub metadata: MetadataBlocking,
     /// How long a stopped agent server may take to deliver its last events before it is killed.
     pub grace: Duration,
     /// How long any call to the engine may take that is not a pull or a stop.
@@ -35,12 +35,12 @@ pub struct DockerConfig {
     /// How often disk limits are looked at where the engine cannot set them.
     pub disk_interval: Duration,
     /// Credentials for pulling images.
-    pub registry: Option<Registry>,
+    pub registry: Option<RegistryCredentials>,
 }
 
 /// Credentials of a registry.
 #[derive(Debug, Clone)]
-pub struct Registry {
+pub struct RegistryCredentials {
     /// The registry's host, as images name it (`ghcr.io`).
     pub server: String,
     /// Account.
@@ -51,7 +51,7 @@ pub struct Registry {
 
 /// How the cloud metadata address is kept from sandboxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Metadata {
+pub enum MetadataBlocking {
     /// Blocked where this host allows it (root, `iptables`, the engine's `DOCKER-USER` chain), else a warning.
     #[default]
     Auto,
@@ -73,7 +73,7 @@ pub enum PauseMode {
 
 /// Limits of one sandbox.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Resources {
+pub struct ResourceLimits {
     /// Memory in bytes, without swap on top. `None`: no limit.
     pub memory: Option<u64>,
     /// Processor cores. `None`: no limit.
@@ -86,7 +86,7 @@ pub struct Resources {
 
 /// A directory or file of the host inside sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
+pub struct BindMount {
     /// Absolute path on the engine's host.
     pub source: String,
     /// Absolute path inside.
@@ -126,7 +126,7 @@ pub struct DockerSpec {
     /// User inside (`uid`, `uid:gid` or a name). `None`: the image's own.
     pub user: Option<String>,
     /// Limits.
-    pub resources: Resources,
+    pub resources: ResourceLimits,
     /// BackendCapabilities that are kept; all others are dropped.
     pub capabilities: Vec<String>,
     /// Whether the image's own files are read-only (`/tmp` and `/run` stay writable, in memory).
@@ -140,7 +140,7 @@ pub struct DockerSpec {
     /// What clients may reach. Holds `AGENT_SERVER`.
     pub ports: Vec<ExposedPort>,
     /// Files of the host inside.
-    pub mounts: Vec<Mount>,
+    pub mounts: Vec<BindMount>,
 }
 
 impl DockerSpec {
@@ -163,7 +163,7 @@ impl DockerSpec {
             working_dir: "/workspace/project".to_owned(),
             volume: "/workspace".to_owned(),
             user: None,
-            resources: Resources {
+            resources: ResourceLimits {
                 memory: Some(4 << 30),
                 cpus: Some(2.0),
                 pids: Some(1024),
@@ -199,7 +199,7 @@ impl DockerConfig {
             reach_host: None,
             exposed_host: None,
             runtime: None,
-            metadata: Metadata::Auto,
+            metadata: MetadataBlocking::Auto,
             grace: Duration::from_secs(10),
             call_limit: Duration::from_secs(30),
             pull_stall: Duration::from_secs(5 * 60),

@@ -17,12 +17,12 @@ use crate::labels;
 const HOST_NAME: &str = "host.docker.internal:host-gateway";
 
 /// What an agent server writes to its output is kept in two files of this size by the engine.
-const LOG_SIZE: &str = "10m";
+const MAX_LOG_SIZE: &str = "10m";
 
 /// What stays writable in an image that is not: in memory, counted against the sandbox's limit. Programs that unpack
 /// themselves run from there.
-const SCRATCH: [&str; 2] = ["/tmp", "/run"];
-const SCRATCH_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777";
+const TMPFS_PATHS: [&str; 2] = ["/tmp", "/run"];
+const TMPFS_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777";
 
 /// A container for this sandbox. `storage`: what the engine's storage limits.
 pub(crate) fn body(
@@ -68,7 +68,7 @@ pub(crate) fn key(port: u16) -> String {
 fn host(config: &DockerConfig, spec: &DockerSpec, launch: &SandboxLaunch) -> HostConfig {
     let limits = &spec.resources;
     let memory = limits.memory.and_then(|bytes| i64::try_from(bytes).ok());
-    let scratch = SCRATCH.map(|dir| (dir.to_owned(), SCRATCH_OPTIONS.to_owned()));
+    let scratch = TMPFS_PATHS.map(|dir| (dir.to_owned(), TMPFS_OPTIONS.to_owned()));
     HostConfig {
         // Takes over orphans, and makes a program end that would ignore the request as process 1.
         init: Some(true),
@@ -95,7 +95,7 @@ fn host(config: &DockerConfig, spec: &DockerSpec, launch: &SandboxLaunch) -> Hos
         log_config: Some(HostConfigLogConfig {
             typ: Some("json-file".to_owned()),
             config: Some(HashMap::from([
-                ("max-size".to_owned(), LOG_SIZE.to_owned()),
+                ("max-size".to_owned(), MAX_LOG_SIZE.to_owned()),
                 ("max-file".to_owned(), "2".to_owned()),
             ])),
         }),
@@ -122,7 +122,7 @@ fn mounts(config: &DockerConfig, spec: &DockerSpec, launch: &SandboxLaunch) -> V
         }),
         ..Mount::default()
     };
-    let bind = |mount: &config::Mount| Mount {
+    let bind = |mount: &config::BindMount| Mount {
         typ: Some(MountType::BIND),
         source: Some(mount.source.clone()),
         target: Some(mount.target.clone()),

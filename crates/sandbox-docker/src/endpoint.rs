@@ -12,9 +12,9 @@ use domain::sandbox::BackendState;
 use endpoint_guard::{EndpointGuard, GuardError, Listener, is_local, look_up};
 
 use crate::DockerSandboxes;
-use crate::backend::Inner;
+use crate::backend::DockerInner;
 use crate::errors::EngineError;
-use crate::memory;
+use crate::state_cache;
 
 /// It can do as the engine does anyway.
 const ROOT: u32 = 0;
@@ -45,17 +45,17 @@ impl EndpointGuard for DockerSandboxes {
     }
 }
 
-impl Inner {
+impl DockerInner {
     /// Whether the port is one of the sandbox's. The engine is asked only where that is not known.
     async fn leads_to(&self, sandbox: &str, port: u16) -> Result<bool, EngineError> {
         let Ok(id) = SandboxId::parse(sandbox) else {
             return Ok(false);
         };
-        if self.memory.has_port(&id, port) {
+        if self.states.has_port(&id, port) {
             return Ok(true);
         }
         Ok(match self.observe(&id).await? {
-            Some(BackendState::Running(endpoints)) => memory::ports_of(&endpoints).contains(&port),
+            Some(BackendState::Running(endpoints)) => memory::published_ports_of(&endpoints).contains(&port),
             _ => false,
         })
     }

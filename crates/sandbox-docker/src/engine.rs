@@ -17,20 +17,20 @@ use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
 use crate::config::DockerConfig;
-use crate::errors::{EngineError, Kind};
+use crate::errors::{EngineError, EngineErrorKind};
 
 /// Where Docker listens unless it is told otherwise.
 const DEFAULT_SOCKET: &str = "unix:///var/run/docker.sock";
 
 /// Deadlines are ours, in [`Engine::call`]; the client's own (in seconds, for the head of an answer) only has to be longer.
-const CLIENT_LIMIT: u64 = 24 * 60 * 60;
+const CLIENT_TIMEOUT_SECONDS: u64 = 24 * 60 * 60;
 
 /// A container engine. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Engine(Arc<Shared>);
+pub(crate) struct Engine(Arc<EngineInner>);
 
-struct Shared {
-    address: Address,
+struct EngineInner {
+    address: EngineAddress,
     limit: Duration,
     /// Made by the first call that finds the socket: the client refuses to be made without it.
     client: OnceLock<Docker>,
@@ -40,7 +40,7 @@ struct Shared {
 
 /// Where the engine listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Address {
+enum EngineAddress {
     Unix(String),
     Tcp(String),
 }
@@ -49,13 +49,13 @@ impl Engine {
     /// An engine at the configured address; nothing is asked of it yet.
     pub(crate) fn new(config: &DockerConfig) -> Result<Self, SandboxError> {
         let socket = config.socket.as_deref().unwrap_or(DEFAULT_SOCKET);
-        let address = Address::parse(socket).ok_or_else(|| SandboxError::Unavailable {
+        let address = EngineAddress::parse(socket).ok_or_else(|| SandboxError::Unavailable {
             detail: "the engine's address is neither unix:///PATH nor tcp://HOST:PORT: the \
                      operator has to check WORKSPACE_DOCKER__SOCKET"
                 .to_owned(),
             source: None,
         })?;
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(EngineInner {
             address,
             limit: config.call_limit,
             client: OnceLock::new(),
@@ -69,11 +69,11 @@ impl Engine {
             return Ok(client);
         }
         let made = match &self.0.address {
-            Address::Unix(path) => {
-                Docker::connect_with_unix(path, CLIENT_LIMIT, API_DEFAULT_VERSION)
+            EngineAddress::Unix(path) => {
+                Docker::connect_with_unix(path, CLIENT_TIMEOUT_SECONDS, API_DEFAULT_VERSION)
             }
-            Address::Tcp(host) => {
-                Docker::connect_with_http(host, CLIENT_LIMIT, API_DEFAULT_VERSION)
+            EngineAddress::Tcp(host) => {
+                Docker::connect_with_http(host, CLIENT_TIMEOUT_SECONDS, API_DEFAULT_VERSION)
             }
         };
         let made = made.map_err(|error| EngineError::new("connecting to the engine", error))?;
@@ -113,18 +113,18 @@ impl Engine {
         crash_point::after(what);
         match outcome {
             Ok(outcome) => outcome.map_err(|error| EngineError::new(what, error)),
-            Err(_) => Err(EngineError::of(what, Kind::TimedOut)),
+            Err(_) => Err(EngineError::of(what, EngineErrorKind::TimedOut)),
         }
     }
 
     /// Whether it is reached by a socket of this machine: over the network it may be anywhere.
     pub(crate) fn is_local(&self) -> bool {
-        matches!(self.0.address, Address::Unix(_))
+        matches!(self.0.address, EngineAddress::Unix(_))
     }
 
     /// The user that it runs as; `None` if it is reached over the network.
     pub(crate) async fn user(&self) -> io::Result<Option<u32>> {
-        let Address::Unix(path) = &self.0.address else {
+        let EngineAddress::Unix(path) = &self.0.address else {
             return Ok(None);
         };
         if let Some(user) = self.0.user.get() {
@@ -148,7 +148,7 @@ impl fmt::Debug for Engine {
     }
 }
 
-impl Address {
+impl EngineAddress {
     fn parse(text: &str) -> Option<Self> {
         if let Some(path) = text.strip_prefix("unix://").or(Some(text))
             && path.starts_with('/')
@@ -169,16 +169,16 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let unix = |path: &str| Some(Address::Unix(path.to_owned()));
-        let tcp = |host: &str| Some(Address::Tcp(host.to_owned()));
-        assert_eq!(Address::parse(DEFAULT_SOCKET), unix("/var/run/docker.sock"));
-        assert_eq!(Address::parse("/run/podman.sock"), unix("/run/podman.sock"));
+        let unix = |path: &str| Some(EngineAddress::Unix(path.to_owned()));
+        let tcp = |host: &str| Some(EngineAddress::Tcp(host.to_owned()));
+        assert_eq!(EngineAddress::parse(DEFAULT_SOCKET), unix("/var/run/docker.sock"));
+        assert_eq!(EngineAddress::parse("/run/podman.sock"), unix("/run/podman.sock"));
         assert_eq!(
-            Address::parse("tcp://10.0.0.1:2375"),
+            EngineAddress::parse("tcp://10.0.0.1:2375"),
             tcp("tcp://10.0.0.1:2375")
         );
         assert_eq!(
-            Address::parse("http://engine:2375/"),
+            EngineAddress::parse("http://engine:2375/"),
             tcp("tcp://engine:2375")
         );
         for wrong in [
@@ -189,7 +189,7 @@ mod tests {
             "ssh://host",
             "tcp://a/b",
         ] {
-            assert_eq!(Address::parse(wrong), None, "{wrong}");
+            assert_eq!(EngineAddress::parse(wrong), None, "{wrong}");
         }
     }
 }

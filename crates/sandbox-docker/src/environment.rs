@@ -16,9 +16,9 @@ pub(crate) type Variables = BTreeMap<String, SecretString>;
 const VSCODE: &str = "VSCODE";
 
 /// Whether the agent server waits to be told what else it needs.
-const DORMANT: &str = "OH_DEFERRED_INIT";
+const DEFERRED_INIT: &str = "OH_DEFERRED_INIT";
 /// What a dormant one is told later. An agent server with a part of it in its environment does not start.
-const WEBHOOKS: &str = "OH_WEBHOOKS_";
+const WEBHOOKS_PREFIX: &str = "OH_WEBHOOKS_";
 
 /// Keys of the agent server.
 pub(crate) const SESSION_KEY: &str = "OH_SESSION_API_KEYS_0";
@@ -97,9 +97,9 @@ pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> Variables 
         set(&format!("OH_ALLOW_CORS_ORIGINS_{index}"), origin.clone());
     }
     // Always said: a variable of the image or the template must not leave a sandbox asleep that nobody wakes.
-    set(DORMANT, if launch.dormant { "1" } else { "0" }.to_owned());
+    set(DEFERRED_INIT, if launch.dormant { "1" } else { "0" }.to_owned());
     if launch.dormant {
-        all.retain(|name, _| !name.starts_with(WEBHOOKS));
+        all.retain(|name, _| !name.starts_with(WEBHOOKS_PREFIX));
     }
     all
 }
@@ -138,7 +138,7 @@ mod tests {
             let same = dormant.get(name).map(ExposeSecret::expose_secret);
             let expected = match name.as_str() {
                 "OH_DEFERRED_INIT" => Some("1"),
-                name if name.starts_with(WEBHOOKS) => None,
+                name if name.starts_with(WEBHOOKS_PREFIX) => None,
                 _ => Some(value.expose_secret()),
             };
             assert_eq!(same, expected, "{name}");

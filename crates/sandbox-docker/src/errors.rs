@@ -9,7 +9,7 @@ use domain::sandbox::SandboxError;
 
 /// What a failed call means for us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EngineErrorKind {
     /// The engine has no such thing (404).
     NotFound,
     /// The image that a container is to be made of is not there.
@@ -33,7 +33,7 @@ pub(crate) enum Kind {
 /// A call to the engine that failed.
 #[derive(Debug)]
 pub(crate) struct EngineError {
-    pub(crate) kind: Kind,
+    pub(crate) kind: EngineErrorKind,
     /// What was being done: "creating the container".
     pub(crate) what: &'static str,
     source: Option<ClientError>,
@@ -50,7 +50,7 @@ impl EngineError {
     }
 
     /// A failure that we know without asking.
-    pub(crate) fn of(what: &'static str, kind: Kind) -> Self {
+    pub(crate) fn of(what: &'static str, kind: EngineErrorKind) -> Self {
         Self {
             kind,
             what,
@@ -62,7 +62,7 @@ impl EngineError {
     pub(crate) fn is_contact(&self) -> bool {
         matches!(
             self.kind,
-            Kind::Unreachable | Kind::Forbidden | Kind::TimedOut
+            EngineErrorKind::Unreachable | EngineErrorKind::Forbidden | EngineErrorKind::TimedOut
         )
     }
 
@@ -72,7 +72,7 @@ impl EngineError {
         let message = self.message();
         let says = |words: &&str| message.contains(*words);
         let is_said = ["same bridge name", "already", "exists"].iter().any(says);
-        is_said || self.kind == Kind::Conflict
+        is_said || self.kind == EngineErrorKind::Conflict
     }
 
     /// What the engine said, on one line, without directories of its host.
@@ -92,15 +92,15 @@ impl EngineError {
     /// The cause for a person: what is wrong and what to do.
     pub(crate) fn detail(&self) -> String {
         match self.kind {
-            Kind::Unreachable => UNREACHABLE.to_owned(),
-            Kind::Forbidden => FORBIDDEN.to_owned(),
-            Kind::NoSpace => NO_SPACE.to_owned(),
-            Kind::TimedOut => HANGS.to_owned(),
-            Kind::ImageMissing => {
+            EngineErrorKind::Unreachable => UNREACHABLE.to_owned(),
+            EngineErrorKind::Forbidden => FORBIDDEN.to_owned(),
+            EngineErrorKind::NoSpace => NO_SPACE.to_owned(),
+            EngineErrorKind::TimedOut => TIMED_OUT.to_owned(),
+            EngineErrorKind::ImageMissing => {
                 "its image is not on the engine any more: start it again to have it pulled"
                     .to_owned()
             }
-            Kind::NotFound | Kind::NetworkMissing | Kind::Conflict | Kind::Other => {
+            EngineErrorKind::NotFound | EngineErrorKind::NetworkMissing | EngineErrorKind::Conflict | EngineErrorKind::Other => {
                 format!(
                     "the container engine refused ({}): {}",
                     self.what,
@@ -113,11 +113,11 @@ impl EngineError {
     /// As the failure of a start.
     pub(crate) fn start_failed(self) -> SandboxError {
         match self.kind {
-            Kind::NotFound
-            | Kind::NetworkMissing
-            | Kind::Conflict
-            | Kind::Other
-            | Kind::ImageMissing => SandboxError::StartFailed {
+            EngineErrorKind::NotFound
+            | EngineErrorKind::NetworkMissing
+            | EngineErrorKind::Conflict
+            | EngineErrorKind::Other
+            | EngineErrorKind::ImageMissing => SandboxError::StartFailed {
                 detail: self.detail(),
                 source: Some(Box::new(self)),
             },
@@ -140,7 +140,7 @@ impl EngineError {
 
 const UNREACHABLE: &str = "the container engine does not answer: the operator has to check that \
     it is running and that WORKSPACE_DOCKER__SOCKET is right";
-const HANGS: &str = "the container engine did not answer in time: it is overloaded or hangs";
+const TIMED_OUT: &str = "the container engine did not answer in time: it is overloaded or hangs";
 const FORBIDDEN: &str = "the service may not use the container engine's socket: the operator has \
     to let its user use it (usually the group \"docker\"), or set WORKSPACE_DOCKER__SOCKET";
 const NO_SPACE: &str = "the container engine's disk is full: the operator has to free space on it";
@@ -148,8 +148,8 @@ const NO_SPACE: &str = "the container engine's disk is full: the operator has to
 impl From<EngineError> for SandboxError {
     fn from(error: EngineError) -> Self {
         match error.kind {
-            Kind::NotFound => Self::NotFound,
-            Kind::TimedOut => Self::TimedOut { what: error.what },
+            EngineErrorKind::NotFound => Self::NotFound,
+            EngineErrorKind::TimedOut => Self::TimedOut { what: error.what },
             _ => Self::Unavailable {
                 detail: error.detail(),
                 source: Some(Box::new(error)),
@@ -170,7 +170,7 @@ impl Error for EngineError {
     }
 }
 
-fn classify(error: &ClientError) -> Kind {
+fn classify(error: &ClientError) -> EngineErrorKind {
     match error {
         ClientError::DockerResponseServerError {
             status_code,
@@ -178,39 +178,39 @@ fn classify(error: &ClientError) -> Kind {
         } => refused(*status_code, message),
         ClientError::DockerStreamError { error }
         | ClientError::DockerContainerWaitError { error, .. } => refused(500, error),
-        ClientError::SocketNotFoundError(_) => Kind::Unreachable,
-        ClientError::RequestTimeoutError => Kind::TimedOut,
-        other if denied(other) => Kind::Forbidden,
+        ClientError::SocketNotFoundError(_) => EngineErrorKind::Unreachable,
+        ClientError::RequestTimeoutError => EngineErrorKind::TimedOut,
+        other if denied(other) => EngineErrorKind::Forbidden,
         ClientError::HyperLegacyError { .. }
         | ClientError::HyperResponseError { .. }
-        | ClientError::IOError { .. } => Kind::Unreachable,
-        _ => Kind::Other,
+        | ClientError::IOError { .. } => EngineErrorKind::Unreachable,
+        _ => EngineErrorKind::Other,
     }
 }
 
 /// The engine tells more by text than by status.
-fn refused(status: u16, message: &str) -> Kind {
+fn refused(status: u16, message: &str) -> EngineErrorKind {
     let message = message.to_ascii_lowercase();
     if message.contains("no space left on device") {
-        return Kind::NoSpace;
+        return EngineErrorKind::NoSpace;
     }
     // Podman tells both with status 500.
     if message.contains("that name is already in use") {
-        return Kind::Conflict;
+        return EngineErrorKind::Conflict;
     }
     if message.contains("unable to find network") {
-        return Kind::NetworkMissing;
+        return EngineErrorKind::NetworkMissing;
     }
     match status {
         // Podman says "no such image" with the image's name in between.
         404 if message.contains("no such image") || message.contains("image not known") => {
-            Kind::ImageMissing
+            EngineErrorKind::ImageMissing
         }
-        404 if message.contains("network") && message.contains("not found") => Kind::NetworkMissing,
-        404 => Kind::NotFound,
-        409 => Kind::Conflict,
-        502..=504 => Kind::Unreachable,
-        _ => Kind::Other,
+        404 if message.contains("network") && message.contains("not found") => EngineErrorKind::NetworkMissing,
+        404 => EngineErrorKind::NotFound,
+        409 => EngineErrorKind::Conflict,
+        502..=504 => EngineErrorKind::Unreachable,
+        _ => EngineErrorKind::Other,
     }
 }
 
@@ -232,7 +232,7 @@ fn denied(error: &ClientError) -> bool {
 }
 
 /// Directories in which engines keep things: their paths say nothing to whoever uses a sandbox.
-const HOST_PLACES: [&str; 7] = [
+const HOST_PATH_PREFIXES: [&str; 7] = [
     "/var/lib/",
     "/run/",
     "/var/run/",
@@ -250,7 +250,7 @@ pub(crate) fn without_host_paths(text: &str) -> String {
         let hidden = at.is_some_and(|at| {
             let path = &word[at..];
             let rooted = at == 0 || !word[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
-            rooted && (bind_source || HOST_PLACES.iter().any(|place| path.contains(place)))
+            rooted && (bind_source || HOST_PATH_PREFIXES.iter().any(|place| path.contains(place)))
         });
         if hidden { "<path>" } else { word }
     });
@@ -302,32 +302,32 @@ mod tests {
     #[test]
     fn refusals_have_a_kind() {
         for (status, message, kind) in [
-            (404, "No such container: x", Kind::NotFound),
-            (404, "No such image: x:1", Kind::ImageMissing),
-            (404, "network x not found", Kind::NetworkMissing),
+            (404, "No such container: x", EngineErrorKind::NotFound),
+            (404, "No such image: x:1", EngineErrorKind::ImageMissing),
+            (404, "network x not found", EngineErrorKind::NetworkMissing),
             (
                 409,
                 "Conflict. The container name is in use",
-                Kind::Conflict,
+                EngineErrorKind::Conflict,
             ),
-            (500, "write /x: no space left on device", Kind::NoSpace),
+            (500, "write /x: no space left on device", EngineErrorKind::NoSpace),
             (
                 500,
                 "container create: creating container storage: the container name \"x\" is already in use by 01. You have \
                  to remove that container to be able to reuse that name: that name is already in use",
-                Kind::Conflict,
+                EngineErrorKind::Conflict,
             ),
             (
                 500,
                 "unable to find network with name or ID x: network not found",
-                Kind::NetworkMissing,
+                EngineErrorKind::NetworkMissing,
             ),
             (
                 500,
                 "driver failed programming external connectivity: address already in use",
-                Kind::Other,
+                EngineErrorKind::Other,
             ),
-            (400, "Unknown runtime specified runsc", Kind::Other),
+            (400, "Unknown runtime specified runsc", EngineErrorKind::Other),
         ] {
             assert_eq!(refusal(status, message).kind, kind, "{message}");
         }
@@ -336,8 +336,8 @@ mod tests {
     #[test]
     fn a_socket_that_is_not_there_and_one_that_is_forbidden_differ() {
         let io = |kind: io::ErrorKind| EngineError::new("x", io::Error::from(kind).into());
-        assert_eq!(io(io::ErrorKind::ConnectionRefused).kind, Kind::Unreachable);
-        assert_eq!(io(io::ErrorKind::PermissionDenied).kind, Kind::Forbidden);
+        assert_eq!(io(io::ErrorKind::ConnectionRefused).kind, EngineErrorKind::Unreachable);
+        assert_eq!(io(io::ErrorKind::PermissionDenied).kind, EngineErrorKind::Forbidden);
         let text = io(io::ErrorKind::PermissionDenied).detail();
         assert!(text.contains("WORKSPACE_DOCKER__SOCKET"), "{text}");
     }

@@ -5,13 +5,13 @@ use bollard::models::ContainerState;
 use crate::errors::without_host_paths;
 
 /// Exit code of a process that a signal ended: this and the signal's number.
-const BY_SIGNAL: i64 = 128;
+const SIGNAL_EXIT_BASE: i64 = 128;
 const SIGKILL: i64 = 9;
 const SIGTERM: i64 = 15;
 
 /// What is said of its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Exit {
+pub(crate) struct ContainerExit {
     pub(crate) code: i64,
     /// A process in it was ended because memory ran out; not necessarily the main one.
     pub(crate) out_of_memory: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Exit {
     pub(crate) memory: i64,
 }
 
-impl Exit {
+impl ContainerExit {
     pub(crate) fn new(state: &ContainerState, memory: Option<i64>) -> Self {
         Self {
             code: state.exit_code.unwrap_or_default(),
@@ -42,8 +42,8 @@ impl Exit {
     }
 
     /// Whether it was killed, and the engine does not say (yet) that memory was the cause.
-    pub(crate) fn may_be_memory(&self) -> bool {
-        self.code == BY_SIGNAL + SIGKILL && !self.out_of_memory
+    pub(crate) fn is_possible_oom(&self) -> bool {
+        self.code == SIGNAL_EXIT_BASE + SIGKILL && !self.out_of_memory
     }
 
     /// Completes "the agent server".
@@ -51,8 +51,8 @@ impl Exit {
         if !self.error.is_empty() {
             return format!("could not be run: {}", self.error);
         }
-        let killed = self.code == BY_SIGNAL + SIGKILL;
-        let how = match self.code - BY_SIGNAL {
+        let killed = self.code == SIGNAL_EXIT_BASE + SIGKILL;
+        let how = match self.code - SIGNAL_EXIT_BASE {
             _ if killed && self.out_of_memory => {
                 return format!("was ended because it ran out of memory{}", self.limit());
             }
@@ -72,16 +72,16 @@ impl Exit {
     }
 
     fn limit(&self) -> String {
-        match u64::try_from(self.memory) {
+        match u64::try_from(self.states) {
             Ok(bytes) if bytes > 0 => format!(" (limit {})", size(bytes)),
             _ => String::new(),
         }
     }
 }
 
-/// See [`Exit::is_orderly`].
+/// See [`ContainerExit::is_orderly`].
 pub(crate) fn is_orderly(code: i64) -> bool {
-    code == 0 || code == BY_SIGNAL + SIGTERM
+    code == 0 || code == SIGNAL_EXIT_BASE + SIGTERM
 }
 
 /// The exit code in the status line of a list: `Exited (143) 5 minutes ago`.
@@ -103,8 +103,8 @@ fn size(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    fn exit(code: i64, out_of_memory: bool) -> Exit {
-        Exit {
+    fn exit(code: i64, out_of_memory: bool) -> ContainerExit {
+        ContainerExit {
             code,
             out_of_memory,
             error: String::new(),

@@ -16,7 +16,7 @@
 //! (`watch`). Whether an end was asked for is remembered by this object (`memory`), and guessed from the exit code after
 //! the service was restarted.
 
-mod advice;
+mod callback_check;
 mod backend;
 mod config;
 mod container;
@@ -26,16 +26,16 @@ mod engine;
 mod environment;
 mod errors;
 mod exit;
-mod facts;
+mod observe;
 mod images;
 mod labels;
-mod locate;
+mod published_ports;
 mod lock;
 mod logs;
-mod memory;
+mod state_cache;
 mod metadata;
 mod network;
-mod reading;
+mod log_reader;
 mod recipe;
 mod specs;
 mod start;
@@ -45,7 +45,7 @@ mod watch;
 
 pub use backend::DockerSandboxes;
 pub use config::{
-    DockerConfig, DockerSpec, ExposedPort, Metadata, Mount, PauseMode, Registry, Resources,
+    DockerConfig, DockerSpec, ExposedPort, MetadataBlocking, BindMount, PauseMode, RegistryCredentials, ResourceLimits,
 };
 pub use specs::DockerSpecs;
 pub use survey::Survey;

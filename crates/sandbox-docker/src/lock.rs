@@ -11,11 +11,11 @@ use tokio::time::timeout;
 
 /// All locks of this process.
 #[derive(Debug, Default)]
-pub(crate) struct Locks {
+pub(crate) struct SandboxLocks {
     held: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-impl Locks {
+impl SandboxLocks {
     pub(crate) async fn lock(
         &self,
         id: &SandboxId,

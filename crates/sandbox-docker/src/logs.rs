@@ -11,11 +11,11 @@ use secrecy::SecretString;
 use crate::engine::Engine;
 
 /// What is asked of the engine, and what is read of its answer at most: one line may be long.
-const ASKED_LINES: &str = "60";
-const READ_BYTES: usize = 512 * 1024;
-const KEPT_BYTES: usize = 32 * 1024;
-const QUOTED_LINES: usize = 12;
-const LINE_CHARS: usize = 300;
+const TAIL_LINES: &str = "60";
+const MAX_READ_BYTES: usize = 512 * 1024;
+const MAX_KEPT_BYTES: usize = 32 * 1024;
+const MAX_QUOTED_LINES: usize = 12;
+const MAX_LINE_CHARS: usize = 300;
 
 /// The last lines that a container wrote, for a person, without these keys. Empty when there are none, or when the
 /// engine does not tell: a cause without a quotation is still a cause.
@@ -23,7 +23,7 @@ pub(crate) async fn quote(engine: &Engine, container: &str, keys: &[SecretString
     let options = LogsOptionsBuilder::new()
         .stdout(true)
         .stderr(true)
-        .tail(ASKED_LINES)
+        .tail(TAIL_LINES)
         .build();
     let read = engine.call("reading the log", |docker| async move {
         let mut parts = docker.logs(container, Some(options));
@@ -32,8 +32,8 @@ pub(crate) async fn quote(engine: &Engine, container: &str, keys: &[SecretString
             let part = part.into_bytes();
             read += part.len();
             kept.extend(part);
-            kept.drain(..kept.len().saturating_sub(KEPT_BYTES));
-            if read > READ_BYTES {
+            kept.drain(..kept.len().saturating_sub(MAX_KEPT_BYTES));
+            if read > MAX_READ_BYTES {
                 break;
             }
         }
@@ -64,7 +64,7 @@ fn quotation(text: &str, keys: &[SecretString]) -> String {
         .filter(|line| !line.trim().is_empty())
         .map(|line| shortened(&mask_line(line.trim_end(), keys)))
         .collect();
-    lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n")
+    lines[lines.len().saturating_sub(MAX_QUOTED_LINES)..].join("\n")
 }
 
 /// The agent server logs JSON objects; only their message is for people.
@@ -84,7 +84,7 @@ fn message(line: &str) -> String {
 }
 
 fn shortened(line: &str) -> String {
-    match line.char_indices().nth(LINE_CHARS) {
+    match line.char_indices().nth(MAX_LINE_CHARS) {
         Some((at, _)) => format!("{}…", &line[..at]),
         None => line.to_owned(),
     }
@@ -111,11 +111,11 @@ mod tests {
     fn quotations_are_short() {
         let text = format!("{}\n", "long words ".repeat(100)).repeat(50);
         let quoted = quotation(&text, &[]);
-        assert_eq!(quoted.lines().count(), QUOTED_LINES);
+        assert_eq!(quoted.lines().count(), MAX_QUOTED_LINES);
         assert!(
             quoted
                 .lines()
-                .all(|line| line.chars().count() == LINE_CHARS + 1)
+                .all(|line| line.chars().count() == MAX_LINE_CHARS + 1)
         );
         assert_eq!(quotation("", &[]), "");
         assert_eq!(whole_lines("half a key\nall of it"), "all of it");

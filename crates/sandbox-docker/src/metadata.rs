@@ -18,20 +18,20 @@ const ADDRESSES: [&str; 2] = ["169.254.169.254/32", "169.254.170.2/32"];
 const CHAIN: &str = "DOCKER-USER";
 const NO_CHAIN: &str = "the engine does not use the packet filter's chain DOCKER-USER here";
 /// How long one run may take, waiting for the filter's lock (`-w`) included.
-const LIMIT: Duration = Duration::from_secs(10);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 const LOCK_SECONDS: &str = "5";
 /// The engine takes its jump to the chain out and puts it back at the front whenever it makes a network, anybody's
 /// (libnetwork's `EnsureJumpRule`), and on a busy machine there is a while between the two.
-const LOOKS: u32 = 10;
-const PAUSE: Duration = Duration::from_millis(100);
+const MAX_ATTEMPTS: u32 = 10;
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// What `iptables` exits with when another program was at the tables at the same moment, or has their lock.
-const TAKEN: i32 = 4;
+const XTABLES_BUSY_EXIT_CODE: i32 = 4;
 /// A service's own search path often leaves the administrator's programs out.
 const PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
 
 /// Whether rules could be set here, as far as that can be known before there is a bridge.
 pub(crate) async fn outlook() -> Result<(), String> {
-    Filter::of_host().outlook().await
+    PacketFilter::of_host().outlook().await
 }
 
 /// Makes sure that nothing from this bridge reaches the addresses. The error is for a person.
@@ -41,29 +41,29 @@ pub(crate) async fn block(bridge: &str, instance: &str) -> Result<(), String> {
     if !Path::new("/sys/class/net").join(bridge).exists() {
         return Err("the engine's network is not this host's".to_owned());
     }
-    Filter::of_host().block(bridge, instance).await
+    PacketFilter::of_host().block(bridge, instance).await
 }
 
 /// Takes our rules away again. Idempotent.
 pub(crate) async fn unblock(bridge: &str, instance: &str) -> Result<(), String> {
-    Filter::of_host().unblock(bridge, instance).await
+    PacketFilter::of_host().unblock(bridge, instance).await
 }
 
 /// The packet filter, by its program.
-struct Filter<'a> {
+struct PacketFilter<'a> {
     /// Where the program is looked for.
     path: &'a str,
 }
 
-impl Filter<'static> {
+impl PacketFilter<'static> {
     const fn of_host() -> Self {
         Self { path: PATH }
     }
 }
 
-impl Filter<'_> {
+impl PacketFilter<'_> {
     async fn outlook(&self) -> Result<(), String> {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_ATTEMPTS {
             if self.is_there(&["-C", "FORWARD", "-j", CHAIN]).await? {
                 return Ok(());
             }
@@ -71,7 +71,7 @@ impl Filter<'_> {
             if !self.is_there(&["-S", CHAIN]).await? {
                 break;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
         Err(NO_CHAIN.to_owned())
     }
@@ -117,10 +117,10 @@ impl Filter<'_> {
     /// Once more if others were in the way.
     async fn patiently(&self, arguments: &[&str]) -> Result<(Option<i32>, String), String> {
         let (code, said) = self.iptables(arguments).await?;
-        if code != Some(TAKEN) || is_denied(&said) {
+        if code != Some(XTABLES_BUSY_EXIT_CODE) || is_denied(&said) {
             return Ok((code, said));
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
         self.iptables(arguments).await
     }
 
@@ -135,7 +135,7 @@ impl Filter<'_> {
             .stdin(Stdio::null())
             .kill_on_drop(true);
         crash_point::before("running iptables");
-        let done = tokio::time::timeout(LIMIT, command.output()).await;
+        let done = tokio::time::timeout(COMMAND_TIMEOUT, command.output()).await;
         crash_point::after("running iptables");
         let output = match done {
             Ok(Ok(output)) => output,
@@ -197,9 +197,9 @@ mod tests {
 
     /// A filter that does what `case` of a shell script over its arguments says; `$n` is which run of it this is. Where
     /// the script says nothing, it has nothing and takes everything. What it took is in `taken`.
-    struct Fake(TempDir);
+    struct FakeIptables(TempDir);
 
-    impl Fake {
+    impl FakeIptables {
         fn new(cases: &str) -> Self {
             let folder = TempDir::new().unwrap();
             let program = folder.path().join("iptables");
@@ -215,7 +215,7 @@ mod tests {
 
         async fn block(&self) -> Result<(), String> {
             let path = format!("{}:/usr/bin:/bin", self.0.path().display());
-            Filter { path: &path }.block("aw-here", "here").await
+            PacketFilter { path: &path }.block("aw-here", "here").await
         }
 
         /// How many rules it took.
@@ -233,15 +233,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_jump_that_the_engine_puts_back_in_a_moment_is_waited_for() {
-        let fake = Fake::new("'-C FORWARD'*) test $n -ge 5; exit $?;;");
+        let fake = FakeIptables::new("'-C FORWARD'*) test $n -ge 5; exit $?;;");
         fake.block().await.unwrap();
         assert_eq!(fake.rules(), 2);
     }
 
     #[tokio::test]
     async fn an_engine_without_the_chain_is_told_at_once_and_one_without_the_jump_in_the_end() {
-        for (cases, runs) in [("-S*) exit 1;;", 2), ("", 2 * LOOKS as usize)] {
-            let fake = Fake::new(cases);
+        for (cases, runs) in [("-S*) exit 1;;", 2), ("", 2 * MAX_ATTEMPTS as usize)] {
+            let fake = FakeIptables::new(cases);
             assert_eq!(fake.block().await.unwrap_err(), NO_CHAIN);
             let seen = fs::read_to_string(fake.0.path().join("runs")).unwrap();
             assert_eq!((seen.lines().count(), fake.rules()), (runs, 0), "{cases}");
@@ -251,13 +251,13 @@ mod tests {
     #[tokio::test]
     async fn others_at_the_tables_are_waited_for_once_and_a_refusal_is_not() {
         let jump = "'-C FORWARD'*) exit 0;;";
-        let fake = Fake::new(&format!("{jump}\n-I*) test $n -ne 3 || exit 4;;"));
+        let fake = FakeIptables::new(&format!("{jump}\n-I*) test $n -ne 3 || exit 4;;"));
         fake.block().await.unwrap();
         assert_eq!(fake.rules(), 2);
 
-        let fake = Fake::new(&format!("{jump}\n-I*) echo no >&2; exit 4;;"));
+        let fake = FakeIptables::new(&format!("{jump}\n-I*) echo no >&2; exit 4;;"));
         assert_eq!(fake.block().await.unwrap_err(), "no");
-        let fake = Fake::new("-C*) echo Permission denied >&2; test $n -gt 1 || exit 4;;");
+        let fake = FakeIptables::new("-C*) echo Permission denied >&2; test $n -gt 1 || exit 4;;");
         assert_eq!(fake.block().await.unwrap_err(), "Permission denied");
     }
 }

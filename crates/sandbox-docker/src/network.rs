@@ -19,23 +19,23 @@ use domain::sandbox::SandboxError;
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
-use crate::config::{DockerConfig, Metadata};
+use crate::config::{DockerConfig, MetadataBlocking};
 use crate::engine::Engine;
-use crate::errors::{EngineError, Kind};
+use crate::errors::{EngineError, EngineErrorKind};
 use crate::labels;
 use crate::metadata;
 
 /// The engine's own network, whose gateway is what `host-gateway` stands for.
 const DEFAULT_NETWORK: &str = "bridge";
-const ICC: &str = "com.docker.network.bridge.enable_icc";
-const DEVICE: &str = "com.docker.network.bridge.name";
+const ICC_OPTION: &str = "com.docker.network.bridge.enable_icc";
+const BRIDGE_NAME_OPTION: &str = "com.docker.network.bridge.name";
 /// How often a network is looked for that another is making, and how long it is left alone in between.
-const LOOKS: u32 = 20;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+const MAX_ATTEMPTS: u32 = 20;
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The network of this installation.
 #[derive(Debug)]
-pub(crate) struct Network {
+pub(crate) struct SandboxNetwork {
     engine: Engine,
     config: Arc<DockerConfig>,
     device: String,
@@ -45,7 +45,7 @@ pub(crate) struct Network {
     has_warned_open: AtomicBool,
 }
 
-impl Network {
+impl SandboxNetwork {
     /// Nothing is asked of the engine yet.
     pub(crate) fn new(engine: Engine, config: Arc<DockerConfig>) -> Self {
         Self {
@@ -97,8 +97,8 @@ impl Network {
     /// there is nothing that the first start would not do.
     pub(crate) async fn check(&self) -> Result<(), SandboxError> {
         match self.config.metadata {
-            Metadata::Required => self.ensure().await.map(drop),
-            Metadata::Auto | Metadata::Off => Ok(()),
+            MetadataBlocking::Required => self.ensure().await.map(drop),
+            MetadataBlocking::Auto | MetadataBlocking::Off => Ok(()),
         }
     }
 
@@ -122,14 +122,14 @@ impl Network {
             match self.remove(&network).await {
                 Ok(()) => {}
                 // Something not of ours was put into it by hand: it stays until that is gone.
-                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Other) => {
+                Err(error) if matches!(error.kind, EngineErrorKind::Conflict | EngineErrorKind::Other) => {
                     tracing::warn!(error = %chain(&error), said = error.message(), "the network of the sandboxes stays");
                     return Ok(());
                 }
                 Err(error) => return Err(failed(error)),
             }
         }
-        if self.config.metadata != Metadata::Off
+        if self.config.metadata != MetadataBlocking::Off
             && let Err(error) = metadata::unblock(&self.device, self.config.instance.as_str()).await
         {
             tracing::debug!(error, "no rules about the metadata address to remove");
@@ -145,7 +145,7 @@ impl Network {
         };
         if !is_closed(&best) && !self.has_warned_open.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "sandboxes can reach each other's ports: the engine does not close its networks inside ({ICC}), as \
+                "sandboxes can reach each other's ports: the engine does not close its networks inside ({ICC_OPTION}), as \
                  Docker does"
             );
         }
@@ -173,18 +173,18 @@ impl Network {
     /// What another task or process is making at this moment: the engine refuses a second network with its device before the
     /// first one is in its list. `None` if there is still none after a while, so that it was refused for another reason.
     async fn of_another(&self) -> Result<Option<String>, EngineError> {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_ATTEMPTS {
             let found = self.settled().await?;
             if found.is_some() {
                 return Ok(found);
             }
-            tokio::time::sleep(BETWEEN_LOOKS).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
         self.settled().await
     }
 
     fn request(&self) -> NetworkCreateRequest {
-        let options = [(ICC, "false"), (DEVICE, &self.device)];
+        let options = [(ICC_OPTION, "false"), (BRIDGE_NAME_OPTION, &self.device)];
         let instance = self.config.instance.as_str();
         NetworkCreateRequest {
             // The whole of it: an engine with two networks of one name refuses to start what is in either.
@@ -241,20 +241,20 @@ impl Network {
             .engine
             .call("removing the network", |docker| docker.remove_network(id));
         match removed.await {
-            Err(error) if matches!(error.kind, Kind::NotFound | Kind::NetworkMissing) => Ok(()),
+            Err(error) if matches!(error.kind, EngineErrorKind::NotFound | EngineErrorKind::NetworkMissing) => Ok(()),
             other => other,
         }
     }
 
     async fn block_metadata(&self) -> Result<(), SandboxError> {
-        if self.config.metadata == Metadata::Off {
+        if self.config.metadata == MetadataBlocking::Off {
             return Ok(());
         }
         let instance = self.config.instance.as_str();
         let Err(cause) = metadata::block(&self.device, instance).await else {
             return Ok(());
         };
-        if self.config.metadata == Metadata::Required {
+        if self.config.metadata == MetadataBlocking::Required {
             return Err(SandboxError::Unavailable {
                 detail: format!(
                     "the cloud metadata address could not be blocked, and the configuration requires it: {cause}; \
@@ -279,7 +279,7 @@ const METADATA_ADVICE: &str = "run the service as root on the engine's host, or 
 /// Whether what is in it cannot talk to each other. Podman takes the option and forgets it.
 fn is_closed(network: &Listed) -> bool {
     let options = network.options.as_ref();
-    options.is_some_and(|options| options.get(ICC).is_some_and(|icc| icc == "false"))
+    options.is_some_and(|options| options.get(ICC_OPTION).is_some_and(|icc| icc == "false"))
 }
 
 fn failed(error: EngineError) -> SandboxError {
@@ -334,13 +334,13 @@ mod tests {
         let instance = HostId::parse("nowhere").expect("an id");
         let mut config = DockerConfig::new(instance, vec![spec]);
         for (metadata, expected) in [
-            (Metadata::Required, false),
-            (Metadata::Auto, true),
-            (Metadata::Off, true),
+            (MetadataBlocking::Required, false),
+            (MetadataBlocking::Auto, true),
+            (MetadataBlocking::Off, true),
         ] {
             config.metadata = metadata;
             let engine = Engine::new(&config).expect("an address");
-            let network = Network::new(engine, Arc::new(config.clone()));
+            let network = SandboxNetwork::new(engine, Arc::new(config.clone()));
             let blocked = network.block_metadata().await;
             assert_eq!(blocked.is_ok(), expected, "{metadata:?}");
             if let Err(error) = blocked {

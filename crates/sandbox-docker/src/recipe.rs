@@ -9,12 +9,12 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use crate::backend::Inner;
+use crate::backend::DockerInner;
 use crate::config::{DockerConfig, DockerSpec};
 use crate::container;
-use crate::errors::Kind;
+use crate::errors::EngineErrorKind;
 
-impl Inner {
+impl DockerInner {
     /// Of a template that is configured, while its image is here.
     pub(crate) async fn recipe(&self, id: &SpecId) -> Result<String, SandboxError> {
         let spec = self.spec(id)?;
@@ -23,7 +23,7 @@ impl Inner {
         });
         let image = match seen.await {
             Ok(image) => image.id.unwrap_or_default(),
-            Err(error) if matches!(error.kind, Kind::ImageMissing | Kind::NotFound) => {
+            Err(error) if matches!(error.kind, EngineErrorKind::ImageMissing | EngineErrorKind::NotFound) => {
                 return Err(SandboxError::Unavailable {
                     detail: format!("the image {} is not here yet", spec.image),
                     source: None,

@@ -23,31 +23,31 @@ use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::backend::{Inner, QUEUE_LIMIT};
+use crate::backend::{DockerInner, START_QUEUE_TIMEOUT};
 use crate::config::DockerSpec;
 use crate::container;
-use crate::errors::{EngineError, Kind};
-use crate::facts::{Container, Found};
+use crate::errors::{EngineError, EngineErrorKind};
+use crate::observe::{ContainerSnapshot, Ownership};
 use crate::labels;
-use crate::memory::{Life, Operation};
+use crate::state_cache::{KnownState, OperationGuard};
 
 /// Before looking again at what somebody else is changing.
-const PAUSE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One of the starts that the engine does at the same time.
-pub(crate) type Turn = OwnedSemaphorePermit;
+pub(crate) type StartPermit = OwnedSemaphorePermit;
 
 /// What a create found.
-enum Made {
-    New(String),
+enum CreateOutcome {
+    Created(String),
     NameInUse,
 }
 
-impl Inner {
+impl DockerInner {
     /// Waits for a turn to start something.
-    pub(crate) async fn turn(&self) -> Result<Turn, SandboxError> {
-        let turn = timeout(QUEUE_LIMIT, self.starts.clone().acquire_owned());
-        turn.await
+    pub(crate) async fn acquire_start_permit(&self) -> Result<StartPermit, SandboxError> {
+        let acquire_start_permit = timeout(START_QUEUE_TIMEOUT, self.starts.clone().acquire_owned());
+        acquire_start_permit.await
             .map_err(|_| SandboxError::TimedOut {
                 what: "a turn to start the container",
             })?
@@ -67,29 +67,29 @@ impl Inner {
         &self,
         launch: SandboxLaunch,
         _guard: OwnedMutexGuard<()>,
-        _turn: Turn,
+        _permit: StartPermit,
     ) -> Result<SandboxEndpoints, SandboxError> {
-        let operation = self.memory.begin(&launch.id);
-        let outcome = self.bring_up(&launch, &operation).await;
+        let operation = self.states.begin(&launch.id);
+        let outcome = self.start_unlocked(&launch, &operation).await;
         if outcome.is_err() {
-            operation.unsure();
+            operation.set_uncertain();
         }
         outcome
     }
 
-    async fn bring_up(
+    async fn start_unlocked(
         &self,
         launch: &SandboxLaunch,
-        operation: &Operation,
+        operation: &OperationGuard,
     ) -> Result<SandboxEndpoints, SandboxError> {
-        let known = self.memory.recall(&launch.id).0;
+        let known = self.states.recall(&launch.id).0;
         // Creating costs one call less where nothing is there, and looking where something is.
         // What is there needs no template: an upgrade may have taken its own away.
-        let mut look_first = matches!(known, Life::Up | Life::Down | Life::Ended)
+        let mut look_first = matches!(known, KnownState::Running | KnownState::Stopped | KnownState::Exited)
             || self.spec(&launch.spec).is_err();
         let deadline = Instant::now() + self.engine.limit();
         while Instant::now() < deadline {
-            if !look_first && let Made::New(id) = self.create(launch, operation).await? {
+            if !look_first && let CreateOutcome::Created(id) = self.create(launch, operation).await? {
                 if let Some(endpoints) = self.run(launch, &id, false, operation).await? {
                     return Ok(endpoints);
                 }
@@ -97,16 +97,16 @@ impl Inner {
                 continue;
             }
             look_first = match self.found(&launch.id).await? {
-                Found::Foreign => return Err(foreign("container", launch)),
-                Found::Ours(found) => {
+                Ownership::Foreign => return Err(foreign("container", launch)),
+                Ownership::Ours(found) => {
                     if let Some(endpoints) = self.take_over(launch, &found, operation).await? {
                         return Ok(endpoints);
                     }
                     true
                 }
                 // Somebody else is making it: its name is taken before it can be seen.
-                Found::Nothing => {
-                    sleep(PAUSE).await;
+                Ownership::Missing => {
+                    sleep(POLL_INTERVAL).await;
                     false
                 }
             };
@@ -116,7 +116,7 @@ impl Inner {
         ))
     }
 
-    async fn found(&self, id: &SandboxId) -> Result<Found<Container>, SandboxError> {
+    async fn found(&self, id: &SandboxId) -> Result<Ownership<ContainerSnapshot>, SandboxError> {
         self.container(id).await.map_err(EngineError::start_failed)
     }
 
@@ -124,8 +124,8 @@ impl Inner {
     async fn create(
         &self,
         launch: &SandboxLaunch,
-        operation: &Operation,
-    ) -> Result<Made, SandboxError> {
+        operation: &OperationGuard,
+    ) -> Result<CreateOutcome, SandboxError> {
         let spec = self.spec(&launch.spec)?;
         self.make_volume(launch).await?;
         let network = self.network.ensure().await?;
@@ -137,7 +137,7 @@ impl Inner {
                 let network = self.network.ensure().await?;
                 self.create_once(launch, spec, network, None).await
             }
-            Err(error) if error.kind == Kind::NetworkMissing => {
+            Err(error) if error.kind == EngineErrorKind::NetworkMissing => {
                 self.network.forget().await;
                 let network = self.network.ensure().await?;
                 let storage = self.disk.storage_options(spec).await;
@@ -147,13 +147,13 @@ impl Inner {
         };
         match made {
             Ok((id, warnings)) => {
-                operation.made(Self::serious(launch, warnings));
+                operation.set_warnings(Self::serious(launch, warnings));
                 self.check_runtime(&id).await?;
-                Ok(Made::New(id))
+                Ok(CreateOutcome::Created(id))
             }
-            Err(error) if error.kind == Kind::Conflict => Ok(Made::NameInUse),
+            Err(error) if error.kind == EngineErrorKind::Conflict => Ok(CreateOutcome::NameInUse),
             Err(error) => {
-                if error.kind == Kind::ImageMissing {
+                if error.kind == EngineErrorKind::ImageMissing {
                     self.images.forget(&spec.image);
                 }
                 Err(error.start_failed())
@@ -235,13 +235,13 @@ impl Inner {
     async fn take_over(
         &self,
         launch: &SandboxLaunch,
-        found: &Container,
-        operation: &Operation,
+        found: &ContainerSnapshot,
+        operation: &OperationGuard,
     ) -> Result<Option<SandboxEndpoints>, SandboxError> {
         match found.status {
             Status::RUNNING => {
-                if let Some(endpoints) = self.whereabouts(&launch.id, found) {
-                    operation.now(Life::Up);
+                if let Some(endpoints) = self.endpoints_of(&launch.id, found) {
+                    operation.set_state(KnownState::Running);
                     return Ok(Some(endpoints));
                 }
                 tracing::warn!(sandbox.id = %launch.id, "sandbox {} runs unreachable; making it anew", launch.id);
@@ -254,7 +254,7 @@ impl Inner {
                 self.settled(launch, thawed.await, operation).await
             }
             // Its agent server could not even be run, so there is nothing in it to keep. The template may be right now.
-            Status::EXITED if found.exit.is_unrunnable() && found.ran_briefly() => {
+            Status::EXITED if found.exit.is_unrunnable() && found.is_short_run() => {
                 self.discard(&found.id).await.map(|()| None)
             }
             Status::CREATED | Status::EXITED | Status::EMPTY => {
@@ -262,7 +262,7 @@ impl Inner {
             }
             Status::DEAD => self.discard(&found.id).await.map(|()| None),
             Status::REMOVING | Status::RESTARTING | Status::STOPPING => {
-                sleep(PAUSE).await;
+                sleep(POLL_INTERVAL).await;
                 Ok(None)
             }
         }
@@ -274,12 +274,12 @@ impl Inner {
         launch: &SandboxLaunch,
         container: &str,
         has_run: bool,
-        operation: &Operation,
+        operation: &OperationGuard,
     ) -> Result<Option<SandboxEndpoints>, SandboxError> {
         let mut started = self.start_once(container).await;
         if has_run
             && let Err(error) = &started
-            && error.kind == Kind::NetworkMissing
+            && error.kind == EngineErrorKind::NetworkMissing
         {
             // A container keeps the id of its network; one that was removed and made again has another.
             self.network.forget().await;
@@ -293,12 +293,12 @@ impl Inner {
             // There is nothing in it to keep. The next one is made of the template, and put into the network, as they are
             // then.
             match error.kind {
-                Kind::NetworkMissing => {
+                EngineErrorKind::NetworkMissing => {
                     self.discard(container).await?;
                     self.network.forget().await;
                     return Ok(None);
                 }
-                Kind::Other => {
+                EngineErrorKind::Other => {
                     if let Err(error) = self.discard(container).await {
                         tracing::warn!(sandbox.id = %launch.id, error = %chain(&error), "a container that cannot be started stays");
                     }
@@ -333,32 +333,32 @@ impl Inner {
         &self,
         launch: &SandboxLaunch,
         started: Result<(), EngineError>,
-        operation: &Operation,
+        operation: &OperationGuard,
     ) -> Result<Option<SandboxEndpoints>, SandboxError> {
         match started {
             Ok(()) => {}
             // Somebody else was faster: look again at what is there.
-            Err(error) if matches!(error.kind, Kind::NotFound | Kind::Conflict) => {
-                sleep(PAUSE).await;
+            Err(error) if matches!(error.kind, EngineErrorKind::NotFound | EngineErrorKind::Conflict) => {
+                sleep(POLL_INTERVAL).await;
                 return Ok(None);
             }
             Err(error) => return Err(error.start_failed()),
         }
-        operation.now(Life::Up);
+        operation.set_state(KnownState::Running);
         match self.found(&launch.id).await? {
-            Found::Ours(container) if container.is_alive() => {
-                let endpoints = self.whereabouts(&launch.id, &container).ok_or_else(|| {
+            Ownership::Ours(container) if container.is_alive() => {
+                let endpoints = self.endpoints_of(&launch.id, &container).ok_or_else(|| {
                     start_failed("the engine did not publish the agent server's port".to_owned())
                 })?;
                 tracing::info!(sandbox.id = %launch.id, url = %endpoints.agent_url, "sandbox {} started", launch.id);
                 Ok(Some(endpoints))
             }
-            Found::Ours(container) => {
+            Ownership::Ours(container) => {
                 let detail = self.post_mortem(&container).await;
-                operation.ended(detail.clone());
+                operation.set_exited(detail.clone());
                 Err(start_failed(detail))
             }
-            Found::Nothing | Found::Foreign => Ok(None),
+            Ownership::Missing | Ownership::Foreign => Ok(None),
         }
     }
 
@@ -373,9 +373,9 @@ impl Inner {
         });
         match removed.await {
             Ok(()) => Ok(()),
-            Err(error) if error.kind == Kind::NotFound => Ok(()),
+            Err(error) if error.kind == EngineErrorKind::NotFound => Ok(()),
             // Being removed by somebody else: whoever called looks again.
-            Err(error) if error.kind == Kind::Conflict => Ok(()),
+            Err(error) if error.kind == EngineErrorKind::Conflict => Ok(()),
             Err(error) => Err(error.still_here()),
         }
     }

@@ -10,49 +10,49 @@ use domain::id::SandboxId;
 use domain::sandbox::{BackendFact, BackendState, SandboxError};
 use tokio::time::{Instant, sleep};
 
-use crate::backend::Inner;
+use crate::backend::DockerInner;
 use crate::config::PauseMode;
 use crate::container;
-use crate::errors::{EngineError, Kind};
-use crate::facts::{Container, Found};
+use crate::errors::{EngineError, EngineErrorKind};
+use crate::observe::{ContainerSnapshot, Ownership};
 use crate::labels;
-use crate::memory::{Life, Operation};
+use crate::state_cache::{KnownState, OperationGuard};
 
 /// Pauses between two looks at what somebody else is removing.
-const SHORTEST: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_millis(500);
+const MIN_REMOVAL_BACKOFF: Duration = Duration::from_millis(20);
+const MAX_REMOVAL_BACKOFF: Duration = Duration::from_millis(500);
 
-impl Inner {
+impl DockerInner {
     pub(crate) async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
         let _guard = self.lock(id).await?;
-        let operation = self.memory.begin(id);
-        let outcome = self.put_down(id, &operation).await;
+        let operation = self.states.begin(id);
+        let outcome = self.stop_unlocked(id, &operation).await;
         if !matches!(outcome, Ok(()) | Err(SandboxError::NotFound)) {
-            operation.unsure();
+            operation.set_uncertain();
         }
         outcome
     }
 
-    async fn put_down(&self, id: &SandboxId, operation: &Operation) -> Result<(), SandboxError> {
+    async fn stop_unlocked(&self, id: &SandboxId, operation: &OperationGuard) -> Result<(), SandboxError> {
         let container = match self.container(id).await? {
-            Found::Ours(container) if container.status != Status::REMOVING => container,
+            Ownership::Ours(container) if container.status != Status::REMOVING => container,
             _ => {
                 return match self.volume(id).await? {
-                    Found::Ours(()) => {
-                        operation.now(Life::Remains);
+                    Ownership::Ours(()) => {
+                        operation.set_state(KnownState::VolumeOnly);
                         Ok(())
                     }
-                    Found::Nothing | Found::Foreign => Err(SandboxError::NotFound),
+                    Ownership::Missing | Ownership::Foreign => Err(SandboxError::NotFound),
                 };
             }
         };
         // From here on its end is no news, also if we do not live to see it.
-        operation.now(Life::Down);
-        match self.quieten(&container).await {
+        operation.set_state(KnownState::Stopped);
+        match self.stop_or_freeze(&container).await {
             Ok(()) => {}
             // It ended or was removed by itself meanwhile.
-            Err(error) if matches!(error.kind, Kind::NotFound | Kind::Conflict) => {
-                if let Found::Ours(container) = self.container(id).await?
+            Err(error) if matches!(error.kind, EngineErrorKind::NotFound | EngineErrorKind::Conflict) => {
+                if let Ownership::Ours(container) = self.container(id).await?
                     && container.status == Status::RUNNING
                 {
                     return Err(error.into());
@@ -65,7 +65,7 @@ impl Inner {
     }
 
     /// Stops or freezes it, as its template has it.
-    async fn quieten(&self, container: &Container) -> Result<(), EngineError> {
+    async fn stop_or_freeze(&self, container: &ContainerSnapshot) -> Result<(), EngineError> {
         match (container.is_alive(), labels::pause(&container.labels)) {
             (false, _) => Ok(()),
             (true, PauseMode::Freeze) if container.status == Status::PAUSED => Ok(()),
@@ -99,18 +99,18 @@ impl Inner {
         cause: String,
     ) -> Result<(), SandboxError> {
         let _guard = self.lock(id).await?;
-        let operation = self.memory.begin(id);
+        let operation = self.states.begin(id);
         match self.container(id).await? {
-            Found::Ours(container) if container.status == Status::RUNNING => {
+            Ownership::Ours(container) if container.status == Status::RUNNING => {
                 if let Err(error) = self.end(&container.id).await {
-                    operation.unsure();
+                    operation.set_uncertain();
                     return Err(error.into());
                 }
             }
             _ => return Ok(()),
         }
         tracing::warn!(sandbox.id = %id, cause, "sandbox {id} put down");
-        operation.ended(cause.clone());
+        operation.set_exited(cause.clone());
         self.tell(BackendFact {
             id: id.clone(),
             state: BackendState::Exited { detail: cause },
@@ -120,7 +120,7 @@ impl Inner {
 
     pub(crate) async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
         let _guard = self.lock(id).await?;
-        let operation = self.memory.begin(id);
+        let operation = self.states.begin(id);
         let deadline = Instant::now() + self.engine.limit();
         let outcome = match self.remove_container(id, deadline).await {
             Ok(()) => self.remove_volume(id, deadline).await,
@@ -128,14 +128,14 @@ impl Inner {
         };
         match outcome {
             Ok(is_removed) => {
-                operation.gone();
+                operation.set_removed();
                 if is_removed {
                     tracing::info!(sandbox.id = %id, "sandbox {id} removed");
                 }
                 Ok(())
             }
             Err(error) => {
-                operation.unsure();
+                operation.set_uncertain();
                 Err(error.still_here())
             }
         }
@@ -143,9 +143,9 @@ impl Inner {
 
     /// Returns when there is no container of ours.
     async fn remove_container(&self, id: &SandboxId, deadline: Instant) -> Result<(), EngineError> {
-        let mut pause = SHORTEST;
+        let mut pause = MIN_REMOVAL_BACKOFF;
         loop {
-            let Found::Ours(container) = self.container(id).await? else {
+            let Ownership::Ours(container) = self.container(id).await? else {
                 return Ok(());
             };
             // The volumes that its image asks for have no name and nobody else: they go with it.
@@ -158,23 +158,23 @@ impl Inner {
             });
             match removed.await {
                 Ok(()) => return Ok(()),
-                Err(error) if error.kind == Kind::NotFound => return Ok(()),
+                Err(error) if error.kind == EngineErrorKind::NotFound => return Ok(()),
                 // Somebody else is removing it.
-                Err(error) if error.kind != Kind::Conflict || Instant::now() > deadline => {
+                Err(error) if error.kind != EngineErrorKind::Conflict || Instant::now() > deadline => {
                     return Err(error);
                 }
                 Err(_) => sleep(pause).await,
             }
-            pause = (pause * 2).min(LONGEST);
+            pause = (pause * 2).min(MAX_REMOVAL_BACKOFF);
         }
     }
 
     /// Returns when there is no volume of ours; whether there was one.
     async fn remove_volume(&self, id: &SandboxId, deadline: Instant) -> Result<bool, EngineError> {
         let name = labels::name(id);
-        let mut pause = SHORTEST;
+        let mut pause = MIN_REMOVAL_BACKOFF;
         loop {
-            let Found::Ours(()) = self.volume(id).await? else {
+            let Ownership::Ours(()) = self.volume(id).await? else {
                 return Ok(false);
             };
             let removed = self.engine.call("removing the volume", |docker| {
@@ -182,14 +182,14 @@ impl Inner {
             });
             match removed.await {
                 Ok(()) => return Ok(true),
-                Err(error) if error.kind == Kind::NotFound => return Ok(true),
+                Err(error) if error.kind == EngineErrorKind::NotFound => return Ok(true),
                 // The engine has not let go of it yet, or another container uses it.
-                Err(error) if error.kind != Kind::Conflict || Instant::now() > deadline => {
+                Err(error) if error.kind != EngineErrorKind::Conflict || Instant::now() > deadline => {
                     return Err(error);
                 }
                 Err(_) => sleep(pause).await,
             }
-            pause = (pause * 2).min(LONGEST);
+            pause = (pause * 2).min(MAX_REMOVAL_BACKOFF);
         }
     }
 }

@@ -10,9 +10,9 @@ use domain::id::SpecId;
 use domain::sandbox::SandboxError;
 
 use crate::DockerSandboxes;
-use crate::config::Metadata;
+use crate::config::MetadataBlocking;
 use crate::disk::may_limit;
-use crate::errors::Kind;
+use crate::errors::EngineErrorKind;
 use crate::metadata;
 
 /// What an engine says of itself.
@@ -64,14 +64,14 @@ impl DockerSandboxes {
             });
             let is_there = match seen.await {
                 Ok(_) => true,
-                Err(error) if matches!(error.kind, Kind::ImageMissing | Kind::NotFound) => false,
+                Err(error) if matches!(error.kind, EngineErrorKind::ImageMissing | EngineErrorKind::NotFound) => false,
                 Err(error) => return Err(error.into()),
             };
             images.push((spec.id.clone(), spec.image.clone(), is_there));
         }
         let metadata_problem = match inner.config.metadata {
-            Metadata::Off => None,
-            Metadata::Auto | Metadata::Required => metadata::outlook().await.err(),
+            MetadataBlocking::Off => None,
+            MetadataBlocking::Auto | MetadataBlocking::Required => metadata::outlook().await.err(),
         };
         let runtime = inner.config.runtime.clone();
         Ok(Survey {

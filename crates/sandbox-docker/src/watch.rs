@@ -17,23 +17,23 @@ use futures::{Stream, StreamExt};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::backend::Inner;
-use crate::errors::{EngineError, Kind};
+use crate::backend::DockerInner;
+use crate::errors::{EngineError, EngineErrorKind};
 use crate::labels;
-use crate::memory::Look;
+use crate::state_cache::Recheck;
 
 /// Pauses between two attempts to reach the engine.
-const SHORTEST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(1);
+const MIN_RECONNECT_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_RECONNECT_BACKOFF: Duration = Duration::from_secs(1);
 /// How often an engine that says nothing is asked whether it is still there, and how long it may take to say so.
-const PING: Duration = Duration::from_secs(3);
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+const PING_INTERVAL: Duration = Duration::from_secs(3);
+pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long there has to be no sandbox before the network is removed: making one takes the engine a while.
-const NETWORK_IDLE: Duration = Duration::from_secs(15);
+const NETWORK_IDLE_GRACE: Duration = Duration::from_secs(15);
 /// How often the rules of the packet filter are looked at.
 const RULES_INTERVAL: Duration = Duration::from_secs(60);
 /// Looks at the same time.
-const PARALLEL_LOOKS: usize = 8;
+const MAX_PARALLEL_RECHECKS: usize = 8;
 
 /// What may change a sandbox's state. Everything else a container does (health checks, executions) is not even sent.
 // Podman filters by names of its own: "died", "remove".
@@ -44,12 +44,12 @@ const OUT_OF_MEMORY: &str = "oom";
 
 const EVENTS: &str = "following the engine's events";
 
-impl Inner {
+impl DockerInner {
     /// Keeps in contact with the engine. Never ends.
     pub(crate) async fn follow(self: Arc<Self>) -> Infallible {
-        let mut pause = SHORTEST;
+        let mut pause = MIN_RECONNECT_BACKOFF;
         loop {
-            let Err(error) = self.attend(&mut pause).await;
+            let Err(error) = self.run_connection(&mut pause).await;
             let detail = error.detail();
             let is_new = self.contact.send_if_modified(|contact| {
                 let lost = Some(BackendReachability::Unreachable {
@@ -63,20 +63,20 @@ impl Inner {
                 tracing::warn!(error = %chain(&error), said = error.message(), "no contact with the container engine");
             }
             sleep(pause).await;
-            pause = (pause * 2).min(LONGEST);
+            pause = (pause * 2).min(MAX_RECONNECT_BACKOFF);
         }
     }
 
     /// Connects, compares, listens. Returns when contact is lost.
-    async fn attend(self: &Arc<Self>, pause: &mut Duration) -> Result<Infallible, EngineError> {
+    async fn run_connection(self: &Arc<Self>, pause: &mut Duration) -> Result<Infallible, EngineError> {
         let asked = self
             .engine
-            .call_within("asking the engine what it is", PATIENCE, |docker| {
+            .call_within("asking the engine what it is", PING_TIMEOUT, |docker| {
                 docker.info()
             });
         let info = asked.await?;
-        self.memory.compare(&self.overview().await?);
-        *pause = SHORTEST;
+        self.states.compare(&self.overview().await?);
+        *pause = MIN_RECONNECT_BACKOFF;
         tracing::info!(
             version = info.server_version.as_deref(),
             storage = info.driver.as_deref(),
@@ -86,23 +86,23 @@ impl Inner {
         self.restore_rules();
         // What happened since before the list was made is replayed.
         let mut events = self.events(info.system_time.as_deref().and_then(since))?;
-        let mut ticks = interval(PING);
+        let mut ticks = interval(PING_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut empty_since = Instant::now();
         let mut ruled_at = Instant::now();
         loop {
             tokio::select! {
                 event = events.next() => match event {
-                    Some(Ok(event)) => self.heard(&event),
+                    Some(Ok(event)) => self.handle_event(&event),
                     Some(Err(error)) => return Err(EngineError::new(EVENTS, error)),
-                    None => return Err(EngineError::of(EVENTS, Kind::Unreachable)),
+                    None => return Err(EngineError::of(EVENTS, EngineErrorKind::Unreachable)),
                 },
                 _ = ticks.tick() => {
                     self.engine
-                        .call_within("asking whether the engine is there", PATIENCE, bollard::Docker::ping)
+                        .call_within("asking whether the engine is there", PING_TIMEOUT, bollard::Docker::ping)
                         .await?;
-                    self.tidy(&mut empty_since).await;
-                    if ruled_at.elapsed() > RULES_INTERVAL && !self.memory.is_empty() {
+                    self.remove_idle_network(&mut empty_since).await;
+                    if ruled_at.elapsed() > RULES_INTERVAL && !self.states.is_empty() {
                         ruled_at = Instant::now();
                         self.restore_rules();
                     }
@@ -140,7 +140,7 @@ impl Inner {
         Ok(Box::pin(client.events(Some(options.build()))))
     }
 
-    fn heard(&self, event: &EventMessage) {
+    fn handle_event(&self, event: &EventMessage) {
         let Some(labels) = event
             .actor
             .as_ref()
@@ -153,32 +153,32 @@ impl Inner {
             return;
         };
         let out_of_memory = event.action.as_deref() == Some(OUT_OF_MEMORY);
-        self.memory.mark(&id, out_of_memory);
+        self.states.mark(&id, out_of_memory);
     }
 
     /// Looks at what is marked. Never ends.
-    pub(crate) async fn look_around(self: Arc<Self>) -> Infallible {
-        let slots = Arc::new(Semaphore::new(PARALLEL_LOOKS));
+    pub(crate) async fn recheck_changed(self: Arc<Self>) -> Infallible {
+        let slots = Arc::new(Semaphore::new(MAX_PARALLEL_RECHECKS));
         loop {
-            self.memory.marked.notified().await;
-            for look in self.memory.looks() {
+            self.states.marked.notified().await;
+            for recheck in self.states.take_rechecks() {
                 // The semaphore is never closed.
                 let slot = Arc::clone(&slots).acquire_owned().await.ok();
                 let inner = Arc::clone(&self);
                 self.spawn(async move {
-                    inner.look(look).await;
+                    inner.recheck(recheck).await;
                     drop(slot);
                 });
             }
         }
     }
 
-    async fn look(&self, look: Look) {
-        let found = self.observe(&look.id).await;
+    async fn recheck(&self, recheck: Recheck) {
+        let found = self.observe(&recheck.id).await;
         let found =
-            found.map(|found| found.map(|state| if look.is_late { late(state) } else { state }));
+            found.map(|found| found.map(|state| if recheck.is_late { late(state) } else { state }));
         match found {
-            Ok(found) => look.conclude(found, |fact| {
+            Ok(found) => recheck.finish(found, |fact| {
                 if let BackendState::Exited { detail } = &fact.state {
                     // Without what the sandbox itself has said: that is its owner's.
                     let cause = detail.lines().next().unwrap_or_default();
@@ -188,24 +188,24 @@ impl Inner {
             }),
             // Without contact the next list will show it.
             Err(error) => {
-                tracing::warn!(sandbox.id = %look.id, error = %chain(&error), "a sandbox could not be looked at");
-                let id = look.id.clone();
-                drop(look);
-                sleep(LONGEST).await;
+                tracing::warn!(sandbox.id = %recheck.id, error = %chain(&error), "a sandbox could not be looked at");
+                let id = recheck.id.clone();
+                drop(recheck);
+                sleep(MAX_RECONNECT_BACKOFF).await;
                 if matches!(*self.contact.borrow(), Some(BackendReachability::Reachable)) {
-                    self.memory.mark(&id, false);
+                    self.states.mark(&id, false);
                 }
             }
         }
     }
 
     /// Looks at the disk limits again and again. Never ends.
-    pub(crate) async fn watch_disks(self: Arc<Self>) -> Infallible {
-        let mut ticks = interval(self.config.disk_interval.max(SHORTEST));
+    pub(crate) async fn watch_disk_limits(self: Arc<Self>) -> Infallible {
+        let mut ticks = interval(self.config.disk_interval.max(MIN_RECONNECT_BACKOFF));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let over = match self.disk.look().await {
+            let over = match self.disk.recheck().await {
                 Ok(over) => over,
                 Err(error) => {
                     tracing::debug!(error = %chain(&error), "disk limits could not be looked at");
@@ -224,10 +224,10 @@ impl Inner {
     }
 
     /// Removes the network when nothing has needed it for a while.
-    async fn tidy(&self, empty_since: &mut Instant) {
-        if !self.memory.is_empty() {
+    async fn remove_idle_network(&self, empty_since: &mut Instant) {
+        if !self.states.is_empty() {
             *empty_since = Instant::now();
-        } else if empty_since.elapsed() > NETWORK_IDLE {
+        } else if empty_since.elapsed() > NETWORK_IDLE_GRACE {
             // And again after a while: one that is needed no more may come out of a start that was given up.
             *empty_since = Instant::now();
             if let Err(error) = self.network.remove_if_unused().await {

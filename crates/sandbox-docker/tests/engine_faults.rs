@@ -61,7 +61,7 @@ fn names_the_socket(error: &SandboxError) -> bool {
 async fn a_killed_engine_comes_back() {
     let mut engine = PrivateEngine::started().await;
     let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
-    let backend = lab.backend_with(|config| config.metadata = sandbox_docker::Metadata::Off);
+    let backend = lab.backend_with(|config| config.metadata = sandbox_docker::MetadataBlocking::Off);
     let mut contact = backend.watch_reachability();
     assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
     let (running, stopped) = (launch(SPEC), launch(SPEC));
@@ -117,7 +117,7 @@ async fn a_killed_engine_comes_back() {
 async fn an_engine_that_was_shut_down_took_its_sandboxes_along() {
     let mut engine = PrivateEngine::started().await;
     let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
-    let backend = lab.backend_with(|config| config.metadata = sandbox_docker::Metadata::Off);
+    let backend = lab.backend_with(|config| config.metadata = sandbox_docker::MetadataBlocking::Off);
     in_contact(&backend).await;
     let launch = launch(SPEC);
     backend.start(&launch).await.unwrap();
@@ -154,7 +154,7 @@ async fn an_engine_that_hangs_holds_nothing_up() {
     let engine = PrivateEngine::started().await;
     let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
     let backend = lab.backend_with(|config| {
-        config.metadata = sandbox_docker::Metadata::Off;
+        config.metadata = sandbox_docker::MetadataBlocking::Off;
         config.call_limit = Duration::from_secs(2);
     });
     let mut contact = backend.watch_reachability();

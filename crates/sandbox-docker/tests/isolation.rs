@@ -12,7 +12,7 @@ use std::time::Duration;
 use domain::error::Classify;
 use domain::id::SandboxId;
 use domain::sandbox::{BackendState, SandboxEndpoints, SandboxBackend, SandboxError};
-use sandbox_docker::{DockerSandboxes, DockerSpec, Metadata};
+use sandbox_docker::{DockerSandboxes, DockerSpec, MetadataBlocking};
 use tokio::net::TcpStream;
 
 use support::{Lab, SPEC};
@@ -268,11 +268,11 @@ async fn the_metadata_address_is_refused() {
 async fn rules_for_the_metadata_address_are_set_once_and_not_at_all_if_nobody_wants_them() {
     let lab = Lab::new().await;
     start(&lab.backend()).await;
-    start(&lab.backend_with(|config| config.metadata = Metadata::Required)).await;
+    start(&lab.backend_with(|config| config.metadata = MetadataBlocking::Required)).await;
     assert_eq!(rules(&lab).await.len(), 2);
 
     let neighbour = lab.neighbour().await;
-    start(&neighbour.backend_with(|config| config.metadata = Metadata::Off)).await;
+    start(&neighbour.backend_with(|config| config.metadata = MetadataBlocking::Off)).await;
     assert_eq!(rules(&neighbour).await, [""; 0]);
 }
 

@@ -14,18 +14,18 @@ use domain::error::chain;
 use domain::id::SandboxId;
 use tokio::sync::{Mutex, OnceCell};
 
-use self::grace::Grace;
+use self::grace::OverLimitGrace;
 use crate::config::{DockerConfig, DockerSpec};
 use crate::engine::Engine;
-use crate::errors::{EngineError, Kind};
+use crate::errors::{EngineError, EngineErrorKind};
 use crate::labels;
 
 /// Engines measure once at a time, so a look may fail because somebody else measures: not worth a word.
-const FAILURES_TO_TELL: u32 = 5;
+const WARN_AFTER_FAILURES: u32 = 5;
 
 /// The disk limits of all sandboxes.
 #[derive(Debug)]
-pub(crate) struct Disk {
+pub(crate) struct DiskMonitor {
     engine: Engine,
     config: Arc<DockerConfig>,
     /// Whether the engine's storage may know limits for containers.
@@ -33,12 +33,12 @@ pub(crate) struct Disk {
     /// It turned out that it does not.
     has_refused: AtomicBool,
     /// Held while looking: one look at a time.
-    grace: Mutex<Grace>,
+    grace: Mutex<OverLimitGrace>,
     /// Looks in a row that failed.
     failures: AtomicU32,
 }
 
-impl Disk {
+impl DiskMonitor {
     /// Nothing is asked of the engine yet.
     pub(crate) fn new(engine: Engine, config: Arc<DockerConfig>) -> Self {
         Self {
@@ -90,13 +90,13 @@ impl Disk {
 
     /// Looks once at everything that runs. Returns the sandboxes to be put down, with the cause for their owners.
     pub(crate) async fn look(&self) -> Result<Vec<(SandboxId, String)>, EngineError> {
-        let looked = self.look_once().await;
+        let looked = self.measure_once().await;
         match &looked {
             Ok(_) => self.failures.store(0, Ordering::Relaxed),
             Err(error) => {
                 let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-                let is_away = matches!(error.kind, Kind::Unreachable | Kind::Forbidden);
-                if failures == FAILURES_TO_TELL && !is_away {
+                let is_away = matches!(error.kind, EngineErrorKind::Unreachable | EngineErrorKind::Forbidden);
+                if failures == WARN_AFTER_FAILURES && !is_away {
                     tracing::warn!(
                         error = %chain(&error),
                         said = error.message(),
@@ -108,7 +108,7 @@ impl Disk {
         looked
     }
 
-    async fn look_once(&self) -> Result<Vec<(SandboxId, String)>, EngineError> {
+    async fn measure_once(&self) -> Result<Vec<(SandboxId, String)>, EngineError> {
         let mut grace = self.grace.lock().await;
         let limits = self.limits().await?;
         if limits.is_empty() {

@@ -11,33 +11,33 @@ use crate::engine::Engine;
 use crate::errors::EngineError;
 
 /// The engine walks through every volume for this, which takes minutes where there are millions of files.
-const LIMIT: Duration = Duration::from_secs(5 * 60);
+const MEASURE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// No engine has so many containers and volumes.
-const MAX_ANSWER: usize = 64 << 20;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 const QUERY: &str = "/system/df?type=container&type=volume&verbose=true";
 
 /// What the engine measured. Engines before API 1.52 have the first two, newer ones the others.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Usage {
-    containers: Option<Vec<Item>>,
-    volumes: Option<Vec<Item>>,
+pub(super) struct DiskUsage {
+    containers: Option<Vec<UsageItem>>,
+    volumes: Option<Vec<UsageItem>>,
     #[serde(rename = "ContainerUsage")]
-    newer_containers: Items,
+    newer_containers: UsageItems,
     #[serde(rename = "VolumeUsage")]
-    newer_volumes: Items,
+    newer_volumes: UsageItems,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Items {
-    items: Option<Vec<Item>>,
+struct UsageItems {
+    items: Option<Vec<UsageItem>>,
 }
 
 /// A container (whose names are in a list) or a volume.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Item {
+struct UsageItem {
     name: Option<String>,
     names: Option<Vec<String>>,
     size_rw: Option<i64>,
@@ -50,7 +50,7 @@ struct UsageData {
     size: i64,
 }
 
-impl Usage {
+impl DiskUsage {
     /// Bytes by name: of the container and the volume of that name together. (Not every engine tells labels here.)
     pub(super) fn by_name(&self) -> HashMap<&str, u64> {
         let lists = [
@@ -71,7 +71,7 @@ impl Usage {
     }
 }
 
-impl Item {
+impl UsageItem {
     /// What is not known (-1) counts for nothing.
     fn bytes(&self) -> u64 {
         let usage = self.usage_data.as_ref().map(|usage| usage.size);
@@ -84,9 +84,9 @@ impl Item {
 }
 
 /// Asks the engine to measure.
-pub(super) async fn measure(engine: &Engine) -> Result<Usage, EngineError> {
-    const WHAT: &str = "measuring disk usage";
-    let answer = engine.call_within(WHAT, LIMIT, |docker| {
+pub(super) async fn measure(engine: &Engine) -> Result<DiskUsage, EngineError> {
+    const OPERATION: &str = "measuring disk usage";
+    let answer = engine.call_within(OPERATION, MEASURE_TIMEOUT, |docker| {
         // The client's own `df` reads only what engines since API 1.52 answer. Of its calls this one gives the bytes as
         // they come; all that is taken from it is the transport.
         let docker = docker.clone().with_request_modifier(|mut request| {
@@ -101,7 +101,7 @@ pub(super) async fn measure(engine: &Engine) -> Result<Usage, EngineError> {
             let mut bytes = Vec::new();
             let mut parts = std::pin::pin!(docker.export_image("usage"));
             while let Some(part) = parts.try_next().await? {
-                if bytes.len() + part.len() > MAX_ANSWER {
+                if bytes.len() + part.len() > MAX_RESPONSE_BYTES {
                     return Err(std::io::Error::other("the answer is too long").into());
                 }
                 bytes.extend_from_slice(&part);
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn measured(json: &str) -> HashMap<String, u64> {
-        let usage: Usage = serde_json::from_str(json).expect("an answer is read");
+        let usage: DiskUsage = serde_json::from_str(json).expect("an answer is read");
         let bytes = usage.by_name().into_iter();
         bytes
             .map(|(name, bytes)| (name.to_owned(), bytes))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use domain::sandbox::SandboxError;
 
 use super::reference;
-use crate::errors::{EngineError, Kind};
+use crate::errors::{EngineError, EngineErrorKind};
 
 /// A pull that failed, for everybody who waited for it.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub(super) struct PullError {
 impl PullError {
     pub(super) fn new(image: &str, error: EngineError) -> Self {
         let detail = match error.kind {
-            Kind::Unreachable | Kind::Forbidden | Kind::NoSpace | Kind::TimedOut => {
+            EngineErrorKind::Unreachable | EngineErrorKind::Forbidden | EngineErrorKind::NoSpace | EngineErrorKind::TimedOut => {
                 format!("the image {image} could not be pulled: {}", error.detail())
             }
             _ => refused(image, &error.message()),

@@ -25,37 +25,37 @@ use tokio::sync::watch;
 use self::failure::PullError;
 use crate::config::{DockerConfig, DockerSpec};
 use crate::engine::Engine;
-use crate::errors::Kind;
+use crate::errors::EngineErrorKind;
 
 /// How long an image that was seen is taken to be there still. Being wrong costs a start that fails and asks again.
-const KNOWN_FOR: Duration = Duration::from_secs(60);
+const PRESENCE_CACHE_TTL: Duration = Duration::from_secs(60);
 
 /// How often at most a waiter hears how far a pull is.
-const TELL_EVERY: Duration = Duration::from_millis(500);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The images of an engine. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Images(Arc<Shelf>);
+pub(crate) struct Images(Arc<ImageCache>);
 
 #[derive(Debug)]
-struct Shelf {
+struct ImageCache {
     engine: Engine,
     config: Arc<DockerConfig>,
     /// Where pulls run: they outlive requests and the threads that serve them.
     runtime: Handle,
-    state: Mutex<State>,
+    state: Mutex<ImageCacheState>,
 }
 
 /// By image as the templates name them, so never more than there are templates.
 #[derive(Debug, Default)]
-struct State {
+struct ImageCacheState {
     known: HashMap<String, Instant>,
-    pulls: HashMap<String, Pull>,
+    pulls: HashMap<String, PullInProgress>,
 }
 
 /// A pull under way. It belongs to nobody's request: one that gives up does not stop it.
 #[derive(Debug, Clone)]
-struct Pull {
+struct PullInProgress {
     line: watch::Receiver<String>,
     outcome: Shared<BoxFuture<'static, Result<(), Arc<PullError>>>>,
 }
@@ -63,7 +63,7 @@ struct Pull {
 impl Images {
     /// Nothing is asked of the engine yet. Pulls run on the runtime in which this is called.
     pub(crate) fn new(engine: Engine, config: Arc<DockerConfig>) -> Self {
-        Self(Arc::new(Shelf {
+        Self(Arc::new(ImageCache {
             engine,
             config,
             runtime: Handle::current(),
@@ -89,7 +89,7 @@ impl Images {
                 self.0.lock().learn(image);
                 Ok(())
             }
-            Err(error) if matches!(error.kind, Kind::ImageMissing | Kind::NotFound) => {
+            Err(error) if matches!(error.kind, EngineErrorKind::ImageMissing | EngineErrorKind::NotFound) => {
                 match self.join(image) {
                     Some(pull) => pull.wait(progress).await,
                     None => Ok(()),
@@ -105,7 +105,7 @@ impl Images {
     }
 
     /// The running pull, or a new one. `None` if one has just succeeded.
-    fn join(&self, image: &str) -> Option<Pull> {
+    fn join(&self, image: &str) -> Option<PullInProgress> {
         let mut state = self.0.lock();
         if state.is_known(image) {
             return None;
@@ -119,7 +119,7 @@ impl Images {
         Some(pull)
     }
 
-    fn begin(&self, image: &str) -> Pull {
+    fn begin(&self, image: &str) -> PullInProgress {
         let (tell, line) = watch::channel(format!("pulling {image}"));
         let (images, name) = (self.clone(), image.to_owned());
         let task = self.0.runtime.spawn(async move {
@@ -136,23 +136,23 @@ impl Images {
             let outcome = ended.unwrap_or_else(|_| Err(PullError::ended_early(&name)));
             outcome.map_err(Arc::new)
         });
-        Pull {
+        PullInProgress {
             line,
             outcome: outcome.boxed().shared(),
         }
     }
 }
 
-impl Shelf {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ImageCache {
+    fn lock(&self) -> MutexGuard<'_, ImageCacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ImageCacheState {
     fn is_known(&self, image: &str) -> bool {
         let seen = self.known.get(image);
-        seen.is_some_and(|seen| seen.elapsed() < KNOWN_FOR)
+        seen.is_some_and(|seen| seen.elapsed() < PRESENCE_CACHE_TTL)
     }
 
     fn learn(&mut self, image: &str) {
@@ -160,7 +160,7 @@ impl State {
     }
 }
 
-impl Pull {
+impl PullInProgress {
     /// Waits for the end, telling every line from the present one on.
     async fn wait(mut self, progress: &PrepareProgress) -> Result<(), SandboxError> {
         loop {
@@ -180,7 +180,7 @@ impl Pull {
 
 /// Returns when there is something to tell again. Never, if nothing more will come.
 async fn news(line: &mut watch::Receiver<String>) {
-    tokio::time::sleep(TELL_EVERY).await;
+    tokio::time::sleep(PROGRESS_INTERVAL).await;
     if line.changed().await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -8,11 +8,11 @@ const MIB: u64 = 1 << 20;
 
 /// The layers of an image that is being pulled.
 #[derive(Debug, Default)]
-pub(super) struct Layers(BTreeMap<String, Layer>);
+pub(super) struct PullProgress(BTreeMap<String, LayerProgress>);
 
 #[derive(Debug, Default, PartialEq)]
-struct Layer {
-    stage: Stage,
+struct LayerProgress {
+    stage: LayerStage,
     /// Bytes fetched.
     fetched: u64,
     /// Bytes there are, once the engine knows.
@@ -22,7 +22,7 @@ struct Layer {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+enum LayerStage {
     #[default]
     Known,
     Fetching,
@@ -31,9 +31,9 @@ enum Stage {
     Done,
 }
 
-impl Layers {
+impl PullProgress {
     /// Takes in what the engine said. Whether anything moved: an engine that tries again and again tells a lot, too.
-    pub(super) fn heard(&mut self, info: &CreateImageInfo) -> bool {
+    pub(super) fn update(&mut self, info: &CreateImageInfo) -> bool {
         let (Some(id), Some(status)) = (&info.id, &info.status) else {
             // About the image as a whole, such as its digest.
             return info.status.is_some();
@@ -43,11 +43,11 @@ impl Layers {
         let current = number(detail.and_then(|detail| detail.current)).unwrap_or_default();
         let total = number(detail.and_then(|detail| detail.total)).filter(|total| *total > 0);
         let stage = match status.as_str() {
-            "Pulling fs layer" | "Waiting" => Stage::Known,
-            "Downloading" => Stage::Fetching,
-            "Verifying Checksum" | "Download complete" => Stage::Fetched,
-            "Extracting" => Stage::Unpacking,
-            "Pull complete" | "Already exists" => Stage::Done,
+            "Pulling fs layer" | "Waiting" => LayerStage::Known,
+            "Downloading" => LayerStage::Fetching,
+            "Verifying Checksum" | "Download complete" => LayerStage::Fetched,
+            "Extracting" => LayerStage::Unpacking,
+            "Pull complete" | "Already exists" => LayerStage::Done,
             // "Pulling from library/busybox" names a tag where layers have their id.
             other => return !other.starts_with("Retrying"),
         };
@@ -56,13 +56,13 @@ impl Layers {
         let before = (layer.stage, layer.fetched, layer.unpacked);
         layer.stage = stage;
         match stage {
-            Stage::Known => {}
-            Stage::Fetching => {
+            LayerStage::Known => {}
+            LayerStage::Fetching => {
                 layer.fetched = current;
                 layer.size = total.or(layer.size);
             }
-            Stage::Unpacking => layer.unpacked = current,
-            Stage::Fetched | Stage::Done => layer.fetched = layer.size.unwrap_or(layer.fetched),
+            LayerStage::Unpacking => layer.unpacked = current,
+            LayerStage::Fetched | LayerStage::Done => layer.fetched = layer.size.unwrap_or(layer.fetched),
         }
         is_new || before != (layer.stage, layer.fetched, layer.unpacked)
     }
@@ -76,11 +76,11 @@ impl Layers {
         }
         let done = layers
             .clone()
-            .filter(|layer| layer.stage == Stage::Done)
+            .filter(|layer| layer.stage == LayerStage::Done)
             .count();
         let fetched: u64 = layers.clone().map(|layer| layer.fetched).sum();
         // What another image brought has no size, and neither has what waits for its turn.
-        let is_complete = layers.clone().all(|layer| layer.stage != Stage::Known);
+        let is_complete = layers.clone().all(|layer| layer.stage != LayerStage::Known);
         let size: u64 = layers.filter_map(|layer| layer.size).sum();
         let fetched = fetched.div_ceil(MIB);
         if is_complete && size > 0 {
@@ -98,8 +98,8 @@ mod tests {
 
     use super::*;
 
-    fn say(layers: &mut Layers, id: &str, status: &str, detail: Option<(i64, i64)>) -> bool {
-        layers.heard(&CreateImageInfo {
+    fn say(layers: &mut PullProgress, id: &str, status: &str, detail: Option<(i64, i64)>) -> bool {
+        layers.update(&CreateImageInfo {
             id: Some(id.to_owned()),
             status: Some(status.to_owned()),
             progress_detail: detail.map(|(current, total)| ProgressDetail {
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_pull_is_told_in_layers_and_bytes() {
-        let mut layers = Layers::default();
+        let mut layers = PullProgress::default();
         let mebi = |count: i64| count << 20;
         assert_eq!(layers.line("x:1"), "pulling x:1");
         say(&mut layers, "1", "Pulling from x", None);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn retries_and_repetitions_are_no_progress() {
-        let mut layers = Layers::default();
+        let mut layers = PullProgress::default();
         assert!(say(&mut layers, "a", "Pulling fs layer", None));
         assert!(say(&mut layers, "a", "Downloading", Some((5, 10))));
         assert!(!say(&mut layers, "a", "Downloading", Some((5, 10))));

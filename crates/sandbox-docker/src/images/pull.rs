@@ -15,14 +15,14 @@ use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
 use super::failure::PullError;
-use super::progress::Layers;
+use super::progress::PullProgress;
 use super::reference;
 use crate::config::DockerConfig;
 use crate::engine::Engine;
 use crate::errors::EngineError;
 
 /// How often the log says how far it is.
-const LOG_EVERY: Duration = Duration::from_secs(5);
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Pulls the image and makes sure that it is there.
 pub(super) async fn run(
@@ -67,7 +67,7 @@ async fn fetch(
         .build();
     crash_point::before("pulling the image");
     let mut told = pin!(docker.create_image(Some(options), None, credentials(config, image)));
-    let mut layers = Layers::default();
+    let mut layers = PullProgress::default();
     let mut moved = Instant::now();
     let mut logged = moved;
     loop {
@@ -80,11 +80,11 @@ async fn fetch(
             return Ok(());
         };
         let info = info.map_err(|error| failed(EngineError::new("pulling the image", error)))?;
-        if layers.heard(&info) {
+        if layers.update(&info) {
             moved = Instant::now();
         }
         let line = layers.line(image);
-        if logged.elapsed() >= LOG_EVERY {
+        if logged.elapsed() >= LOG_INTERVAL {
             logged = Instant::now();
             tracing::info!("{line}");
         }

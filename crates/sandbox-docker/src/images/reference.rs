@@ -1,6 +1,6 @@
 //! Names of images: which registry they come from, and what exactly is pulled.
 
-use crate::config::Registry;
+use crate::config::RegistryCredentials;
 
 /// The registry of names without a host.
 const HUB: &str = "docker.io";
@@ -26,7 +26,7 @@ pub(super) fn registry(image: &str) -> &str {
 }
 
 /// The address that goes with the credentials, if they are for this image's registry.
-pub(super) fn login(image: &str, credentials: &Registry) -> Option<String> {
+pub(super) fn login(image: &str, credentials: &RegistryCredentials) -> Option<String> {
     let host = registry(image);
     (host_of(&credentials.server) == host).then(|| match host {
         HUB => HUB_LOGIN.to_owned(),
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn credentials_go_to_their_own_registry_only() {
         let address = |server: &str, image: &str| {
-            let credentials = Registry {
+            let credentials = RegistryCredentials {
                 server: server.to_owned(),
                 username: "me".to_owned(),
                 password: "x".into(),

@@ -13,10 +13,10 @@ use std::time::Duration;
 use domain::error::Classify;
 use domain::id::SpecId;
 use domain::sandbox::{PrepareProgress, SandboxBackend, SandboxError};
-use sandbox_docker::{DockerConfig, DockerSandboxes, Registry as Credentials};
+use sandbox_docker::{DockerConfig, DockerSandboxes, RegistryCredentials as Credentials};
 use tokio::sync::mpsc;
 
-use registry::{Delivery, Registry};
+use registry::{Delivery, RegistryCredentials};
 use support::{Lab, SPEC};
 
 /// A backend whose one template has this image.
@@ -56,7 +56,7 @@ fn listen() -> (PrepareProgress, mpsc::UnboundedReceiver<String>) {
 
 /// Waits for a line that says how much of the layer is there.
 async fn half_way(lines: &mut mpsc::UnboundedReceiver<String>) -> String {
-    let heard = async {
+    let handle_event = async {
         while let Some(line) = lines.recv().await {
             if line.contains(" of 9 MiB") {
                 return line;
@@ -64,7 +64,7 @@ async fn half_way(lines: &mut mpsc::UnboundedReceiver<String>) -> String {
         }
         panic!("it ended without telling how far it was");
     };
-    tokio::time::timeout(Duration::from_secs(60), heard)
+    tokio::time::timeout(Duration::from_secs(60), handle_event)
         .await
         .expect("a pull tells how far it is")
 }
@@ -76,7 +76,7 @@ async fn is_there(lab: &Lab, image: &str) -> bool {
 #[tokio::test]
 async fn a_missing_image_is_pulled_and_told_about_and_then_known() {
     let lab = Lab::new().await;
-    let registry = Registry::start(Delivery::Held).await;
+    let registry = RegistryCredentials::start(Delivery::Held).await;
     let image = registry.publish("slow");
     let backend = backend_of(&lab, &image, |_| ());
     let (progress, mut lines) = listen();
@@ -99,7 +99,7 @@ async fn a_missing_image_is_pulled_and_told_about_and_then_known() {
 #[tokio::test]
 async fn callers_at_the_same_time_share_one_pull_and_hear_the_same() {
     let lab = Lab::new().await;
-    let registry = Registry::start(Delivery::Held).await;
+    let registry = RegistryCredentials::start(Delivery::Held).await;
     let backend = backend_of(&lab, &registry.publish("shared"), |_| ());
     let ((first, mut first_lines), (second, mut second_lines)) = (listen(), listen());
 
@@ -119,7 +119,7 @@ async fn callers_at_the_same_time_share_one_pull_and_hear_the_same() {
 #[tokio::test]
 async fn a_caller_that_goes_away_does_not_stop_the_pull() {
     let lab = Lab::new().await;
-    let registry = Registry::start(Delivery::Held).await;
+    let registry = RegistryCredentials::start(Delivery::Held).await;
     let image = registry.publish("left");
     let backend = backend_of(&lab, &image, |_| ());
     let (progress, mut lines) = listen();
@@ -138,7 +138,7 @@ async fn a_caller_that_goes_away_does_not_stop_the_pull() {
 #[tokio::test]
 async fn an_image_that_the_registry_does_not_have_is_a_cause_and_asked_for_again() {
     let lab = Lab::new().await;
-    let registry = Registry::start(Delivery::Whole).await;
+    let registry = RegistryCredentials::start(Delivery::Whole).await;
     let image = registry.reference("late");
     let backend = backend_of(&lab, &image, |_| ());
 
@@ -155,7 +155,7 @@ async fn a_private_registry_wants_its_own_credentials() {
     // Spelled so that the header in which the engine gets it holds `+` and `/`.
     let password = "canary>>>>>?????";
     let lab = Lab::new().await;
-    let registry = Registry::private("alice", password).await;
+    let registry = RegistryCredentials::private("alice", password).await;
     let image = registry.publish("private");
     let credentials = |server: String, password: &str| Credentials {
         server,
@@ -190,7 +190,7 @@ async fn a_private_registry_wants_its_own_credentials() {
 #[tokio::test]
 async fn a_connection_that_breaks_once_does_not_fail_the_pull() {
     let lab = Lab::new().await;
-    let registry = Registry::start(Delivery::CutOnce).await;
+    let registry = RegistryCredentials::start(Delivery::CutOnce).await;
     let image = registry.publish("cut");
     let backend = backend_of(&lab, &image, |_| ());
 
@@ -203,7 +203,7 @@ async fn a_connection_that_breaks_once_does_not_fail_the_pull() {
 async fn a_pull_without_progress_is_given_up_and_the_next_one_may_succeed() {
     let lab = Lab::new().await;
     for delivery in [Delivery::Held, Delivery::Cut] {
-        let registry = Registry::start(delivery).await;
+        let registry = RegistryCredentials::start(delivery).await;
         let image = registry.publish("stuck");
         let backend = backend_of(&lab, &image, |config| {
             config.pull_stall = Duration::from_secs(3);
@@ -253,7 +253,7 @@ async fn an_engine_that_cannot_be_reached_is_another_cause() {
 #[tokio::test]
 async fn an_image_that_is_removed_by_hand_is_pulled_again() {
     let lab = Lab::new().await;
-    let registry = Registry::start(Delivery::Whole).await;
+    let registry = RegistryCredentials::start(Delivery::Whole).await;
     let image = registry.publish("removed");
     let backend = backend_of(&lab, &image, |_| ());
     prepare(&backend, &PrepareProgress::silent()).await.unwrap();

@@ -35,7 +35,7 @@ pub(crate) const LAYER_BYTES: usize = 8 << 20;
 pub(crate) enum Delivery {
     /// At once.
     Whole,
-    /// Half of it, and the rest only after [`Registry::deliver`] changes this.
+    /// Half of it, and the rest only after [`RegistryCredentials::deliver`] changes this.
     Held,
     /// Half of it, then the connection breaks.
     Cut,
@@ -44,7 +44,7 @@ pub(crate) enum Delivery {
 }
 
 /// Removes the images that were pulled from it when it goes away.
-pub(crate) struct Registry {
+pub(crate) struct RegistryCredentials {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -71,7 +71,7 @@ struct Answer {
     body: Arc<Vec<u8>>,
 }
 
-impl Registry {
+impl RegistryCredentials {
     pub(crate) async fn start(delivery: Delivery) -> Self {
         Self::with_authorization(delivery, None).await
     }
@@ -172,7 +172,7 @@ impl Registry {
     }
 }
 
-impl Drop for Registry {
+impl Drop for RegistryCredentials {
     fn drop(&mut self) {
         let references = self.shared.references.lock().unwrap().clone();
         let thread = std::thread::spawn(move || {

@@ -11,8 +11,8 @@ use domain::id::HostId;
 use domain::sandbox::{BackendReachability, SandboxBackend};
 use futures::StreamExt as _;
 use sandbox_docker::{
-    DockerConfig, DockerSandboxes, DockerSpec, DockerSpecs, ExposedPort, Metadata, Mount,
-    PauseMode, Registry, Resources,
+    DockerConfig, DockerSandboxes, DockerSpec, DockerSpecs, ExposedPort, MetadataBlocking, BindMount,
+    PauseMode, RegistryCredentials, ResourceLimits,
 };
 
 pub(crate) use sandbox_docker::Survey;
@@ -76,13 +76,13 @@ fn docker_config(config: &Config, host: &HostId) -> DockerConfig {
         exposed_host: from.exposed_host.clone(),
         runtime: from.runtime.clone(),
         metadata: match from.block_metadata {
-            config::MetadataAccess::Auto => Metadata::Auto,
-            config::MetadataAccess::Required => Metadata::Required,
-            config::MetadataAccess::Off => Metadata::Off,
+            config::MetadataAccess::Auto => MetadataBlocking::Auto,
+            config::MetadataAccess::Required => MetadataBlocking::Required,
+            config::MetadataAccess::Off => MetadataBlocking::Off,
         },
         grace: config.sandbox.stop_grace,
         disk_interval: from.disk_check,
-        registry: from.registry.as_ref().map(|registry| Registry {
+        registry: from.registry.as_ref().map(|registry| RegistryCredentials {
             server: registry.server.clone(),
             username: registry.username.clone(),
             password: registry.password.clone(),
@@ -96,7 +96,7 @@ fn spec(template: &config::TemplateSettings) -> DockerSpec {
         name: name.clone(),
         port: *port,
     });
-    let mounts = template.mounts.iter().map(|mount| Mount {
+    let mounts = template.mounts.iter().map(|mount| BindMount {
         source: mount.source.clone(),
         target: mount.target.clone(),
         writable: mount.writable,
@@ -111,7 +111,7 @@ fn spec(template: &config::TemplateSettings) -> DockerSpec {
         working_dir: template.working_dir.clone(),
         volume: template.volume.clone(),
         user: template.user.clone(),
-        resources: Resources {
+        resources: ResourceLimits {
             memory: template.memory,
             cpus: template.cpus,
             pids: template.pids,

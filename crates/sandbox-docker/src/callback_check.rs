@@ -11,13 +11,13 @@ use futures::{Stream, StreamExt};
 use url::Url;
 
 use crate::engine::Engine;
-use crate::errors::{EngineError, Kind};
+use crate::errors::{EngineError, EngineErrorKind};
 
 /// For everything.
-const LIMIT: Duration = Duration::from_secs(5);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For one program: told to it, so that it says what happened, and enforced.
-const SECONDS: &str = "3";
-const PATIENCE: Duration = Duration::from_millis(3500);
+const CONNECT_TIMEOUT_SECONDS: &str = "3";
+const OUTPUT_TIMEOUT: Duration = Duration::from_millis(3500);
 /// What is kept of a program's words.
 const MAX_OUTPUT: usize = 8 * 1024;
 
@@ -30,11 +30,11 @@ except OSError as error: sys.exit(str(error))";
 
 /// Callback addresses that were reached from a sandbox: all sandboxes are in one network, so one success is enough.
 #[derive(Debug, Default)]
-pub(crate) struct Reached(Mutex<HashSet<Url>>);
+pub(crate) struct ReachableUrls(Mutex<HashSet<Url>>);
 
 /// How a try ended.
 #[derive(Debug, PartialEq, Eq)]
-enum Attempt {
+enum ProbeOutcome {
     Answered,
     /// With the reason that the program gave.
     Failed(String),
@@ -47,7 +47,7 @@ pub(crate) async fn callback(
     engine: &Engine,
     container: &str,
     webhook_url: &Url,
-    reached: &Reached,
+    reached: &ReachableUrls,
 ) -> Option<String> {
     let mut service = webhook_url.clone();
     service.set_path("/");
@@ -59,15 +59,15 @@ pub(crate) async fn callback(
         return None;
     }
     let alive = service.join("alive").ok()?;
-    let attempt = tokio::time::timeout(LIMIT, attempt(engine, container, &alive));
+    let attempt = tokio::time::timeout(ATTEMPT_TIMEOUT, attempt(engine, container, &alive));
     match attempt.await {
-        Ok(Ok(Attempt::Answered)) => {
+        Ok(Ok(ProbeOutcome::Answered)) => {
             reached.lock().insert(service);
             None
         }
-        Ok(Ok(Attempt::Failed(reason))) => Some(unreachable(&service, &reason)),
+        Ok(Ok(ProbeOutcome::Failed(reason))) => Some(unreachable(&service, &reason)),
         // No program that could try; or the engine is slow: that says nothing about the way.
-        Ok(Ok(Attempt::NoSuchProgram)) | Err(_) => None,
+        Ok(Ok(ProbeOutcome::NoSuchProgram)) | Err(_) => None,
         Ok(Err(error)) => {
             tracing::debug!(error = %chain(&error), container, "the way back from the sandbox could not be tried");
             None
@@ -84,17 +84,17 @@ fn unreachable(service: &Url, reason: &str) -> String {
 }
 
 /// Tries with the first of these programs that the image has.
-async fn attempt(engine: &Engine, container: &str, url: &Url) -> Result<Attempt, EngineError> {
+async fn attempt(engine: &Engine, container: &str, url: &Url) -> Result<ProbeOutcome, EngineError> {
     let url = url.as_str();
     let programs: [&[&str]; 4] = [
-        &["curl", "-sS", "-o", "/dev/null", "-m", SECONDS, url],
+        &["curl", "-sS", "-o", "/dev/null", "-m", CONNECT_TIMEOUT_SECONDS, url],
         &[
             "wget",
             "-q",
             "-O",
             "/dev/null",
             "-T",
-            SECONDS,
+            CONNECT_TIMEOUT_SECONDS,
             "-t",
             "1",
             url,
@@ -112,14 +112,14 @@ async fn attempt(engine: &Engine, container: &str, url: &Url) -> Result<Attempt,
     ];
     for program in programs {
         let attempt = run(engine, container, program).await?;
-        if attempt != Attempt::NoSuchProgram {
+        if attempt != ProbeOutcome::NoSuchProgram {
             return Ok(attempt);
         }
     }
-    Ok(Attempt::NoSuchProgram)
+    Ok(ProbeOutcome::NoSuchProgram)
 }
 
-async fn run(engine: &Engine, container: &str, program: &[&str]) -> Result<Attempt, EngineError> {
+async fn run(engine: &Engine, container: &str, program: &[&str]) -> Result<ProbeOutcome, EngineError> {
     let options = CreateExecOptions {
         cmd: Some(program.to_vec()),
         attach_stdout: Some(true),
@@ -135,15 +135,15 @@ async fn run(engine: &Engine, container: &str, program: &[&str]) -> Result<Attem
     });
     let said = match started.await {
         Ok(StartExecResults::Attached { output, .. }) => {
-            match tokio::time::timeout(PATIENCE, heard(output)).await {
+            match tokio::time::timeout(OUTPUT_TIMEOUT, read_exit_code(output)).await {
                 Ok(said) => said,
-                Err(_) => return Ok(Attempt::Failed("no answer in time".to_owned())),
+                Err(_) => return Ok(ProbeOutcome::Failed("no answer in time".to_owned())),
             }
         }
         Ok(StartExecResults::Detached) => String::new(),
         // Some engines answer so where the program is not there.
-        Err(error) if matches!(error.kind, Kind::Other | Kind::NotFound) => {
-            return Ok(Attempt::NoSuchProgram);
+        Err(error) if matches!(error.kind, EngineErrorKind::Other | EngineErrorKind::NotFound) => {
+            return Ok(ProbeOutcome::NoSuchProgram);
         }
         Err(error) => return Err(error),
     };
@@ -155,7 +155,7 @@ async fn run(engine: &Engine, container: &str, program: &[&str]) -> Result<Attem
 }
 
 /// Everything until it ends, its beginning kept.
-async fn heard(
+async fn read_exit_code(
     mut output: impl Stream<Item = Result<LogOutput, bollard::errors::Error>> + Unpin,
 ) -> String {
     let mut said = Vec::new();
@@ -166,16 +166,16 @@ async fn heard(
     String::from_utf8_lossy(&said).into_owned()
 }
 
-fn judge(program: &str, code: Option<i64>, said: &str) -> Attempt {
+fn judge(program: &str, code: Option<i64>, said: &str) -> ProbeOutcome {
     match code {
         // The shell's codes for "cannot be run" and "not found", which engines use, too, and for the end by a signal: it
         // crashed.
-        Some(126..) | None => Attempt::NoSuchProgram,
-        Some(0) => Attempt::Answered,
+        Some(126..) | None => ProbeOutcome::NoSuchProgram,
+        Some(0) => ProbeOutcome::Answered,
         // GNU wget: the server answered with an error. Busybox: the same in words.
-        Some(8) if program == "wget" => Attempt::Answered,
-        Some(_) if said.contains("server returned error: HTTP/") => Attempt::Answered,
-        Some(code) => Attempt::Failed(reason(program, code, said)),
+        Some(8) if program == "wget" => ProbeOutcome::Answered,
+        Some(_) if said.contains("server returned error: HTTP/") => ProbeOutcome::Answered,
+        Some(code) => ProbeOutcome::Failed(reason(program, code, said)),
     }
 }
 
@@ -191,7 +191,7 @@ fn reason(program: &str, code: i64, said: &str) -> String {
     }
 }
 
-impl Reached {
+impl ReachableUrls {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<Url>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -213,7 +213,7 @@ mod tests {
             ),
             ("python3", 0, ""),
         ] {
-            assert_eq!(judge(program, Some(code), said), Attempt::Answered);
+            assert_eq!(judge(program, Some(code), said), ProbeOutcome::Answered);
         }
     }
 
@@ -223,20 +223,20 @@ mod tests {
         let reason = "curl: (7) Failed to connect to x port 1[0m: Connection refused";
         assert_eq!(
             judge("curl", Some(7), said),
-            Attempt::Failed(reason.to_owned())
+            ProbeOutcome::Failed(reason.to_owned())
         );
-        let silent = Attempt::Failed("wget ended with 4".to_owned());
+        let silent = ProbeOutcome::Failed("wget ended with 4".to_owned());
         assert_eq!(judge("wget", Some(4), ""), silent);
         assert_eq!(
             judge("curl", Some(8), ""),
-            Attempt::Failed("curl ended with 8".to_owned())
+            ProbeOutcome::Failed("curl ended with 8".to_owned())
         );
     }
 
     #[test]
     fn a_program_that_is_not_there_or_crashes_says_nothing_about_the_way() {
         for code in [Some(126), Some(127), Some(139), None] {
-            assert_eq!(judge("curl", code, "not found"), Attempt::NoSuchProgram);
+            assert_eq!(judge("curl", code, "not found"), ProbeOutcome::NoSuchProgram);
         }
     }
 }

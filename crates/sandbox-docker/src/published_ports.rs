@@ -11,10 +11,10 @@ use crate::container;
 use crate::labels::{self, Labels};
 
 /// A port inside and the one of the host that leads to it.
-pub(crate) type Published = Vec<(u16, u16)>;
+pub(crate) type PublishedPorts = Vec<(u16, u16)>;
 
 /// What an inspection says.
-pub(crate) fn inspected(ports: &PortMap, labels: &Labels) -> Published {
+pub(crate) fn from_inspection(ports: &PortMap, labels: &Labels) -> PublishedPorts {
     let inside = labels::ports(labels).into_iter().map(|(_, port)| port);
     inside
         .filter_map(|port| {
@@ -26,7 +26,7 @@ pub(crate) fn inspected(ports: &PortMap, labels: &Labels) -> Published {
 }
 
 /// What a list says.
-pub(crate) fn listed(ports: &[PortSummary]) -> Published {
+pub(crate) fn from_list(ports: &[PortSummary]) -> PublishedPorts {
     let tcp = ports
         .iter()
         .filter(|port| port.typ.is_none_or(|typ| typ == PortSummaryTypeEnum::TCP));
@@ -38,7 +38,7 @@ pub(crate) fn listed(ports: &[PortSummary]) -> Published {
 pub(crate) fn endpoints(
     config: &DockerConfig,
     labels: &Labels,
-    published: &Published,
+    published: &PublishedPorts,
 ) -> Option<SandboxEndpoints> {
     let ours = config
         .reach_host

@@ -18,38 +18,38 @@ use futures::{StreamExt, TryStreamExt, stream};
 use secrecy::SecretString;
 use tokio::time::sleep;
 
-use crate::backend::Inner;
+use crate::backend::DockerInner;
 use crate::environment::{SECRET_KEY, SESSION_KEY};
-use crate::errors::{EngineError, Kind};
-use crate::exit::{self, Exit};
+use crate::errors::{EngineError, EngineErrorKind};
+use crate::exit::{self, ContainerExit};
 use crate::labels::{self, Labels};
-use crate::locate;
+use crate::published_ports;
 use crate::logs;
-use crate::memory::{Life, Rough};
+use crate::state_cache::{KnownState, ListedState};
 
 /// Ended containers whose logs are read at the same time.
-const PARALLEL_INSPECTIONS: usize = 8;
+const MAX_PARALLEL_INSPECTIONS: usize = 8;
 
 /// How long after an end an engine may find out that memory was the cause.
-const AFTERTHOUGHT: Duration = Duration::from_millis(250);
-const JUST_NOW: Duration = Duration::from_secs(5);
+const OOM_REPORT_GRACE: Duration = Duration::from_millis(250);
+const RECENT_EXIT_AGE: Duration = Duration::from_secs(5);
 /// A container that worked for somebody ran longer.
-const BRIEFLY: Duration = Duration::from_secs(10);
+const MAX_SHORT_RUN: Duration = Duration::from_secs(10);
 
 /// What bears the name of a sandbox.
-pub(crate) enum Found<T> {
-    Nothing,
+pub(crate) enum Ownership<T> {
+    Missing,
     /// Somebody else's: never touched.
     Foreign,
     Ours(T),
 }
 
 /// A container of ours, as an inspection shows it.
-pub(crate) struct Container {
+pub(crate) struct ContainerSnapshot {
     pub(crate) id: String,
     pub(crate) status: Status,
     pub(crate) labels: Labels,
-    pub(crate) exit: Exit,
+    pub(crate) exit: ContainerExit,
     /// Whether it was started at least once, so that it may hold somebody's work.
     pub(crate) has_run: bool,
     started_at: String,
@@ -60,9 +60,9 @@ pub(crate) struct Container {
 }
 
 /// An answer that lacks what every engine tells.
-const STRANGE: Kind = Kind::Other;
+const UNEXPECTED_RESPONSE: EngineErrorKind = EngineErrorKind::Other;
 
-impl Container {
+impl ContainerSnapshot {
     fn new(seen: ContainerInspectResponse) -> Option<Self> {
         let (state, config) = (seen.state?, seen.config?);
         let memory = seen.host_config.and_then(|host| host.memory);
@@ -70,7 +70,7 @@ impl Container {
         Some(Self {
             id: seen.id?,
             status: state.status?,
-            exit: Exit::new(&state, memory),
+            exit: ContainerExit::new(&state, memory),
             // The engine's word for never.
             has_run: !started.is_empty() && !started.starts_with("0001-"),
             finished_at: state.finished_at.unwrap_or_default(),
@@ -93,11 +93,11 @@ impl Container {
     }
 
     /// Whether it ended so soon that nothing can have been done in it.
-    pub(crate) fn ran_briefly(&self) -> bool {
+    pub(crate) fn is_short_run(&self) -> bool {
         let time = |text: &str| DateTime::parse_from_rfc3339(text);
         match (time(&self.started_at), time(&self.finished_at)) {
             // One that ends at once may have ended before it began, by the words of the engine.
-            (Ok(start), Ok(end)) => (end - start).to_std().map_or(true, |ran| ran < BRIEFLY),
+            (Ok(start), Ok(end)) => (end - start).to_std().map_or(true, |ran| ran < MAX_SHORT_RUN),
             _ => false,
         }
     }
@@ -112,7 +112,7 @@ impl Container {
         let age = now
             .duration_since(ended)
             .or_else(|_| ended.duration_since(now));
-        age.is_ok_and(|age| age < JUST_NOW)
+        age.is_ok_and(|age| age < RECENT_EXIT_AGE)
     }
 
     /// The values that must not be quoted.
@@ -128,46 +128,46 @@ impl Container {
     }
 }
 
-impl Inner {
+impl DockerInner {
     /// The container of a sandbox.
-    pub(crate) async fn container(&self, id: &SandboxId) -> Result<Found<Container>, EngineError> {
+    pub(crate) async fn container(&self, id: &SandboxId) -> Result<Ownership<ContainerSnapshot>, EngineError> {
         let name = labels::name(id);
         let Some(container) = self.inspected(&name).await? else {
-            return Ok(Found::Nothing);
+            return Ok(Ownership::Missing);
         };
         let is_ours = self.is_ours(id, &name, &container.labels);
         Ok(if is_ours {
-            Found::Ours(container)
+            Ownership::Ours(container)
         } else {
-            Found::Foreign
+            Ownership::Foreign
         })
     }
 
     /// The container of this name or id.
-    async fn inspected(&self, container: &str) -> Result<Option<Container>, EngineError> {
-        const WHAT: &str = "inspecting the container";
-        let seen = self.engine.call(WHAT, |docker| {
+    async fn inspected(&self, container: &str) -> Result<Option<ContainerSnapshot>, EngineError> {
+        const OPERATION: &str = "inspecting the container";
+        let seen = self.engine.call(OPERATION, |docker| {
             docker.inspect_container(container, None::<InspectContainerOptions>)
         });
         match seen.await {
-            Ok(seen) => Container::new(seen)
+            Ok(seen) => ContainerSnapshot::new(seen)
                 .map(Some)
-                .ok_or_else(|| EngineError::of(WHAT, STRANGE)),
-            Err(error) if error.kind == Kind::NotFound => Ok(None),
+                .ok_or_else(|| EngineError::of(OPERATION, UNEXPECTED_RESPONSE)),
+            Err(error) if error.kind == EngineErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// The volume of a sandbox.
-    pub(crate) async fn volume(&self, id: &SandboxId) -> Result<Found<()>, EngineError> {
+    pub(crate) async fn volume(&self, id: &SandboxId) -> Result<Ownership<()>, EngineError> {
         let name = labels::name(id);
         let seen = self.engine.call("inspecting the volume", |docker| {
             docker.inspect_volume(&name)
         });
         match seen.await {
-            Ok(seen) if self.is_ours(id, &name, &seen.labels) => Ok(Found::Ours(())),
-            Ok(_) => Ok(Found::Foreign),
-            Err(error) if error.kind == Kind::NotFound => Ok(Found::Nothing),
+            Ok(seen) if self.is_ours(id, &name, &seen.labels) => Ok(Ownership::Ours(())),
+            Ok(_) => Ok(Ownership::Foreign),
+            Err(error) if error.kind == EngineErrorKind::NotFound => Ok(Ownership::Missing),
             Err(error) => Err(error),
         }
     }
@@ -182,32 +182,32 @@ impl Inner {
         id: &SandboxId,
     ) -> Result<Option<BackendState>, EngineError> {
         match self.container(id).await? {
-            Found::Ours(container) => Ok(Some(self.judge(id, &container).await)),
-            Found::Nothing | Found::Foreign => Ok(match self.volume(id).await? {
-                Found::Ours(()) => Some(BackendState::Remains),
-                Found::Nothing | Found::Foreign => None,
+            Ownership::Ours(container) => Ok(Some(self.judge(id, &container).await)),
+            Ownership::Missing | Ownership::Foreign => Ok(match self.volume(id).await? {
+                Ownership::Ours(()) => Some(BackendState::Remains),
+                Ownership::Missing | Ownership::Foreign => None,
             }),
         }
     }
 
     /// Where a running container is.
-    pub(crate) fn whereabouts(&self, id: &SandboxId, container: &Container) -> Option<SandboxEndpoints> {
-        let published = locate::inspected(&container.ports, &container.labels);
-        let endpoints = locate::endpoints(&self.config, &container.labels, &published)?;
-        self.memory.publishes(id, &endpoints);
+    pub(crate) fn endpoints_of(&self, id: &SandboxId, container: &ContainerSnapshot) -> Option<SandboxEndpoints> {
+        let published = published_ports::from_inspection(&container.ports, &container.labels);
+        let endpoints = published_ports::endpoints(&self.config, &container.labels, &published)?;
+        self.states.publishes(id, &endpoints);
         Some(endpoints)
     }
 
-    async fn judge(&self, id: &SandboxId, container: &Container) -> BackendState {
+    async fn judge(&self, id: &SandboxId, container: &ContainerSnapshot) -> BackendState {
         match container.status {
             Status::RUNNING | Status::RESTARTING | Status::STOPPING => self
-                .whereabouts(id, container)
+                .endpoints_of(id, container)
                 .map_or_else(unpublished, BackendState::Running),
             Status::PAUSED | Status::CREATED => BackendState::Stopped,
             Status::REMOVING => BackendState::Remains,
             Status::EXITED | Status::DEAD | Status::EMPTY => {
                 let is_orderly = container.exit.is_orderly();
-                match self.presumed(id, is_orderly) {
+                match self.known_exit_state(id, is_orderly) {
                     Some(state) => state,
                     None => BackendState::Exited {
                         detail: self.post_mortem(container).await,
@@ -218,22 +218,22 @@ impl Inner {
     }
 
     /// What an ended container's state is, as far as that is known without asking the engine.
-    fn presumed(&self, id: &SandboxId, is_orderly: bool) -> Option<BackendState> {
-        match self.memory.recall(id) {
-            (Life::Down, _) => Some(BackendState::Stopped),
-            (Life::Ended, Some(detail)) => Some(BackendState::Exited { detail }),
-            (Life::Unknown, _) if is_orderly => Some(BackendState::Stopped),
+    fn known_exit_state(&self, id: &SandboxId, is_orderly: bool) -> Option<BackendState> {
+        match self.states.recall(id) {
+            (KnownState::Stopped, _) => Some(BackendState::Stopped),
+            (KnownState::Exited, Some(detail)) => Some(BackendState::Exited { detail }),
+            (KnownState::Unknown, _) if is_orderly => Some(BackendState::Stopped),
             _ => None,
         }
     }
 
     /// Why an ended container ended.
-    pub(crate) async fn post_mortem(&self, container: &Container) -> String {
+    pub(crate) async fn post_mortem(&self, container: &ContainerSnapshot) -> String {
         let keys = container.keys();
         let mut exit = container.exit.clone();
-        if exit.may_be_memory() && container.has_just_ended() {
+        if exit.is_possible_oom() && container.has_just_ended() {
             // Engines tell of memory a moment after the end.
-            sleep(AFTERTHOUGHT).await;
+            sleep(OOM_REPORT_GRACE).await;
             if let Ok(Some(again)) = self.inspected(&container.id).await {
                 exit = again.exit;
             }
@@ -249,7 +249,7 @@ impl Inner {
 
     /// Every sandbox of this installation. Asks the engine twice, and again only for ends that nobody has explained yet.
     pub(crate) async fn observe_all(&self) -> Result<Vec<BackendFact>, SandboxError> {
-        let (volumes, containers) = self.everything().await?;
+        let (volumes, containers) = self.list_resources().await?;
         let states = containers.into_iter().map(|(id, listed)| async move {
             let state = match self.listed_state(&id, &listed) {
                 Some(state) => Some(state),
@@ -266,7 +266,7 @@ impl Inner {
             Ok::<_, EngineError>(state.map(|state| BackendFact { id, state }))
         });
         let facts: Vec<_> = stream::iter(states)
-            .buffer_unordered(PARALLEL_INSPECTIONS)
+            .buffer_unordered(MAX_PARALLEL_INSPECTIONS)
             .try_filter_map(|fact| async { Ok(fact) })
             .try_collect()
             .await?;
@@ -285,7 +285,7 @@ impl Inner {
     async fn inspected_state(&self, id: &SandboxId) -> Result<Option<BackendState>, EngineError> {
         let state = self.observe(id).await?;
         if let Some(BackendState::Exited { detail }) = &state {
-            self.memory.learn_end(id, detail);
+            self.states.remember_exit(id, detail);
         }
         Ok(state)
     }
@@ -296,28 +296,28 @@ impl Inner {
         let labels = listed.labels.as_ref().unwrap_or(&none);
         match listed.state? {
             Listed::RUNNING | Listed::RESTARTING | Listed::STOPPING => {
-                let published = locate::listed(listed.ports.as_deref().unwrap_or_default());
-                let endpoints = locate::endpoints(&self.config, labels, &published);
+                let published = published_ports::from_list(listed.ports.as_deref().unwrap_or_default());
+                let endpoints = published_ports::endpoints(&self.config, labels, &published);
                 Some(endpoints.map_or_else(unpublished, BackendState::Running))
             }
             Listed::PAUSED | Listed::CREATED => Some(BackendState::Stopped),
             Listed::REMOVING => Some(BackendState::Remains),
             Listed::EXITED | Listed::DEAD | Listed::EMPTY => {
                 let code = listed.status.as_deref().and_then(exit::listed_code);
-                self.presumed(id, code.is_some_and(exit::is_orderly))
+                self.known_exit_state(id, code.is_some_and(exit::is_orderly))
             }
         }
     }
 
     /// Which sandboxes there are, roughly.
-    pub(crate) async fn overview(&self) -> Result<HashMap<SandboxId, Rough>, EngineError> {
-        let (volumes, containers) = self.everything().await?;
-        let volumes = volumes.into_iter().map(|id| (id, Rough::Volume));
+    pub(crate) async fn overview(&self) -> Result<HashMap<SandboxId, ListedState>, EngineError> {
+        let (volumes, containers) = self.list_resources().await?;
+        let volumes = volumes.into_iter().map(|id| (id, ListedState::VolumeOnly));
         let containers = containers.into_iter().map(|(id, listed)| {
             let rough = match listed.state {
-                Some(Listed::RUNNING | Listed::RESTARTING | Listed::STOPPING) => Rough::Up,
-                Some(Listed::REMOVING) => Rough::Volume,
-                _ => Rough::Down,
+                Some(Listed::RUNNING | Listed::RESTARTING | Listed::STOPPING) => ListedState::Running,
+                Some(Listed::REMOVING) => ListedState::VolumeOnly,
+                _ => ListedState::Stopped,
             };
             (id, rough)
         });
@@ -326,7 +326,7 @@ impl Inner {
 
     /// All volumes and containers of this installation. The volumes first: a volume is made before its container, so the
     /// other way round a sandbox that is being made would look like one whose container is gone.
-    async fn everything(
+    async fn list_resources(
         &self,
     ) -> Result<(Vec<SandboxId>, Vec<(SandboxId, ContainerSummary)>), EngineError> {
         let instance = &self.config.instance;

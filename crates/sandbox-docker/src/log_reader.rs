@@ -13,13 +13,13 @@ use secrecy::SecretString;
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
-use crate::backend::Inner;
-use crate::errors::{EngineError, Kind};
-use crate::facts::Found;
+use crate::backend::DockerInner;
+use crate::errors::{EngineError, EngineErrorKind};
+use crate::observe::Ownership;
 
-const WHAT: &str = "reading the log";
+const OPERATION: &str = "reading the log";
 
-impl Inner {
+impl DockerInner {
     /// See [`SandboxBackend::logs`](domain::sandbox::SandboxBackend::logs).
     pub(crate) async fn logs(
         &self,
@@ -27,7 +27,7 @@ impl Inner {
         keys: &[SecretString],
         tail: LogTail,
     ) -> Result<LogStream, SandboxError> {
-        let Found::Ours(container) = self.container(id).await? else {
+        let Ownership::Ours(container) = self.container(id).await? else {
             // With the container its log has gone.
             let remains = self.observe(id).await?;
             return remains
@@ -42,21 +42,21 @@ impl Inner {
             .build();
         let keys = [container.keys(), keys.to_vec()].concat();
         let parts = self.engine.client()?.logs(&container.id, Some(options));
-        let reading = Reading {
+        let reading = ContainerLogReader {
             parts: Some(Box::pin(parts)),
             out: LogMask::new(&keys),
             err: LogMask::new(&keys),
             // What is followed may be silent for as long as it likes.
             limit: (!tail.follow).then(|| self.engine.limit()),
         };
-        Ok(stream::unfold(reading, Reading::next).boxed())
+        Ok(stream::unfold(reading, ContainerLogReader::next).boxed())
     }
 }
 
 type Parts = dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send;
 
 /// What one reader is told.
-struct Reading {
+struct ContainerLogReader {
     /// `None` when it has ended.
     parts: Option<Pin<Box<Parts>>>,
     /// Both may stop in the middle of a line, each for itself.
@@ -66,7 +66,7 @@ struct Reading {
     limit: Option<Duration>,
 }
 
-impl Reading {
+impl ContainerLogReader {
     async fn next(mut self) -> Option<(Result<Vec<u8>, SandboxError>, Self)> {
         loop {
             let parts = self.parts.as_mut()?;
@@ -83,8 +83,8 @@ impl Reading {
                     self.parts = None;
                     [self.out.finish(), self.err.finish()].concat()
                 }
-                Ok(Some(Err(error))) => return Some(self.failed(EngineError::new(WHAT, error))),
-                Err(_) => return Some(self.failed(EngineError::of(WHAT, Kind::TimedOut))),
+                Ok(Some(Err(error))) => return Some(self.failed(EngineError::new(OPERATION, error))),
+                Err(_) => return Some(self.failed(EngineError::of(OPERATION, EngineErrorKind::TimedOut))),
             };
             if !lines.is_empty() {
                 return Some((Ok(lines), self));

@@ -166,7 +166,13 @@ impl Help {
 
     fn write(&self, page: &mut String, words: &[String]) {
         let name = [&["agent-workspace".to_owned()], words].concat().join(" ");
-        let _ = writeln!(page, "## {name}\n\n{}.\n", self.about.trim_end_matches('.'));
+        let about: Vec<String> = self
+            .about
+            .trim_end_matches('.')
+            .lines()
+            .map(linked)
+            .collect();
+        let _ = writeln!(page, "## {name}\n\n{}.\n", about.join("\n"));
         let _ = writeln!(page, "```text\n{}\n```\n", self.usage);
         table(page, "command", &self.commands);
         table(page, "argument", &self.arguments);

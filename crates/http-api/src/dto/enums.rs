@@ -1,4 +1,4 @@
-//! The domain's closed sets of words in the document. Their spelling stays the domain's: nothing is listed twice.
+//! Schemas of the domain's enumerations. Their words come from the domain and are not repeated.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-macro_rules! words {
+macro_rules! enum_schemas {
     ($($(#[$doc:meta])* $marker:ident = $words:ty, $name:literal;)*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
@@ -31,21 +31,21 @@ macro_rules! words {
     )*};
 }
 
-words! {
+enum_schemas! {
     /// State of a sandbox.
     SandboxStatusSchema = SandboxStatus, "SandboxStatus";
     /// State of an agent.
     ExecutionStatusSchema = ExecutionStatus, "ConversationExecutionStatus";
-    /// How far a start has come.
+    /// Status of a start task.
     StartStatusSchema = StartStatus, "AppConversationStartTaskStatus";
-    /// Git hosts.
+    /// Git providers.
     GitProviderSchema = GitProvider, "ProviderType";
-    /// Whose a repository is.
+    /// Kind of a repository's owner.
     OwnerTypeSchema = OwnerType, "OwnerType";
     /// Why a task is suggested.
     SuggestedTaskTypeSchema = SuggestedTaskType, "TaskType";
     /// What started a conversation.
     TriggerSchema = Trigger, "ConversationTrigger";
-    /// Which agent.
+    /// Kind of agent.
     AgentTypeSchema = AgentType, "AgentType";
 }

@@ -1,4 +1,4 @@
-//! Git providers on the wire (contract v1, sections 2 and 3.11).
+//! Git providers on the wire; see `docs/reference/wire/git.md`.
 
 use domain::conversation::GitProvider;
 use domain::git::{
@@ -14,26 +14,26 @@ use super::PageDto;
 use super::enums::{GitProviderSchema, OwnerTypeSchema, SuggestedTaskTypeSchema};
 use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
 
-/// Items of a page of branches or tasks when nothing else is said.
+/// Default number of branches or tasks on a page.
 const DEFAULT_PAGE_SIZE: i64 = 30;
 
 /// A repository.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = GitRepository)]
 pub struct RepositoryDto {
-    /// The provider's own id.
+    /// The id at the provider.
     id: String,
-    /// `owner/name`; with groups between them, or an organization before them.
+    /// `owner/name`, with groups in between, or with an organization in front.
     full_name: String,
     #[schema(value_type = GitProviderSchema)]
     git_provider: GitProvider,
     is_public: bool,
     #[schema(required)]
     stargazers_count: Option<u64>,
-    /// Of the older routes, where the next page is; elsewhere `null`: pages are found by `next_page_id`.
+    /// On legacy routes the address of the next page, elsewhere `null`: use `next_page_id`.
     #[schema(required)]
     link_header: Option<String>,
-    /// As the provider writes it.
+    /// In the provider's format.
     #[schema(required)]
     pushed_at: Option<String>,
     #[schema(value_type = Option<OwnerTypeSchema>, required)]
@@ -43,7 +43,7 @@ pub struct RepositoryDto {
 }
 
 impl RepositoryDto {
-    /// With the address of the next page.
+    /// Adds the address of the next page.
     #[must_use]
     pub fn linking(self, link_header: Option<String>) -> Self {
         Self {
@@ -75,9 +75,9 @@ impl From<GitRepository> for RepositoryDto {
 pub struct BranchDto {
     name: String,
     commit_sha: String,
-    /// `false` too where the provider does not tell.
+    /// Also `false` if the provider does not report it.
     protected: bool,
-    /// As the provider writes it, where it tells.
+    /// In the provider's format, if it reports it.
     #[schema(required)]
     last_push_date: Option<String>,
 }
@@ -93,7 +93,7 @@ impl From<GitBranch> for BranchDto {
     }
 }
 
-/// Something worth starting a conversation for.
+/// A task that a conversation could be started for.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = GitSuggestedTask)]
 pub struct SuggestedTaskDto {
@@ -102,7 +102,7 @@ pub struct SuggestedTaskDto {
     #[schema(value_type = SuggestedTaskTypeSchema)]
     task_type: SuggestedTaskType,
     repo: String,
-    /// Of the issue or pull request.
+    /// The number of the issue or pull request.
     issue_number: i64,
     title: String,
 }
@@ -119,7 +119,7 @@ impl From<SuggestedTask> for SuggestedTaskDto {
     }
 }
 
-/// Who a token belongs to.
+/// The account that a token belongs to.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = GitUser)]
 pub struct GitUserDto {
@@ -183,7 +183,7 @@ fn default_limit() -> PageLimit {
     PageLimit::new(DEFAULT_PAGE_SIZE).unwrap_or_default()
 }
 
-/// Which page, in the document.
+/// The page, for the document.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(
@@ -191,15 +191,15 @@ fn default_limit() -> PageLimit {
     reason = "only described; what is read are the models below"
 )]
 pub struct GitPageParams {
-    /// `next_page_id` of the page before.
+    /// `next_page_id` of the previous page.
     #[param(required = false)]
     page_id: String,
-    /// Most items of this page.
+    /// Maximum number of items on the page.
     #[param(required = false, minimum = 1, maximum = 100, default = 100)]
     limit: i64,
 }
 
-/// Which page of a list that is usually short, in the document.
+/// The page of a list that is usually short, for the document.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(
@@ -207,10 +207,10 @@ pub struct GitPageParams {
     reason = "only described; what is read are the models below"
 )]
 pub struct GitShortPageParams {
-    /// `next_page_id` of the page before.
+    /// `next_page_id` of the previous page.
     #[param(required = false)]
     page_id: String,
-    /// Most items of this page.
+    /// Maximum number of items on the page.
     #[param(required = false, minimum = 1, maximum = 100, default = 30)]
     limit: i64,
 }
@@ -219,10 +219,10 @@ pub struct GitShortPageParams {
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct InstallationsQuery {
-    /// Whose.
+    /// The git provider.
     #[param(value_type = GitProviderSchema)]
     pub provider: GitProvider,
-    /// Which.
+    /// The page.
     #[param(ignore)]
     pub page: GitPageRequest,
 }
@@ -239,23 +239,23 @@ impl Decode for InstallationsQuery {
     }
 }
 
-/// Repositories that are wanted.
+/// The query for repositories.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct RepositoriesQuery {
-    /// Whose.
+    /// The git provider.
     #[param(value_type = GitProviderSchema)]
     pub provider: GitProvider,
-    /// Words, `owner/words` or the address of a repository. Without: what the token sees.
+    /// Words, `owner/words` or the URL of a repository. Without it, repositories that the token can read.
     #[param(rename = "query", value_type = String, required = false)]
     text: Option<String>,
-    /// Only of this installation, workspace, project or organization.
+    /// Only repositories of this installation, workspace, project or organization.
     #[param(rename = "installation_id", value_type = String, required = false)]
     installation: Option<String>,
-    /// Which page.
+    /// The page.
     #[param(ignore)]
     pub page: GitPageRequest,
-    /// Order, of searches only.
+    /// Order; only for searches.
     #[param(
         rename = "sort_order",
         value_type = String,
@@ -266,7 +266,7 @@ pub struct RepositoriesQuery {
 }
 
 impl RepositoriesQuery {
-    /// Without provider and page.
+    /// The query without provider and page.
     pub fn query(&self) -> RepositoryQuery {
         RepositoryQuery {
             text: self.text.clone(),
@@ -294,19 +294,19 @@ impl Decode for RepositoriesQuery {
     }
 }
 
-/// Branches that are wanted.
+/// The query for branches.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct BranchesQuery {
-    /// Whose.
+    /// The git provider.
     #[param(value_type = GitProviderSchema)]
     pub provider: GitProvider,
     /// `owner/name`.
     pub repository: String,
-    /// What names contain; empty for all.
+    /// A part of the branch name; empty for all branches.
     #[param(rename = "query")]
     pub text: String,
-    /// Which page.
+    /// The page.
     #[param(ignore)]
     pub page: GitPageRequest,
 }

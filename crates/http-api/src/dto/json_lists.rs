@@ -1,7 +1,7 @@
-//! Long lists, written without detours: one item after the other into one buffer, as each is made.
+//! Serializes long lists directly into one buffer, item by item.
 //!
-//! serde looks at every sign of every name of a member, whether it must be escaped. Where an item has forty members, that is
-//! as much work as their values, so what comes by the hundred writes its own names (`write_members!`).
+//! serde checks every character of every member name for escapes. For items with forty members this costs as much as the
+//! values. Types of long lists therefore write their own names (`write_members!`).
 
 use actix_web::{HttpResponse, ResponseError as _};
 use domain::page::Page;
@@ -10,17 +10,17 @@ use serde::Serialize;
 use crate::dto::timestamped;
 use crate::problem::Problem;
 
-/// Bytes of an item of most lists: what a buffer begins with that will hold so many.
+/// Capacity of the buffer per item, in bytes; most items fit.
 const ITEM_CAPACITY_BYTES: usize = 1024;
 
-/// What writes itself, byte by byte as serde would.
+/// A type that serializes itself to the same bytes as serde.
 pub trait WriteJson: Serialize {
-    /// Appends it to a document.
+    /// Appends the value to a document.
     fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()>;
 }
 
-/// Writes the beginning of an object, without the brace that ends it: names as they are, values by serde. `to out`: members
-/// of an object that has some.
+/// Writes an object without its closing brace: names literally, values by serde. `to out` adds members to an object that has
+/// some.
 macro_rules! write_members {
     ($out:ident, $first:literal: $value:expr, $($name:literal: $next:expr),* $(,)?) => {{
         $out.extend_from_slice(concat!("{\"", $first, "\":").as_bytes());
@@ -34,7 +34,7 @@ macro_rules! write_members {
 }
 pub(crate) use write_members;
 
-/// The answer that is a page of items ([`PageDto`](crate::dto::PageDto)).
+/// The response with a page of items ([`PageDto`](crate::dto::PageDto)).
 pub fn page_response<D, T: WriteJson>(page: Page<D>, convert: impl Fn(D) -> T) -> HttpResponse {
     let mut bytes = Vec::with_capacity((page.items.len() + 1) * ITEM_CAPACITY_BYTES);
     let written = write_page(&mut bytes, page, convert);
@@ -59,7 +59,7 @@ fn write_page<D, T: WriteJson>(
     Ok(())
 }
 
-/// An answer that lists so many things, as serde writes it.
+/// The response with a list of this many items, serialized by serde.
 pub fn list_response(answered: &impl Serialize, items: usize) -> HttpResponse {
     let mut bytes = Vec::with_capacity((items + 1) * ITEM_CAPACITY_BYTES);
     let written = serde_json::to_writer(&mut bytes, answered);
@@ -69,7 +69,7 @@ pub fn list_response(answered: &impl Serialize, items: usize) -> HttpResponse {
 fn answer(bytes: Vec<u8>, written: serde_json::Result<()>) -> HttpResponse {
     match written {
         Ok(()) => timestamped::json_response(bytes),
-        Err(error) => Problem::internal(format!("an answer is no JSON: {error}")).error_response(),
+        Err(error) => Problem::internal(format!("response cannot be serialized: {error}")).error_response(),
     }
 }
 

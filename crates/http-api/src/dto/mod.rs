@@ -1,4 +1,4 @@
-//! Shapes of the wire that several resources share. What belongs to one resource stands in a file of its own here.
+//! Wire shapes. This module has those that several resources share; each resource has its own file.
 
 pub mod account;
 pub mod configuration;
@@ -24,13 +24,13 @@ use crate::problem::Problem;
 pub struct PageDto<T> {
     /// The items, in the order of the search.
     pub items: Vec<T>,
-    /// To be sent as `page_id` for the next page; `null` on the last one.
+    /// Send it as `page_id` for the next page; `null` on the last one.
     #[schema(required)]
     pub next_page_id: Option<String>,
 }
 
 impl<T> PageDto<T> {
-    /// The page with its items in their wire shape.
+    /// Converts a page and its items.
     pub fn of<D>(page: Page<D>, convert: impl FnMut(D) -> T) -> Self {
         let page = page.map(convert);
         Self {
@@ -40,7 +40,7 @@ impl<T> PageDto<T> {
     }
 }
 
-/// The answer of commands that have nothing to tell.
+/// The response of commands without a result.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 pub struct Success {
     /// Always `true`.
@@ -49,11 +49,11 @@ pub struct Success {
 }
 
 impl Success {
-    /// Done.
+    /// The only value.
     pub const DONE: Self = Self { success: true };
 }
 
-/// The answer of commands that tell it in words (`Settings stored`).
+/// The response of commands with a text (`Settings stored`).
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Message {
     /// What was done.
@@ -61,7 +61,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// This text.
+    /// A response with this text.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -69,24 +69,24 @@ impl Message {
     }
 }
 
-/// Longest title of a conversation: as long as clients of the reference are known to send, and short enough for lists.
+/// Longest title of a conversation. Clients of the reference are known to send long ones; lists must stay short.
 pub const MAX_TITLE_CHARS: u64 = 20_000;
 /// Longest name of a model, or of an agent profile.
 pub const MAX_NAME_CHARS: u64 = 1_000;
-/// Bytes of documents in the answer to one batch read.
+/// Largest sum of documents in the response to a batch read, in bytes.
 pub const MAX_BATCH_BYTES: usize = 32 * 1024 * 1024;
-/// Documents that a batch read takes from the store at a time: as large as they may be, so many fit into memory.
+/// Documents that a batch read loads at a time: this many of the largest ones fit into memory.
 pub const BATCH_READ_DOCUMENTS: usize = 8;
 
-/// The bytes of a batch read's answer so far.
+/// The bytes in the response of a batch read so far.
 #[derive(Debug, Default)]
 pub struct BatchBytes(usize);
 
 impl BatchBytes {
-    /// Counts a document. 413 if the answer is too large with it (`what`: `events`).
+    /// Counts a document. 413 if the response becomes too large (`what`: `events`).
     pub fn add(&mut self, document: &impl Serialize, what: &str) -> Result<(), Problem> {
         let mut length = ByteCounter(0);
-        // What cannot be written is refused when it is.
+        // A document that cannot be serialized fails when it is sent.
         let _ = serde_json::to_writer(&mut length, document);
         self.0 = self.0.saturating_add(length.0);
         if self.0 <= MAX_BATCH_BYTES {
@@ -99,7 +99,7 @@ impl BatchBytes {
     }
 }
 
-/// Counts what is written.
+/// A writer that only counts bytes.
 struct ByteCounter(usize);
 
 impl std::io::Write for ByteCounter {
@@ -113,10 +113,10 @@ impl std::io::Write for ByteCounter {
     }
 }
 
-/// Most things that one batch read may ask for.
+/// Ids in one batch read.
 pub const MAX_BATCH_READ_IDS: usize = 100;
 
-/// Refuses a batch read of more than 100 things (`what`: `sandboxes`) with 400, as the reference words it.
+/// Refuses a batch read of more than 100 ids (`what`: `sandboxes`) with 400 and the reference's text.
 pub fn check_batch<T>(ids: &[T], what: &str) -> Result<(), Problem> {
     let asked = ids.len();
     if asked <= MAX_BATCH_READ_IDS {

@@ -1,4 +1,4 @@
-//! The query of searches that take nothing but a page.
+//! The query of searches with only a page.
 
 use domain::page::{PageLimit, PageRequest, PageToken};
 use utoipa::IntoParams;
@@ -9,10 +9,10 @@ use crate::decode::{Decode, FieldErrors, Object, Path};
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct PageQuery {
-    /// `next_page_id` of the page before.
+    /// `next_page_id` of the previous page.
     #[param(value_type = String, required = false)]
     pub page_id: Option<PageToken>,
-    /// Most items of this page.
+    /// Maximum number of items on the page.
     #[param(value_type = i64, required = false, minimum = 1, maximum = 100, default = 100)]
     pub limit: PageLimit,
 }

@@ -1,21 +1,21 @@
-//! Secrets that their owner may see: redacted everywhere but in the answer itself.
+//! Secrets that their owner may read: redacted everywhere except in the response itself.
 
 use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Serialize, Serializer};
 
-/// A secret in an answer. `Debug` does not show it; serialising does.
+/// A secret in a response. `Debug` redacts it; serializing reveals it.
 #[derive(Debug, Clone)]
 pub enum SecretText {
-    /// Made for this answer.
+    /// Created for this response.
     Own(SecretString),
-    /// Kept for other answers, too.
+    /// Shared with other responses.
     Shared(Arc<SecretString>),
 }
 
 impl SecretText {
-    /// For writing it.
+    /// The secret in clear.
     pub fn expose(&self) -> &str {
         match self {
             Self::Own(secret) => secret.expose_secret(),
@@ -36,5 +36,5 @@ impl Serialize for SecretText {
     }
 }
 
-/// What stands in place of a secret that is not shown.
+/// Replaces a secret that is not revealed.
 pub const MASK: &str = "**********";

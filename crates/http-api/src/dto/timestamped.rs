@@ -1,4 +1,4 @@
-//! Answers of which only the time changes from request to request, as bytes.
+//! Serialized responses in which only the current time changes from request to request.
 
 use actix_web::HttpResponse;
 use actix_web::body::MessageBody;
@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::problem::Problem;
 
-/// Bytes of a time in an answer, wherever it stands: its form has a fixed width.
+/// Bytes of a timestamp; its format has a fixed width.
 const TIMESTAMP_BYTES: usize = 27;
 
-/// A JSON document, and where in it the time of the answer stands.
+/// A JSON document and the offsets of the current time in it.
 pub struct TimestampedJson {
     bytes: Vec<u8>,
     timestamp_offsets: Vec<usize>,
@@ -24,20 +24,20 @@ impl AsRef<[u8]> for TimestampedJson {
 }
 
 impl TimestampedJson {
-    /// The document that `answer` makes. It is made at the first and the last of all times: what differs is the time.
+    /// Serializes `answer` at the first and at the last possible time. The bytes that differ are the timestamps.
     pub fn of<T: Serialize>(answer: impl Fn(Timestamp) -> T) -> Result<Self, Problem> {
         let times = [i64::MIN, i64::MAX].map(Timestamp::from_micros);
         let [first, last] = times.map(|at| serde_json::to_vec(&answer(at)));
         let (Ok(bytes), Ok(other)) = (first, last) else {
-            return Err(Problem::internal("an answer is no JSON"));
+            return Err(Problem::internal("response cannot be serialized"));
         };
         let texts = times.map(|at| at.to_string());
         timestamp_offsets(&bytes, &other, &texts)
             .map(|timestamp_offsets| Self { bytes, timestamp_offsets })
-            .ok_or_else(|| Problem::internal("more than the time changes in an answer"))
+            .ok_or_else(|| Problem::internal("a cached response depends on more than the time"))
     }
 
-    /// The document at this time.
+    /// The document with this time.
     pub fn at(&self, now: Timestamp) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         if !self.timestamp_offsets.is_empty() {
@@ -50,7 +50,8 @@ impl TimestampedJson {
     }
 }
 
-/// Where the two have the two texts; `None` if they differ in anything else. (The texts differ in their first byte.)
+/// The offsets at which the documents have the two timestamps; `None` if they differ in anything else. (The timestamps differ
+/// in their first byte.)
 fn timestamp_offsets(one: &[u8], other: &[u8], texts: &[String; 2]) -> Option<Vec<usize>> {
     let mut timestamp_offsets = Vec::new();
     let mut at = 0;
@@ -71,10 +72,10 @@ fn timestamp_offsets(one: &[u8], other: &[u8], texts: &[String; 2]) -> Option<Ve
     Some(timestamp_offsets)
 }
 
-/// An answer of these bytes.
+/// A JSON response with these bytes.
 pub fn json_response(bytes: impl MessageBody + 'static) -> HttpResponse {
     HttpResponse::Ok()
-        // The typed header would be written as text, and that copied.
+        // The typed header would be formatted and copied.
         .content_type(HeaderValue::from_static("application/json"))
         .body(bytes)
 }
@@ -87,7 +88,7 @@ mod tests {
 
     #[test]
     fn only_the_time_changes() {
-        // A user may have written down any time.
+        // A document may contain any timestamp.
         let first = Timestamp::from_micros(i64::MIN).to_string();
         let answer = |now: Timestamp| json!({"a": now, "said": first, "b": [1, now, "é\""]});
         let timestamped_json = TimestampedJson::of(answer).unwrap();

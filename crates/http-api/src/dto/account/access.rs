@@ -1,4 +1,4 @@
-//! Who is calling, on the wire. Ours: the reference has no roles.
+//! The caller on the wire. An addition: the reference has no roles.
 
 use domain::id::ApiKeyId;
 use serde::Serialize;
@@ -7,15 +7,15 @@ use utoipa::ToSchema;
 use crate::dto::account::administration::RoleDto;
 use crate::extract::Actor;
 
-/// Who is calling.
+/// The caller.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Access)]
 pub struct AccessDto {
-    /// The name, which is the id.
+    /// The user's name, which is also the id.
     user_id: String,
-    /// What they may do.
+    /// The user's role.
     role: RoleDto,
-    /// The key of this request; `null` for the local user of an open service, who needs none.
+    /// The key of this request; `null` for the local user in open mode.
     #[schema(value_type = Option<String>, required)]
     key_id: Option<ApiKeyId>,
 }

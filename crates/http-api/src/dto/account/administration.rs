@@ -1,4 +1,4 @@
-//! Users, keys and the audit log on the wire. All of it is ours: the reference has nothing of the kind.
+//! Users, keys and the audit log on the wire. An addition: the reference has none of them.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use uuid::Uuid;
 use crate::decode::{Choice, Decode, FieldErrors, FieldError, Object, Path, bounds};
 use crate::extract::NamedParam;
 
-/// Longest life of a key that is meant to end: ten years, in seconds.
+/// Longest lifetime of a key that expires: ten years.
 const MAX_KEY_LIFETIME_SECONDS: i64 = 10 * 365 * 24 * 60 * 60;
-/// Longest time for which a key that was replaced goes on to work: 30 days, in seconds.
+/// Longest grace period of a replaced key: 30 days.
 const MAX_ROTATION_GRACE_SECONDS: i64 = 30 * 24 * 60 * 60;
-/// The usual one: a day.
+/// Default grace period of a replaced key: a day.
 const DEFAULT_ROTATION_GRACE_SECONDS: i64 = 24 * 60 * 60;
 
 /// A role.
@@ -29,9 +29,9 @@ const DEFAULT_ROTATION_GRACE_SECONDS: i64 = 24 * 60 * 60;
 #[serde(rename_all = "lowercase")]
 #[schema(as = UserRole)]
 pub enum RoleDto {
-    /// Everything with what is their own.
+    /// May use their own resources.
     User,
-    /// That, and to administer users, keys and the audit log.
+    /// May also administer users and keys, and read the audit log.
     Admin,
 }
 
@@ -53,14 +53,14 @@ impl Choice for Role {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = AdministeredUser)]
 pub struct AccountDto {
-    /// The name, which is the id.
+    /// The user's name, which is also the id.
     id: String,
-    /// What they may do.
+    /// The user's role.
     role: RoleDto,
-    /// Since when they are known.
+    /// When the user was created.
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
-    /// When their deletion began; the entry stays until nothing of them is left.
+    /// When the deletion began; the entry stays until all data is deleted.
     #[schema(value_type = Option<String>, format = DateTime, required)]
     deleted_at: Option<Timestamp>,
 }
@@ -80,34 +80,34 @@ impl From<User> for AccountDto {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ApiKey)]
 pub struct KeyDto {
-    /// To name it by.
+    /// The id of the key.
     #[schema(value_type = String)]
     id: ApiKeyId,
-    /// Whose it is.
+    /// The owner.
     user_id: String,
-    /// What its owner calls it.
+    /// The name that the owner chose.
     #[schema(required)]
     name: Option<String>,
     /// The first characters of its text.
     prefix: String,
-    /// When it was made.
+    /// When the key was created.
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
-    /// From when on it is refused; `null`: never.
+    /// When the key expires; `null`: never.
     #[schema(value_type = Option<String>, format = DateTime, required)]
     expires_at: Option<Timestamp>,
-    /// When it was last seen, to the minute.
+    /// When the key was last used, to the minute.
     #[schema(value_type = Option<String>, format = DateTime, required)]
     last_used_at: Option<Timestamp>,
-    /// Who made it: an actor, as in the audit log. `null` for keys of earlier releases.
+    /// Who created the key: an actor, as in the audit log. `null` for keys of earlier releases.
     #[schema(required)]
     made_by: Option<String>,
-    /// Whether this request came with it.
+    /// Whether this request uses the key.
     is_current: bool,
 }
 
 impl KeyDto {
-    /// As whoever uses the key `current` reads it.
+    /// Converts a key for a caller with the key `current`.
     pub fn of(key: ApiKey, current: Option<ApiKeyId>) -> Self {
         Self {
             id: key.id,
@@ -123,13 +123,13 @@ impl KeyDto {
     }
 }
 
-/// A new API key: the only answer that has its text.
+/// A new API key: the only response with its text.
 #[derive(Serialize, ToSchema)]
 #[schema(as = NewApiKey)]
 pub struct CreatedKeyDto {
-    /// The text, to be kept: nobody can be told it again.
+    /// The text of the key. It cannot be shown again.
     key: String,
-    /// What the service keeps of it.
+    /// The stored record of the key.
     record: KeyDto,
 }
 
@@ -142,43 +142,43 @@ impl From<IssuedKey> for CreatedKeyDto {
     }
 }
 
-/// What is asked of a new key.
+/// The options of a new key.
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[schema(as = ApiKeyCreate)]
 pub struct CreateKeyDto {
-    /// What to call it.
+    /// The name of the key.
     #[schema(min_length = 1, max_length = 100)]
     name: Option<String>,
-    /// Seconds for which it is good; without it for ever.
+    /// Lifetime in seconds; unlimited if absent.
     #[schema(minimum = 1, maximum = 315_360_000)]
     expires_in: Option<i64>,
 }
 
-/// How to replace a key.
+/// The options of a key rotation.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ApiKeyRotate)]
 pub struct RotationDto {
-    /// What to call the new key; without it as the former.
+    /// The name of the new key; the old key's if absent.
     #[schema(min_length = 1, max_length = 100)]
     name: Option<String>,
-    /// Seconds for which the new key is good; without it as long as the former was meant to be.
+    /// Lifetime of the new key in seconds; the old key's if absent.
     #[schema(minimum = 1, maximum = 315_360_000)]
     expires_in: Option<i64>,
-    /// Seconds for which the former goes on to work, at most.
+    /// Grace period in seconds, after which the old key expires at the latest.
     #[schema(minimum = 0, maximum = 2_592_000, default = 86_400)]
     grace_period: i64,
 }
 
-/// The body of a creation.
+/// The decoded body of a creation.
 #[derive(Debug, Clone, Default)]
 pub struct CreateKeyInput(pub KeyOptions);
 
-/// The body of a rotation.
+/// The decoded body of a rotation.
 #[derive(Debug, Clone)]
 pub struct RotationInput {
-    /// What is asked of the new key.
+    /// The options of the new key.
     pub wish: KeyOptions,
-    /// How long the former goes on to work.
+    /// The grace period of the old key.
     pub grace: Duration,
 }
 
@@ -236,24 +236,24 @@ impl Decode for RotationInput {
     }
 }
 
-/// A user to make.
+/// A user to create.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = UserCreate)]
 pub struct NewUserDto {
     /// The name: 1 to 128 visible characters.
     #[schema(min_length = 1, max_length = 128, pattern = r"^[^\s\x00-\x1f\x7f]+$")]
     id: String,
-    /// What they may do.
+    /// The user's role.
     #[schema(default = "user")]
     role: RoleDto,
 }
 
-/// The same, read.
+/// The decoded body.
 #[derive(Debug, Clone)]
 pub struct NewUserInput {
     /// The name.
     pub user: UserId,
-    /// What they may do.
+    /// The user's role.
     pub role: Role,
 }
 
@@ -270,7 +270,7 @@ impl Decode for NewUserInput {
     }
 }
 
-/// What a user may do from now on.
+/// A change of a user's role.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = UserUpdate)]
 pub struct UserUpdateDto {
@@ -278,7 +278,7 @@ pub struct UserUpdateDto {
     role: RoleDto,
 }
 
-/// The same, read.
+/// The decoded body.
 #[derive(Debug, Clone, Copy)]
 pub struct UserUpdateInput(pub Role);
 
@@ -289,7 +289,7 @@ impl Decode for UserUpdateInput {
     }
 }
 
-/// The name of a user in a path. What cannot be one does not exist.
+/// The name of a user in a path; an invalid one answers 404.
 #[derive(Debug, Clone)]
 pub struct UserIdParam(pub UserId);
 
@@ -309,12 +309,12 @@ impl NamedParam for ApiKeyId {
     const NAME: &'static str = "key_id";
 }
 
-/// User and key of a path.
+/// User and key in a path.
 #[derive(Debug, Clone)]
 pub struct UserKeyParams {
-    /// Whose.
+    /// The user.
     pub user: String,
-    /// Which.
+    /// The key.
     pub id: ApiKeyId,
 }
 
@@ -329,16 +329,16 @@ impl Decode for UserKeyParams {
     }
 }
 
-/// How something ended.
+/// The outcome of an audited action.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = AuditOutcome)]
 pub enum AuditOutcomeDto {
-    /// It was done.
+    /// The action succeeded.
     Ok,
-    /// Nothing was done.
+    /// The action was refused and changed nothing.
     Refused,
-    /// It went wrong on the service's side.
+    /// The action failed because of a server error.
     Failed,
 }
 
@@ -360,40 +360,40 @@ impl Choice for AuditOutcome {
     ];
 }
 
-/// One line of the audit log.
+/// An entry of the audit log.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = AuditEntry)]
 pub struct AuditEntryDto {
-    /// Of this line.
+    /// The id of the entry.
     id: Uuid,
-    /// When it ended.
+    /// When the action ended.
     #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
-    /// Who: `user:NAME`, `sandbox:ID`, `cli`, `service` or `unknown`.
+    /// The actor: `user:NAME`, `sandbox:ID`, `cli`, `service` or `unknown`.
     actor: String,
-    /// With which API key.
+    /// The API key that was used.
     #[schema(value_type = Option<String>, required)]
     key_id: Option<ApiKeyId>,
-    /// What: method and route, or a command.
+    /// The action: method and route, or a command.
     action: String,
-    /// With what: kind and id (`sandbox:1a2b`).
+    /// The object: kind and id (`sandbox:1a2b`).
     #[schema(required)]
     object: Option<String>,
-    /// More about it.
+    /// Further objects.
     #[schema(required)]
     detail: Option<String>,
-    /// From which address.
+    /// The address of the client.
     #[schema(required)]
     source: Option<String>,
-    /// How it ended.
+    /// The outcome.
     outcome: AuditOutcomeDto,
-    /// The status of the answer.
+    /// The status of the response.
     #[schema(required)]
     status: Option<u16>,
-    /// The id of the request, as in the service's log.
+    /// The id of the request, as in the log.
     #[schema(required)]
     request_id: Option<String>,
-    /// How often it was the same within a minute.
+    /// Number of equal entries within a minute.
     count: u32,
 }
 
@@ -416,32 +416,32 @@ impl From<AuditEntry> for AuditEntryDto {
     }
 }
 
-/// Which lines.
+/// The query for entries.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct AuditQuery {
-    /// Of this actor: `user:NAME`, `sandbox:ID`, `cli`, `service` or `unknown`.
+    /// Only entries of this actor: `user:NAME`, `sandbox:ID`, `cli`, `service` or `unknown`.
     #[param(value_type = String, required = false)]
     actor: Option<AuditActor>,
-    /// Exactly this action.
+    /// Only entries with exactly this action.
     #[param(value_type = String, required = false)]
     action: Option<String>,
-    /// Exactly this object.
+    /// Only entries about exactly this object.
     #[param(value_type = String, required = false)]
     object: Option<String>,
-    /// With this end.
+    /// Only entries with this outcome.
     #[param(value_type = AuditOutcomeDto, required = false)]
     outcome: Option<AuditOutcome>,
-    /// At or after this time.
+    /// Only entries at or after this time.
     #[param(value_type = String, format = DateTime, required = false)]
     since: Option<Timestamp>,
-    /// Before this time.
+    /// Only entries before this time.
     #[param(value_type = String, format = DateTime, required = false)]
     until: Option<Timestamp>,
-    /// `next_page_id` of the page before.
+    /// `next_page_id` of the previous page.
     #[param(value_type = String, required = false)]
     page_id: Option<PageToken>,
-    /// Most items of this page.
+    /// Maximum number of items on the page.
     #[param(value_type = i64, required = false, minimum = 1, maximum = 100, default = 100)]
     limit: PageLimit,
 }

@@ -10,9 +10,9 @@ use utoipa::ToSchema;
 pub struct OrganizationDto {
     #[schema(value_type = String)]
     id: OrganizationId,
-    /// The name of its user.
+    /// The name of the user.
     name: String,
-    /// Always true: nobody else can be in it.
+    /// Always true: it has no other members.
     is_personal: bool,
 }
 
@@ -20,16 +20,16 @@ pub struct OrganizationDto {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Organizations)]
 pub struct OrganizationsDto {
-    /// One: that of the user.
+    /// Exactly one: the user's own.
     #[schema(min_items = 1, max_items = 1)]
     items: [OrganizationDto; 1],
-    /// The one there is.
+    /// The only organization.
     #[schema(value_type = String)]
     current_org_id: OrganizationId,
 }
 
 impl OrganizationsDto {
-    /// What there is for a user.
+    /// The organizations of a user.
     pub fn of(user: &UserId) -> Self {
         let id = OrganizationId::personal(user);
         let organization = OrganizationDto {
@@ -44,7 +44,7 @@ impl OrganizationsDto {
     }
 }
 
-/// What a user is in their organization.
+/// A user's membership in their organization.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = OrganizationMember)]
 pub struct MemberDto {
@@ -54,7 +54,7 @@ pub struct MemberDto {
     user_id: String,
     /// Always `owner`.
     role: &'static str,
-    /// What there is to be allowed here: profiles of models (`edit_org_settings`). No automations, no other members.
+    /// Only `edit_org_settings`, for model profiles. There are no automations and no other members.
     permissions: [&'static str; 1],
 }
 
@@ -70,7 +70,7 @@ impl MemberDto {
     }
 }
 
-/// Keys of model providers that several profiles share: there are none; each profile has its own.
+/// Keys of model providers that several profiles share. There are none; each profile has its own key.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProviderConnections)]
 pub struct ProviderConnectionsDto {
@@ -80,6 +80,6 @@ pub struct ProviderConnectionsDto {
 }
 
 impl ProviderConnectionsDto {
-    /// What there is.
+    /// The only value.
     pub const NONE: Self = Self { connections: [] };
 }

@@ -1,17 +1,17 @@
-//! What a user stores, on the wire. Ours: the reference has no quotas.
+//! A user's usage on the wire. An addition: the reference has no quotas.
 
 use application::quotas::UsageReport;
 use domain::usage::{EventStorage, Quota};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// How much of a quota is used.
+/// The usage of a quota.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 #[schema(as = QuotaUsage)]
 pub struct QuotaUsageDto {
-    /// What is stored.
+    /// The stored amount.
     used: u64,
-    /// What may be stored; `null`: any amount.
+    /// The limit; `null`: unlimited.
     #[schema(required)]
     limit: Option<u64>,
 }
@@ -21,11 +21,12 @@ pub struct QuotaUsageDto {
 #[serde(rename_all = "lowercase")]
 #[schema(as = EventStorageState)]
 pub enum EventStorageDto {
-    /// As they are.
+    /// In full.
     Complete,
-    /// `event_bytes` is used up: long texts in new events and in old observations are cut.
+    /// `event_bytes` is exhausted: long texts in new events and in old observations are cut.
     Shortened,
-    /// `events` is used up, or `event_bytes` and a tenth: new events are not stored. Statuses, titles and costs still are.
+    /// `events` is exhausted, or `event_bytes` by more than a tenth: new events are not stored. Statuses, titles and costs still
+    /// are.
     Stopped,
 }
 
@@ -39,25 +40,25 @@ impl From<EventStorage> for EventStorageDto {
     }
 }
 
-/// What is stored of a user, and what may be.
+/// The usage and quotas of a user.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 #[schema(as = Usage)]
 pub struct UsageDto {
-    /// Conversations, and starts under way.
+    /// Conversations and running starts.
     conversations: QuotaUsageDto,
     /// Events of all conversations.
     events: QuotaUsageDto,
     /// Bytes of events.
     event_bytes: QuotaUsageDto,
-    /// Bytes of start requests and of messages that wait.
+    /// Bytes of start requests and pending messages.
     request_bytes: QuotaUsageDto,
     /// Secrets.
     secrets: QuotaUsageDto,
-    /// Messages that wait for their conversation.
+    /// Pending messages.
     pending_messages: QuotaUsageDto,
     /// How events are stored now.
     event_storage: EventStorageDto,
-    /// Stored events whose long texts were cut later.
+    /// Stored events whose long texts were cut afterwards.
     shortened_events: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The queries of a conversation's events. Events themselves are the agent server's documents, answered verbatim.
+//! Queries for events of a conversation. Events themselves are the agent server's documents and pass unchanged.
 
 use application::event_streams::StreamPosition;
 use domain::clock::Timestamp;
@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::decode::{Choice, ChoiceKind, Decode, FieldErrors, Object, Path};
 
-/// A kind that can be asked for.
+/// A kind of event, as a filter.
 #[derive(Debug, Clone, Copy)]
 pub struct EventKind(&'static str);
 
@@ -20,7 +20,7 @@ macro_rules! kinds {
             const CHOICES: &'static [(&'static str, Self)] = &[$((stringify!($name), Self(stringify!($name))),)*];
         }
 
-        /// The kinds in the document.
+        /// The kinds, for the document.
         #[derive(Debug, Clone, Copy, ToSchema)]
         #[schema(as = EventKind)]
         #[expect(missing_docs, reason = "the agent server's words, in the order in which refusals list them")]
@@ -35,17 +35,17 @@ kinds! {
     TokenEvent InterruptEvent PauseEvent
 }
 
-/// From where a conversation is followed, and what of it.
+/// The query of an event stream: position and filter.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct EventStreamQuery {
     /// Only events of this kind.
     #[param(rename = "kind__eq", value_type = EventKindSchema, inline, required = false)]
     kind: Option<EventKind>,
-    /// Only what arrives from now on. Without it, and without `last_event_id`, all events come first.
+    /// Only events that arrive from now on. Without it, and without `last_event_id`, all stored events come first.
     #[param(rename = "from", value_type = StreamFromSchema, inline, required = false)]
     from: Option<StreamFromNow>,
-    /// As the header `Last-Event-ID`, which is stronger: the `id` of the last event that was seen; 0 for none.
+    /// Like the header `Last-Event-ID`, which takes precedence: the `id` of the last received event; 0 for none.
     #[param(required = false, minimum = 0)]
     last_event_id: Option<u64>,
 }
@@ -59,11 +59,11 @@ impl Choice for StreamFromNow {
     const CHOICES: &'static [(&'static str, Self)] = &[("now", Self)];
 }
 
-/// The word in the document.
+/// The word, for the document.
 #[derive(Debug, Clone, Copy, ToSchema)]
 #[schema(as = StreamFrom, rename_all = "lowercase")]
 pub enum StreamFromSchema {
-    /// After what is there now.
+    /// After the stored events.
     Now,
 }
 
@@ -82,7 +82,7 @@ impl Decode for EventStreamQuery {
 }
 
 impl EventStreamQuery {
-    /// Where to begin, given what the header says, and the kind.
+    /// The start position, given the header, and the kind.
     pub fn into_parts(self, header: Option<u64>) -> (StreamPosition, Option<String>) {
         let begin = match (header.or(self.last_event_id), self.from) {
             (Some(seq), _) => StreamPosition::After(seq),
@@ -100,7 +100,7 @@ impl Choice for EventOrder {
     ];
 }
 
-/// The orders in the document.
+/// The orders, for the document.
 #[derive(Debug, Clone, Copy, ToSchema)]
 #[schema(as = EventSortOrder, rename_all = "SCREAMING_SNAKE_CASE", default = "TIMESTAMP")]
 pub enum EventOrderSchema {
@@ -110,7 +110,7 @@ pub enum EventOrderSchema {
     TimestampDesc,
 }
 
-/// What to count.
+/// The query for counting events.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct EventCountQuery {
@@ -155,7 +155,7 @@ impl From<EventCountQuery> for EventFilter {
     }
 }
 
-/// What to search, beside what is counted: see [`EventCountQuery`].
+/// The query for searching events, in addition to [`EventCountQuery`].
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct EventSearchQuery {
@@ -164,10 +164,10 @@ pub struct EventSearchQuery {
     /// Order.
     #[param(rename = "sort_order", value_type = EventOrderSchema, inline, required = false)]
     order: EventOrder,
-    /// `next_page_id` of the page before.
+    /// `next_page_id` of the previous page.
     #[param(value_type = String, required = false)]
     page_id: Option<PageToken>,
-    /// Most items of this page.
+    /// Maximum number of items on the page.
     #[param(value_type = i64, required = false, minimum = 1, maximum = 100, default = 100)]
     limit: PageLimit,
 }
@@ -199,7 +199,7 @@ impl Decode for EventSearchQuery {
     }
 }
 
-/// An event: the agent server's document. More members than these, by `kind`.
+/// An event: the agent server's document. It has further members, depending on `kind`.
 #[derive(Debug, ToSchema)]
 #[schema(as = Event)]
 #[expect(
@@ -209,8 +209,8 @@ impl Decode for EventSearchQuery {
 pub struct EventDocument {
     /// Unique in its conversation.
     id: String,
-    /// What kind of event it is.
+    /// The kind of event.
     kind: Option<Value>,
-    /// When it happened, in the agent server's spelling.
+    /// The time of the event, in the agent server's format.
     timestamp: Option<Value>,
 }

@@ -1,4 +1,4 @@
-//! What users say to agents: text and images.
+//! Messages of users to agents: text and images.
 
 use std::ops::RangeFrom;
 
@@ -26,17 +26,17 @@ macro_rules! literal {
 }
 
 literal!(
-    /// Who says it.
+    /// The role in a first message.
     Role: "user" | "system" | "assistant" | "tool"
 );
 literal!(
-    /// Who says it, later on.
+    /// The role in a later message.
     UserRole: "user"
 );
 literal!(TextType: "text");
 literal!(ImageType: "image");
 
-/// A part of a message, in the order of members in which it is shown again.
+/// A part of a message, with its members in the order in which responses show them.
 pub(crate) struct ContentItem(Value);
 
 impl Decode for ContentItem {
@@ -55,7 +55,7 @@ fn text(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Conten
     let cache_prompt = object.default("cache_prompt", || false);
     let kind = object.default("type", || TextType("text"));
     let text = object.required::<String>("text");
-    // Old clients send it; it has no meaning any more.
+    // Old clients send it; it has no effect.
     let _ = object.default("enable_truncation", || Value::Null);
     object.forbid_extra();
     Some(ContentItem(
@@ -63,7 +63,7 @@ fn text(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Conten
     ))
 }
 
-/// Other members are ignored here, as the reference does (recording 050): only text is strict.
+/// Ignores other members, as the reference does; only texts are strict.
 fn image(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<ContentItem> {
     let mut object = Object::<ContentItem>::open(value, at, errors)?;
     let cache_prompt = object.default("cache_prompt", || false);
@@ -152,7 +152,7 @@ pub enum MessageContent {
     Image(ImageContent),
 }
 
-/// Says something to the agent.
+/// Sends a message to the agent.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "for the document only; see `NextMessage`")]
 pub struct AppSendMessageRequest {
@@ -160,7 +160,7 @@ pub struct AppSendMessageRequest {
     role: String,
     #[schema(min_items = 1)]
     content: Vec<MessageContent>,
-    /// Whether the agent shall run.
+    /// Whether to run the agent.
     #[schema(required = false, default = true)]
     run: bool,
 }
@@ -177,12 +177,12 @@ pub struct SendMessageRequest {
     role: String,
     #[schema(required = false)]
     content: Vec<MessageContent>,
-    /// Whether the agent shall run.
+    /// Whether to run the agent.
     #[schema(required = false, default = false)]
     run: bool,
 }
 
-/// The message has reached the agent server.
+/// The agent server has accepted the message.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = AppSendMessageResponse)]
 pub struct SentMessageDto {
@@ -190,7 +190,7 @@ pub struct SentMessageDto {
     success: bool,
     #[schema(value_type = SandboxStatusSchema)]
     sandbox_status: SandboxStatus,
-    /// Something the sender should know.
+    /// A notice for the sender.
     #[schema(required)]
     message: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Messages said before a conversation can hear them. The reference reads their bodies by hand, so all refusals are 400
-//! with a text (contract v1, section 3.4).
+//! Pending messages on the wire. The reference parses these bodies by hand, so all errors are 400 with a text; see
+//! `docs/reference/wire/pending-messages.md`.
 
 use application::pending::QueuedMessage;
 use domain::conversation::MessageInput;
@@ -15,7 +15,7 @@ use crate::decode::{Decode, FieldErrors, Flavour, JsonError, Path};
 use crate::extract::NamedParam;
 use crate::problem::Problem;
 
-/// What a path names: a conversation, or as `task-<id>` the start that makes it, in any spelling of a UUID.
+/// The target in a path: a conversation, or its start task as `task-<id>`, in any spelling of a UUID.
 #[derive(Debug, Clone)]
 pub struct PendingTargetParam(pub String);
 
@@ -31,7 +31,7 @@ impl NamedParam for PendingTargetParam {
 }
 
 impl PendingTargetParam {
-    /// What it names; 404 if that can be nothing.
+    /// Parses the target; 404 if it is invalid.
     pub fn read(&self) -> Result<MessageTarget, Problem> {
         let task = self.0.strip_prefix("task-");
         let task = task.map(|id| id.parse::<StartTaskId>().map(MessageTarget::Task));
@@ -45,7 +45,7 @@ impl PendingTargetParam {
 
 const INVALID_BODY: &str = "Invalid request body";
 
-/// Reads a body. Whatever is wrong is 400.
+/// Decodes a body. All errors are 400.
 pub fn message(body: Result<Value, JsonError>) -> Result<MessageInput, Problem> {
     let refused = |text: &str| Err(Problem::bad_request(text));
     let Ok(Value::Object(body)) = body else {
@@ -57,7 +57,7 @@ pub fn message(body: Result<Value, JsonError>) -> Result<MessageInput, Problem> 
     };
     let content = items(content)?;
     match body.get("role") {
-        // Agent servers take nothing else, so nothing else would ever be delivered.
+        // Agent servers accept no other role, so others could never be delivered.
         None => {}
         Some(Value::String(role)) if role == "user" => {}
         Some(Value::String(_)) => {
@@ -95,7 +95,7 @@ fn items(content: &Value) -> Result<Vec<Value>, Problem> {
     Err(Problem::bad_request(text))
 }
 
-/// A message that waits until its conversation can hear it.
+/// A message to store until its conversation can receive it.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "for the document only; see `message`")]
 pub struct PendingMessageRequest {
@@ -105,13 +105,13 @@ pub struct PendingMessageRequest {
     role: String,
 }
 
-/// The message waits.
+/// The message is pending.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct PendingMessageResponse {
     id: Uuid,
     /// Always `true`.
     queued: bool,
-    /// How many wait, with it.
+    /// Number of pending messages, including this one.
     #[schema(minimum = 1, maximum = 10)]
     position: usize,
 }

@@ -1,4 +1,4 @@
-//! Conversations on the wire (contract v1, sections 2.1 and 3.2).
+//! Conversations on the wire; see `docs/reference/wire/conversations.md`.
 
 mod json;
 
@@ -32,10 +32,10 @@ pub struct ConversationDto {
     /// 32 hex digits.
     #[schema(value_type = String)]
     id: ConversationId,
-    /// Whose it is.
+    /// The owner.
     #[schema(value_type = Option<String>, required)]
     created_by_user_id: UserId,
-    /// Where it runs.
+    /// The sandbox that it runs in.
     #[schema(value_type = String)]
     sandbox_id: SandboxId,
     #[schema(required)]
@@ -48,14 +48,14 @@ pub struct ConversationDto {
     title: Option<String>,
     #[schema(value_type = Option<TriggerSchema>, required)]
     trigger: Option<Trigger>,
-    /// Pull requests it is about.
+    /// Numbers of the pull requests that it concerns.
     pr_number: Vec<i64>,
     #[schema(required)]
     llm_model: Option<String>,
     /// `openhands` or `acp`.
     agent_kind: String,
     metrics: MetricsDto,
-    /// The conversation that this is a part of.
+    /// The conversation that this one is a part of.
     #[schema(value_type = Option<String>, required)]
     parent_conversation_id: Option<ConversationId>,
     /// Its parts, oldest first.
@@ -68,13 +68,13 @@ pub struct ConversationDto {
     created_at: Timestamp,
     #[schema(value_type = String, format = DateTime)]
     updated_at: Timestamp,
-    /// MISSING when the sandbox is no more.
+    /// MISSING if the sandbox is deleted.
     #[schema(value_type = SandboxStatusSchema)]
     sandbox_status: SandboxStatus,
-    /// What the agent is doing; `null` when that is not known.
+    /// The state of the agent; `null` if unknown.
     #[schema(value_type = Option<ExecutionStatusSchema>, required)]
     execution_status: Option<ExecutionStatus>,
-    /// Where the agent server has it, while the sandbox is RUNNING.
+    /// Its URL at the agent server, while the sandbox is RUNNING.
     #[schema(required)]
     conversation_url: Option<String>,
     /// The key of the agent server, while the sandbox is RUNNING.
@@ -114,7 +114,7 @@ pub struct TokenUsageDto {
     reasoning_tokens: i64,
     context_window: i64,
     per_turn_token: i64,
-    /// Always empty: the totals are over all answers.
+    /// Always empty: the totals are over all responses.
     response_id: &'static str,
 }
 
@@ -157,7 +157,7 @@ impl LaunchedProfileDto {
 }
 
 impl ConversationDto {
-    /// As its owner sees it.
+    /// Converts a conversation for its owner.
     pub fn of(view: ConversationView, sandboxes: &Sandboxes, addresses: &Addresses) -> Self {
         let ConversationView {
             conversation,
@@ -209,27 +209,27 @@ impl ConversationDto {
     }
 }
 
-/// The answer of `GET /app-conversations`: with `ids` the conversations asked for, without them a page of all.
+/// The response of `GET /app-conversations`: with `ids` the requested conversations, otherwise a page of all.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum ListedConversations {
-    /// In the order asked for, `null` for unknown ones.
+    /// In the requested order, with `null` for unknown ones.
     Batch(Vec<Option<ConversationDto>>),
     /// Newest first.
     Page(PageDto<ConversationDto>),
 }
 
-/// Which conversations to count.
+/// The query for counting conversations.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ConversationCountQuery {
-    /// Part of the title, in any case.
+    /// A part of the title, case-insensitive.
     #[param(rename = "title__contains", nullable = false)]
     title_contains: Option<String>,
-    /// Made at or after this time.
+    /// Created at or after this time.
     #[param(rename = "created_at__gte", value_type = String, format = DateTime, required = false)]
     created_from: Option<Timestamp>,
-    /// Made before this time.
+    /// Created before this time.
     #[param(rename = "created_at__lt", value_type = String, format = DateTime, required = false)]
     created_before: Option<Timestamp>,
     /// Changed at or after this time.
@@ -238,16 +238,16 @@ pub struct ConversationCountQuery {
     /// Changed before this time.
     #[param(rename = "updated_at__lt", value_type = String, format = DateTime, required = false)]
     updated_before: Option<Timestamp>,
-    /// Only in this sandbox.
+    /// Only conversations in this sandbox.
     #[param(rename = "sandbox_id__eq", nullable = false)]
     sandbox: Option<String>,
-    /// Whether parts of other conversations count, too.
+    /// Whether to include parts of other conversations.
     #[param(rename = "include_sub_conversations", value_type = bool, required = false, default = false)]
     include_parts: bool,
 }
 
 impl ConversationCountQuery {
-    /// All but `include_sub_conversations`, which comes after the page in the list of errors.
+    /// Reads all members except `include_sub_conversations`, whose errors come after those of the page.
     fn read<Model: Decode>(object: &mut Object<'_, Model>) -> Option<Self> {
         let title_contains = object.optional("title__contains");
         let created_from = object.optional("created_at__gte");
@@ -266,7 +266,7 @@ impl ConversationCountQuery {
         })
     }
 
-    /// The filter; `None` if nothing can match, because no sandbox has such an id.
+    /// The filter; `None` if nothing can match, because the sandbox id is invalid.
     pub fn into_filter(self) -> Option<ConversationFilter> {
         let sandbox_id = self.sandbox.map(SandboxId::parse).transpose().ok()?;
         Some(ConversationFilter {
@@ -298,12 +298,12 @@ fn include_parts<Model: Decode>(object: &mut Object<'_, Model>) -> Option<bool> 
     object.default("include_sub_conversations", || false)
 }
 
-/// A search: what to find, and which page of it.
+/// The query for searching conversations.
 #[derive(Debug, Clone)]
 pub struct ConversationSearchQuery {
-    /// What to find.
+    /// The filter.
     pub what: ConversationCountQuery,
-    /// Which page.
+    /// The page.
     pub page: PageRequest,
 }
 
@@ -326,7 +326,7 @@ impl Decode for ConversationSearchQuery {
 /// The query of the route that is both list and batch read.
 #[derive(Debug, Clone)]
 pub enum ConversationListQuery {
-    /// The conversations with these ids, as they were sent.
+    /// Load the conversations with these ids, unparsed.
     Batch(Vec<String>),
     /// A search.
     Search(ConversationSearchQuery),
@@ -342,7 +342,7 @@ impl Decode for ConversationListQuery {
     }
 }
 
-/// The parameter that makes the list a batch read.
+/// The parameter that turns the list into a batch read.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(
@@ -350,12 +350,12 @@ impl Decode for ConversationListQuery {
     reason = "for the document only; see `ConversationListQuery`"
 )]
 pub struct BatchParams {
-    /// Read these conversations (at most 99) and ignore all other parameters.
+    /// Load these conversations (at most 99) and ignore all other parameters.
     #[param(required = false)]
     ids: Vec<String>,
 }
 
-/// A change by the owner: absent keeps, `null` clears.
+/// The decoded body of a change.
 #[derive(Debug, Clone)]
 pub struct ConversationPatch(pub ConversationChange);
 
@@ -380,19 +380,19 @@ impl Decode for ConversationPatch {
     }
 }
 
-/// A change by the owner. What is absent stays as it is, `null` clears.
+/// A change by the owner. Absent members keep their value; `null` clears.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "for the document only; see `ConversationPatch`")]
 pub struct AppConversationUpdateRequest {
     #[schema(max_length = 20_000)]
     title: Option<String>,
     public: Option<bool>,
-    /// `owner/repo`, with groups between where the provider has them.
+    /// `owner/repo`, with groups in between where the provider has them.
     #[schema(
         pattern = "^\\.?[A-Za-z0-9_~-][A-Za-z0-9_.~-]*(/\\.?[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)+$"
     )]
     selected_repository: Option<String>,
-    /// What git takes for a branch name.
+    /// A valid git branch name.
     selected_branch: Option<String>,
     #[schema(value_type = Option<GitProviderSchema>)]
     git_provider: Option<String>,

@@ -1,4 +1,4 @@
-//! The request that starts a conversation (contract v1, section 3.2).
+//! The request that starts a conversation; see `docs/reference/wire/start-tasks.md`.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::dto::enums::{AgentTypeSchema, GitProviderSchema, TriggerSchema};
 use crate::dto::{MAX_NAME_CHARS, MAX_TITLE_CHARS};
 use crate::decode::{Choice, Decode, FieldErrors, FieldError, Object, Path, characters, items};
 
-/// Each is tried before the agent gets it.
+/// Plugins in a request; each is checked before the agent gets it.
 const MAX_PLUGINS: u64 = 20;
 
-/// The request, read.
+/// The decoded request.
 #[derive(Debug, Clone)]
 pub struct StartBody(pub StartInput);
 
@@ -82,7 +82,7 @@ impl Decode for StartBody {
     }
 }
 
-/// A text of at most so many characters, which may be missing.
+/// Reads an optional text of at most this many characters.
 #[expect(
     clippy::option_option,
     reason = "what a decoder gives: a fault, or an optional value"
@@ -97,7 +97,7 @@ fn text(
     text
 }
 
-/// A callback processor. Only its kind means anything.
+/// A callback processor. Only its kind has an effect.
 struct ProcessorInput(Value);
 
 const PROCESSOR_KINDS: [&str; 2] = ["LoggingCallbackProcessor", "SetTitleCallbackProcessor"];
@@ -105,7 +105,7 @@ const PROCESSOR_KINDS: [&str; 2] = ["LoggingCallbackProcessor", "SetTitleCallbac
 impl Decode for ProcessorInput {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         Object::<Self>::open(value, at, errors)?;
-        // Whatever is no kind is an unknown one, also nothing and what is no text.
+        // A missing or non-text kind counts as an unknown one.
         let kind = match value.get("kind") {
             Some(Value::String(kind)) => kind.clone(),
             Some(other) => other.to_string(),
@@ -125,7 +125,7 @@ impl Decode for ProcessorInput {
     }
 }
 
-/// What a suggested task is about.
+/// The kind of a suggested task.
 #[derive(Debug, Clone, Copy)]
 struct TaskType(&'static str);
 
@@ -139,7 +139,7 @@ impl Choice for TaskType {
     ];
 }
 
-/// A suggested task, in the order of members in which it is shown again.
+/// A suggested task, with its members in the order in which responses show them.
 struct SuggestedTaskInput(Value);
 
 impl Decode for SuggestedTaskInput {
@@ -160,7 +160,7 @@ impl Decode for SuggestedTaskInput {
     }
 }
 
-/// A plugin, in the order of members in which it is shown again.
+/// A plugin, with its members in the order in which responses show them.
 struct PluginInput(Value);
 
 impl Decode for PluginInput {
@@ -185,7 +185,7 @@ impl Decode for PluginInput {
     }
 }
 
-/// A source is stored and shown again, so there can be nothing secret in it.
+/// Refuses a source with credentials: it is stored and shown in responses.
 fn credentials_in(source: &str) -> Option<FieldError> {
     let url: url::Url = source.trim().parse().ok()?;
     let is_named = !url.username().is_empty() && url.scheme() != "ssh" && url.scheme() != "git+ssh";
@@ -207,7 +207,7 @@ fn inside_the_repository(path: &str) -> Option<FieldError> {
         .then(|| FieldError::value_error("repo_path cannot contain '..' (parent directory traversal)"))
 }
 
-/// What a plugin is told.
+/// The parameters of a plugin.
 struct PluginParameters(Map<String, Value>);
 
 impl Decode for PluginParameters {
@@ -220,35 +220,35 @@ impl Decode for PluginParameters {
     }
 }
 
-/// Starts a conversation. Everything may be left out.
+/// Starts a conversation. All members are optional.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "for the document only; see `StartBody`")]
 pub struct AppConversationStartRequest {
-    /// Run in this sandbox; without it a new one is made.
+    /// Run in this sandbox; if absent, a new one is created.
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
     sandbox_id: Option<String>,
-    /// Use this id. Asking again with the same id answers the same task.
+    /// Use this id. A repeated request with the same id returns the same task.
     #[schema(format = Uuid)]
     conversation_id: Option<String>,
     initial_message: Option<SendMessageRequest>,
     /// Appended to the system prompt.
     system_message_suffix: Option<String>,
     processors: Option<Vec<ProcessorSchema>>,
-    /// Instead of the model in the settings.
+    /// Overrides the model in the settings.
     #[schema(max_length = 1_000)]
     llm_model: Option<String>,
     #[schema(max_length = 1_000)]
     agent_profile_id: Option<String>,
-    /// `owner/repo`, with groups between where the provider has them.
+    /// `owner/repo`, with groups in between where the provider has them.
     #[schema(
         pattern = "^\\.?[A-Za-z0-9_~-][A-Za-z0-9_.~-]*(/\\.?[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)+$"
     )]
     selected_repository: Option<String>,
-    /// What git takes for a branch name.
+    /// A valid git branch name.
     selected_branch: Option<String>,
     #[schema(value_type = Option<GitProviderSchema>)]
     git_provider: Option<String>,
-    /// Makes the first message.
+    /// A suggested task that provides the first message.
     suggested_task: Option<SuggestedTaskSchema>,
     #[schema(max_length = 20_000)]
     title: Option<String>,
@@ -257,7 +257,7 @@ pub struct AppConversationStartRequest {
     #[schema(required = false)]
     #[schema(max_items = 100)]
     pr_number: Vec<i64>,
-    /// The conversation that this is a part of.
+    /// The conversation that this one is a part of.
     #[schema(format = Uuid)]
     parent_conversation_id: Option<String>,
     #[schema(value_type = AgentTypeSchema, required = false, default = "default")]
@@ -265,11 +265,11 @@ pub struct AppConversationStartRequest {
     public: Option<bool>,
     #[schema(max_items = 20)]
     plugins: Option<Vec<PluginSchema>>,
-    /// For the agent's environment; at most 50. Never answered.
+    /// Secrets for the agent's environment; at most 50. Responses never contain their values.
     secrets: Option<BTreeMap<String, String>>,
 }
 
-/// Something that happens beside the conversation.
+/// A callback processor of the conversation's events.
 #[derive(Debug, serde::Serialize, ToSchema)]
 #[schema(as = EventCallbackProcessor)]
 pub struct ProcessorSchema {
@@ -277,7 +277,7 @@ pub struct ProcessorSchema {
     kind: String,
 }
 
-/// A task that was suggested.
+/// A suggested task.
 #[derive(Debug, ToSchema)]
 #[schema(as = SuggestedTaskInput)]
 #[expect(dead_code, reason = "for the document only; see `SuggestedTask`")]

@@ -1,4 +1,4 @@
-//! Start tasks on the wire (contract v1, section 2.2). What a client sees of a task grows with its status.
+//! Start tasks on the wire; see `docs/reference/wire/start-tasks.md`. Clients see more of a task as it advances.
 
 use std::collections::BTreeMap;
 
@@ -27,21 +27,21 @@ pub struct StartTaskDto {
     /// 32 hex digits.
     #[schema(value_type = String)]
     id: StartTaskId,
-    /// Who asked.
+    /// The user who started it.
     #[schema(value_type = Option<String>, required)]
     created_by_user_id: UserId,
     #[schema(value_type = StartStatusSchema)]
     status: StartStatus,
-    /// Why it failed, or in READY what did not go as asked.
+    /// Why the task failed, or when READY, what deviates from the request.
     #[schema(required)]
     detail: Option<String>,
     /// The conversation, once READY.
     #[schema(value_type = Option<String>, required)]
     app_conversation_id: Option<ConversationId>,
-    /// The sandbox, once it is decided.
+    /// The sandbox, once chosen.
     #[schema(value_type = Option<String>, required)]
     sandbox_id: Option<SandboxId>,
-    /// The agent server, once it answers.
+    /// The agent server's URL, once it responds.
     #[schema(required)]
     agent_server_url: Option<String>,
     request: StartRequestDto,
@@ -49,13 +49,13 @@ pub struct StartTaskDto {
     created_at: Timestamp,
     #[schema(value_type = String, format = DateTime)]
     updated_at: Timestamp,
-    /// What did not go as asked without stopping the start.
+    /// Deviations from the request that did not stop the start.
     notes: Vec<String>,
     /// Milliseconds spent in each status so far.
     timings: BTreeMap<String, u64>,
 }
 
-/// What was asked for, with defaults filled in and without the values of secrets.
+/// The request with its defaults and without the values of secrets.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = AppConversationStartRequestEcho)]
 pub struct StartRequestDto {
@@ -96,7 +96,7 @@ pub struct StartRequestDto {
     public: Option<bool>,
     #[schema(value_type = Option<Vec<PluginSchema>>, required)]
     plugins: Option<Vec<Value>>,
-    /// Names, with a mask in place of each value.
+    /// Names, each with a mask instead of its value.
     #[schema(value_type = Option<BTreeMap<String, String>>, required)]
     secrets: Option<BTreeMap<String, &'static str>>,
 }
@@ -132,7 +132,7 @@ impl From<StartTask> for StartTaskDto {
     fn from(task: StartTask) -> Self {
         let ready = task.status == StartStatus::Ready;
         let reached_sandbox = match task.status {
-            // A failed task shows how far it had come: a status has a time once it was left.
+            // A failed task shows its progress: a status has a time once the task has left it.
             StartStatus::Error => {
                 task.agent_server_url.is_some()
                     || task
@@ -168,7 +168,7 @@ impl Choice for StartTaskOrder {
     ];
 }
 
-/// The orders in the document.
+/// The orders, for the document.
 #[derive(Debug, Clone, Copy, ToSchema)]
 #[schema(
     as = AppConversationStartTaskSortOrder,
@@ -186,14 +186,14 @@ pub enum StartTaskOrderSchema {
     UpdatedAtDesc,
 }
 
-/// Which tasks to count.
+/// The query for counting start tasks.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct StartTaskCountQuery {
     /// Only READY tasks of this conversation.
     #[param(rename = "conversation_id__eq", value_type = String, format = Uuid, required = false)]
     conversation: Option<ConversationId>,
-    /// Made at or after this time.
+    /// Created at or after this time.
     #[param(rename = "created_at__gte", value_type = String, format = DateTime, required = false)]
     created_from: Option<Timestamp>,
 }
@@ -225,7 +225,7 @@ impl From<StartTaskCountQuery> for StartTaskFilter {
     }
 }
 
-/// What to search, beside what is counted: see [`StartTaskCountQuery`].
+/// The query for searching start tasks, in addition to [`StartTaskCountQuery`].
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct StartTaskSearchQuery {
@@ -234,10 +234,10 @@ pub struct StartTaskSearchQuery {
     /// Order.
     #[param(rename = "sort_order", value_type = StartTaskOrderSchema, inline, required = false)]
     order: StartTaskOrder,
-    /// `next_page_id` of the page before.
+    /// `next_page_id` of the previous page.
     #[param(value_type = String, required = false)]
     page_id: Option<PageToken>,
-    /// Most items of this page.
+    /// Maximum number of items on the page.
     #[param(value_type = i64, required = false, minimum = 1, maximum = 100, default = 100)]
     limit: PageLimit,
 }

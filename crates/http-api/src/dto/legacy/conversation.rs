@@ -1,4 +1,4 @@
-//! Conversations as front ends of the 1.0 to 1.3 line see them (contract v0, section 7).
+//! Conversations as front ends of the 1.0 to 1.3 line see them; see `docs/reference/wire/legacy.md`.
 
 use application::conversations::provisional_title;
 use application::sandboxes::Sandboxes;
@@ -19,9 +19,9 @@ use crate::dto::enums::{GitProviderSchema, TriggerSchema};
 use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Object, Path, characters};
 
-/// Conversations of a page when nothing else is said.
+/// Default number of conversations on a page.
 const DEFAULT_PAGE_SIZE: i64 = 20;
-/// Characters of an id.
+/// Longest id in a path.
 const MAX_LEGACY_ID_CHARS: usize = 100;
 
 /// State of a conversation.
@@ -29,13 +29,13 @@ const MAX_LEGACY_ID_CHARS: usize = 100;
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[schema(as = ConversationStatus)]
 pub enum LegacyStatus {
-    /// Its sandbox is being started, or resumed.
+    /// Its sandbox is starting or resuming.
     Starting,
     /// Its sandbox is running.
     Running,
     /// Its sandbox is paused.
     Stopped,
-    /// Its sandbox is gone.
+    /// Its sandbox is deleted.
     Archived,
     /// Its sandbox failed.
     Error,
@@ -52,7 +52,7 @@ impl LegacyStatus {
         }
     }
 
-    /// What the runtime of such a conversation is doing, in the words that front ends have texts for.
+    /// The runtime status of such a conversation, as a word that front ends can translate.
     fn runtime(self, agent: Option<ExecutionStatus>) -> Option<&'static str> {
         match (self, agent) {
             (Self::Starting, _) => Some("STATUS$STARTING_RUNTIME"),
@@ -88,9 +88,9 @@ pub struct LegacyConversationDto {
     git_provider: Option<GitProvider>,
     #[schema(value_type = Option<TriggerSchema>, required)]
     trigger: Option<Trigger>,
-    /// Always 0: clients talk to agent servers.
+    /// Always 0: clients connect to agent servers.
     num_connections: u32,
-    /// Where the agent server has it, while its sandbox is running.
+    /// Its URL at the agent server, while its sandbox is running.
     #[schema(required)]
     url: Option<String>,
     /// The key of the agent server, while its sandbox is running.
@@ -98,7 +98,7 @@ pub struct LegacyConversationDto {
     session_api_key: Option<SecretText>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
-    /// Pull requests it is about.
+    /// Numbers of the pull requests that it concerns.
     pr_number: Vec<i64>,
     /// Always `V1`.
     conversation_version: &'static str,
@@ -109,7 +109,7 @@ pub struct LegacyConversationDto {
 }
 
 impl LegacyConversationDto {
-    /// As its owner sees it.
+    /// Converts a conversation for its owner.
     pub fn of(view: ConversationView, sandboxes: &Sandboxes, addresses: &Addresses) -> Self {
         let ConversationView {
             conversation,
@@ -152,19 +152,19 @@ impl LegacyConversationDto {
 pub struct LegacyConversationsDto {
     /// Newest first.
     results: Vec<LegacyConversationDto>,
-    /// To be sent as `page_id` for the next page; `null` on the last one.
+    /// Send it as `page_id` for the next page; `null` on the last one.
     #[schema(required)]
     next_page_id: Option<String>,
 }
 
 impl LegacyConversationsDto {
-    /// Nothing at all.
+    /// The empty page.
     pub const NONE: Self = Self {
         results: Vec::new(),
         next_page_id: None,
     };
 
-    /// As their owner sees them.
+    /// Converts a page for its owner.
     pub fn of(page: Page<ConversationView>, sandboxes: &Sandboxes, addresses: &Addresses) -> Self {
         let page = page.map(|view| LegacyConversationDto::of(view, sandboxes, addresses));
         Self {
@@ -174,7 +174,7 @@ impl LegacyConversationsDto {
     }
 }
 
-/// Where a conversation runs.
+/// The sandbox of a conversation.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = RuntimeConfig)]
 pub struct RuntimeConfigDto {
@@ -186,7 +186,7 @@ pub struct RuntimeConfigDto {
     pub session_id: ConversationId,
 }
 
-/// What a legacy route answers about a conversation that is not there.
+/// The response of a legacy route for an unknown conversation.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = LegacyProblem)]
 pub struct LegacyProblemDto {
@@ -197,7 +197,7 @@ pub struct LegacyProblemDto {
 }
 
 impl LegacyProblemDto {
-    /// No such conversation.
+    /// The only value.
     pub const NOT_FOUND: Self = Self {
         status: "error",
         message: "Conversation not found",
@@ -205,29 +205,29 @@ impl LegacyProblemDto {
     };
 }
 
-/// Which conversations.
+/// The query for conversations.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct LegacyListQuery {
-    /// `next_page_id` of the page before.
+    /// `next_page_id` of the previous page.
     #[param(value_type = String, required = false)]
     page_id: Option<PageToken>,
-    /// Most conversations of this page. More than 100 are 100, less than 1 are none.
+    /// Maximum number of conversations on the page. Above 100 it is 100; below 1 the page is empty.
     #[param(value_type = i64, required = false, default = 20)]
     limit: Option<PageLimit>,
-    /// Only about this repository.
+    /// Only conversations about this repository.
     #[param(nullable = false)]
     selected_repository: Option<String>,
-    /// Only what this started.
+    /// Only conversations with this trigger.
     #[param(rename = "conversation_trigger", value_type = TriggerSchema, required = false)]
     trigger: Option<Trigger>,
-    /// Whether parts of other conversations count, too.
+    /// Whether to include parts of other conversations.
     #[param(rename = "include_sub_conversations", value_type = bool, required = false, default = false)]
     include_parts: bool,
 }
 
 impl LegacyListQuery {
-    /// Filter and page; `None` when nothing is wanted.
+    /// Filter and page; `None` for a limit below 1.
     pub fn into_parts(self) -> Option<(ConversationFilter, PageRequest)> {
         let filter = ConversationFilter {
             selected_repository: self.selected_repository,
@@ -261,17 +261,17 @@ impl Decode for LegacyListQuery {
     }
 }
 
-/// An id in a path, as it was sent, and what it may stand for.
+/// An id in a path: the text and the conversation id, if it is one.
 #[derive(Debug, Clone)]
 pub struct LegacyId {
-    /// As sent; of no more than 100 characters and without tricks.
+    /// The text as sent, of at most 100 characters and without path tricks.
     pub text: String,
-    /// Nothing for `task-…`, which front ends ask for while a conversation starts, and for whatever else is no id of ours.
+    /// `None` for `task-…`, which front ends request during a start, and for any other text that is not an id.
     pub id: Option<ConversationId>,
 }
 
 impl LegacyId {
-    /// The text as an id, or what is wrong with it.
+    /// Parses a text, or returns the error.
     pub fn parse(text: String) -> Result<Self, &'static str> {
         if text.chars().count() > MAX_LEGACY_ID_CHARS {
             return Err("Conversation ID is too long");
@@ -285,7 +285,7 @@ impl LegacyId {
     }
 }
 
-/// The part of a path that is an id, unread.
+/// The id in a path as text.
 #[derive(Debug, Clone)]
 pub struct LegacyIdText(pub String);
 

@@ -1,5 +1,5 @@
-//! What the web front end of the 1.20 line asks a hosted service about keys and agents, of which there is little to say here.
-//! It cannot connect, or cannot start a conversation, without an answer.
+//! The minimal responses that the web front end of the 1.20 line expects of a hosted service, about keys and agents. Without
+//! them it cannot connect or start a conversation.
 
 use domain::id::UserId;
 use serde::Serialize;
@@ -9,14 +9,14 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CurrentApiKey)]
 pub struct CurrentKeyDto {
-    /// Whose key it is.
+    /// The owner of the key.
     user_id: String,
-    /// Always null: no key is bound to an organization.
+    /// Always null: keys do not belong to organizations.
     org_id: Option<String>,
 }
 
 impl CurrentKeyDto {
-    /// The key of a user.
+    /// A key of this user.
     pub fn of(user: &UserId) -> Self {
         Self {
             user_id: user.to_string(),
@@ -25,7 +25,7 @@ impl CurrentKeyDto {
     }
 }
 
-/// Named configurations of agents: there are none; models have profiles.
+/// Agent profiles; there are none. Models have profiles.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = AgentProfiles)]
 pub struct AgentProfilesDto {
@@ -36,7 +36,7 @@ pub struct AgentProfilesDto {
 }
 
 impl AgentProfilesDto {
-    /// What there is.
+    /// The only value.
     pub const NONE: Self = Self {
         profiles: [],
         active_agent_profile_id: None,

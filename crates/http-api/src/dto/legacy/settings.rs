@@ -1,4 +1,4 @@
-//! The settings object of the interface document.
+//! The settings of the legacy API; see `docs/reference/wire/legacy.md`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::dto::configuration::mcp::{McpConfigDto, McpConfigInput};
 use crate::dto::configuration::settings::{Empty, tokens_set};
 use crate::decode::{Decode, FieldErrors, FieldError, Object, Path, Secret};
 
-/// `secrets_store` of the legacy answer: its members are always empty objects.
+/// `secrets_store` of the legacy response: its members are always empty objects.
 #[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
 #[schema(as = UserSecrets)]
 pub struct UserSecretsDto {
@@ -51,7 +51,7 @@ pub struct LegacySettingsDto {
     user_consents_to_analytics: Option<bool>,
     sandbox_base_container_image: Option<String>,
     sandbox_runtime_container_image: Option<String>,
-    /// Absent while never set. Keys and environments are masked.
+    /// Absent if never set. Keys and environments are masked.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = McpConfigDto, required = false)]
     mcp_config: Option<Value>,
@@ -77,7 +77,7 @@ pub struct LegacySettingsDto {
     search_api_key_set: bool,
 }
 
-/// What to change: a field that is absent stays. Null resets a field, but not `llm_model`, `llm_api_key`, `llm_base_url`,
+/// The changes: absent fields stay. Null resets a field, except `llm_model`, `llm_api_key`, `llm_base_url`,
 /// `search_api_key`, `sandbox_api_key`, `mcp_config` and `user_consents_to_analytics`, which stay. Unknown fields are ignored.
 #[expect(
     clippy::struct_excessive_bools,
@@ -188,7 +188,7 @@ impl Decode for LegacySettingsInput {
         let runtime_image = o.patch("sandbox_runtime_container_image");
         let mcp = o.optional::<McpConfigInput>("mcp_config");
         let search_api_key = o.optional("search_api_key");
-        // An echo of the answer, not to be judged: anything but true says nothing.
+        // An echo of the response, which is not validated: only true has an effect.
         let shown_as_set =
             o.default::<Secret<Value>>("search_api_key_set", || Secret(json!(false)));
         let sandbox_api_key = o.optional("sandbox_api_key");
@@ -228,7 +228,7 @@ impl Decode for LegacySettingsInput {
     }
 }
 
-/// A switch may be absent, but not null.
+/// Reads a flag, which may be absent but not null.
 #[expect(
     clippy::option_option,
     reason = "the readers' convention: None is a noted error"
@@ -241,7 +241,7 @@ fn switch<M: Decode>(object: &mut Object<'_, M>, key: &'static str) -> Option<Op
     }
 }
 
-/// Clients send back what they got. Only an object is accepted; nothing in it counts.
+/// Clients send back what they received. Only an object is accepted; its content has no effect.
 fn secrets_store<M: Decode>(object: &mut Object<'_, M>) -> Option<()> {
     let value = object.default::<Value>("secrets_store", || json!({}))?;
     if !value.is_object() {

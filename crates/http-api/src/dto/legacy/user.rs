@@ -1,4 +1,4 @@
-//! What front ends of the 1.0 to 1.3 line ask about git providers.
+//! Queries about git providers of front ends of the 1.0 to 1.3 line.
 
 use application::git::{MAX_PAGE_NUMBER, NumberedPage, PageNumber};
 use domain::conversation::GitProvider;
@@ -11,7 +11,7 @@ use crate::dto::git::{BranchDto, RepositoryDto};
 use crate::dto::enums::GitProviderSchema;
 use crate::decode::{Decode, FieldErrors, Object, Path};
 
-/// Items of a page when nothing else is said.
+/// Default number of items on a page.
 const DEFAULT_PAGE_SIZE: i64 = 30;
 
 fn number(page: i64, length: i64) -> PageNumber {
@@ -21,14 +21,14 @@ fn number(page: i64, length: i64) -> PageNumber {
     }
 }
 
-/// Repositories that are wanted.
+/// The query for repositories.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct LegacyRepositoriesQuery {
-    /// Whose; without it all providers that the user has a token of.
+    /// The git provider; if absent, all with a stored token.
     #[param(rename = "selected_provider", value_type = GitProviderSchema, required = false)]
     pub provider: Option<GitProvider>,
-    /// Only of this installation, workspace, project or organization.
+    /// Only repositories of this installation, workspace, project or organization.
     #[param(rename = "installation_id", nullable = false)]
     pub installation: Option<String>,
     /// `page`, from 1 to 20, and `per_page`, at most 100.
@@ -51,13 +51,13 @@ impl Decode for LegacyRepositoriesQuery {
     }
 }
 
-/// Branches that are wanted.
+/// The query for branches.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct LegacyBranchesQuery {
     /// `owner/name`.
     pub repository: String,
-    /// Whose; without it the first provider that knows the repository.
+    /// The git provider; if absent, the first one that knows the repository.
     #[param(rename = "selected_provider", value_type = GitProviderSchema, required = false)]
     pub provider: Option<GitProvider>,
     /// `page`, from 1 to 20, and `per_page`, at most 100.
@@ -80,11 +80,11 @@ impl Decode for LegacyBranchesQuery {
     }
 }
 
-/// Whose installations.
+/// The query for installations.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct LegacyInstallationsQuery {
-    /// Without it the first provider that the user has a token of.
+    /// The git provider; if absent, the first one with a stored token.
     #[param(value_type = GitProviderSchema, required = false)]
     pub provider: Option<GitProvider>,
 }
@@ -99,7 +99,7 @@ impl Decode for LegacyInstallationsQuery {
     }
 }
 
-/// Which page, in the document.
+/// The page, for the document.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(
@@ -107,15 +107,15 @@ impl Decode for LegacyInstallationsQuery {
     reason = "only described; what is read are the models above"
 )]
 pub struct NumberedPageParams {
-    /// 1 to 20; further ones are empty.
+    /// The page number, 1 to 20; later pages are empty.
     #[param(required = false, default = 1)]
     page: i64,
-    /// Most items of a page. More than 100 are 100.
+    /// Maximum number of items on a page, at most 100.
     #[param(required = false, default = 30)]
     per_page: i64,
 }
 
-/// Repositories, each with the address of the next page, if there is one: front ends look for it there.
+/// Converts repositories. Each has the address of the next page, if there is one, where front ends look for it.
 pub fn repositories(page: NumberedPage<GitRepository>, number: u32) -> Vec<RepositoryDto> {
     let next = page.has_next.then(|| {
         let next = number.saturating_add(1).min(MAX_PAGE_NUMBER);
@@ -133,17 +133,17 @@ pub fn repositories(page: NumberedPage<GitRepository>, number: u32) -> Vec<Repos
 pub struct NumberedBranchesDto {
     branches: Vec<BranchDto>,
     has_next_page: bool,
-    /// As it was asked for.
+    /// As requested.
     current_page: u32,
-    /// As it was asked for.
+    /// As requested.
     per_page: usize,
-    /// Always `null`: nobody counts them.
+    /// Always `null`: branches are not counted.
     #[schema(required)]
     total_count: Option<u64>,
 }
 
 impl NumberedBranchesDto {
-    /// This page of them.
+    /// Converts a page of branches.
     pub fn of(found: NumberedPage<GitBranch>, page: PageNumber) -> Self {
         Self {
             branches: found.items.into_iter().map(BranchDto::from).collect(),

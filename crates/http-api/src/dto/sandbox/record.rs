@@ -1,4 +1,4 @@
-//! Sandboxes on the wire (contract v1, section 2.3).
+//! Sandboxes on the wire; see `docs/reference/wire/sandboxes.md`.
 
 use application::sandboxes::Sandboxes;
 use domain::clock::Timestamp;
@@ -15,7 +15,7 @@ use crate::dto::json_lists::{WriteJson, write_members};
 use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Object, Path, bounds};
 
-/// Name of the exposed URL of the editor.
+/// Name of the editor's exposed URL.
 const VSCODE: &str = "VSCODE";
 
 /// A sandbox.
@@ -24,10 +24,10 @@ const VSCODE: &str = "VSCODE";
 pub struct SandboxDto {
     #[schema(value_type = String)]
     id: SandboxId,
-    /// Whose it is.
+    /// The owner.
     #[schema(value_type = Option<String>, required)]
     created_by_user_id: UserId,
-    /// The template it was made from.
+    /// The spec that it was created from.
     #[schema(value_type = String)]
     sandbox_spec_id: SpecId,
     #[schema(value_type = SandboxStatusSchema)]
@@ -35,7 +35,7 @@ pub struct SandboxDto {
     /// The key of its agent server, only while it is RUNNING.
     #[schema(value_type = Option<String>, required)]
     session_api_key: Option<SecretText>,
-    /// What clients can reach, only while it is RUNNING.
+    /// URLs of its ports, only while it is RUNNING.
     #[schema(required)]
     exposed_urls: Option<Vec<ExposedUrlDto>>,
     #[schema(value_type = String, format = DateTime)]
@@ -45,13 +45,13 @@ pub struct SandboxDto {
     status_detail: Option<String>,
 }
 
-/// A service inside a sandbox.
+/// An exposed port of a sandbox.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = ExposedUrl)]
 pub struct ExposedUrlDto {
     /// `AGENT_SERVER`, `VSCODE`, `WORKER_1` or `WORKER_2`.
     name: String,
-    /// Where clients reach it; the editor's holds the session key.
+    /// The public URL. The editor's contains the session key.
     #[schema(value_type = String)]
     url: SecretText,
     /// The port inside the sandbox.
@@ -59,7 +59,7 @@ pub struct ExposedUrlDto {
 }
 
 impl SandboxDto {
-    /// As its owner sees it.
+    /// Converts a sandbox for its owner.
     pub fn of(
         sandbox: impl Into<SandboxView>,
         sandboxes: &Sandboxes,
@@ -127,7 +127,7 @@ impl ExposedUrlDto {
     }
 }
 
-/// The editor takes its key and the directory to open from the query.
+/// The editor's URL, with its key and the directory to open in the query.
 fn editor_url(url: &str, key: &SecretString, workspace: Option<&str>) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("tkn", key.expose_secret());
@@ -138,7 +138,7 @@ fn editor_url(url: &str, key: &SecretString, workspace: Option<&str>) -> String 
     format!("{url}{separator}{}", query.finish())
 }
 
-/// `?id=…&id=…`: a batch read by ids that are free text. What cannot be an id is simply unknown.
+/// `?id=…&id=…`: a batch read by text ids. An invalid id counts as unknown.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct IdsQuery {
@@ -160,7 +160,7 @@ impl Decode for IdsQuery {
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct NewSandboxQuery {
-    /// The template; the default one if absent.
+    /// The spec; the default one if absent.
     #[param(nullable = false)]
     pub sandbox_spec_id: Option<String>,
 }
@@ -174,11 +174,11 @@ impl Decode for NewSandboxQuery {
     }
 }
 
-/// The query of `DELETE /sandboxes/{id}`: clients repeat the id there.
+/// The query of `DELETE /sandboxes/{id}`, in which clients repeat the id.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct DeleteSandboxQuery {
-    /// The id once more; may be left out, and must not differ.
+    /// The id again; optional, and must equal the one in the path.
     #[param(nullable = false)]
     pub sandbox_id: Option<String>,
 }
@@ -257,14 +257,14 @@ mod tests {
     }
 }
 
-/// Which part of a log.
+/// The part of a log to read.
 #[derive(Debug, Clone, Copy, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct LogsQuery {
-    /// So many lines from the end.
+    /// Number of lines from the end.
     #[param(value_type = i64, required = false, minimum = 0, maximum = 10_000, default = 200)]
     lines: u32,
-    /// Whether to go on with what is written from now on.
+    /// Whether to follow new lines.
     #[param(value_type = bool, required = false, default = false)]
     follow: bool,
 }

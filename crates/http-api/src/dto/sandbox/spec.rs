@@ -1,4 +1,4 @@
-//! Sandbox specs on the wire (contract v1, section 2.4).
+//! Sandbox specs on the wire; see `docs/reference/wire/sandbox-specs.md`.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,21 @@ use domain::sandbox::SandboxSpec;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A template for sandboxes.
+/// A sandbox spec.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = SandboxSpecInfo)]
 pub struct SpecDto {
-    /// For containers the image.
+    /// For containers, the image.
     #[schema(value_type = String)]
     id: SpecId,
-    /// What runs in it.
+    /// The command.
     #[schema(required)]
     command: Option<Vec<String>>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
     /// Environment, without secret values.
     initial_env: BTreeMap<String, String>,
-    /// Where agents work.
+    /// The working directory of agents.
     working_dir: String,
 }
 

@@ -1,28 +1,28 @@
-//! The pool of warm sandboxes on the wire. Ours: the reference keeps none.
+//! The warm pool on the wire. An addition: the reference has none.
 
 use application::WarmCounts;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The pool of warm sandboxes of one process.
+/// The warm pool of one process.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = WarmPool)]
 pub struct WarmPoolDto {
-    /// How many there should be now; 0 where none are kept.
+    /// Target number of warm sandboxes; 0 if there is no pool.
     target: u32,
-    /// Ready to be given to a start.
+    /// Sandboxes that a start can claim.
     ready: u32,
-    /// Being booted.
+    /// Sandboxes that are booting.
     booting: u32,
-    /// Promised to starts that are being stored.
+    /// Sandboxes claimed by starts that are being stored.
     claimed: u32,
-    /// Starts that got one, since the process began.
+    /// Starts that claimed a sandbox since the process started.
     hits: u64,
-    /// Starts of the same template that found none.
+    /// Starts with the same spec that found none.
     misses: u64,
     /// Boots that failed.
     failed_boots: u64,
-    /// Ones that were ended unused: stale, unhealthy or too many.
+    /// Sandboxes that were deleted unused: stale, unhealthy or surplus.
     ended: u64,
 }
 

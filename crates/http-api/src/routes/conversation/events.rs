@@ -10,8 +10,8 @@ use crate::dto::{BatchBytes, BATCH_READ_DOCUMENTS, PageDto, check_batch};
 use crate::extract::{Actor, Application, Call, PathParam, Query};
 use crate::problem::{Detail, Problem};
 
-/// Searches the events of a conversation. An unknown conversation has none. A page of large events ends before its
-/// limit: `next_page_id` says whether there are more.
+/// Searches the events of a conversation; none for an unknown one. A page of large events may end before its limit;
+/// `next_page_id` says whether more follow.
 #[utoipa::path(
     tag = "Events",
     params(("conversation_id" = Uuid, Path), EventCountQuery, EventSearchQuery),
@@ -28,7 +28,7 @@ pub(crate) async fn search(
     found(&app, &actor, id, query).await
 }
 
-/// A page, whatever the path it was asked under.
+/// A page of events, independent of the request's path.
 pub(crate) async fn found(
     app: &Application,
     actor: &Actor,
@@ -43,7 +43,7 @@ pub(crate) async fn found(
     Ok(web::Json(PageDto::of(found, |event| event.body)))
 }
 
-/// Counts what a search would find in all.
+/// Counts all matches of a search.
 #[utoipa::path(
     tag = "Events",
     params(("conversation_id" = Uuid, Path), EventCountQuery),
@@ -60,7 +60,7 @@ pub(crate) async fn count(
     number(&app, &actor, id, query).await
 }
 
-/// How many there are, whatever the path they were asked under.
+/// The number of events, independent of the request's path.
 pub(crate) async fn number(
     app: &Application,
     actor: &Actor,
@@ -72,7 +72,7 @@ pub(crate) async fn number(
     ))
 }
 
-/// Events by id, in the order asked for, with `null` for unknown ones.
+/// Loads events by id, in the requested order, with `null` for unknown ones.
 #[utoipa::path(
     tag = "Events",
     params(("conversation_id" = Uuid, Path), IdsQuery),
@@ -93,7 +93,7 @@ pub(crate) async fn batch(
     by_id(&app, &actor, id, query).await
 }
 
-/// Events by id, whatever the path they were asked under.
+/// Events by id, independent of the request's path.
 pub(crate) async fn by_id(
     app: &Application,
     actor: &Actor,
@@ -101,7 +101,7 @@ pub(crate) async fn by_id(
     query: IdsQuery,
 ) -> Result<web::Json<Vec<Option<Value>>>, Problem> {
     check_batch(&query.ids, "events")?;
-    // What cannot be an id is unknown like any other.
+    // An invalid id counts as unknown.
     let ids: Vec<_> = query
         .ids
         .into_iter()

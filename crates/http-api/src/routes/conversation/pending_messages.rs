@@ -1,4 +1,4 @@
-//! Messages that wait for their conversation.
+//! Pending messages.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, post};
@@ -12,10 +12,10 @@ use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond_with, to_json
 
 type QueueParts = (PathParam<PendingTargetParam>, IdempotencyKey, RawJson);
 
-/// Keeps a message until the conversation can hear it: its start is READY, and its sandbox runs.
+/// Stores a message until the conversation can receive it: its start task is READY, and its sandbox runs.
 ///
-/// The conversation may be named by the start that makes it, as `task-<id of the task>`. Messages are delivered in the
-/// order in which they came, each once.
+/// The conversation may be named by its start task, as `task-<id of the task>`. Messages are delivered once each, in the
+/// order of their arrival.
 #[utoipa::path(
     tag = "Pending Messages",
     params(("conversation_id" = String, Path), IdempotencyKeyHeader),
@@ -31,7 +31,7 @@ pub(crate) async fn queue(
     app: Application,
     Call(actor, (PathParam(text), IdempotencyKey(key), RawJson(body))): Call<Actor, QueueParts>,
 ) -> Result<HttpResponse, Problem> {
-    // What a repetition is compared by.
+    // A repeated request is compared by these bytes.
     let input = match (&key, &body) {
         (Some(_), Ok(body)) => format!("{}\n{body}", text.0),
         _ => String::new(),

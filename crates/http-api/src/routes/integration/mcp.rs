@@ -16,17 +16,17 @@ use crate::mcp::{RpcErrorCode, McpReply, ProtocolVersion, exchange, fault};
 use crate::problem::Problem;
 use crate::state::Listener;
 
-/// The header by which a client says what it agreed to.
+/// The header with the negotiated protocol version.
 const PROTOCOL_VERSION_HEADER: &str = "MCP-Protocol-Version";
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// The user that the caller acts for: by their own key, or by that of a sandbox of theirs which is at work.
+/// The user that the caller acts for: identified by a user's key, or by the key of one of the user's active sandboxes.
 pub(crate) struct McpCaller(UserId, Option<SandboxId>);
 
 impl Caller for McpCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let caller = match state_of(req)?.listener() {
-            // Nothing there takes a user's key, or none.
+            // The callback listener accepts only sandboxes' keys.
             Listener::Callback => {
                 UserOrSandbox::Sandbox(Box::new(SandboxCaller::identify(req).await?))
             }
@@ -45,12 +45,12 @@ impl Caller for McpCaller {
     }
 }
 
-/// What the address says beside the path.
+/// The query of the URL.
 #[derive(Debug, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct McpCallContext {
-    /// The conversation that pull requests are opened for: their numbers are added to its `pr_number`. One that is not the
-    /// caller's gets none.
+    /// The conversation that pull requests are opened for: their numbers are added to its `pr_number`. Ignored if it is not the
+    /// caller's.
     #[param(value_type = Option<String>, format = Uuid)]
     conversation_id: Option<ConversationId>,
 }
@@ -63,7 +63,7 @@ impl Decode for McpCallContext {
     }
 }
 
-/// How an answer travels.
+/// The format of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ResponseFormat {
     Json,
@@ -71,7 +71,7 @@ enum ResponseFormat {
 }
 
 impl ResponseFormat {
-    /// A stream for whoever takes one, as the reference does it; `None` for whoever takes neither.
+    /// A stream if the client accepts one, as in the reference; `None` if it accepts neither format.
     fn wanted(headers: &HeaderMap) -> Option<Self> {
         let values = headers
             .get_all(ACCEPT)
@@ -100,7 +100,7 @@ impl ResponseFormat {
     fn answer(self, message: &Value) -> HttpResponse {
         match self {
             Self::Json => HttpResponse::Ok().json(message),
-            // One event, and the stream is over.
+            // A stream with exactly one event.
             Self::Stream => HttpResponse::Ok()
                 .content_type(EVENT_STREAM)
                 .body(format!("event: message\r\ndata: {message}\r\n\r\n")),
@@ -114,8 +114,8 @@ fn refused(status: StatusCode, message: &Value) -> HttpResponse {
         .body(message.to_string())
 }
 
-/// The Model Context Protocol over streamable HTTP, without sessions: tools that open pull requests with the git tokens of the
-/// user. Takes a user's key, or that of a sandbox while it runs or starts, which acts for its owner.
+/// Processes a message of the Model Context Protocol over streamable HTTP, without sessions. The tools open pull requests with
+/// the user's git tokens. Accepts a user's key, or the key of a sandbox while it runs or starts, which acts for its owner.
 #[utoipa::path(
     tag = "MCP",
     request_body(content = Value, description = "A JSON-RPC message, or (in version 2025-03-26) a batch of at most 10"),

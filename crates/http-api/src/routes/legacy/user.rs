@@ -1,4 +1,5 @@
-//! Git providers under the paths of front ends of the 1.0 to 1.3 line. Whoever has no token is told so by 401 and a bare text.
+//! Git providers under the paths of front ends of the 1.0 to 1.3 line. Without a stored token they answer 401 with a plain
+//! text.
 
 use actix_web::http::StatusCode;
 use actix_web::{get, web};
@@ -14,7 +15,7 @@ use crate::dto::legacy::user::{
 use crate::extract::{Actor, Application, Call, Query};
 use crate::problem::{Detail, Problem};
 
-/// Tasks of one answer.
+/// Tasks in one response.
 const MAX_SUGGESTED_TASKS: usize = 100;
 
 fn refusal(failure: GitServiceError, without_token: &str) -> Problem {
@@ -26,12 +27,12 @@ fn refusal(failure: GitServiceError, without_token: &str) -> Problem {
     }
 }
 
-/// Most questions are refused in the same words.
+/// The error response of most of these routes.
 fn refused(failure: GitServiceError) -> Problem {
     refusal(failure, "Git provider token required. (such as GitHub).")
 }
 
-/// Who the user is at the first provider that says so.
+/// Loads the user's account at the first provider that returns one.
 #[utoipa::path(
     tag = "Git of older front ends",
     responses(
@@ -50,7 +51,7 @@ pub(crate) async fn info(
     Ok(web::Json(user.map_err(refused)?.into()))
 }
 
-/// Repositories that the tokens see.
+/// Lists repositories that the tokens can read.
 #[utoipa::path(
     tag = "Git of older front ends",
     params(LegacyRepositoriesQuery, NumberedPageParams),
@@ -77,7 +78,7 @@ pub(crate) async fn repositories(
     Ok(web::Json(with_links(found, query.page.number)))
 }
 
-/// Branches of a repository.
+/// Lists branches of a repository.
 #[utoipa::path(
     tag = "Git of older front ends",
     params(LegacyBranchesQuery, NumberedPageParams),
@@ -103,7 +104,7 @@ pub(crate) async fn branches(
     Ok(web::Json(NumberedBranchesDto::of(found, query.page)))
 }
 
-/// Issues and pull requests that want the user's attention, at most 100.
+/// Lists issues and pull requests that need the user's attention, at most 100.
 #[utoipa::path(
     tag = "Git of older front ends",
     responses(
@@ -125,7 +126,7 @@ pub(crate) async fn suggested_tasks(
     Ok(web::Json(found.items.into_iter().map(Into::into).collect()))
 }
 
-/// Installations (GitHub), workspaces (Bitbucket), projects (Bitbucket Data Center) or organizations (Azure DevOps).
+/// Lists installations (GitHub), workspaces (Bitbucket), projects (Bitbucket Data Center) or organizations (Azure DevOps).
 #[utoipa::path(
     tag = "Git of older front ends",
     params(LegacyInstallationsQuery),

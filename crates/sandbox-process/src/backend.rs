@@ -20,39 +20,39 @@ use crate::config::{AgentServerSource, ProcessConfig};
 use crate::confine;
 use crate::environment;
 use crate::errors;
-use crate::layout::{Layout, Places};
-use crate::lock::{Guard, Locks};
+use crate::layout::{DataLayout, SandboxPaths};
+use crate::lock::{SandboxLockGuard, SandboxLocks};
 use crate::marker::Marker;
-use crate::monitor::Tracked;
+use crate::monitor::TrackedProcess;
 use crate::recipe;
-use crate::server::Server;
+use crate::server::AgentServerProvider;
 use crate::start;
 
 /// Facts that a slow watcher may miss before it lags.
-const FACTS: usize = 256;
+const MAX_BUFFERED_FACTS: usize = 256;
 
 /// Each takes some hundred microseconds of a thread.
-const PARALLEL_PROOFS: usize = 4;
+const MAX_PARALLEL_PROOFS: usize = 4;
 
 /// Sandboxes that are processes of this machine.
 #[derive(Debug)]
 pub struct ProcessSandboxes {
-    inner: Arc<Inner>,
+    inner: Arc<ProcessInner>,
 }
 
 /// What operations and monitors share.
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct ProcessInner {
     pub(crate) config: ProcessConfig,
-    pub(crate) layout: Layout,
-    pub(crate) server: Server,
+    pub(crate) layout: DataLayout,
+    pub(crate) server: AgentServerProvider,
     /// Where tasks run: they outlive requests, and children are reaped by the runtime that spawned them.
     pub(crate) runtime: Handle,
-    pub(crate) locks: Locks,
+    pub(crate) locks: SandboxLocks,
     pub(crate) starts: Arc<Semaphore>,
     /// Proofs of listeners at the same time.
     pub(crate) proofs: Semaphore,
-    pub(crate) tracked: Mutex<std::collections::HashMap<SandboxId, Tracked>>,
+    pub(crate) tracked: Mutex<std::collections::HashMap<SandboxId, TrackedProcess>>,
     pub(crate) facts: broadcast::Sender<BackendFact>,
     /// Ends the monitors, not the sandboxes.
     pub(crate) closed: CancellationToken,
@@ -67,7 +67,7 @@ impl ProcessSandboxes {
             detail,
             source: None,
         };
-        let layout = Layout::new(
+        let layout = DataLayout::new(
             &config.data_dir,
             &config.runtime_dir,
             config.instance.clone(),
@@ -77,15 +77,15 @@ impl ProcessSandboxes {
         errors::blocking(move || roots.create())
             .await?
             .map_err(errors::other)?;
-        let inner = Inner {
+        let inner = ProcessInner {
             layout,
-            server: Server::new(config.agent_server.clone()),
+            server: AgentServerProvider::new(config.agent_server.clone()),
             runtime: Handle::current(),
-            locks: Locks::default(),
+            locks: SandboxLocks::default(),
             starts: Arc::new(Semaphore::new(config.parallel_starts.max(1))),
-            proofs: Semaphore::new(PARALLEL_PROOFS),
+            proofs: Semaphore::new(MAX_PARALLEL_PROOFS),
             tracked: Mutex::default(),
-            facts: broadcast::channel(FACTS).0,
+            facts: broadcast::channel(MAX_BUFFERED_FACTS).0,
             closed: CancellationToken::new(),
             config,
         };
@@ -97,7 +97,7 @@ impl ProcessSandboxes {
         Ok(Self { inner })
     }
 
-    pub(crate) fn inner(&self) -> &Arc<Inner> {
+    pub(crate) fn inner(&self) -> &Arc<ProcessInner> {
         &self.inner
     }
 
@@ -120,18 +120,18 @@ impl Drop for ProcessSandboxes {
     }
 }
 
-impl Inner {
-    pub(crate) fn places(&self, id: &SandboxId) -> Places {
-        self.layout.places(id)
+impl ProcessInner {
+    pub(crate) fn paths(&self, id: &SandboxId) -> SandboxPaths {
+        self.layout.paths(id)
     }
 
     pub(crate) fn marker(&self, id: &SandboxId) -> Marker {
         Marker::new(&self.config.instance, id)
     }
 
-    pub(crate) async fn lock(&self, id: &SandboxId) -> Result<Guard, SandboxError> {
+    pub(crate) async fn lock(&self, id: &SandboxId) -> Result<SandboxLockGuard, SandboxError> {
         self.locks
-            .lock(id, &self.places(id).lock, self.config.queue_limit)
+            .lock(id, &self.paths(id).lock, self.config.queue_limit)
             .await
     }
 }
@@ -162,11 +162,11 @@ impl SandboxBackend for ProcessSandboxes {
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         let command = self.inner.server.command(&self.inner.runtime).await?;
         // Waiting for a turn ends with the caller; what follows does not.
-        let turn = self.inner.turn(&launch.id).await?;
+        let acquire_start_permit = self.inner.acquire_start_permit(&launch.id).await?;
         // So does waiting for this: what a caller has given up must not begin after what they ask for next.
         let guard = self.inner.lock(&launch.id).await?;
         let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
-        self.detached(async move { inner.start(launch, command, turn, guard).await })
+        self.detached(async move { inner.start(launch, command, acquire_start_permit, guard).await })
             .await
     }
 
@@ -227,8 +227,8 @@ impl SandboxBackend for ProcessSandboxes {
     }
 
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
-        let (places, path) = (self.inner.places(id), path.to_owned());
-        let found = errors::blocking(move || confine::resolve(&places, &path)).await?;
+        let (paths, path) = (self.inner.paths(id), path.to_owned());
+        let found = errors::blocking(move || confine::resolve(&paths, &path)).await?;
         let found = found.and_then(|path| path.into_os_string().into_string().ok());
         found.ok_or(SandboxError::NotFound)
     }

@@ -12,22 +12,22 @@ use domain::sandbox::normalize_path;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat, openat2};
 use rustix::io::Errno;
 
-use crate::layout::Places;
+use crate::layout::SandboxPaths;
 
 /// A rename somewhere on the way makes the kernel give up: it is asked again so often.
 const MAX_ATTEMPTS: u32 = 16;
 /// Only a place: nothing is read, and a pipe does not hold us up.
-const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// Where the path leads; `None` if out of the sandbox. An absolute one must end in the workspace, the home or the temporary
 /// directory. A relative one counts from the directory in which the agent server runs, and must stay there. Blocks.
-pub(crate) fn resolve(places: &Places, path: &str) -> Option<PathBuf> {
+pub(crate) fn resolve(paths: &SandboxPaths, path: &str) -> Option<PathBuf> {
     let path = PathBuf::from(normalize_path(path)?);
     if path.is_relative() {
-        return beneath(&places.root, &path);
+        return beneath(&paths.root, &path);
     }
-    let own = [places.workspace(), places.home(), places.tmp()];
-    let (base, below) = [&places.root, &places.short]
+    let own = [paths.workspace(), paths.home(), paths.tmp()];
+    let (base, below) = [&paths.root, &paths.short]
         .into_iter()
         .find_map(|base| Some((base, below(&path, base)?)))?;
     beneath(base, below).filter(|found| own.iter().any(|own| found.starts_with(own)))
@@ -41,7 +41,7 @@ fn below<'a>(path: &'a Path, base: &Path) -> Option<&'a Path> {
 
 /// Follows a path below a directory as far as it exists; the rest of it does not exist yet.
 fn beneath(base: &Path, below: &Path) -> Option<PathBuf> {
-    let dir = open(base, PLACE | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    let dir = open(base, PATH_FLAGS | OFlags::DIRECTORY, Mode::empty()).ok()?;
     let (mut existing, mut missing) = (below, Vec::new());
     loop {
         match open_beneath(&dir, existing, OFlags::empty()) {
@@ -79,7 +79,7 @@ fn open_beneath(dir: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Er
     };
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..MAX_ATTEMPTS {
-        match openat2(dir, path, PLACE | flags, Mode::empty(), within) {
+        match openat2(dir, path, PATH_FLAGS | flags, Mode::empty(), within) {
             Err(Errno::AGAIN | Errno::INTR) => {}
             // Linux before 5.6, or a filter of system calls that does not know this one.
             Err(Errno::NOSYS | Errno::PERM) => return open_without_links(dir, path),
@@ -91,9 +91,9 @@ fn open_beneath(dir: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Er
 
 /// Goes step by step and follows no link at all.
 fn open_without_links(dir: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
-    let mut at = openat(dir, ".", PLACE | OFlags::DIRECTORY, Mode::empty())?;
+    let mut at = openat(dir, ".", PATH_FLAGS | OFlags::DIRECTORY, Mode::empty())?;
     for name in path {
-        at = openat(&at, name, PLACE | OFlags::NOFOLLOW, Mode::empty())?;
+        at = openat(&at, name, PATH_FLAGS | OFlags::NOFOLLOW, Mode::empty())?;
         if FileType::from_raw_mode(fstat(&at)?.st_mode).is_symlink() {
             return Err(Errno::LOOP);
         }
@@ -108,11 +108,11 @@ mod tests {
     use domain::id::{HostId, SandboxId};
 
     use super::*;
-    use crate::layout::Layout;
+    use crate::layout::DataLayout;
 
     struct Fixture {
         dir: tempfile::TempDir,
-        places: Places,
+        paths: SandboxPaths,
     }
 
     fn fixture() -> Fixture {
@@ -121,43 +121,43 @@ mod tests {
             .tempdir_in("/tmp")
             .unwrap();
         let host = HostId::parse("h").unwrap();
-        let layout = Layout::new(dir.path(), &dir.path().join("r"), host).unwrap();
-        let places = layout.places(&SandboxId::parse("s").unwrap());
+        let layout = DataLayout::new(dir.path(), &dir.path().join("r"), host).unwrap();
+        let paths = layout.paths(&SandboxId::parse("s").unwrap());
         layout.create().unwrap();
-        places.create().unwrap();
+        paths.create().unwrap();
         fs::write(dir.path().join("master.key"), "key").unwrap();
-        fs::write(places.state(), "{}").unwrap();
-        Fixture { dir, places }
+        fs::write(paths.state(), "{}").unwrap();
+        Fixture { dir, paths }
     }
 
     #[test]
     fn what_belongs_to_the_sandbox_is_found_and_may_be_made() {
-        let Fixture { places, .. } = &fixture();
-        let workspace = places.workspace();
+        let Fixture { paths, .. } = &fixture();
+        let workspace = paths.workspace();
         fs::create_dir_all(workspace.join("a/b")).unwrap();
         fs::write(workspace.join("a/file"), "").unwrap();
         symlink("b", workspace.join("a/inner")).unwrap();
-        symlink("../home", places.root.join("workspace/house")).unwrap();
+        symlink("../home", paths.root.join("workspace/house")).unwrap();
         for (path, expected) in [
             (workspace.clone(), workspace.clone()),
             (workspace.join("a/file"), workspace.join("a/file")),
             (workspace.join("a/../a/./file"), workspace.join("a/file")),
             (workspace.join("a/inner/new/x"), workspace.join("a/b/new/x")),
             (workspace.join("a/file/x"), workspace.join("a/file/x")),
-            (workspace.join("house/x"), places.home().join("x")),
-            (places.home().join("x"), places.home().join("x")),
-            (places.tmp().join("x"), places.tmp().join("x")),
+            (workspace.join("house/x"), paths.home().join("x")),
+            (paths.home().join("x"), paths.home().join("x")),
+            (paths.tmp().join("x"), paths.tmp().join("x")),
             (PathBuf::from("workspace/a"), workspace.join("a")),
         ] {
-            let found = resolve(places, path.to_str().unwrap());
+            let found = resolve(paths, path.to_str().unwrap());
             assert_eq!(found, Some(expected), "{}", path.display());
         }
     }
 
     #[test]
     fn no_path_and_no_link_leads_out() {
-        let Fixture { dir, places } = &fixture();
-        let workspace = places.workspace();
+        let Fixture { dir, paths } = &fixture();
+        let workspace = paths.workspace();
         symlink("/etc", workspace.join("absolute")).unwrap();
         symlink("../../../master.key", workspace.join("relative")).unwrap();
         symlink("../process.json", workspace.join("state")).unwrap();
@@ -172,9 +172,9 @@ mod tests {
             text(workspace.join("state")),
             text(workspace.join("magic/etc/passwd")),
             text(workspace.join("dangling")),
-            text(places.state()),
-            text(places.root.clone()),
-            text(places.short.clone()),
+            text(paths.state()),
+            text(paths.root.clone()),
+            text(paths.short.clone()),
             text(dir.path().join("master.key")),
             "/etc/passwd".to_owned(),
             "/".to_owned(),
@@ -182,17 +182,17 @@ mod tests {
             "workspace/relative".to_owned(),
             "workspace/absolute/passwd".to_owned(),
         ] {
-            assert_eq!(resolve(places, &path), None, "{path}");
+            assert_eq!(resolve(paths, &path), None, "{path}");
         }
     }
 
     #[test]
     fn without_openat2_no_link_is_followed() {
-        let Fixture { places, .. } = &fixture();
-        let workspace = places.workspace();
+        let Fixture { paths, .. } = &fixture();
+        let workspace = paths.workspace();
         fs::create_dir_all(workspace.join("a/b")).unwrap();
         symlink("b", workspace.join("a/inner")).unwrap();
-        let dir = open(&workspace, PLACE | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let dir = open(&workspace, PATH_FLAGS | OFlags::DIRECTORY, Mode::empty()).unwrap();
         assert!(open_without_links(&dir, Path::new("a/b")).is_ok());
         let refused = |path: &str| open_without_links(&dir, Path::new(path)).unwrap_err();
         assert_eq!(refused("a/inner"), Errno::LOOP);

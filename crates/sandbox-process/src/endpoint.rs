@@ -8,10 +8,10 @@ use domain::id::SandboxId;
 use endpoint_guard::{EndpointGuard, GuardError, Listener, look_up};
 
 use crate::ProcessSandboxes;
-use crate::backend::Inner;
+use crate::backend::ProcessInner;
 use crate::marker;
 use crate::proc::{self, ProcessKey};
-use crate::state::{Phase, State};
+use crate::state::{LifecyclePhase, ProcessState};
 
 /// Processes of a sandbox that are looked at: an agent server is the first, or a child of it.
 const MAX_PROCESSES: usize = 64;
@@ -30,7 +30,7 @@ impl EndpointGuard for ProcessSandboxes {
     }
 }
 
-impl Inner {
+impl ProcessInner {
     /// The socket that listens at `address` of this machine, if the sandbox holds it.
     pub(crate) async fn prove(
         self: &Arc<Self>,
@@ -72,12 +72,12 @@ impl Inner {
         if let Some(key) = self.tracked_key(id).filter(|key| proc::is_alive(*key)) {
             return Some(key);
         }
-        let (marker, state) = (self.marker(id), State::load(&self.places(id).state())?);
+        let (marker, state) = (self.marker(id), ProcessState::load(&self.paths(id).state())?);
         match state.phase {
-            Phase::Starting if state.boot == proc::boot_id() => {
+            LifecyclePhase::Starting if state.boot == proc::boot_id() => {
                 marker::find_main(&marker, state.port)
             }
-            _ => state.living(&marker),
+            _ => state.running_process(&marker),
         }
     }
 }

@@ -11,23 +11,23 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use crate::config::ProcessConfig;
-use crate::layout::Places;
+use crate::layout::SandboxPaths;
 use crate::marker::{self, Marker};
 
 /// Variables by name. Some values are keys, so all are treated as secret.
 pub(crate) type Variables = BTreeMap<String, SecretString>;
 
 /// Whether the agent server waits to be told what else it needs.
-const DORMANT: &str = "OH_DEFERRED_INIT";
+const DEFERRED_INIT: &str = "OH_DEFERRED_INIT";
 /// What a dormant one is told later. An agent server with a part of it in its environment does not start.
-const WEBHOOKS: &str = "OH_WEBHOOKS_";
+const WEBHOOKS_PREFIX: &str = "OH_WEBHOOKS_";
 
 /// Settings of the agent server as one document, which it lays its single variables over (1.34, 1.58). It begins a process for
 /// each of its variables when an agent gets its terminal, so what nothing else reads is together in here. No keys: those it
 /// takes out of the environment of what its agent runs, by their names.
-const SETTINGS: &str = "OH";
+const SETTINGS_VARIABLE: &str = "OH";
 /// What is in there, by the names of single variables, which would win.
-const TOGETHER: [&str; 5] = [
+const SETTINGS_MEMBERS: [&str; 5] = [
     "OH_LEASE_TTL_SECONDS",
     "OH_ENABLE_VSCODE",
     "OH_PRELOAD_TOOLS",
@@ -36,7 +36,7 @@ const TOGETHER: [&str; 5] = [
 ];
 
 /// Of it, by the names of its members and as JSON: what is the same in every sandbox.
-pub(crate) const SWITCHES: [(&str, &str); 3] = [
+pub(crate) const FIXED_SETTINGS: [(&str, &str); 3] = [
     // One owner per directory: a lease would only keep a restarted server from its own conversations.
     ("lease_ttl_seconds", "0"),
     ("enable_vscode", "false"),
@@ -45,7 +45,7 @@ pub(crate) const SWITCHES: [(&str, &str); 3] = [
 ];
 
 /// Not secret, and the same in every sandbox.
-pub(crate) const FIXED: [(&str, &str); 8] = [
+pub(crate) const FIXED_VARIABLES: [(&str, &str); 8] = [
     // Webhooks carry an event within a second of it, one batch of five at most.
     ("OH_WEBHOOKS_0_FLUSH_DELAY", "1"),
     ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5"),
@@ -64,7 +64,7 @@ pub(crate) const FIXED: [(&str, &str); 8] = [
 /// Everything that the agent server of this sandbox sees. `program` is the first word of its command.
 pub(crate) fn variables(
     config: &ProcessConfig,
-    places: &Places,
+    paths: &SandboxPaths,
     marker: &Marker,
     launch: &SandboxLaunch,
     program: &OsStr,
@@ -78,13 +78,13 @@ pub(crate) fn variables(
         set(name, value.expose_secret().to_owned());
     }
     // From here on nothing can be replaced by configuration.
-    set(SETTINGS, settings(config, places));
+    set(SETTINGS_VARIABLE, settings(config, paths));
     let text = |path: &Path| path.to_string_lossy().into_owned();
     set(marker::VARIABLE, marker.value().to_owned());
-    set("HOME", text(&places.home()));
-    set("TMUX_TMPDIR", text(&places.short));
-    set("TMPDIR", text(&places.tmp()));
-    for (name, value) in FIXED {
+    set("HOME", text(&paths.home()));
+    set("TMUX_TMPDIR", text(&paths.short));
+    set("TMPDIR", text(&paths.tmp()));
+    for (name, value) in FIXED_VARIABLES {
         set(name, value.to_owned());
     }
     set(
@@ -99,40 +99,40 @@ pub(crate) fn variables(
         "OH_WEBHOOKS_0_BASE_URL",
         launch.webhook_url.as_str().trim_end_matches('/').to_owned(),
     );
-    set("OH_CONVERSATIONS_PATH", text(&places.conversations()));
-    set("OH_PERSISTENCE_DIR", text(&places.persist()));
+    set("OH_CONVERSATIONS_PATH", text(&paths.conversations()));
+    set("OH_PERSISTENCE_DIR", text(&paths.persist()));
     // Its default is a file in the workspace, where an agent could write it.
     set(
         "OPENHANDS_AGENT_SERVER_CONFIG_PATH",
-        text(&places.root.join("agent-server.json")),
+        text(&paths.root.join("agent-server.json")),
     );
     // These and the session key a dormant one has from the beginning: its web server takes the origins when it is made.
     for (index, origin) in launch.cors_origins.iter().enumerate() {
         set(&format!("OH_ALLOW_CORS_ORIGINS_{index}"), origin.clone());
     }
     // Always said: an operator's variable must not leave a sandbox asleep that nobody wakes.
-    set(DORMANT, if launch.dormant { "1" } else { "0" }.to_owned());
-    all.retain(|name, _| !TOGETHER.iter().any(|ours| name.starts_with(ours)));
+    set(DEFERRED_INIT, if launch.dormant { "1" } else { "0" }.to_owned());
+    all.retain(|name, _| !SETTINGS_MEMBERS.iter().any(|ours| name.starts_with(ours)));
     if launch.dormant {
-        all.retain(|name, _| !name.starts_with(WEBHOOKS));
+        all.retain(|name, _| !name.starts_with(WEBHOOKS_PREFIX));
     }
     all
 }
 
-/// The value of [`SETTINGS`]: an operator's own document, with what must be so.
-fn settings(config: &ProcessConfig, places: &Places) -> String {
-    let mut all = config.extra_env.get(SETTINGS).map_or_else(
+/// The value of [`SETTINGS_VARIABLE`]: an operator's own document, with what must be so.
+fn settings(config: &ProcessConfig, paths: &SandboxPaths) -> String {
+    let mut all = config.extra_env.get(SETTINGS_VARIABLE).map_or_else(
         BTreeMap::new,
         // Whoever makes the configuration has looked at it (`settings_are_readable`).
         |text| serde_json::from_str(text.expose_secret()).unwrap_or_default(),
     );
-    for (name, value) in SWITCHES {
+    for (name, value) in FIXED_SETTINGS {
         let value = serde_json::from_str(value).unwrap_or_default();
         all.insert(name.to_owned(), value);
     }
     let path = |path: &Path| Value::from(path.to_string_lossy());
-    all.insert("workspace_path".to_owned(), path(&places.workspace()));
-    all.insert("bash_events_dir".to_owned(), path(&places.bash_events()));
+    all.insert("workspace_path".to_owned(), path(&paths.workspace()));
+    all.insert("bash_events_dir".to_owned(), path(&paths.bash_events()));
     json!(all).to_string()
 }
 
@@ -142,7 +142,7 @@ pub fn settings_are_readable<'a>(
 ) -> bool {
     let mut all = variables.into_iter();
     all.all(|(name, value)| {
-        name != SETTINGS || serde_json::from_str::<BTreeMap<String, Value>>(value).is_ok()
+        name != SETTINGS_VARIABLE || serde_json::from_str::<BTreeMap<String, Value>>(value).is_ok()
     })
 }
 
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
     use crate::config::AgentServerSource;
-    use crate::layout::Layout;
+    use crate::layout::DataLayout;
 
     fn made(dormant: bool) -> Variables {
         let instance = HostId::parse("host").unwrap();
@@ -187,10 +187,10 @@ mod tests {
             cors_origins: vec!["https://app.test".to_owned()],
             dormant,
         };
-        let layout = Layout::new(Path::new("/data"), Path::new("/run"), instance.clone()).unwrap();
+        let layout = DataLayout::new(Path::new("/data"), Path::new("/run"), instance.clone()).unwrap();
         let marker = Marker::new(&instance, &launch.id);
-        let places = layout.places(&launch.id);
-        variables(&config, &places, &marker, &launch, OsStr::new("/bin/agent"))
+        let paths = layout.paths(&launch.id);
+        variables(&config, &paths, &marker, &launch, OsStr::new("/bin/agent"))
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
             let same = dormant.get(name).map(ExposeSecret::expose_secret);
             let expected = match name.as_str() {
                 "OH_DEFERRED_INIT" => Some("1"),
-                name if name.starts_with(WEBHOOKS) => None,
+                name if name.starts_with(WEBHOOKS_PREFIX) => None,
                 _ => Some(value.expose_secret()),
             };
             assert_eq!(same, expected, "{name}");
@@ -245,7 +245,7 @@ mod tests {
                 "bash_events_dir": format!("{root}/bash_events"),
             });
             assert_eq!(read, expected);
-            let is_single = |name: &&String| TOGETHER.iter().any(|it| name.starts_with(it));
+            let is_single = |name: &&String| SETTINGS_MEMBERS.iter().any(|it| name.starts_with(it));
             assert_eq!(all.keys().find(is_single), None, "it would win");
         }
     }

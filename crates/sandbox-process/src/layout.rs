@@ -22,7 +22,7 @@ use domain::id::{HostId, SandboxId};
 use crate::digest;
 
 /// The longest path of a Unix socket on Linux, without its NUL.
-const SOCKET_PATH: usize = 107;
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// What a sandbox's folder, tmux and the agent server append to the runtime directory:
 /// `/<12 hex digits>/tmux-<uid>/openhands-<32 hex digits>`.
@@ -33,12 +33,12 @@ fn suffix() -> usize {
 
 /// Whether sockets in this runtime directory have short enough paths.
 pub(crate) fn fits(runtime: &Path) -> bool {
-    runtime.as_os_str().len() + suffix() <= SOCKET_PATH
+    runtime.as_os_str().len() + suffix() <= MAX_SOCKET_PATH_BYTES
 }
 
 /// The two roots.
 #[derive(Debug, Clone)]
-pub(crate) struct Layout {
+pub(crate) struct DataLayout {
     sandboxes: PathBuf,
     runtime: PathBuf,
     instance: HostId,
@@ -46,13 +46,13 @@ pub(crate) struct Layout {
 
 /// The places of one sandbox.
 #[derive(Debug, Clone)]
-pub(crate) struct Places {
+pub(crate) struct SandboxPaths {
     pub(crate) root: PathBuf,
     pub(crate) short: PathBuf,
     pub(crate) lock: PathBuf,
 }
 
-impl Layout {
+impl DataLayout {
     /// Fails when the runtime directory is too long for sockets.
     pub(crate) fn new(data: &Path, runtime: &Path, instance: HostId) -> Result<Self, String> {
         if !data.is_absolute() || data.to_str().is_none() {
@@ -64,7 +64,7 @@ impl Layout {
             instance,
         };
         if !runtime.is_absolute() || runtime.to_str().is_none() || !fits(runtime) {
-            let most = SOCKET_PATH - suffix();
+            let most = MAX_SOCKET_PATH_BYTES - suffix();
             return Err(format!(
                 "the runtime directory must be an absolute path of at most {most} bytes"
             ));
@@ -72,9 +72,9 @@ impl Layout {
         Ok(layout)
     }
 
-    pub(crate) fn places(&self, id: &SandboxId) -> Places {
+    pub(crate) fn paths(&self, id: &SandboxId) -> SandboxPaths {
         let short = digest::short(&[self.instance.as_str().as_bytes(), id.as_str().as_bytes()]);
-        Places {
+        SandboxPaths {
             root: self.sandboxes.join(id.as_str()),
             short: self.runtime.join(short),
             lock: self.sandboxes.join(format!("{id}.lock")),
@@ -111,7 +111,7 @@ impl Layout {
     }
 }
 
-impl Places {
+impl SandboxPaths {
     pub(crate) fn workspace(&self) -> PathBuf {
         self.root.join("workspace")
     }
@@ -133,7 +133,7 @@ impl Places {
         self.root.join("persist")
     }
 
-    pub(crate) fn log(&self) -> PathBuf {
+    pub(crate) fn log_file(&self) -> PathBuf {
         self.root.join("agent-server.log")
     }
 
@@ -237,19 +237,19 @@ mod tests {
     fn every_socket_path_fits() {
         let instance = HostId::parse("i").unwrap();
         let data = Path::new("/data");
-        let most = SOCKET_PATH - suffix();
+        let most = MAX_SOCKET_PATH_BYTES - suffix();
         let runtime = PathBuf::from(format!("/{}", "r".repeat(most - 1)));
-        let layout = Layout::new(data, &runtime, instance.clone()).unwrap();
-        let places = layout.places(&SandboxId::parse("x".repeat(64)).unwrap());
+        let layout = DataLayout::new(data, &runtime, instance.clone()).unwrap();
+        let paths = layout.paths(&SandboxId::parse("x".repeat(64)).unwrap());
         let uid = rustix::process::geteuid().as_raw();
         let socket = format!(
             "{}/tmux-{uid}/openhands-{}",
-            places.short.display(),
+            paths.short.display(),
             "f".repeat(32)
         );
-        assert_eq!(socket.len(), SOCKET_PATH, "{socket}");
+        assert_eq!(socket.len(), MAX_SOCKET_PATH_BYTES, "{socket}");
         for bad in ["relative".to_owned(), format!("/{}", "r".repeat(most))] {
-            assert!(Layout::new(data, Path::new(&bad), instance.clone()).is_err());
+            assert!(DataLayout::new(data, Path::new(&bad), instance.clone()).is_err());
         }
     }
 

@@ -15,46 +15,46 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::errors;
 
-const WAITED_FOR: &str = "another operation on this sandbox";
+const AWAITED_OPERATION: &str = "another operation on this sandbox";
 
 /// All locks of this process.
 #[derive(Debug, Default)]
-pub(crate) struct Locks {
+pub(crate) struct SandboxLocks {
     held: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// Held while a sandbox is changed.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct SandboxLockGuard {
     // The file first: the next one of this process finds it unlocked.
     _file: File,
     _mutex: OwnedMutexGuard<()>,
 }
 
-impl Locks {
+impl SandboxLocks {
     pub(crate) async fn lock(
         &self,
         id: &SandboxId,
         file: &Path,
         limit: Duration,
-    ) -> Result<Guard, SandboxError> {
+    ) -> Result<SandboxLockGuard, SandboxError> {
         let started = Instant::now();
         let mutex = self.mutex(id);
         let guard = timeout(limit, mutex.lock_owned())
             .await
-            .map_err(|_| SandboxError::TimedOut { what: WAITED_FOR })?;
+            .map_err(|_| SandboxError::TimedOut { what: AWAITED_OPERATION })?;
         let mut pause = Duration::from_millis(2);
         loop {
             let path = file.to_owned();
             let attempt = errors::blocking(move || try_lock(&path)).await?;
             if let Some(file) = attempt.map_err(errors::other)? {
-                return Ok(Guard {
+                return Ok(SandboxLockGuard {
                     _file: file,
                     _mutex: guard,
                 });
             }
             if started.elapsed() > limit {
-                return Err(SandboxError::TimedOut { what: WAITED_FOR });
+                return Err(SandboxError::TimedOut { what: AWAITED_OPERATION });
             }
             // Another service on the same directory, which happens while one replaces the other.
             sleep(pause).await;

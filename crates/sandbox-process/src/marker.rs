@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use tokio::time::{Instant, timeout};
 
 use crate::pidfd::PidHandle;
-use crate::proc::{self, ProcessKey, Stat};
+use crate::proc::{self, ProcessKey, ProcessStat};
 
 /// Name of the variable.
 pub(crate) const VARIABLE: &str = "AGENT_WORKSPACE_SANDBOX";
@@ -41,8 +41,8 @@ impl Marker {
 
 /// The living processes of this instance's sandboxes, by marker. Blocks.
 pub(crate) fn marked(instance: &HostId) -> BTreeMap<ProcessKey, SandboxId> {
-    let living = proc::all().into_iter().filter(|stat| !stat.is_dead());
-    living
+    let running = proc::all().into_iter().filter(|stat| !stat.is_dead());
+    running
         .filter_map(|stat| {
             let value = proc::initial_variable(stat.key.pid, VARIABLE)?;
             let (of, id) = value.split_once('/')?;
@@ -54,13 +54,13 @@ pub(crate) fn marked(instance: &HostId) -> BTreeMap<ProcessKey, SandboxId> {
 
 /// The living processes of a sandbox that another service has started on this machine, by marker. Blocks.
 pub(crate) fn of_other_instances(instance: &HostId, id: &SandboxId) -> Vec<ProcessKey> {
-    let is_of_other = |stat: &Stat| {
+    let is_of_other = |stat: &ProcessStat| {
         let value = proc::initial_variable(stat.key.pid, VARIABLE);
         let value = value.as_deref().and_then(|it| it.split_once('/'));
         value.is_some_and(|(of, sandbox)| of != instance.as_str() && sandbox == id.as_str())
     };
-    let living = proc::all().into_iter().filter(|stat| !stat.is_dead());
-    living.filter(is_of_other).map(|stat| stat.key).collect()
+    let running = proc::all().into_iter().filter(|stat| !stat.is_dead());
+    running.filter(is_of_other).map(|stat| stat.key).collect()
 }
 
 /// Whether a living process is one of this sandbox. Blocks.
@@ -85,10 +85,10 @@ pub(crate) fn find_main(marker: &Marker, port: u16) -> Option<ProcessKey> {
 
 /// Every living process of the sandbox. `main` is its main process if that ran a moment ago (so that its session id
 /// cannot have been reused). Blocks.
-fn members(marker: &Marker, main: Option<ProcessKey>, known: &BTreeSet<ProcessKey>) -> Vec<Stat> {
+fn members(marker: &Marker, main: Option<ProcessKey>, known: &BTreeSet<ProcessKey>) -> Vec<ProcessStat> {
     let all = proc::all();
-    let is_in_session = |stat: &Stat| main.is_some_and(|main| is_in_session(stat, main));
-    let is_member = |stat: &&Stat| {
+    let is_in_session = |stat: &ProcessStat| main.is_some_and(|main| is_in_session(stat, main));
+    let is_member = |stat: &&ProcessStat| {
         known.contains(&stat.key) || is_in_session(stat) || marker.is_on(stat.key.pid)
     };
     let mut found = all.iter().filter(is_member).copied().collect();
@@ -99,20 +99,20 @@ fn members(marker: &Marker, main: Option<ProcessKey>, known: &BTreeSet<ProcessKe
 }
 
 /// The processes of the session of `main`, which lives, and all that descend from them. Blocks.
-pub(crate) fn tree(main: ProcessKey) -> Vec<Stat> {
+pub(crate) fn tree(main: ProcessKey) -> Vec<ProcessStat> {
     let all = proc::all();
-    let is_member = |stat: &&Stat| is_in_session(stat, main);
+    let is_member = |stat: &&ProcessStat| is_in_session(stat, main);
     let mut found = all.iter().filter(is_member).copied().collect();
     add_descendants(&mut found, &all);
     found
 }
 
-fn is_in_session(stat: &Stat, main: ProcessKey) -> bool {
+fn is_in_session(stat: &ProcessStat, main: ProcessKey) -> bool {
     stat.session == main.pid && stat.key.started >= main.started
 }
 
 /// Generation by generation.
-fn add_descendants(found: &mut Vec<Stat>, all: &[Stat]) {
+fn add_descendants(found: &mut Vec<ProcessStat>, all: &[ProcessStat]) {
     let mut next = 0;
     while next < found.len() {
         let parent = found[next].key;
@@ -151,13 +151,13 @@ pub(crate) async fn kill_all(
     let started = Instant::now();
     loop {
         let (marker, seen) = (marker.clone(), known.clone());
-        let (living, handles) = tokio::task::spawn_blocking(move || round(&marker, main, &seen))
+        let (running, handles) = tokio::task::spawn_blocking(move || round(&marker, main, &seen))
             .await
             .map_err(io::Error::other)??;
-        if living.is_empty() {
+        if running.is_empty() {
             return Ok(());
         }
-        known.extend(living);
+        known.extend(running);
         let left = limit.saturating_sub(started.elapsed());
         let ended = async {
             for handle in handles {
@@ -178,23 +178,23 @@ fn round(
     main: Option<ProcessKey>,
     known: &BTreeSet<ProcessKey>,
 ) -> io::Result<(Vec<ProcessKey>, Vec<PidHandle>)> {
-    let mut living = Vec::new();
+    let mut running = Vec::new();
     let mut handles = Vec::new();
     for stat in members(marker, main, known) {
         if stat.is_dead() {
             reap_if_ours(&stat, main);
             continue;
         }
-        living.push(stat.key);
+        running.push(stat.key);
         if let Some(handle) = PidHandle::open(stat.key)? {
             crash_point::around("process: SIGKILL", || handle.signal(Signal::KILL))?;
             handles.push(handle);
         }
     }
-    Ok((living, handles))
+    Ok((running, handles))
 }
 
-fn reap_if_ours(stat: &Stat, main: Option<ProcessKey>) {
+fn reap_if_ours(stat: &ProcessStat, main: Option<ProcessKey>) {
     let ours = u32::try_from(stat.parent).is_ok_and(|parent| parent == std::process::id());
     if ours
         && main != Some(stat.key)

@@ -18,26 +18,26 @@ use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use crate::backend::Inner;
+use crate::backend::ProcessInner;
 use crate::errors::blocking;
-use crate::facts::describe;
-use crate::log;
+use crate::observe::describe;
+use crate::log_file;
 use crate::marker;
 use crate::pidfd::{PidHandle, PidWatch};
 use crate::proc::{self, ProcessKey};
 use crate::spawn::Reservation;
-use crate::start::Turn;
-use crate::state::{Phase, State};
+use crate::start::StartPermit;
+use crate::state::{LifecyclePhase, ProcessState};
 
 /// How often the sizes of all logs are looked at.
-const LOG_CHECK: Duration = Duration::from_secs(15);
+const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// How often one that boots is looked at.
 const LISTENER_CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// A watched process.
 #[derive(Debug)]
-pub(crate) struct Tracked {
+pub(crate) struct TrackedProcess {
     key: ProcessKey,
     /// Set before we end it on purpose: its exit is no news then.
     asked: Arc<AtomicBool>,
@@ -46,7 +46,7 @@ pub(crate) struct Tracked {
 }
 
 /// How its exit is noticed.
-pub(crate) enum Main {
+pub(crate) enum MainProcess {
     /// Our child; waiting for it also reaps it.
     Child(Box<Child>),
     /// The child of an earlier service.
@@ -54,9 +54,9 @@ pub(crate) enum Main {
 }
 
 /// What a start holds until the agent server answers.
-pub(crate) struct Booting {
+pub(crate) struct BootInProgress {
     pub(crate) port: u16,
-    pub(crate) turn: Turn,
+    pub(crate) acquire_start_permit: StartPermit,
     pub(crate) reservation: Reservation,
 }
 
@@ -69,15 +69,15 @@ struct Monitor {
     ended: watch::Sender<bool>,
 }
 
-impl Inner {
+impl ProcessInner {
     /// Begins to watch a process, unless it is watched already.
     pub(crate) fn track(
         self: &Arc<Self>,
         id: SandboxId,
         key: ProcessKey,
-        main: Main,
+        main: MainProcess,
         keys: Vec<SecretString>,
-        booting: Option<Booting>,
+        booting: Option<BootInProgress>,
     ) {
         let asked = Arc::new(AtomicBool::new(false));
         let (ended, receiver) = watch::channel(false);
@@ -85,10 +85,10 @@ impl Inner {
             let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
             // A look from aside may adopt a child before its start gets here; the child's own monitor replaces that one.
             let known = tracked.get(&id).is_some_and(|tracked| tracked.key == key);
-            if known && matches!(main, Main::Adopted(_)) {
+            if known && matches!(main, MainProcess::Adopted(_)) {
                 return;
             }
-            let entry = Tracked {
+            let entry = TrackedProcess {
                 key,
                 asked: Arc::clone(&asked),
                 ended: receiver,
@@ -134,7 +134,7 @@ impl Inner {
         // `None`: it ended this moment; whoever looks next sees that.
         if let (Some(watch), keys) = opened.map_err(crate::errors::other)? {
             tracing::info!(sandbox.id = %id, pid = key.pid, "sandbox {id} adopted");
-            self.track(id, key, Main::Adopted(watch), keys, None);
+            self.track(id, key, MainProcess::Adopted(watch), keys, None);
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Inner {
 
     /// Never ends. All logs are looked at by one job: a thread is woken for each of a thousand otherwise.
     pub(crate) async fn keep_logs_short(self: Arc<Self>) {
-        let mut ticks = interval(LOG_CHECK);
+        let mut ticks = interval(LOG_CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -177,7 +177,7 @@ impl Inner {
             tracked.keys().cloned().collect()
         };
         for id in running {
-            if let Err(error) = log::shorten(&self.places(&id).log(), self.config.log_bytes) {
+            if let Err(error) = log_file::shorten(&self.paths(&id).log_file(), self.config.log_bytes) {
                 tracing::warn!(sandbox.id = %id, error = %chain(&error), "a sandbox's log could not be shortened");
             }
         }
@@ -193,7 +193,7 @@ impl Inner {
 }
 
 impl Monitor {
-    async fn run(self, inner: Arc<Inner>, mut main: Main, booting: Option<Booting>) {
+    async fn run(self, inner: Arc<ProcessInner>, mut main: MainProcess, booting: Option<BootInProgress>) {
         let beside = async {
             if let Some(booting) = booting {
                 booted(&inner, &self.id, booting).await;
@@ -213,7 +213,7 @@ impl Monitor {
     }
 
     /// Records and publishes an exit that nobody asked for, and ends what the process left behind.
-    async fn report(&self, inner: &Arc<Inner>, exit: &Exit) -> Result<(), SandboxError> {
+    async fn report(&self, inner: &Arc<ProcessInner>, exit: &ProcessExit) -> Result<(), SandboxError> {
         if self.asked.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -225,10 +225,10 @@ impl Monitor {
         let state = inner.load(&self.id).await?;
         // Under the lock, `starting` was left by a start that was cut off after its process was made (every other one has
         // written `running` by now): what was found by its marker and watched since is that process.
-        let current = |state: &State| match state.phase {
-            Phase::Running => state.process == Some(self.key),
-            Phase::Starting => true,
-            Phase::Stopping | Phase::Stopped | Phase::Exited { .. } => false,
+        let current = |state: &ProcessState| match state.phase {
+            LifecyclePhase::Running => state.process == Some(self.key),
+            LifecyclePhase::Starting => true,
+            LifecyclePhase::Stopping | LifecyclePhase::Stopped | LifecyclePhase::Exited { .. } => false,
         };
         if state.as_ref().is_some_and(|state| !current(state)) {
             // Started again or stopped meanwhile: what runs now is not ours to end.
@@ -253,16 +253,16 @@ impl Monitor {
             let _ = inner.facts.send(fact);
             return Ok(());
         };
-        let (places, keys, what) = (inner.places(&self.id), self.keys.clone(), exit.to_string());
-        let detail = blocking(move || describe(&what, &places, &keys)).await?;
+        let (paths, keys, what) = (inner.paths(&self.id), self.keys.clone(), exit.to_string());
+        let detail = blocking(move || describe(&what, &paths, &keys)).await?;
         tracing::warn!(sandbox.id = %self.id, %exit, "sandbox {} ended by itself", self.id);
-        let phase = Phase::Exited {
+        let phase = LifecyclePhase::Exited {
             detail: detail.clone(),
         };
         let stored = inner
             .store(
                 &self.id,
-                &State {
+                &ProcessState {
                     phase,
                     process: None,
                     ..state
@@ -280,13 +280,13 @@ impl Monitor {
 }
 
 /// How a main process ended.
-enum Exit {
+enum ProcessExit {
     Status(ExitStatus),
     /// Not our child: the kernel tells that it ended, not how.
     Unknown,
 }
 
-impl std::fmt::Display for Exit {
+impl std::fmt::Display for ProcessExit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Status(status) => match (status.code(), status.signal()) {
@@ -300,23 +300,23 @@ impl std::fmt::Display for Exit {
     }
 }
 
-async fn ended(main: &mut Main) -> Exit {
+async fn ended(main: &mut MainProcess) -> ProcessExit {
     match main {
-        Main::Child(child) => child.wait().await.map_or(Exit::Unknown, Exit::Status),
-        Main::Adopted(watch) => {
+        MainProcess::Child(child) => child.wait().await.map_or(ProcessExit::Unknown, ProcessExit::Status),
+        MainProcess::Adopted(watch) => {
             if let Err(error) = watch.exited().await {
                 tracing::warn!(error = %chain(&error), "a sandbox cannot be watched any more");
             }
-            Exit::Unknown
+            ProcessExit::Unknown
         }
     }
 }
 
 /// Holds the turn and the port until the agent server answers.
-async fn booted(inner: &Arc<Inner>, id: &SandboxId, booting: Booting) {
-    let Booting {
+async fn booted(inner: &Arc<ProcessInner>, id: &SandboxId, booting: BootInProgress) {
+    let BootInProgress {
         port,
-        turn,
+        acquire_start_permit,
         reservation,
     } = booting;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -327,5 +327,5 @@ async fn booted(inner: &Arc<Inner>, id: &SandboxId, booting: Booting) {
         }
     };
     let _ = timeout(inner.config.boot_limit, listens).await;
-    drop((turn, reservation));
+    drop((acquire_start_permit, reservation));
 }

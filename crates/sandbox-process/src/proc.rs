@@ -15,18 +15,18 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 /// `PF_EXITING` and `PF_KTHREAD` of the kernel's `sched.h`.
-const EXITING: u32 = 0x0000_0004;
-const KERNEL_THREAD: u32 = 0x0020_0000;
+const PF_EXITING: u32 = 0x0000_0004;
+const PF_KTHREAD: u32 = 0x0020_0000;
 
 /// Arguments and environments are hardly ever larger.
-const USUAL_BYTES: usize = 64 * 1024;
+const READ_CAPACITY_BYTES: usize = 64 * 1024;
 
 /// Open files of a process that are looked at. An agent server listens before it opens many, and they are told in the order of
 /// their numbers.
 const MAX_OPEN_FILES: usize = 4096;
 
 /// How long a process may take to replace its program before it counts as one that hides what it is.
-const LONGEST_EXEC: Duration = Duration::from_secs(2);
+const EXEC_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A process for as long as the machine is up: pids are reused, a pid with its start time is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub(crate) struct ProcessKey {
 
 /// The part of `/proc/<pid>/stat` that matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub(crate) struct ProcessStat {
     /// Which process.
     pub(crate) key: ProcessKey,
     /// `R`, `S`, `D`, `T`, `Z`, `X`, …
@@ -56,7 +56,7 @@ pub(crate) struct Stat {
     environment_end: u64,
 }
 
-impl Stat {
+impl ProcessStat {
     /// A zombie (or a process being removed) runs no code any more; only its parent can make it go away.
     pub(crate) fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
@@ -64,12 +64,12 @@ impl Stat {
 }
 
 /// Reads one process; `None` when there is none with this pid.
-pub(crate) fn stat(pid: i32) -> Option<Stat> {
+pub(crate) fn stat(pid: i32) -> Option<ProcessStat> {
     parse_stat(pid, &fs::read_to_string(path(pid, "stat")).ok()?)
 }
 
 /// The program name is in brackets and may itself contain brackets and spaces, so fields are counted after the last one.
-fn parse_stat(pid: i32, text: &str) -> Option<Stat> {
+fn parse_stat(pid: i32, text: &str) -> Option<ProcessStat> {
     let after_name = &text[text.rfind(')')? + 1..];
     let mut fields = after_name.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
@@ -80,7 +80,7 @@ fn parse_stat(pid: i32, text: &str) -> Option<Stat> {
     let flags = fields.nth(2)?.parse().ok()?;
     let started = fields.nth(12)?.parse().ok()?;
     let environment_end = fields.nth(28)?.parse().ok()?;
-    Some(Stat {
+    Some(ProcessStat {
         key: ProcessKey { pid, started },
         state,
         parent,
@@ -97,7 +97,7 @@ pub(crate) fn is_alive(key: ProcessKey) -> bool {
 }
 
 /// Every process that can be seen.
-pub(crate) fn all() -> Vec<Stat> {
+pub(crate) fn all() -> Vec<ProcessStat> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -141,7 +141,7 @@ fn of_program(pid: i32, file: &str) -> Option<Vec<u8>> {
     let mut before = None;
     loop {
         let text = read_at_once(path(pid, file)).ok()?;
-        if !text.is_empty() || started.elapsed() > LONGEST_EXEC {
+        if !text.is_empty() || started.elapsed() > EXEC_TIMEOUT {
             return Some(text);
         }
         match environment_end(pid) {
@@ -157,10 +157,10 @@ fn of_program(pid: i32, file: &str) -> Option<Vec<u8>> {
 /// Reads a file with one call if it is of the usual size: between two calls the program that it tells of can be another one.
 fn read_at_once(path: PathBuf) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
-    let mut text = vec![0; USUAL_BYTES];
+    let mut text = vec![0; READ_CAPACITY_BYTES];
     let read = file.read(&mut text)?;
     text.truncate(read);
-    if read == USUAL_BYTES {
+    if read == READ_CAPACITY_BYTES {
         file.read_to_end(&mut text)?;
     }
     Ok(text)
@@ -170,7 +170,7 @@ fn read_at_once(path: PathBuf) -> io::Result<Vec<u8>> {
 /// threads of the kernel.
 fn environment_end(pid: i32) -> Option<u64> {
     stat(pid)
-        .filter(|stat| !stat.is_dead() && stat.flags & (EXITING | KERNEL_THREAD) == 0)
+        .filter(|stat| !stat.is_dead() && stat.flags & (PF_EXITING | PF_KTHREAD) == 0)
         .map(|stat| stat.environment_end)
 }
 
@@ -280,7 +280,7 @@ mod tests {
             .collect();
         child.kill().unwrap();
         child.wait().unwrap();
-        let unknown = looks.iter().filter(|look| look.is_none()).count();
+        let unknown = looks.iter().filter(|inspect| inspect.is_none()).count();
         assert_eq!(unknown, 0, "of {}", looks.len());
     }
 }

@@ -6,11 +6,11 @@ use secrecy::ExposeSecret;
 
 use crate::config::{AgentServerSource, ProcessConfig};
 use crate::digest;
-use crate::environment::{FIXED, SWITCHES};
+use crate::environment::{FIXED_VARIABLES, FIXED_SETTINGS};
 
 /// Stands for the agent server and its settings, and says nothing of them. What differs between sandboxes is not in it.
 pub(crate) fn of(config: &ProcessConfig) -> String {
-    with(config, &[FIXED.as_slice(), &SWITCHES].concat())
+    with(config, &[FIXED_VARIABLES.as_slice(), &FIXED_SETTINGS].concat())
 }
 
 /// The same with what is the same in every sandbox.
@@ -75,7 +75,7 @@ mod tests {
         assert!(all.iter().all(|it| it.len() == 12));
 
         // What a release of the service sets: another one retires what this one has kept warm.
-        let ours = [FIXED.as_slice(), &SWITCHES].concat();
+        let ours = [FIXED_VARIABLES.as_slice(), &FIXED_SETTINGS].concat();
         assert_eq!(of(&first), with(&first, &ours));
         for place in 0..ours.len() {
             let mut changed = ours.clone();

@@ -17,13 +17,13 @@ type Installation = Shared<BoxFuture<'static, Result<AgentServer, Arc<ProvisionE
 
 /// Gives the command of the agent server.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct AgentServerProvider {
     source: AgentServerSource,
     /// The running or finished installation. It belongs to nobody's request: one that gives up does not stop it.
     installation: Mutex<Option<Installation>>,
 }
 
-impl Server {
+impl AgentServerProvider {
     pub(crate) fn new(source: AgentServerSource) -> Self {
         Self {
             source,

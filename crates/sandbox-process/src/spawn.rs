@@ -45,12 +45,12 @@ impl Reservation {
     }
 }
 
-/// Spawns `command` with exactly these variables, its outputs going to `log`.
+/// Spawns `command` with exactly these variables, its outputs going to `log_file`.
 pub(crate) fn spawn(
     command: &[OsString],
     variables: &Variables,
     dir: &Path,
-    log: std::fs::File,
+    log_file: std::fs::File,
 ) -> io::Result<(Child, ProcessKey)> {
     let (program, arguments) = command
         .split_first()
@@ -65,8 +65,8 @@ pub(crate) fn spawn(
         )
         .current_dir(dir)
         .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
+        .stdout(log_file.try_clone()?)
+        .stderr(log_file)
         .spawn()?;
     // Not waited for yet, so the pid is still taken even if it has ended already.
     let key = child

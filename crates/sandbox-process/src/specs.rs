@@ -8,7 +8,7 @@ use domain::id::SpecId;
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
 
 use crate::config::{AgentServerSource, ProcessConfig};
-use crate::environment::FIXED;
+use crate::environment::FIXED_VARIABLES;
 
 /// Catalogue with the one spec that the process backend has: the agent server as it is configured.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ impl ProcessSpecs {
         };
         let id =
             SpecId::parse(name).expect("a prefix and a checked version are visible characters");
-        let initial_env = FIXED
+        let initial_env = FIXED_VARIABLES
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();

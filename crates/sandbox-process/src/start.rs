@@ -22,26 +22,26 @@ use tokio::process::Child;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use crate::backend::Inner;
+use crate::backend::ProcessInner;
 use crate::environment;
 use crate::errors::{self, blocking};
-use crate::lock::Guard;
-use crate::log;
+use crate::lock::SandboxLockGuard;
+use crate::log_file;
 use crate::marker;
-use crate::monitor::{Booting, Main};
+use crate::monitor::{BootInProgress, MainProcess};
 use crate::proc::{self, ProcessKey};
 use crate::spawn::{self, Reservation};
-use crate::state::{Phase, State};
+use crate::state::{LifecyclePhase, ProcessState};
 
 /// Permission to use processor time for a start; `None` when nothing has to be started.
-pub(crate) type Turn = Option<OwnedSemaphorePermit>;
+pub(crate) type StartPermit = Option<OwnedSemaphorePermit>;
 
-impl Inner {
+impl ProcessInner {
     /// Waits in the queue of starts. A sandbox that runs does not queue.
-    pub(crate) async fn turn(self: &Arc<Self>, id: &SandboxId) -> Result<Turn, SandboxError> {
-        let (state_file, marker) = (self.places(id).state(), self.marker(id));
+    pub(crate) async fn acquire_start_permit(self: &Arc<Self>, id: &SandboxId) -> Result<StartPermit, SandboxError> {
+        let (state_file, marker) = (self.paths(id).state(), self.marker(id));
         let runs =
-            blocking(move || State::load(&state_file).and_then(|state| state.living(&marker)));
+            blocking(move || ProcessState::load(&state_file).and_then(|state| state.running_process(&marker)));
         if runs.await?.is_some() {
             return Ok(None);
         }
@@ -62,11 +62,11 @@ impl Inner {
         self: &Arc<Self>,
         launch: SandboxLaunch,
         command: Vec<OsString>,
-        turn: Turn,
-        _guard: Guard,
+        acquire_start_permit: StartPermit,
+        _guard: SandboxLockGuard,
     ) -> Result<SandboxEndpoints, SandboxError> {
         let id = launch.id.clone();
-        let before = self.prepare_places(&id).await?;
+        let before = self.prepare_paths(&id).await?;
         if let Some(endpoints) = self.adopt(&id, before.as_ref()).await? {
             return Ok(endpoints);
         }
@@ -79,8 +79,8 @@ impl Inner {
         let reservation = self.reserve(&id, before.as_ref()).await?;
         let port = reservation.port;
         let boot = proc::boot_id().to_owned();
-        let mut state = State {
-            phase: Phase::Starting,
+        let mut state = ProcessState {
+            phase: LifecyclePhase::Starting,
             port,
             process: None,
             boot,
@@ -90,7 +90,7 @@ impl Inner {
             Ok(spawned) => spawned,
             Err(error) => {
                 self.server.forget();
-                state.phase = Phase::Exited {
+                state.phase = LifecyclePhase::Exited {
                     detail: "its command could not be run".into(),
                 };
                 self.store(&id, &state).await?;
@@ -98,19 +98,19 @@ impl Inner {
             }
         };
         let keys = vec![launch.session_key, launch.secret_key];
-        let booting = Booting {
+        let booting = BootInProgress {
             port,
-            turn,
+            acquire_start_permit,
             reservation,
         };
         self.track(
             id.clone(),
             key,
-            Main::Child(Box::new(child)),
+            MainProcess::Child(Box::new(child)),
             keys,
             Some(booting),
         );
-        state.phase = Phase::Running;
+        state.phase = LifecyclePhase::Running;
         state.process = Some(key);
         // Failing here leaves a running process that the next start finds by its marker.
         self.store(&id, &state).await?;
@@ -125,9 +125,9 @@ impl Inner {
         command: Vec<OsString>,
         port: u16,
     ) -> Result<io::Result<(Child, ProcessKey)>, SandboxError> {
-        let (places, marker) = (self.places(&launch.id), self.marker(&launch.id));
+        let (paths, marker) = (self.paths(&launch.id), self.marker(&launch.id));
         let program = command.first().cloned().unwrap_or_default();
-        let variables = environment::variables(&self.config, &places, &marker, launch, &program);
+        let variables = environment::variables(&self.config, &paths, &marker, launch, &program);
         let search_path = environment::search_path(&program, &self.config.path);
         let mut arguments = self.config.launcher.prefix();
         arguments.extend(command);
@@ -139,20 +139,20 @@ impl Inner {
         blocking(move || {
             let _runtime = runtime.enter();
             runnable(&program, &search_path)?;
-            let log = log::open(&places.log())?;
+            let log_file = log_file::open(&paths.log_file())?;
             crash_point::around("process: spawning", || {
-                spawn::spawn(&arguments, &variables, &places.root, log)
+                spawn::spawn(&arguments, &variables, &paths.root, log_file)
             })
         })
         .await
     }
 
-    async fn prepare_places(&self, id: &SandboxId) -> Result<Option<State>, SandboxError> {
-        let (roots, places) = (self.layout.clone(), self.places(id));
+    async fn prepare_paths(&self, id: &SandboxId) -> Result<Option<ProcessState>, SandboxError> {
+        let (roots, paths) = (self.layout.clone(), self.paths(id));
         let prepared = blocking(move || {
             roots.create()?;
-            crash_point::around("process: making its directories", || places.create())?;
-            io::Result::Ok(State::load(&places.state()))
+            crash_point::around("process: making its directories", || paths.create())?;
+            io::Result::Ok(ProcessState::load(&paths.state()))
         });
         prepared.await?.map_err(errors::other)
     }
@@ -161,7 +161,7 @@ impl Inner {
     async fn adopt(
         self: &Arc<Self>,
         id: &SandboxId,
-        before: Option<&State>,
+        before: Option<&ProcessState>,
     ) -> Result<Option<SandboxEndpoints>, SandboxError> {
         let Some(state) = before.cloned() else {
             return Ok(None);
@@ -169,18 +169,18 @@ impl Inner {
         let marker = self.marker(id);
         let search = state.clone();
         let found = blocking(move || match (&search.phase, search.process) {
-            (Phase::Starting, None) if search.boot == proc::boot_id() => {
+            (LifecyclePhase::Starting, None) if search.boot == proc::boot_id() => {
                 marker::find_main(&marker, search.port)
             }
-            (Phase::Running, Some(_)) => search.living(&marker),
+            (LifecyclePhase::Running, Some(_)) => search.running_process(&marker),
             _ => None,
         });
         let Some(key) = found.await? else {
             return Ok(None);
         };
         if state.process != Some(key) {
-            let state = State {
-                phase: Phase::Running,
+            let state = ProcessState {
+                phase: LifecyclePhase::Running,
                 process: Some(key),
                 ..state.clone()
             };
@@ -194,11 +194,11 @@ impl Inner {
     async fn reserve(
         &self,
         id: &SandboxId,
-        before: Option<&State>,
+        before: Option<&ProcessState>,
     ) -> Result<Reservation, SandboxError> {
         let port = before.map(|state| state.port);
-        let log = self.places(id).log();
-        let taken = blocking(move || log::says_port_taken(&log)).await?;
+        let log_file = self.paths(id).log_file();
+        let taken = blocking(move || log_file::says_port_taken(&log_file)).await?;
         Reservation::new(port.filter(|_| !taken)).map_err(|error| SandboxError::StartFailed {
             detail: format!("no port is free ({})", error.kind()),
             source: Some(Box::new(error)),

@@ -13,16 +13,16 @@ use crate::marker::Marker;
 use crate::proc::{self, ProcessKey};
 
 /// No state is larger.
-const MOST_BYTES: u64 = 64 * 1024;
+const MAX_STATE_BYTES: u64 = 64 * 1024;
 
 /// Content of `process.json`. Written before and after every change, so that each gap between two writes has one meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct ProcessState {
     /// What was last done with it.
-    pub(crate) phase: Phase,
+    pub(crate) phase: LifecyclePhase,
     /// The port of its agent server; tried first at the next start, so that direct URLs stay valid.
     pub(crate) port: u16,
-    /// The main process. `None` in [`Phase::Starting`]: it may or may not exist.
+    /// The main process. `None` in [`LifecyclePhase::Starting`]: it may or may not exist.
     pub(crate) process: Option<ProcessKey>,
     /// The boot of the machine in which `process` means something.
     pub(crate) boot: String,
@@ -31,7 +31,7 @@ pub(crate) struct State {
 /// Where a sandbox is in its life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Phase {
+pub(crate) enum LifecyclePhase {
     /// About to be spawned.
     Starting,
     /// Spawned.
@@ -47,9 +47,9 @@ pub(crate) enum Phase {
     },
 }
 
-impl Phase {
+impl LifecyclePhase {
     /// What writing it is called at a crash point.
-    pub(crate) const fn deed(&self) -> &'static str {
+    pub(crate) const fn crash_point_name(&self) -> &'static str {
         match self {
             Self::Starting => "process: writing that it starts",
             Self::Running => "process: writing that it runs",
@@ -60,7 +60,7 @@ impl Phase {
     }
 }
 
-impl State {
+impl ProcessState {
     /// Reads the file; `None` when there is none. An unreadable one counts as none: the sandbox is then found by its
     /// marker, or started on the same directory. Blocks.
     pub(crate) fn load(file: &Path) -> Option<Self> {
@@ -72,7 +72,7 @@ impl State {
             .custom_flags(nonblocking)
             .open(file)
             .ok()?;
-        open.take(MOST_BYTES).read_to_end(&mut text).ok()?;
+        open.take(MAX_STATE_BYTES).read_to_end(&mut text).ok()?;
         serde_json::from_slice(&text)
             .inspect_err(
                 |error| tracing::warn!(error = %chain(&error), file = %file.display(), "unreadable state file"),
@@ -98,7 +98,7 @@ impl State {
 
     /// The main process, if it is known, still runs, and really is one of this sandbox (the agent can write the file).
     /// Blocks.
-    pub(crate) fn living(&self, marker: &Marker) -> Option<ProcessKey> {
+    pub(crate) fn running_process(&self, marker: &Marker) -> Option<ProcessKey> {
         self.main()
             .filter(|key| proc::is_alive(*key) && marker.is_on(key.pid))
     }

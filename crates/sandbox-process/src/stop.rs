@@ -12,27 +12,27 @@ use domain::sandbox::SandboxError;
 use rustix::process::Signal;
 use tokio::time::timeout;
 
-use crate::backend::Inner;
+use crate::backend::ProcessInner;
 use crate::errors::{self, blocking};
 use crate::marker;
 use crate::pidfd::PidHandle;
 use crate::proc::{self, ProcessKey};
-use crate::state::{Phase, State};
+use crate::state::{LifecyclePhase, ProcessState};
 
 /// Whether the agent server may finish its work.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Manner {
-    Gracefully,
-    AtOnce,
+enum StopMode {
+    Graceful,
+    Immediate,
 }
 
 /// How long reaping a process that has ended may take.
-const REAP: Duration = Duration::from_secs(5);
+const REAP_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Inner {
+impl ProcessInner {
     pub(crate) async fn stop(self: &Arc<Self>, id: &SandboxId) -> Result<(), SandboxError> {
         let _guard = self.lock_existing(id).await?;
-        self.end(id, Manner::Gracefully).await
+        self.end(id, StopMode::Graceful).await
     }
 
     pub(crate) async fn remove(self: &Arc<Self>, id: &SandboxId) -> Result<(), SandboxError> {
@@ -40,12 +40,12 @@ impl Inner {
             Err(SandboxError::NotFound) => return Ok(()),
             other => other?,
         };
-        self.end(id, Manner::AtOnce).await?;
-        let places = self.places(id);
+        self.end(id, StopMode::Immediate).await?;
+        let paths = self.paths(id);
         let deleted = blocking(move || {
-            places.delete()?;
+            paths.delete()?;
             crash_point::around("process: deleting its lock", || {
-                fs::remove_file(&places.lock)
+                fs::remove_file(&paths.lock)
             })
         });
         deleted.await?.map_err(errors::still_here)?;
@@ -57,16 +57,16 @@ impl Inner {
     async fn lock_existing(
         self: &Arc<Self>,
         id: &SandboxId,
-    ) -> Result<crate::lock::Guard, SandboxError> {
+    ) -> Result<crate::lock::SandboxLockGuard, SandboxError> {
         let guard = self.lock(id).await?;
-        let (places, instance, wanted) =
-            (self.places(id), self.config.instance.clone(), id.clone());
+        let (paths, instance, wanted) =
+            (self.paths(id), self.config.instance.clone(), id.clone());
         let exists = blocking(move || {
-            let exists = places.root.exists()
-                || places.short.exists()
+            let exists = paths.root.exists()
+                || paths.short.exists()
                 || marker::is_on_any(&instance, &wanted);
             if !exists {
-                let _ = fs::remove_file(&places.lock);
+                let _ = fs::remove_file(&paths.lock);
             }
             exists
         });
@@ -78,57 +78,57 @@ impl Inner {
     }
 
     /// Ends every process and records that this was wanted.
-    async fn end(self: &Arc<Self>, id: &SandboxId, manner: Manner) -> Result<(), SandboxError> {
+    async fn end(self: &Arc<Self>, id: &SandboxId, manner: StopMode) -> Result<(), SandboxError> {
         let marker = self.marker(id);
         let before = self.load(id).await?;
         let ended = self.ask_to_end(id);
         let (state, mark) = (before.clone(), marker.clone());
         let main = blocking(move || match state? {
-            state if state.process.is_none() && state.phase == Phase::Starting => {
+            state if state.process.is_none() && state.phase == LifecyclePhase::Starting => {
                 marker::find_main(&mark, state.port)
             }
-            state => state.living(&mark),
+            state => state.running_process(&mark),
         });
         let main = main.await?;
         if let (Some(state), Some(_)) = (&before, main) {
             // Should we be killed here, the process is not taken for a running sandbox again.
-            let stopping = State {
-                phase: Phase::Stopping,
+            let stopping = ProcessState {
+                phase: LifecyclePhase::Stopping,
                 process: main,
                 ..state.clone()
             };
             self.store(id, &stopping).await?;
         }
         let mut known = BTreeSet::new();
-        if let (Some(main), Manner::Gracefully) = (main, manner) {
+        if let (Some(main), StopMode::Graceful) = (main, manner) {
             let mark = marker.clone();
             known = blocking(move || marker::snapshot(&mark, main)).await?;
-            self.ask_politely(id, main).await.map_err(errors::other)?;
+            self.terminate(id, main).await.map_err(errors::other)?;
         }
         marker::kill_all(&marker, main, known, self.config.kill_limit)
             .await
             .map_err(errors::still_here)?;
         if let Some(mut ended) = ended {
-            let reaped = timeout(REAP, ended.wait_for(|ended| *ended)).await;
+            let reaped = timeout(REAP_TIMEOUT, ended.wait_for(|ended| *ended)).await;
             if reaped.is_err() {
                 tracing::warn!(sandbox.id = %id, "the exit of a stopped sandbox is not seen yet");
             }
         }
         let port = before.map_or(0, |state| state.port);
-        let stopped = State {
-            phase: Phase::Stopped,
+        let stopped = ProcessState {
+            phase: LifecyclePhase::Stopped,
             port,
             process: None,
             boot: proc::boot_id().to_owned(),
         };
-        if self.places(id).root.exists() {
+        if self.paths(id).root.exists() {
             self.store(id, &stopped).await?;
         }
         Ok(())
     }
 
     /// `SIGTERM` to the agent server alone, and time to deliver its last events.
-    async fn ask_politely(&self, id: &SandboxId, main: ProcessKey) -> io::Result<()> {
+    async fn terminate(&self, id: &SandboxId, main: ProcessKey) -> io::Result<()> {
         let Some(handle) = PidHandle::open(main)? else {
             return Ok(());
         };

@@ -16,13 +16,13 @@ use crate::pidfd::{PidHandle, PidWatch};
 use crate::proc;
 
 /// Lines of output that are kept for an error.
-const KEPT_LINES: usize = 40;
+const MAX_KEPT_LINES: usize = 40;
 /// Longer lines are cut (progress bars and tracebacks with data in them).
-const LINE_BYTES: usize = 500;
+const MAX_LINE_BYTES: usize = 500;
 
 /// What a program did.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct RunOutput {
     /// Its exit.
     pub(super) status: ExitStatus,
     /// The last lines it printed.
@@ -31,14 +31,14 @@ pub(super) struct Finished {
 
 /// Why a program did not finish.
 #[derive(Debug)]
-pub(super) enum Unfinished {
+pub(super) enum RunError {
     /// It could not be started or waited for.
     Io(io::Error),
     /// It took longer than allowed and was killed.
     TooLong(Vec<String>),
 }
 
-impl From<io::Error> for Unfinished {
+impl From<io::Error> for RunError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
@@ -51,7 +51,7 @@ pub(super) async fn run(
     input: Stdio,
     limit: Duration,
     mut on_line: impl FnMut(&str) + Send,
-) -> Result<Finished, Unfinished> {
+) -> Result<RunOutput, RunError> {
     let (reader, writer) = io::pipe()?;
     command
         .stdin(input)
@@ -65,22 +65,22 @@ pub(super) async fn run(
     let pid = child
         .id()
         .and_then(|pid| i32::try_from(pid).ok())
-        .ok_or_else(no_child)?;
-    let group = KillGroup(Pid::from_raw(pid).ok_or_else(no_child)?);
-    let key = proc::stat(pid).ok_or_else(no_child)?.key;
-    let exit = PidHandle::open(key)?.ok_or_else(no_child)?.watch()?;
+        .ok_or_else(spawn_error)?;
+    let group = KillGroup(Pid::from_raw(pid).ok_or_else(spawn_error)?);
+    let key = proc::stat(pid).ok_or_else(spawn_error)?.key;
+    let exit = PidHandle::open(key)?.ok_or_else(spawn_error)?.watch()?;
     let mut output = pipe::Receiver::from_owned_fd(reader.into())?;
-    let mut lines = Lines::default();
+    let mut lines = OutputTail::default();
     if timeout(limit, follow(&mut output, &exit, &mut lines, &mut on_line))
         .await
         .is_err()
     {
-        return Err(Unfinished::TooLong(lines.into_tail()));
+        return Err(RunError::TooLong(lines.into_tail()));
     }
     // The child is a zombie, so its pid (the group's id) is still taken: what it left in its group can be ended safely.
     drop(group);
     let status = child.wait().await?;
-    Ok(Finished {
+    Ok(RunOutput {
         status,
         tail: lines.into_tail(),
     })
@@ -90,7 +90,7 @@ pub(super) async fn run(
 async fn follow(
     output: &mut pipe::Receiver,
     exit: &PidWatch,
-    lines: &mut Lines,
+    lines: &mut OutputTail,
     on_line: &mut (impl FnMut(&str) + Send),
 ) {
     let mut buffer = [0; 8192];
@@ -114,7 +114,7 @@ async fn follow(
     lines.feed(b"\n", on_line);
 }
 
-fn no_child() -> io::Error {
+fn spawn_error() -> io::Error {
     io::Error::other("the process ended before it could be watched")
 }
 
@@ -130,12 +130,12 @@ impl Drop for KillGroup {
 
 /// Splits output into lines, bounded in number and length, without credentials of URLs.
 #[derive(Default)]
-struct Lines {
+struct OutputTail {
     current: Vec<u8>,
     tail: VecDeque<String>,
 }
 
-impl Lines {
+impl OutputTail {
     fn feed(&mut self, bytes: &[u8], on_line: &mut (impl FnMut(&str) + Send)) {
         for &byte in bytes {
             if byte == b'\n' || byte == b'\r' {
@@ -145,11 +145,11 @@ impl Lines {
                     continue;
                 }
                 on_line(&line);
-                if self.tail.len() == KEPT_LINES {
+                if self.tail.len() == MAX_KEPT_LINES {
                     self.tail.pop_front();
                 }
                 self.tail.push_back(line);
-            } else if self.current.len() < LINE_BYTES {
+            } else if self.current.len() < MAX_LINE_BYTES {
                 self.current.push(byte);
             }
         }
@@ -216,16 +216,16 @@ mod tests {
 
     #[test]
     fn output_is_bounded() {
-        let mut lines = Lines::default();
+        let mut lines = OutputTail::default();
         let mut seen = 0;
         for _ in 0..1000 {
             lines.feed(&[b'x'; 3000], &mut |_: &str| {});
             lines.feed(b"\r\n", &mut |line: &str| {
-                assert_eq!(line.len(), LINE_BYTES);
+                assert_eq!(line.len(), MAX_LINE_BYTES);
                 seen += 1;
             });
         }
-        assert_eq!((seen, lines.into_tail().len()), (1000, KEPT_LINES));
+        assert_eq!((seen, lines.into_tail().len()), (1000, MAX_KEPT_LINES));
     }
 
     /// A shell with a grandchild in its group, which says its pid and then waits for ever.
@@ -263,7 +263,7 @@ mod tests {
     #[tokio::test]
     async fn a_program_that_takes_too_long_is_ended() {
         let result = run(endless(), Stdio::null(), Duration::from_millis(1), |_| {}).await;
-        assert!(matches!(result, Err(Unfinished::TooLong(_))), "{result:?}");
+        assert!(matches!(result, Err(RunError::TooLong(_))), "{result:?}");
     }
 
     #[tokio::test]

@@ -36,14 +36,14 @@ pub struct Config {
     /// Appended to `pip install` (or `uv pip install`). Visible in the process list: no credentials here.
     pub extra_args: Vec<String>,
     /// The part of the service's environment that an installation may see.
-    pub environment: Environment,
+    pub environment: InstallEnvironment,
     /// How long each step may take.
     pub deadlines: Deadlines,
 }
 
 impl Config {
     /// The defaults: version [`DEFAULT_VERSION`] with [`DEFAULT_PINS`] from the index that `pip` is configured for.
-    pub fn new(data_dir: impl Into<PathBuf>, environment: Environment) -> Self {
+    pub fn new(data_dir: impl Into<PathBuf>, environment: InstallEnvironment) -> Self {
         Self {
             data_dir: data_dir.into(),
             version: DEFAULT_VERSION.to_owned(),
@@ -90,9 +90,9 @@ impl Default for Deadlines {
 /// Variables that an installation may see: where programs and caches are, certificates, proxies, and the settings of
 /// `pip` and `uv`. Everything else (our own master key, for one) stays out of reach of the build scripts of packages.
 #[derive(Clone, Default)]
-pub struct Environment(BTreeMap<OsString, OsString>);
+pub struct InstallEnvironment(BTreeMap<OsString, OsString>);
 
-impl Environment {
+impl InstallEnvironment {
     /// Picks what is allowed out of `variables` (as `std::env::vars_os` gives them) and drops the rest.
     pub fn pick<K, V>(variables: impl IntoIterator<Item = (K, V)>) -> Self
     where
@@ -119,7 +119,7 @@ impl Environment {
 }
 
 /// Values may hold credentials (an index URL, a proxy), so only names are shown.
-impl fmt::Debug for Environment {
+impl fmt::Debug for InstallEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
@@ -149,7 +149,7 @@ const NAMES: [&str; 18] = [
 const PREFIXES: [&str; 4] = ["PIP_", "UV_", "XDG_", "LC_"];
 
 /// These would make `pip` or `uv` install somewhere else than into our environment.
-const MISLEADING: [&str; 9] = [
+const REMOVED_VARIABLES: [&str; 9] = [
     "PIP_USER",
     "PIP_TARGET",
     "PIP_PREFIX",
@@ -166,7 +166,7 @@ fn may_see(name: &OsStr) -> bool {
         return false;
     };
     (NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
-        && !MISLEADING.contains(&name)
+        && !REMOVED_VARIABLES.contains(&name)
 }
 
 #[cfg(test)]
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn only_what_an_installation_needs_is_picked_and_never_shown() {
-        let environment = Environment::pick([
+        let environment = InstallEnvironment::pick([
             ("PATH", "/bin"),
             ("PIP_INDEX_URL", "https://user:canary@host/simple"),
             ("UV_CACHE_DIR", "/c"),

@@ -8,9 +8,9 @@ use domain::error::chain;
 use secrecy::ExposeSecret;
 use tokio::process::Command;
 
-use super::python::{self, Python};
+use super::python::{self, PythonInterpreter};
 use super::tested;
-use super::{AgentServer, Marker, ProvisionError, Provisioner, blocking};
+use super::{AgentServer, InstallationMarker, ProvisionError, Provisioner, blocking};
 
 /// Present in a finished installation only.
 pub(super) const MARKER: &str = ".complete";
@@ -40,7 +40,7 @@ impl Provisioner {
         };
         self.install_packages(uv.as_deref(), &server, lock).await?;
         self.compile(&server, lock).await?;
-        self.try_it(&server, lock).await?;
+        self.verify(&server, lock).await?;
         self.complete(&server, &python, lock).await?;
         tracing::info!(version = %server.version, "the agent server is installed");
         Ok(server)
@@ -74,7 +74,7 @@ impl Provisioner {
     }
 
     /// A Python that is there, or one that `uv` fetches.
-    async fn python(&self, uv: Option<&Path>, lock: &File) -> Result<Python, ProvisionError> {
+    async fn python(&self, uv: Option<&Path>, lock: &File) -> Result<PythonInterpreter, ProvisionError> {
         let mut search = python::search(&self.config, uv.is_some()).await;
         let may_fetch = self.config.python.is_none() && self.config.wheels.is_none();
         if let (None, Some(uv), true) = (&search.found, uv, may_fetch) {
@@ -116,7 +116,7 @@ impl Provisioner {
     async fn make_environment(
         &self,
         uv: Option<&Path>,
-        python: &Python,
+        python: &PythonInterpreter,
         root: &Path,
         lock: &File,
     ) -> Result<(), ProvisionError> {
@@ -230,7 +230,7 @@ impl Provisioner {
     }
 
     /// An installation that cannot even print its help is reported now, not by the first sandbox.
-    async fn try_it(&self, server: &AgentServer, lock: &File) -> Result<(), ProvisionError> {
+    async fn verify(&self, server: &AgentServer, lock: &File) -> Result<(), ProvisionError> {
         let mut command = self.command(server.python());
         command
             .args(["-m", "openhands.agent_server", "--help"])
@@ -246,14 +246,14 @@ impl Provisioner {
     async fn complete(
         &self,
         server: &AgentServer,
-        python: &Python,
+        python: &PythonInterpreter,
         lock: &File,
     ) -> Result<(), ProvisionError> {
         const STEP: &str = "finishing the installation";
         let lock = lock
             .try_clone()
             .map_err(|source| ProvisionError::Io { step: STEP, source })?;
-        let marker = Marker {
+        let marker = InstallationMarker {
             requirements: self.requirements.to_vec(),
             python: python.program.clone(),
             python_version: python.version.clone(),

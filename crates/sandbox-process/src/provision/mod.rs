@@ -37,12 +37,12 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
-pub use config::{Config, DEFAULT_PINS, DEFAULT_VERSION, Deadlines, Environment};
+pub use config::{Config, DEFAULT_PINS, DEFAULT_VERSION, Deadlines, InstallEnvironment};
 pub use error::ProvisionError;
 
 use crate::digest;
-use child::Unfinished;
-use python::Python;
+use child::RunError;
+use python::PythonInterpreter;
 
 /// Where the agent server was installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub struct Progress {
 pub type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
 
 /// How often a long step is mentioned in the log.
-const LOG_EVERY: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Installs the agent server, once per set of requirements.
 #[derive(Clone)]
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Provisioner {
 
 /// Content of `.complete`.
 #[derive(Debug, Serialize, Deserialize)]
-struct Marker {
+struct InstallationMarker {
     requirements: Vec<String>,
     python: PathBuf,
     python_version: String,
@@ -159,7 +159,7 @@ impl Provisioner {
             let limit = self.config.deadlines.probe;
             match child::run(command, Stdio::null(), limit, |_| {}).await {
                 Ok(finished) if finished.status.success() => {
-                    put_boot(&server).await;
+                    write_boot_script(&server).await;
                     return Some(server);
                 }
                 _ => tracing::warn!(
@@ -182,7 +182,7 @@ impl Provisioner {
             return Ok(server);
         }
         let server = self.install(&lock).await?;
-        put_boot(&server).await;
+        write_boot_script(&server).await;
         Ok(server)
     }
 
@@ -257,7 +257,7 @@ impl Provisioner {
         let mut logged = started;
         let finished = child::run(command, input, limit, |line| {
             self.report(step, started.elapsed(), line);
-            if logged.elapsed() >= LOG_EVERY {
+            if logged.elapsed() >= LOG_INTERVAL {
                 logged = Instant::now();
                 let seconds = started.elapsed().as_secs();
                 tracing::info!(step, seconds, line, "still installing the agent server");
@@ -275,8 +275,8 @@ impl Provisioner {
                 status: finished.status.to_string(),
                 tail: finished.tail,
             }),
-            Err(Unfinished::TooLong(tail)) => Err(ProvisionError::TooLong { step, limit, tail }),
-            Err(Unfinished::Io(source)) => Err(ProvisionError::Io { step, source }),
+            Err(RunError::TooLong(tail)) => Err(ProvisionError::TooLong { step, limit, tail }),
+            Err(RunError::Io(source)) => Err(ProvisionError::Io { step, source }),
         }
     }
 
@@ -291,7 +291,7 @@ impl Provisioner {
     }
 
     /// `<version>-<hash of requirements and Python>`.
-    fn root(&self, python: &Python) -> PathBuf {
+    fn root(&self, python: &PythonInterpreter) -> PathBuf {
         let requirements = self.requirements.iter().map(String::as_bytes);
         let python = [
             python.program.as_os_str().as_encoded_bytes(),
@@ -354,7 +354,7 @@ fn complete_in(
         })
         .filter(|path| {
             let text = fs::read(path.join(install::MARKER)).unwrap_or_default();
-            serde_json::from_slice::<Marker>(&text).is_ok_and(|marker| {
+            serde_json::from_slice::<InstallationMarker>(&text).is_ok_and(|marker| {
                 marker.requirements == requirements
                     && python.is_none_or(|wanted| {
                         fs::canonicalize(wanted).is_ok_and(|wanted| wanted == marker.python)
@@ -367,7 +367,7 @@ fn complete_in(
 }
 
 /// Without it the agent server starts all the same, later.
-async fn put_boot(server: &AgentServer) {
+async fn write_boot_script(server: &AgentServer) {
     let root = server.root.clone();
     if let Err(error) = blocking("writing boot.py", move || boot::put(&root)).await {
         tracing::debug!(error = %chain(&error), root = %server.root.display(), "the agent server will boot in the usual way");

@@ -8,11 +8,11 @@ use std::process::Stdio;
 
 use tokio::process::Command;
 
-use super::child::{self, Unfinished};
-use super::config::{Config, Environment};
+use super::child::{self, RunError};
+use super::config::{Config, InstallEnvironment};
 
 /// The agent server's `Requires-Python`.
-const OLDEST: (u32, u32) = (3, 12);
+const MIN_VERSION: (u32, u32) = (3, 12);
 
 /// Names looked for on `PATH`. 3.12 first: the pinned releases were tried with it, and its wheels are all there.
 const NAMES: [&str; 5] = [
@@ -30,7 +30,7 @@ const PROBE: &str = "import sys, os, importlib.util as u; print('AGENT-WORKSPACE
 
 /// A usable Python.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Python {
+pub(super) struct PythonInterpreter {
     /// The program, symbolic links and shims resolved.
     pub(super) program: PathBuf,
     /// For instance `3.12.1`.
@@ -39,15 +39,15 @@ pub(super) struct Python {
 
 /// What was found, and why the rest was not taken (for the error message).
 #[derive(Debug, Default)]
-pub(super) struct Search {
+pub(super) struct PythonSearch {
     /// The one to use.
-    pub(super) found: Option<Python>,
+    pub(super) found: Option<PythonInterpreter>,
     /// Each candidate with the reason.
     pub(super) rejected: Vec<String>,
 }
 
 /// Asks the candidates in order until one fits. `uv` makes environments without the `venv` module, `pip` does not.
-pub(super) async fn search(config: &Config, with_uv: bool) -> Search {
+pub(super) async fn search(config: &Config, with_uv: bool) -> PythonSearch {
     let candidates = if let Some(program) = &config.python {
         vec![program.clone()]
     } else {
@@ -56,7 +56,7 @@ pub(super) async fn search(config: &Config, with_uv: bool) -> Search {
             .await
             .unwrap_or_default()
     };
-    let mut search = Search::default();
+    let mut search = PythonSearch::default();
     for program in candidates {
         match probe(config, &program, with_uv).await {
             Ok(python) => {
@@ -71,7 +71,7 @@ pub(super) async fn search(config: &Config, with_uv: bool) -> Search {
     search
 }
 
-async fn probe(config: &Config, program: &Path, with_uv: bool) -> Result<Python, String> {
+async fn probe(config: &Config, program: &Path, with_uv: bool) -> Result<PythonInterpreter, String> {
     let mut command = Command::new(program);
     command
         .args(["-I", "-c", PROBE])
@@ -80,8 +80,8 @@ async fn probe(config: &Config, program: &Path, with_uv: bool) -> Result<Python,
     let limit = config.deadlines.probe;
     let finished = match child::run(command, Stdio::null(), limit, |_| {}).await {
         Ok(finished) => finished,
-        Err(Unfinished::Io(error)) => return Err(error.to_string()),
-        Err(Unfinished::TooLong(_)) => return Err("does not answer".to_owned()),
+        Err(RunError::Io(error)) => return Err(error.to_string()),
+        Err(RunError::TooLong(_)) => return Err("does not answer".to_owned()),
     };
     let answer = finished
         .tail
@@ -96,7 +96,7 @@ async fn probe(config: &Config, program: &Path, with_uv: bool) -> Result<Python,
     if !is_new_enough(version) {
         return Err(format!(
             "is {version}, older than {}.{}",
-            OLDEST.0, OLDEST.1
+            MIN_VERSION.0, MIN_VERSION.1
         ));
     }
     if !has_venv && !with_uv {
@@ -104,7 +104,7 @@ async fn probe(config: &Config, program: &Path, with_uv: bool) -> Result<Python,
             "lacks the venv and ensurepip modules (on Debian: package python3-venv)".into(),
         );
     }
-    Ok(Python {
+    Ok(PythonInterpreter {
         program: PathBuf::from(path),
         version: version.to_owned(),
     })
@@ -125,11 +125,11 @@ fn is_new_enough(version: &str) -> bool {
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
         return false;
     };
-    (major, minor) >= OLDEST
+    (major, minor) >= MIN_VERSION
 }
 
 /// Everything that might be a Python, best first. Blocks.
-fn candidates(environment: &Environment) -> Vec<PathBuf> {
+fn candidates(environment: &InstallEnvironment) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = NAMES
         .iter()
         .flat_map(|name| on_path(environment, name))
@@ -164,7 +164,7 @@ fn versions_in(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Every program of this name on `PATH`, in its order. Blocks (briefly).
-pub(super) fn on_path(environment: &Environment, name: &str) -> Vec<PathBuf> {
+pub(super) fn on_path(environment: &InstallEnvironment, name: &str) -> Vec<PathBuf> {
     let path = environment
         .get("PATH")
         .unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));

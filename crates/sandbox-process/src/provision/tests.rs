@@ -9,7 +9,7 @@ use secrecy::SecretString;
 
 use super::*;
 
-/// A machine in a folder: `bin` is its PATH, `log` what the scripts were asked, `switches` how they behave.
+/// A machine in a folder: `bin` is its PATH, `log_file` what the scripts were asked, `switches` how they behave.
 struct Machine {
     dir: tempfile::TempDir,
 }
@@ -66,7 +66,7 @@ impl Machine {
             ("HOME", home),
             ("PYTHONDONTWRITEBYTECODE", "1".into()),
         ];
-        let mut config = Config::new(self.path("data"), Environment::pick(variables));
+        let mut config = Config::new(self.path("data"), InstallEnvironment::pick(variables));
         config.deadlines.probe = Duration::from_secs(60);
         config
     }
@@ -75,12 +75,12 @@ impl Machine {
         Provisioner::new(self.config()).unwrap()
     }
 
-    fn log(&self) -> String {
+    fn log_file(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
     fn count(&self, what: &str) -> usize {
-        self.log()
+        self.log_file()
             .lines()
             .filter(|line| line.contains(what))
             .count()
@@ -332,7 +332,7 @@ async fn a_failing_step_shows_its_last_lines_without_credentials() {
     );
     assert!(!error.contains("canary"), "{error}");
     // Given by environment, not by argument.
-    assert!(!machine.log().contains("canary"));
+    assert!(!machine.log_file().contains("canary"));
     let environment = fs::read_to_string(machine.path("env")).unwrap();
     assert!(environment.contains("PIP_INDEX_URL=https://me:canary@index.test/simple"));
     assert!(environment.contains("HTTPS_PROXY=http://me:canary@proxy.test:8080"));

@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use domain::clock::{Clock as _, SystemClock};
 use domain::id::HostId;
 use sandbox_process::launcher::Launcher;
-use sandbox_process::provision::{self, Environment, Provisioner};
+use sandbox_process::provision::{self, InstallEnvironment, Provisioner};
 use sandbox_process::{AgentServerSource, ProcessConfig, ProcessSandboxes, ProcessSpecs};
 
 use super::{OpenedBackend, Variables};
@@ -74,7 +74,7 @@ fn agent_server(config: &Config, variables: &Variables) -> anyhow::Result<AgentS
 }
 
 fn provisioner(config: &Config, variables: &Variables) -> anyhow::Result<Provisioner> {
-    let environment = Environment::pick(variables.iter().cloned());
+    let environment = InstallEnvironment::pick(variables.iter().cloned());
     let mut settings = provision::Config::new(&config.data_dir, environment);
     if let Some(version) = &config.sandbox.agent_server_version {
         settings.version.clone_from(version);

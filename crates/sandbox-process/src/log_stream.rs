@@ -17,19 +17,19 @@ use rustix::fs::OFlags;
 use secrecy::SecretString;
 use tokio::sync::watch;
 
-use crate::backend::Inner;
+use crate::backend::ProcessInner;
 use crate::errors::{blocking, other};
-use crate::log;
+use crate::log_file;
 
 /// Bytes that are handed over at once.
-const PIECE: usize = 64 * 1024;
+const MAX_READ_BYTES: usize = 64 * 1024;
 /// What is read of the end of each of both files, at most: a line may be long.
-const TAIL: u64 = 512 * 1024;
+const MAX_TAIL_BYTES: u64 = 512 * 1024;
 /// How often a log that is followed is looked at. There is no event that also comes from every file system that a data
 /// directory may be on, and a person reads.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-impl Inner {
+impl ProcessInner {
     /// See [`SandboxBackend::logs`](domain::sandbox::SandboxBackend::logs).
     pub(crate) async fn logs(
         self: Arc<Self>,
@@ -41,36 +41,36 @@ impl Inner {
         let found = Arc::clone(&self).observe(id.clone()).await?;
         found.ok_or(SandboxError::NotFound)?;
         let ended = self.ending(&id).filter(|_| tail.follow);
-        let places = self.places(&id);
+        let paths = self.paths(&id);
         let mask = LogMask::new(&keys)
-            .with_alias(places.root.to_string_lossy(), "<sandbox>")
-            .with_alias(places.short.to_string_lossy(), "<sandbox>");
-        let opened = blocking(move || Reader::at_the_end(places.log(), tail.lines));
+            .with_alias(paths.root.to_string_lossy(), "<sandbox>")
+            .with_alias(paths.short.to_string_lossy(), "<sandbox>");
+        let opened = blocking(move || LogReader::at_the_end(paths.log_file(), tail.lines));
         let (reader, end) = opened.await?.map_err(other)?;
-        let reading = Reading {
+        let reading = LogFollower {
             reader: Some(reader),
             unsaid: end,
             mask,
             ended,
         };
-        Ok(stream::unfold(reading, Reading::next).boxed())
+        Ok(stream::unfold(reading, LogFollower::next).boxed())
     }
 }
 
 /// What one reader is told.
-struct Reading {
+struct LogFollower {
     /// `None` when it has ended.
-    reader: Option<Reader>,
+    reader: Option<LogReader>,
     unsaid: Vec<u8>,
     mask: LogMask,
     /// `None` when nothing is followed.
     ended: Option<watch::Receiver<bool>>,
 }
 
-impl Reading {
+impl LogFollower {
     async fn next(mut self) -> Option<(Result<Vec<u8>, SandboxError>, Self)> {
         loop {
-            let rest = self.unsaid.split_off(self.unsaid.len().min(PIECE));
+            let rest = self.unsaid.split_off(self.unsaid.len().min(MAX_READ_BYTES));
             let piece = std::mem::replace(&mut self.unsaid, rest);
             let lines = self.mask.push(&piece);
             if !lines.is_empty() {
@@ -113,42 +113,42 @@ impl Reading {
             }
             self.reader = Some(reader);
             // Either way it is looked again.
-            let _ = tokio::time::timeout(LOOK, ended.changed()).await;
+            let _ = tokio::time::timeout(POLL_INTERVAL, ended.changed()).await;
         }
     }
 }
 
 /// A place in a log.
-struct Reader {
-    log: PathBuf,
+struct LogReader {
+    log_file: PathBuf,
     file: Option<File>,
     at: u64,
 }
 
-impl Reader {
+impl LogReader {
     /// The last lines, and the place after them. Blocks.
-    fn at_the_end(log: PathBuf, lines: u32) -> io::Result<(Self, Vec<u8>)> {
-        let file = open(&log)?;
+    fn at_the_end(log_file: PathBuf, lines: u32) -> io::Result<(Self, Vec<u8>)> {
+        let file = open(&log_file)?;
         let (mut end, at, is_whole) = match &file {
             Some(file) => end_of(file)?,
             None => (Vec::new(), 0, true),
         };
         if is_whole && count(&end) < lines as usize {
             // It was shortened, or begun anew, a moment ago.
-            if let Some(before) = open(&log::previous(&log))? {
+            if let Some(before) = open(&log_file::previous(&log_file))? {
                 let (mut before, ..) = end_of(&before)?;
                 before.append(&mut end);
                 end = before;
             }
         }
         let end = last_lines(end, lines as usize);
-        Ok((Self { log, file, at }, end))
+        Ok((Self { log_file, file, at }, end))
     }
 
     /// What was written since, at most a piece. Blocks.
     fn read(&mut self) -> io::Result<Vec<u8>> {
         if self.file.is_none() {
-            (self.file, self.at) = (open(&self.log)?, 0);
+            (self.file, self.at) = (open(&self.log_file)?, 0);
         }
         let Some(file) = &mut self.file else {
             return Ok(Vec::new());
@@ -160,9 +160,9 @@ impl Reader {
         }
         file.seek(SeekFrom::Start(self.at))?;
         let mut piece = Vec::new();
-        file.take(PIECE as u64).read_to_end(&mut piece)?;
+        file.take(MAX_READ_BYTES as u64).read_to_end(&mut piece)?;
         self.at += piece.len() as u64;
-        if piece.is_empty() && !is_still(file, &self.log)? {
+        if piece.is_empty() && !is_still(file, &self.log_file)? {
             self.file = None;
         }
         Ok(piece)
@@ -198,10 +198,10 @@ fn is_still(file: &File, path: &Path) -> io::Result<bool> {
 /// Its last bytes, in whole lines; where it ends, and whether that is all of it.
 fn end_of(mut file: &File) -> io::Result<(Vec<u8>, u64, bool)> {
     let size = file.metadata()?.len();
-    let from = size.saturating_sub(TAIL);
+    let from = size.saturating_sub(MAX_TAIL_BYTES);
     file.seek(SeekFrom::Start(from))?;
     let mut end = Vec::new();
-    file.take(TAIL).read_to_end(&mut end)?;
+    file.take(MAX_TAIL_BYTES).read_to_end(&mut end)?;
     let at = from + end.len() as u64;
     if from > 0 {
         // Half a line: half a key in it would not be recognised.
@@ -230,18 +230,18 @@ mod tests {
 
     use super::*;
 
-    fn tail(log: &Path, lines: u32) -> String {
-        let (_, end) = Reader::at_the_end(log.to_owned(), lines).unwrap();
+    fn tail(log_file: &Path, lines: u32) -> String {
+        let (_, end) = LogReader::at_the_end(log_file.to_owned(), lines).unwrap();
         String::from_utf8(end).unwrap()
     }
 
     #[test]
     fn the_last_lines_may_be_in_the_previous_file() {
         let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("agent-server.log");
-        assert_eq!(tail(&log, 5), "");
-        fs::write(log::previous(&log), "1\n2\n").unwrap();
-        fs::write(&log, "3\n4").unwrap();
+        let log_file = dir.path().join("agent-server.log");
+        assert_eq!(tail(&log_file, 5), "");
+        fs::write(log_file::previous(&log_file), "1\n2\n").unwrap();
+        fs::write(&log_file, "3\n4").unwrap();
         let expected = [
             (0, ""),
             (1, "4"),
@@ -250,26 +250,26 @@ mod tests {
             (9, "1\n2\n3\n4"),
         ];
         for (lines, text) in expected {
-            assert_eq!(tail(&log, lines), text);
+            assert_eq!(tail(&log_file, lines), text);
         }
-        let filler = "x".repeat(usize::try_from(TAIL).unwrap());
-        fs::write(&log, format!("{filler}\nlast\n")).unwrap();
-        assert_eq!(tail(&log, 9), "last\n");
+        let filler = "x".repeat(usize::try_from(MAX_TAIL_BYTES).unwrap());
+        fs::write(&log_file, format!("{filler}\nlast\n")).unwrap();
+        assert_eq!(tail(&log_file, 9), "last\n");
     }
 
     #[test]
     fn a_reader_goes_on_in_a_log_that_was_shortened_or_begun_anew() {
         let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("agent-server.log");
-        let (mut reader, end) = Reader::at_the_end(log.clone(), 5).unwrap();
+        let log_file = dir.path().join("agent-server.log");
+        let (mut reader, end) = LogReader::at_the_end(log_file.clone(), 5).unwrap();
         assert!(end.is_empty() && reader.read().unwrap().is_empty());
-        let mut writer = log::open(&log).unwrap();
+        let mut writer = log_file::open(&log_file).unwrap();
         writer.write_all(b"first\n").unwrap();
         assert_eq!(reader.read().unwrap(), b"first\n");
-        log::shorten(&log, 1).unwrap();
+        log_file::shorten(&log_file, 1).unwrap();
         writer.write_all(b"2nd\n").unwrap();
         assert_eq!(reader.read().unwrap(), b"2nd\n");
-        let mut writer = log::open(&log).unwrap();
+        let mut writer = log_file::open(&log_file).unwrap();
         writer.write_all(b"third\n").unwrap();
         assert_eq!(reader.read().unwrap(), b"");
         assert_eq!(reader.read().unwrap(), b"third\n");
@@ -278,13 +278,13 @@ mod tests {
     #[test]
     fn what_is_no_file_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("agent-server.log");
+        let log_file = dir.path().join("agent-server.log");
         let outside = dir.path().join("outside");
         fs::write(&outside, "secret\n").unwrap();
-        std::os::unix::fs::symlink(&outside, &log).unwrap();
-        assert!(Reader::at_the_end(log.clone(), 5).is_err());
-        fs::remove_file(&log).unwrap();
-        fs::create_dir(&log).unwrap();
-        assert_eq!(tail(&log, 5), "");
+        std::os::unix::fs::symlink(&outside, &log_file).unwrap();
+        assert!(LogReader::at_the_end(log_file.clone(), 5).is_err());
+        fs::remove_file(&log_file).unwrap();
+        fs::create_dir(&log_file).unwrap();
+        assert_eq!(tail(&log_file, 5), "");
     }
 }

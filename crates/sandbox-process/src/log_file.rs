@@ -10,14 +10,14 @@ use rustix::fs::OFlags;
 use secrecy::SecretString;
 
 /// What is kept of a log that grew too large, and what is read for a quotation.
-const TAIL_BYTES: u64 = 256 * 1024;
-const QUOTED_BYTES: u64 = 16 * 1024;
-const QUOTED_LINES: usize = 12;
-const LINE_CHARS: usize = 300;
+const MAX_TAIL_BYTES: u64 = 256 * 1024;
+const MAX_QUOTED_BYTES: u64 = 16 * 1024;
+const MAX_QUOTED_LINES: usize = 12;
+const MAX_LINE_CHARS: usize = 300;
 
 /// Starts a new log, keeping the previous one as `.log.1`. Written to by appending, so that [`shorten`] works. Blocks.
-pub(crate) fn open(log: &Path) -> io::Result<File> {
-    match fs::rename(log, previous(log)) {
+pub(crate) fn open(log_file: &Path) -> io::Result<File> {
+    match fs::rename(log_file, previous(log_file)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
@@ -25,22 +25,22 @@ pub(crate) fn open(log: &Path) -> io::Result<File> {
         .append(true)
         .create(true)
         .mode(0o600)
-        .open(log)
+        .open(log_file)
 }
 
 /// Cuts a log that is larger than `most`: its end goes to `.log.1`, and the writer goes on at the start of an empty file.
 /// Blocks.
-pub(crate) fn shorten(log: &Path, most: u64) -> io::Result<()> {
-    let size = match fs::symlink_metadata(log) {
+pub(crate) fn shorten(log_file: &Path, most: u64) -> io::Result<()> {
+    let size = match fs::symlink_metadata(log_file) {
         Ok(meta) if meta.is_file() => meta.len(),
         _ => return Ok(()),
     };
     if size <= most {
         return Ok(());
     }
-    let end = last_bytes(log, TAIL_BYTES)?;
+    let end = last_bytes(log_file, MAX_TAIL_BYTES)?;
     // The agent can write here too, and one job looks after all logs: what it has put there instead goes.
-    let previous = previous(log);
+    let previous = previous(log_file);
     match fs::remove_file(&previous) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -50,7 +50,7 @@ pub(crate) fn shorten(log: &Path, most: u64) -> io::Result<()> {
     kept.open(&previous)?.write_all(&end)?;
     let mut log_itself = File::options();
     let log_itself = log_itself.write(true).custom_flags(unblocked());
-    log_itself.open(log)?.set_len(0)
+    log_itself.open(log_file)?.set_len(0)
 }
 
 /// A pipe does not hold us up, and a link leads nowhere.
@@ -59,16 +59,16 @@ fn unblocked() -> i32 {
     i32::try_from(flags.bits()).unwrap_or_default()
 }
 
-pub(crate) fn previous(log: &Path) -> PathBuf {
-    log.with_extension("log.1")
+pub(crate) fn previous(log_file: &Path) -> PathBuf {
+    log_file.with_extension("log.1")
 }
 
-fn last_bytes(log: &Path, most: u64) -> io::Result<Vec<u8>> {
+fn last_bytes(log_file: &Path, most: u64) -> io::Result<Vec<u8>> {
     // The agent can write here too.
     let mut file = File::options()
         .read(true)
         .custom_flags(unblocked())
-        .open(log)?;
+        .open(log_file)?;
     let size = file.metadata()?.len();
     file.seek(SeekFrom::Start(size.saturating_sub(most)))?;
     let mut end = Vec::new();
@@ -77,21 +77,21 @@ fn last_bytes(log: &Path, most: u64) -> io::Result<Vec<u8>> {
 }
 
 /// The last lines for a person, without keys and without paths of this machine. Empty when there is no log. Blocks.
-pub(crate) fn quote(log: &Path, keys: &[SecretString], places: &[(PathBuf, &str)]) -> String {
-    let end = last_bytes(log, QUOTED_BYTES).unwrap_or_default();
+pub(crate) fn quote(log_file: &Path, keys: &[SecretString], paths: &[(PathBuf, &str)]) -> String {
+    let end = last_bytes(log_file, MAX_QUOTED_BYTES).unwrap_or_default();
     let text = String::from_utf8_lossy(&end);
     let lines: Vec<String> = text
         .lines()
         .map(message)
         .filter(|line| !line.trim().is_empty())
-        .map(|line| shortened(&scrubbed(line.trim_end(), keys, places)))
+        .map(|line| shortened(&scrubbed(line.trim_end(), keys, paths)))
         .collect();
-    lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n")
+    lines[lines.len().saturating_sub(MAX_QUOTED_LINES)..].join("\n")
 }
 
 /// Whether the log says that the port was taken. Blocks.
-pub(crate) fn says_port_taken(log: &Path) -> bool {
-    let end = last_bytes(log, QUOTED_BYTES).unwrap_or_default();
+pub(crate) fn says_port_taken(log_file: &Path) -> bool {
+    let end = last_bytes(log_file, MAX_QUOTED_BYTES).unwrap_or_default();
     String::from_utf8_lossy(&end)
         .to_ascii_lowercase()
         .contains("address already in use")
@@ -113,16 +113,16 @@ fn message(line: &str) -> String {
     }
 }
 
-fn scrubbed(line: &str, keys: &[SecretString], places: &[(PathBuf, &str)]) -> String {
+fn scrubbed(line: &str, keys: &[SecretString], paths: &[(PathBuf, &str)]) -> String {
     let mut text = mask_line(line, keys);
-    for (path, name) in places {
+    for (path, name) in paths {
         text = text.replace(&*path.to_string_lossy(), name);
     }
     text
 }
 
 fn shortened(line: &str) -> String {
-    match line.char_indices().nth(LINE_CHARS) {
+    match line.char_indices().nth(MAX_LINE_CHARS) {
         Some((at, _)) => format!("{}…", &line[..at]),
         None => line.to_owned(),
     }
@@ -137,16 +137,16 @@ mod tests {
     #[test]
     fn quotations_hold_no_keys_and_no_paths() {
         let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("agent-server.log");
+        let log_file = dir.path().join("agent-server.log");
         let unknown = "k".repeat(43);
         let id = "a".repeat(32);
         let text = format!(
             "{{\"message\":\"using canary-1 in {}\"}}\n{{\"message\":\"failed\",\"exc_info\":\"Traceback\\n a\\nOSError: no\"}}\n\nplain {unknown} {id}\n",
             dir.path().display()
         );
-        fs::write(&log, text).unwrap();
+        fs::write(&log_file, text).unwrap();
         let keys = [SecretString::from("canary-1")];
-        let quoted = quote(&log, &keys, &[(dir.path().to_owned(), "<sandbox>")]);
+        let quoted = quote(&log_file, &keys, &[(dir.path().to_owned(), "<sandbox>")]);
         assert_eq!(
             quoted,
             format!("using *** in <sandbox>\nfailed: OSError: no\nplain *** {id}")
@@ -157,20 +157,20 @@ mod tests {
     #[test]
     fn what_is_put_where_the_previous_log_goes_holds_up_nobody_and_is_not_written_to() {
         let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("agent-server.log");
+        let log_file = dir.path().join("agent-server.log");
         let elsewhere = dir.path().join("elsewhere");
         fs::write(&elsewhere, "kept").unwrap();
         let pipe = || {
-            let made = Command::new("mkfifo").arg(previous(&log)).status();
+            let made = Command::new("mkfifo").arg(previous(&log_file)).status();
             assert!(made.unwrap().success());
         };
-        let link = || std::os::unix::fs::symlink(&elsewhere, previous(&log)).unwrap();
+        let link = || std::os::unix::fs::symlink(&elsewhere, previous(&log_file)).unwrap();
         for put in [&pipe as &dyn Fn(), &link] {
             put();
-            fs::write(&log, "x".repeat(1000)).unwrap();
-            shorten(&log, 10).unwrap();
-            assert_eq!(fs::read(previous(&log)).unwrap().len(), 1000);
-            fs::remove_file(previous(&log)).unwrap();
+            fs::write(&log_file, "x".repeat(1000)).unwrap();
+            shorten(&log_file, 10).unwrap();
+            assert_eq!(fs::read(previous(&log_file)).unwrap().len(), 1000);
+            fs::remove_file(previous(&log_file)).unwrap();
         }
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "kept");
     }
@@ -178,17 +178,17 @@ mod tests {
     #[test]
     fn a_log_is_cut_while_it_is_written() {
         let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("agent-server.log");
-        let mut writer = open(&log).unwrap();
+        let log_file = dir.path().join("agent-server.log");
+        let mut writer = open(&log_file).unwrap();
         writer.write_all(&vec![b'x'; 1000]).unwrap();
-        shorten(&log, 1000).unwrap();
-        assert_eq!(fs::metadata(&log).unwrap().len(), 1000);
+        shorten(&log_file, 1000).unwrap();
+        assert_eq!(fs::metadata(&log_file).unwrap().len(), 1000);
         writer.write_all(b"y").unwrap();
-        shorten(&log, 1000).unwrap();
+        shorten(&log_file, 1000).unwrap();
         writer.write_all(b"after").unwrap();
-        assert_eq!(fs::read_to_string(&log).unwrap(), "after");
-        assert!(fs::read_to_string(previous(&log)).unwrap().ends_with("xy"));
-        open(&log).unwrap();
-        assert_eq!(fs::read_to_string(previous(&log)).unwrap(), "after");
+        assert_eq!(fs::read_to_string(&log_file).unwrap(), "after");
+        assert!(fs::read_to_string(previous(&log_file)).unwrap().ends_with("xy"));
+        open(&log_file).unwrap();
+        assert_eq!(fs::read_to_string(previous(&log_file)).unwrap(), "after");
     }
 }

@@ -8,34 +8,34 @@ use domain::id::SandboxId;
 use domain::sandbox::{AGENT_SERVER, BackendFact, BackendState, ExposedUrl, SandboxEndpoints, SandboxError};
 use url::Url;
 
-use crate::backend::Inner;
+use crate::backend::ProcessInner;
 use crate::errors::{self, blocking};
-use crate::layout::Places;
-use crate::log;
+use crate::layout::SandboxPaths;
+use crate::log_file;
 use crate::marker::{self, Marker};
 use crate::proc::{self, ProcessKey};
-use crate::state::{Phase, State};
+use crate::state::{LifecyclePhase, ProcessState};
 
 /// What was seen of one sandbox.
-enum Seen {
-    Nothing,
+enum ObservedProcess {
+    Missing,
     /// Processes without a directory.
     Stray,
-    Lives(ProcessKey, u16),
+    Running(ProcessKey, u16),
     Stopped,
     Exited(String),
 }
 
-impl Inner {
+impl ProcessInner {
     /// The state of one sandbox; adopts it if it lives.
     pub(crate) async fn observe(
         self: Arc<Self>,
         id: SandboxId,
     ) -> Result<Option<BackendState>, SandboxError> {
-        let (places, marker) = (self.places(&id), self.marker(&id));
+        let (paths, marker) = (self.paths(&id), self.marker(&id));
         let (instance, wanted) = (self.config.instance.clone(), id.clone());
-        let seen = blocking(move || match look(&places, &marker, |_| false) {
-            Seen::Nothing if marker::is_on_any(&instance, &wanted) => Seen::Stray,
+        let seen = blocking(move || match inspect(&paths, &marker, |_| false) {
+            ObservedProcess::Missing if marker::is_on_any(&instance, &wanted) => ObservedProcess::Stray,
             seen => seen,
         });
         let seen = seen.await?;
@@ -48,13 +48,13 @@ impl Inner {
         let seen = blocking(move || {
             let with_dir: BTreeSet<SandboxId> = inner.layout.ids()?.into_iter().collect();
             let marked = marker::marked(&inner.config.instance);
-            let living: BTreeSet<SandboxId> = marked.values().cloned().collect();
+            let running: BTreeSet<SandboxId> = marked.values().cloned().collect();
             let mut seen = Vec::new();
-            for id in with_dir.union(&living) {
+            for id in with_dir.union(&running) {
                 // Seen a moment ago with its marker: it need not be asked once more.
-                let is_its_own = |key| marked.get(&key) == Some(id);
-                let found = match look(&inner.places(id), &inner.marker(id), is_its_own) {
-                    Seen::Nothing if living.contains(id) => Seen::Stray,
+                let is_known_member = |key| marked.get(&key) == Some(id);
+                let found = match inspect(&inner.paths(id), &inner.marker(id), is_known_member) {
+                    ObservedProcess::Missing if running.contains(id) => ObservedProcess::Stray,
                     found => found,
                 };
                 seen.push((id.clone(), found));
@@ -73,17 +73,17 @@ impl Inner {
     async fn conclude(
         self: &Arc<Self>,
         id: &SandboxId,
-        seen: Seen,
+        seen: ObservedProcess,
     ) -> Result<Option<BackendState>, SandboxError> {
         Ok(match seen {
-            Seen::Nothing => None,
-            Seen::Stray => {
+            ObservedProcess::Missing => None,
+            ObservedProcess::Stray => {
                 let detail = "its directory is gone, but processes of it still run".to_owned();
                 Some(BackendState::Exited { detail })
             }
-            Seen::Stopped => Some(BackendState::Stopped),
-            Seen::Exited(detail) => Some(BackendState::Exited { detail }),
-            Seen::Lives(key, port) => {
+            ObservedProcess::Stopped => Some(BackendState::Stopped),
+            ObservedProcess::Exited(detail) => Some(BackendState::Exited { detail }),
+            ObservedProcess::Running(key, port) => {
                 self.track_adopted(id.clone(), key).await?;
                 Some(BackendState::Running(self.endpoints(id, port)?))
             }
@@ -102,58 +102,58 @@ impl Inner {
                 url,
                 port,
             }],
-            workspace: self.places(id).workspace().to_string_lossy().into_owned(),
+            workspace: self.paths(id).workspace().to_string_lossy().into_owned(),
         })
     }
 
-    pub(crate) async fn store(&self, id: &SandboxId, state: &State) -> Result<(), SandboxError> {
-        let (file, state) = (self.places(id).state(), state.clone());
-        let write = move || crash_point::around(state.phase.deed(), || state.store(&file));
+    pub(crate) async fn store(&self, id: &SandboxId, state: &ProcessState) -> Result<(), SandboxError> {
+        let (file, state) = (self.paths(id).state(), state.clone());
+        let write = move || crash_point::around(state.phase.crash_point_name(), || state.store(&file));
         blocking(write).await?.map_err(errors::other)
     }
 
-    pub(crate) async fn load(&self, id: &SandboxId) -> Result<Option<State>, SandboxError> {
-        let file = self.places(id).state();
-        blocking(move || State::load(&file)).await
+    pub(crate) async fn load(&self, id: &SandboxId) -> Result<Option<ProcessState>, SandboxError> {
+        let file = self.paths(id).state();
+        blocking(move || ProcessState::load(&file)).await
     }
 }
 
-/// `is_its_own`: whether a process is already known to live and to be one of this sandbox. Blocks.
-fn look(places: &Places, marker: &Marker, is_its_own: impl FnOnce(ProcessKey) -> bool) -> Seen {
-    if !places.root.is_dir() {
-        return Seen::Nothing;
+/// `is_known_member`: whether a process is already known to live and to be one of this sandbox. Blocks.
+fn inspect(paths: &SandboxPaths, marker: &Marker, is_known_member: impl FnOnce(ProcessKey) -> bool) -> ObservedProcess {
+    if !paths.root.is_dir() {
+        return ObservedProcess::Missing;
     }
     // A directory without state was made a moment ago, or is being deleted.
-    let Some(state) = State::load(&places.state()) else {
-        return Seen::Stopped;
+    let Some(state) = ProcessState::load(&paths.state()) else {
+        return ObservedProcess::Stopped;
     };
-    let main = state.main().filter(|key| is_its_own(*key));
-    if let Some(key) = main.or_else(|| state.living(marker)) {
-        return Seen::Lives(key, state.port);
+    let main = state.main().filter(|key| is_known_member(*key));
+    if let Some(key) = main.or_else(|| state.running_process(marker)) {
+        return ObservedProcess::Running(key, state.port);
     }
     match state.phase {
-        Phase::Stopping | Phase::Stopped => Seen::Stopped,
-        Phase::Exited { detail } => Seen::Exited(detail),
-        Phase::Starting if state.boot == proc::boot_id() => marker::find_main(marker, state.port)
-            .map_or(Seen::Stopped, |key| Seen::Lives(key, state.port)),
-        Phase::Starting | Phase::Running if state.boot != proc::boot_id() => {
-            Seen::Exited("the machine was restarted".to_owned())
+        LifecyclePhase::Stopping | LifecyclePhase::Stopped => ObservedProcess::Stopped,
+        LifecyclePhase::Exited { detail } => ObservedProcess::Exited(detail),
+        LifecyclePhase::Starting if state.boot == proc::boot_id() => marker::find_main(marker, state.port)
+            .map_or(ObservedProcess::Stopped, |key| ObservedProcess::Running(key, state.port)),
+        LifecyclePhase::Starting | LifecyclePhase::Running if state.boot != proc::boot_id() => {
+            ObservedProcess::Exited("the machine was restarted".to_owned())
         }
-        Phase::Starting | Phase::Running => Seen::Exited(describe(
+        LifecyclePhase::Starting | LifecyclePhase::Running => ObservedProcess::Exited(describe(
             "ended while the service was not watching",
-            places,
+            paths,
             &[],
         )),
     }
 }
 
 /// `the agent server <what>`, with the end of its log. Blocks.
-pub(crate) fn describe(what: &str, places: &Places, keys: &[secrecy::SecretString]) -> String {
+pub(crate) fn describe(what: &str, paths: &SandboxPaths, keys: &[secrecy::SecretString]) -> String {
     let names = [
-        (places.root.clone(), "<sandbox>"),
-        (places.short.clone(), "<sandbox>"),
+        (paths.root.clone(), "<sandbox>"),
+        (paths.short.clone(), "<sandbox>"),
     ];
-    let quoted = log::quote(&places.log(), keys, &names);
+    let quoted = log_file::quote(&paths.log_file(), keys, &names);
     if quoted.is_empty() {
         format!("the agent server {what}; it logged nothing")
     } else {

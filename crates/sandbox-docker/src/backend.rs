@@ -171,7 +171,7 @@ impl DockerInner {
             ));
         } else {
             let callback =
-                advice::callback(&self.engine, &container.id, webhook_url, &self.reached);
+                callback_check::callback(&self.engine, &container.id, webhook_url, &self.reached);
             advice.extend(callback.await);
         }
         advice
@@ -340,7 +340,7 @@ mod tests {
         let mut config = DockerConfig::new(HostId::parse("here").unwrap(), vec![spec]);
         config.socket = Some("unix:///nonexistent/engine.sock".to_owned());
         let sandboxes = DockerSandboxes::new(config).unwrap();
-        let work = async { Ok(Span::current().metadata().map(tracing::MetadataBlocking::name)) };
+        let work = async { Ok(Span::current().metadata().map(tracing::Metadata::name)) };
         let asked = sandboxes.detached(work);
         let seen = asked.instrument(tracing::info_span!("start")).await;
         assert_eq!(seen.unwrap(), Some("start"));

@@ -72,7 +72,7 @@ impl ContainerExit {
     }
 
     fn limit(&self) -> String {
-        match u64::try_from(self.states) {
+        match u64::try_from(self.memory) {
             Ok(bytes) if bytes > 0 => format!(" (limit {})", size(bytes)),
             _ => String::new(),
         }

@@ -205,7 +205,7 @@ impl DockerInner {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let over = match self.disk.recheck().await {
+            let over = match self.disk.check_limits().await {
                 Ok(over) => over,
                 Err(error) => {
                     tracing::debug!(error = %chain(&error), "disk limits could not be looked at");

@@ -89,7 +89,7 @@ impl DiskMonitor {
     }
 
     /// Looks once at everything that runs. Returns the sandboxes to be put down, with the cause for their owners.
-    pub(crate) async fn look(&self) -> Result<Vec<(SandboxId, String)>, EngineError> {
+    pub(crate) async fn check_limits(&self) -> Result<Vec<(SandboxId, String)>, EngineError> {
         let looked = self.measure_once().await;
         match &looked {
             Ok(_) => self.failures.store(0, Ordering::Relaxed),

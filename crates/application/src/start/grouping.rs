@@ -1,4 +1,4 @@
-//! Which sandbox a start gets: the one that it names, one that the user's conversations share, or a new one.
+//! Choice of the sandbox of a start: the named one, one that the user's conversations share, or a new one.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use super::StartService;
 use crate::AppError;
 use crate::sandboxes::{choose_spec, is_known, reserve};
 
-/// The tag that names the directory of a conversation in the workspace, where it has one of its own. Never sent to agent
+/// Tag with the directory of a conversation in the workspace, where it has one of its own. Never sent to agent
 /// servers.
 const DIRECTORY_TAG: &str = "workspace_directory";
 
-/// Where a conversation may run.
+/// The sandbox of a conversation.
 pub(super) enum SandboxChoice {
-    /// In the sandbox that was named.
+    /// The named sandbox.
     Named(Sandbox),
-    /// In the first of `shared` that still has room when the start is committed, else in a new one.
+    /// The first of `shared` that still has room at the commit, else a new one.
     Ours {
         /// Best first.
         shared: Vec<Sandbox>,
-        /// To be stored with the task.
+        /// Stored with the task.
         new: Sandbox,
     },
 }
 
-/// The user's strategy; `None`: each conversation has a sandbox of its own.
+/// Parses the user's strategy; `None`: one sandbox per conversation.
 fn strategy(name: &str) -> Option<SandboxGrouping> {
     match name {
         "ADD_TO_ANY" => Some(SandboxGrouping::Any),
@@ -42,7 +42,7 @@ fn strategy(name: &str) -> Option<SandboxGrouping> {
 }
 
 impl StartService {
-    /// Chooses, and gives the conversation a directory of its own where it shares the sandbox. Nothing is reserved yet.
+    /// Chooses the sandbox, and a directory for the conversation where sandboxes are shared. Nothing is reserved yet.
     pub(super) async fn choose_sandbox(
         &self,
         scope: &Scope,
@@ -54,7 +54,7 @@ impl StartService {
         let (ports, policy) = (&self.inner.ports, &self.inner.policy);
         let grouping = self.grouping(owner).await;
         request.directory = match parent {
-            // A part works where its parent does, unless it was sent elsewhere.
+            // A sub-conversation works in its parent's directory, unless it has another sandbox.
             Some(parent)
                 if request.sandbox_id.as_ref() == Some(&parent.conversation.sandbox_id) =>
             {
@@ -77,7 +77,7 @@ impl StartService {
         let shared = match grouping {
             Some(grouping) => {
                 let mut running = ports.sandboxes.list_running(owner, &spec).await?;
-                // Of other hosts it is not known whether anybody serves them, nor of an engine that is out of reach.
+                // Other hosts may not be served by any process, and a backend may be unreachable.
                 running.retain(|it| it.sandbox.host == policy.host && is_known(&it.sandbox));
                 grouping.rank(running)
             }
@@ -87,25 +87,24 @@ impl StartService {
         Ok(SandboxChoice::Ours { shared, new })
     }
 
-    /// Settings that cannot be read are no reason to refuse a start here.
+    /// Unreadable settings are no reason to refuse a start here.
     async fn grouping(&self, owner: &UserId) -> Option<SandboxGrouping> {
         let settings = self.settings.load(owner).await.unwrap_or_else(|error| {
-            tracing::warn!(error = %chain(&error), "settings not readable; the conversation gets a sandbox of its own");
+            tracing::warn!(error = %chain(&error), "cannot read the settings; the conversation gets its own sandbox");
             None
         });
         strategy(&settings?.sandbox_grouping_strategy)
     }
 }
 
-/// What a conversation says about the directory that its start was given, for its parts: the start itself is forgotten
-/// earlier.
+/// The tag with a conversation's directory, for its sub-conversations: start tasks are deleted earlier.
 pub(super) fn directory_tag(request: &StartRequest) -> Option<(String, String)> {
     let directory = request.directory.clone()?;
     Some((DIRECTORY_TAG.to_owned(), directory))
 }
 
-/// The directory of a conversation. Sandboxes report tags, too, so it is only taken for what we give: the name of a
-/// conversation, and no path.
+/// The directory of a conversation. Sandboxes report tags too, so only the form that this service writes is accepted:
+/// a conversation id, never a path.
 pub(super) fn directory_of(tags: &BTreeMap<String, String>) -> Option<String> {
     let named: ConversationId = tags.get(DIRECTORY_TAG)?.parse().ok()?;
     Some(named.to_string())

@@ -1,4 +1,4 @@
-//! A start that was cut off when the agent server may have been asked already.
+//! Starts that were interrupted after the agent server may have been called.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use tokio::time::Instant;
 use super::launch_request::first_message;
 use crate::ports::Ports;
 
-/// How long a request may be at work at an agent server after its sender died. Making a conversation takes it some
-/// seconds at most, unless it starts slow MCP servers.
+/// Longest time that an agent server works on a request after its sender died. Creating a conversation takes seconds,
+/// unless it starts slow MCP servers.
 const IN_FLIGHT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Between two looks. There is no event for it: reports may have been lost while we were away.
+/// Interval of polls. There is no event: reports may have been lost.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The conversation that an earlier run may have asked for, if the request arrived. Whenever a run is taken up again its
-/// last request may have been sent a moment ago, so the wait begins anew each time.
+/// Finds the conversation that an earlier run may have requested. The wait begins anew after each interruption,
+/// because the last request may have been sent a moment ago.
 ///
-/// An agent server goes on with a request when its sender is killed, and between making the conversation and saying the
-/// first message there is a gap. Asking again in that gap would say the message twice (seen with 1.58.0), and before it
-/// would make the conversation twice (1.34 has no lock there). So nothing is sent until the earlier request either shows
-/// its result or cannot be at work any more.
+/// An agent server completes a request whose sender is killed, with a gap between the creation of the conversation and
+/// its first message. A retry in that gap would send the message twice (seen with 1.58.0); a retry before it would
+/// create the conversation twice (1.34 has no lock there). So nothing is sent until the earlier request shows its
+/// result or must be over.
 pub(super) async fn find_earlier_conversation(
     ports: &Ports,
     at: &AgentEndpoint,

@@ -1,4 +1,4 @@
-//! From a task and its owner's settings to what the agent server is asked for.
+//! Builds the launch request for the agent server from the task and its owner's settings.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +18,20 @@ use crate::secrets::SecretsService;
 use crate::settings::LaunchProfile;
 use crate::{AppError, Inner, pull_requests};
 
-/// Secrets that are named as ones that cannot be opened.
+/// Notes about secrets that cannot be opened.
 const MAX_SECRET_NOTES: usize = 10;
 
-/// The tag that names the program of an ACP agent (contract v1, section 2.1).
+/// Tag with the program of an ACP agent (`docs/reference/wire/conversations.md`).
 const ACP_SERVER_TAG: &str = "acpserver";
 
-/// What a planning agent is told first: it would otherwise offer to do what it cannot.
+/// Instructions for a planning agent, which would otherwise offer what it cannot do.
 const PLANNING: &str = "<IMPORTANT_PLANNING_BOUNDARIES>\n\
     You make plans; you cannot run commands or change the project. When the plan in PLAN.md is complete, do not offer to \
     carry it out and do not ask whether to proceed. Tell the user that the plan can be handed to the coding agent: with \
     the Build button below its preview, or by switching to the coding agent and asking it to carry out the plan.\n\
     </IMPORTANT_PLANNING_BOUNDARIES>";
 
-/// Assembles the request, and notes what is missing in it.
+/// Builds the request, and notes about missing parts.
 pub(super) async fn request(
     inner: &Inner,
     secrets: &SecretsService,
@@ -42,7 +42,7 @@ pub(super) async fn request(
 ) -> Result<(LaunchRequest, Vec<String>), AppError> {
     let asked = &task.request;
     let plans = asked.agent_type == AgentType::Plan && profile.acp.is_none();
-    // Whoever only plans has nothing to show.
+    // A planning agent opens no pull requests.
     let ours = if plans {
         None
     } else {
@@ -85,7 +85,7 @@ pub(super) async fn request(
     Ok((request, notes))
 }
 
-/// What the conversation's row says about its agent from the beginning (contract v1, section 2.1).
+/// What the conversation's row shows of its agent (`docs/reference/wire/conversations.md`).
 pub(super) struct AgentSummary {
     pub(super) agent_kind: &'static str,
     pub(super) llm_model: Option<String>,
@@ -109,7 +109,7 @@ fn joined(texts: [Option<String>; 3]) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("\n\n"))
 }
 
-/// The plugins of the request. They were read when it came in.
+/// The plugins of the request, which were validated on arrival.
 fn plugins(request: &StartRequest) -> Vec<Plugin> {
     let plugins = request.plugins.iter().flatten();
     plugins
@@ -117,14 +117,13 @@ fn plugins(request: &StartRequest) -> Vec<Plugin> {
         .collect()
 }
 
-/// The first message, with what the plugins are to be told: an agent server takes no parameters of plugins, so the agent
-/// reads them.
+/// The first message, with the parameters of plugins as text: agent servers do not take such parameters.
 pub(super) fn first_message(request: &StartRequest) -> Option<MessageInput> {
-    let told = parameters(&plugins(request));
-    let Some(told) = told else {
+    let parameters = parameters(&plugins(request));
+    let Some(parameters) = parameters else {
         return request.initial_message.clone();
     };
-    let part = json!({"type": "text", "text": told});
+    let part = json!({"type": "text", "text": parameters});
     let mut message = request.initial_message.clone().unwrap_or(MessageInput {
         role: "user".to_owned(),
         content: Vec::new(),
@@ -159,10 +158,9 @@ fn plugin_name(plugin: &Plugin) -> &str {
     path.rsplit(['/', ':', '@']).next().unwrap_or(path)
 }
 
-/// The secrets of the user, and on top of them those that came with the request. The user's own are looked up when they
-/// are needed, so that a change reaches the live sandbox. A program that is the agent gets values: it is given all of them
-/// when it is started, and the agent server would look them up one after the other and leave out those that fail without a
-/// word, so that an agent may be without the key of its model.
+/// The user's secrets, overridden by those of the request. The agent server looks up the user's secrets when needed,
+/// so that a change reaches a running sandbox. An ACP agent gets values: it receives all of them at its start, and the
+/// agent server would silently leave out failed look-ups, so that an agent may lack the key of its model.
 async fn all_secrets(
     ports: &Ports,
     service: &SecretsService,
@@ -180,10 +178,10 @@ async fn all_secrets(
             Ok(value) => {
                 secrets.insert(name, LaunchSecret::Value(value));
             }
-            // Deleted a moment ago.
+            // The secret was deleted in between.
             Err(error) if error.class() == ErrorClass::NotFound => {}
             Err(AppError::Cipher(error)) => {
-                tracing::warn!(error = %chain(&error), "a secret cannot be opened; the agent starts without it");
+                tracing::warn!(error = %chain(&error), "cannot open a secret; the agent starts without it");
                 if notes.len() < MAX_SECRET_NOTES {
                     notes.push(format!(
                         "The secret {name} cannot be opened and was left out. Store it again."

@@ -1,4 +1,4 @@
-//! Starting a conversation: check at once, commit the intent, let a worker do it.
+//! Starts of conversations: check at once, commit a start task, let a worker run it.
 
 mod request_checks;
 mod interrupted;
@@ -41,20 +41,20 @@ use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::{AppError, Inner, trace};
 
-/// The entity of a `NotFound` that means the sandbox of a start.
+/// Entity of a `NotFound` error about the sandbox of a start.
 const SANDBOX_ENTITY: &str = "sandbox";
 
-/// Starts conversations and shows the tasks that do it.
+/// Starts conversations and shows their start tasks.
 #[derive(Clone)]
 pub struct StartService {
     inner: Arc<Inner>,
     settings: SettingsService,
     secrets: SecretsService,
-    /// Wakes the worker when a task was committed here.
+    /// Wakes the worker after a commit in this process.
     wake: Arc<Notify>,
 }
 
-/// What a client asked for.
+/// A request to start a conversation.
 #[derive(Debug, Clone, Default)]
 pub struct StartInput {
     /// The request without secret values.
@@ -63,7 +63,7 @@ pub struct StartInput {
     pub secrets: Option<BTreeMap<String, SecretString>>,
 }
 
-/// A start to be committed.
+/// A start that is ready to commit.
 struct PlannedStart {
     start: NewStartTask,
     /// Sandboxes that it may share instead of a new one, best first.
@@ -84,18 +84,18 @@ impl StartService {
         }
     }
 
-    /// Checks the request, commits a task with its sandbox, and answers. Asking again with the same `conversation_id`
-    /// answers the task there is.
+    /// Checks the request, commits a task with its sandbox, and returns it. A repetition with the same
+    /// `conversation_id` returns the existing task.
     pub async fn start(&self, owner: &UserId, input: StartInput) -> Result<StartTask, AppError> {
         let planned = self.plan(owner, input).await?;
         match self.commit(planned).await? {
             IdempotentResult::New(task) => Ok(task),
-            // Only a request with a key can have been answered before.
+            // Only a request with an idempotency key can be a repetition.
             IdempotentResult::Repeated(_) => Err(AppError::IdempotencyKeyReused),
         }
     }
 
-    /// The same for a request that may be sent again: it is carried out once.
+    /// The same for an idempotent request.
     pub async fn start_once(
         &self,
         owner: &UserId,
@@ -118,7 +118,7 @@ impl StartService {
         }
     }
 
-    /// Follows a task that is there: as it is now, and every later state.
+    /// Follows an existing task: its current state, and every later one.
     pub async fn follow(
         &self,
         scope: &Scope,
@@ -131,7 +131,7 @@ impl StartService {
         let Some(before) = find().await? else {
             return Ok(None);
         };
-        // Subscribed before it is read again: no state can be missed.
+        // Subscribe before the second read, so that no state is missed.
         let updates = self.inner.updates.subscribe(&before);
         let Some(now) = find().await? else {
             self.inner.updates.end(id);
@@ -143,7 +143,8 @@ impl StartService {
         Ok(Some((now, updates)))
     }
 
-    /// The same as [`StartService::start`], with every later state of the task. The stream ends after READY or ERROR; dropping it stops nothing.
+    /// The same as [`StartService::start`], with every later state of the task. The stream ends after READY or ERROR;
+    /// dropping it stops nothing.
     pub async fn start_streaming(
         &self,
         owner: &UserId,
@@ -151,7 +152,7 @@ impl StartService {
     ) -> Result<(StartTask, mpsc::Receiver<StartTask>), AppError> {
         let planned = self.plan(owner, input).await?;
         let id = planned.start.task.id;
-        // Subscribed before the commit: no state can be missed.
+        // Subscribe before the commit, so that no state is missed.
         let updates = self.inner.updates.subscribe(&planned.start.task);
         let map_commit = self.commit(planned).await;
         let IdempotentResult::New(task) = map_commit.inspect_err(|_| self.inner.updates.end(id))? else {
@@ -164,7 +165,7 @@ impl StartService {
         if task.status.is_terminal() {
             return Ok((task, updates));
         }
-        // Somebody's earlier request for the same conversation is under way: follow that task.
+        // An earlier request for the same conversation is running: follow its task.
         let updates = self.inner.updates.subscribe(&task);
         let current = self
             .find_many(&Scope::User(owner.clone()), &[task.id])
@@ -210,8 +211,8 @@ impl StartService {
         Ok(self.inner.ports.start_tasks.find_many(scope, ids).await?)
     }
 
-    /// Commits it where there is room. Whether a sandbox has room is known only in the transaction: one that has filled up,
-    /// stopped or gone since it was looked at is passed over, and at the end there is the new one.
+    /// Commits the start where there is room. Only the transaction knows whether a sandbox has room: one that has
+    /// filled up, stopped or gone meanwhile is skipped, and the new one is the last choice.
     async fn commit(&self, mut planned: PlannedStart) -> Result<IdempotentResult<StartTask>, AppError> {
         planned.start.task.request.trace = trace::current_context(self.inner.policy.traces);
         for sandbox in planned.shared {
@@ -272,7 +273,7 @@ impl StartService {
         }
     }
 
-    /// Everything that can be refused is refused here, before any work.
+    /// Checks everything that can be refused, before any work.
     async fn plan(&self, owner: &UserId, mut input: StartInput) -> Result<PlannedStart, AppError> {
         if let Some(secrets) = &input.secrets {
             check_secrets(secrets).map_err(AppError::invalid)?;
@@ -322,7 +323,7 @@ impl StartService {
         Ok(PlannedStart { start, shared })
     }
 
-    /// Tells followers of tasks that run in other processes what the store says.
+    /// Publishes the stored states of followed tasks that other processes run.
     pub(crate) async fn poll_other_processes(&self) {
         let ids = self.inner.updates.list_remote();
         if ids.is_empty() {
@@ -338,17 +339,17 @@ impl StartService {
                 }
             }
             Err(error) => {
-                tracing::debug!(error = %chain(&error), "cannot look at start tasks of others");
+                tracing::debug!(error = %chain(&error), "cannot load start tasks of other processes");
             }
         }
     }
 
-    /// There may be work for the worker.
+    /// Wakes the worker: there may be a task.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
     }
 
-    /// The unfailed task of a conversation id that the client chose before.
+    /// The existing conversation of an id that the client chose before.
     async fn find_existing(
         &self,
         scope: &Scope,
@@ -358,7 +359,7 @@ impl StartService {
         Ok(self.inner.ports.conversations.find(scope, id).await?)
     }
 
-    /// A task that will meet its predecessor in the store (which answers `Existing`), or conflict: it reserves nothing.
+    /// A task for a conversation that exists: the store returns its predecessor, or a conflict. It reserves nothing.
     fn placeholder_task(&self, view: ConversationView) -> NewStartTask {
         let now = self.inner.ports.clock.now();
         let task = StartTask {
@@ -381,7 +382,7 @@ impl StartService {
         };
         NewStartTask {
             task,
-            // Should the predecessor fail at this moment, nothing is begun in its place.
+            // If the predecessor fails at this moment, nothing starts in its place.
             assignment: SandboxAssignment::Shared { max_conversations: 0 },
             answer: None,
         }
@@ -416,7 +417,7 @@ impl StartService {
         Ok(StartTask {
             id,
             owner: owner.clone(),
-            // Whoever serves the sandbox's host does the work.
+            // The processes of the sandbox's host run the start.
             host: sandbox.host.clone(),
             status: StartStatus::Working,
             detail: None,
@@ -435,7 +436,7 @@ impl StartService {
     }
 }
 
-/// A part takes from its parent what it does not name itself (contract v1, section 2.2).
+/// A sub-conversation inherits what its request does not set (`docs/reference/wire/start-tasks.md`).
 fn inherit(request: &mut StartRequest, parent: &ConversationView) {
     let from = &parent.conversation;
     request
@@ -451,7 +452,7 @@ fn inherit(request: &mut StartRequest, parent: &ConversationView) {
             .or_else(|| from.selected_branch.clone());
         request.git_provider = request.git_provider.or(from.git_provider);
     }
-    // The model of a program that was the agent is no model of the coding agent's.
+    // An ACP agent's model is not a model for the coding agent.
     if request.llm_model.is_none() && from.agent_kind != "acp" {
         request.llm_model.clone_from(&from.llm_model);
     }

@@ -1,4 +1,4 @@
-//! The user's profiles of models, handed to the agent server of a start.
+//! Seeds an agent server with the user's model profiles.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use domain::error::chain;
 use crate::ports::Ports;
 use crate::settings::Settings;
 
-/// Ten profiles take far less than a second; a start does not depend on them.
+/// Timeout: ten profiles take far less than a second, and a start does not depend on them.
 const SEED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes the agent server's list of profiles the user's, if the user has any (contract v1, section 4.1). A note if that
-/// failed.
+/// Replaces the agent server's list of profiles by the user's, if the user has any
+/// (`docs/reference/wire/start-tasks.md`). Returns a note on failure.
 pub(super) async fn seed(ports: &Ports, at: &AgentEndpoint, settings: &Settings) -> Option<String> {
     let profiles = settings.llm_profiles();
     if profiles.is_empty() {
@@ -27,7 +27,7 @@ pub(super) async fn seed(ports: &Ports, at: &AgentEndpoint, settings: &Settings)
             (why.clone(), why)
         }
     };
-    tracing::warn!(error = cause, "profiles not handed to a sandbox");
+    tracing::warn!(error = cause, "cannot seed a sandbox with model profiles");
     Some(format!(
         "The profiles of models were not handed to the sandbox: {why}."
     ))

@@ -1,4 +1,4 @@
-//! What can be refused, or noted, before any work.
+//! Checks of a start request before any work.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use crate::conversations::{check_branch, check_repository};
 use crate::secrets::{MAX_SECRET_VALUE_BYTES, is_reserved};
 
-/// Secrets in one request at most (contract v1, section 3.2).
+/// Secrets of one request.
 const MAX_REQUEST_SECRETS: usize = 50;
 const MAX_SECRET_NAME_BYTES: usize = 256;
-/// Number, size and names of a request's secrets.
+/// Checks number, size and names of a request's secrets.
 pub fn check_secrets(secrets: &BTreeMap<String, SecretString>) -> Result<(), String> {
     if secrets.len() > MAX_REQUEST_SECRETS {
         return Err(format!(
@@ -22,7 +22,7 @@ pub fn check_secrets(secrets: &BTreeMap<String, SecretString>) -> Result<(), Str
         ));
     }
     for (name, value) in secrets {
-        // The name is not repeated: people paste a value into the wrong field.
+        // The error does not repeat the name: people paste values into the wrong field.
         if name.is_empty() || name.len() > MAX_SECRET_NAME_BYTES || name.contains(['\0', '=']) {
             return Err(format!(
                 "Every secret name must have 1 to {MAX_SECRET_NAME_BYTES} characters, without '=' or NUL"
@@ -40,14 +40,14 @@ pub fn check_secrets(secrets: &BTreeMap<String, SecretString>) -> Result<(), Str
     Ok(())
 }
 
-/// Combinations that make no sense, and the message that a suggested task stands for.
+/// Checks combinations, and adds the message of a suggested task.
 pub(super) fn check_request(request: &mut StartRequest) -> Result<(), String> {
     if let Some(task) = &request.suggested_task {
         if request.initial_message.is_some() {
             return Err("suggested_task cannot be combined with initial_message".to_owned());
         }
         request.initial_message = Some(suggested_task_message(task));
-        // It is about this repository, so it is worked on there.
+        // The task is about this repository, so the conversation works there.
         let text = |name: &str| task.get(name).and_then(Value::as_str);
         if request.selected_repository.is_none() {
             request.selected_repository = text("repo").map(str::to_owned);
@@ -65,7 +65,7 @@ pub(super) fn check_request(request: &mut StartRequest) -> Result<(), String> {
     Ok(())
 }
 
-/// Our own words for a suggested task.
+/// The message for a suggested task.
 fn suggested_task_message(task: &Value) -> MessageInput {
     let text = |name: &str| task.get(name).and_then(Value::as_str).unwrap_or_default();
     let number = task
@@ -88,7 +88,7 @@ fn suggested_task_message(task: &Value) -> MessageInput {
     }
 }
 
-/// What this version does not do yet is said in the task, never passed over in silence.
+/// Notes about fields that have no effect in this version.
 pub(super) fn unsupported_notes(request: &StartRequest) -> Vec<String> {
     let mut notes = Vec::new();
     if request.agent_profile_id.is_some() {
@@ -109,11 +109,11 @@ pub(super) fn unsupported_notes(request: &StartRequest) -> Vec<String> {
     notes
 }
 
-/// The processor that makes titles.
+/// The processor for automatic titles.
 const TITLE_PROCESSOR: &str = "SetTitleCallbackProcessor";
 
-/// Whether the conversation gets an automatic title: not when the client chose one, nor when it named processors
-/// without the title one.
+/// Whether the conversation gets an automatic title: not if the client set one, nor if it named processors without the
+/// title processor.
 pub(super) fn wants_auto_title(request: &StartRequest) -> bool {
     let named = request.processors.as_ref().is_none_or(|processors| {
         processors

@@ -1,4 +1,4 @@
-//! Who follows which start task: the stream of `stream-start`.
+//! Followers of start tasks: the streams of `stream-start`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,30 +7,30 @@ use domain::id::StartTaskId;
 use domain::start_task::StartTask;
 use tokio::sync::mpsc;
 
-/// More than a task has states, also when it is started twice.
+/// Longest queue: more than the states of a task, even if it is started twice.
 const MAX_BUFFERED_STATES: usize = 64;
 
-/// Delivers every state of a task, in order, to those who follow it in this process. Published only after the store has
-/// it. An mpsc queue, not a watch: no state of a task that runs here may be skipped. One that runs in another process is
-/// read from the store when it changes (`elsewhere`).
+/// Delivers every state of a task, in order, to its followers in this process, after it was stored. An mpsc queue and
+/// not a watch, because no state of a local task may be skipped. Tasks of other processes are read from the store when
+/// they change (`list_remote`).
 #[derive(Debug, Default, Clone)]
 pub struct StartUpdates(Arc<Mutex<UpdateSubscriptions>>);
 
 #[derive(Debug, Default)]
 struct UpdateSubscriptions {
     followed: HashMap<StartTaskId, FollowedTask>,
-    /// Tasks whose worker is in this process.
+    /// Tasks that this process runs.
     here: HashSet<StartTaskId>,
 }
 
 #[derive(Debug, Default)]
 struct FollowedTask {
     senders: Vec<mpsc::Sender<StartTask>>,
-    /// What was said last.
-    told: Option<StartTask>,
+    /// The last published state.
+    last: Option<StartTask>,
 }
 
-/// While it lives, the task's states come from this process.
+/// While this guard lives, the task's states come from this process.
 #[derive(Debug)]
 pub(crate) struct LocalRun(StartUpdates, StartTaskId);
 
@@ -45,46 +45,46 @@ impl StartUpdates {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a task from now on; its follower knows it as it is given here. The stream ends when the task does.
+    /// Follows a task from the state `known` on. The stream ends with the task.
     pub fn subscribe(&self, known: &StartTask) -> mpsc::Receiver<StartTask> {
         let (sender, receiver) = mpsc::channel(MAX_BUFFERED_STATES);
         let mut state = self.lock();
-        // Those who went away without their task having said anything more.
+        // Forget disconnected followers of tasks without a new state.
         state.followed.retain(|_, followed| {
             followed.senders.retain(|sender| !sender.is_closed());
             !followed.senders.is_empty()
         });
         let followed = state.followed.entry(known.id).or_default();
-        followed.told.get_or_insert_with(|| known.clone());
+        followed.last.get_or_insert_with(|| known.clone());
         followed.senders.push(sender);
         receiver
     }
 
-    /// The task is worked on in this process as long as the answer lives.
+    /// Marks the task as run by this process while the guard lives.
     pub(crate) fn track_local(&self, id: StartTaskId) -> LocalRun {
         self.lock().here.insert(id);
         LocalRun(self.clone(), id)
     }
 
-    /// Followed tasks whose states do not come from this process.
+    /// Followed tasks that other processes run.
     pub(crate) fn list_remote(&self) -> Vec<StartTaskId> {
         let state = self.lock();
         let ids = state.followed.keys().copied();
         ids.filter(|id| !state.here.contains(id)).collect()
     }
 
-    /// Tells the followers, unless that was the last they heard; a follower that went away or does not read is dropped.
+    /// Sends a state to the followers, unless they have it. A follower that disconnected or does not read is dropped.
     pub fn publish(&self, task: &StartTask) {
         let mut state = self.lock();
         let Some(followed) = state.followed.get_mut(&task.id) else {
             return;
         };
-        let is_news = followed
-            .told
+        let is_new = followed
+            .last
             .as_ref()
-            .is_none_or(|told| told != task && told.status <= task.status);
-        if is_news {
-            followed.told = Some(task.clone());
+            .is_none_or(|last| last != task && last.status <= task.status);
+        if is_new {
+            followed.last = Some(task.clone());
             followed
                 .senders
                 .retain(|sender| sender.try_send(task.clone()).is_ok());
@@ -94,7 +94,7 @@ impl StartUpdates {
         }
     }
 
-    /// Nobody will hear of this task again.
+    /// Ends the streams of a task.
     pub fn end(&self, id: StartTaskId) {
         self.lock().followed.remove(&id);
     }

@@ -1,4 +1,4 @@
-//! A warm sandbox for a start that is to be committed.
+//! Claims a warm sandbox for a start.
 
 use domain::start_task::{NewStartTask, SandboxAssignment};
 use tokio::time::Instant;
@@ -6,13 +6,13 @@ use tokio::time::Instant;
 use super::StartService;
 use crate::warm::WarmClaim;
 
-/// Entries of [`StartTask::timings`](domain::start_task::StartTask::timings) that are no status: how long it took to find a
-/// warm sandbox, or that there is none, in milliseconds. Neither is there where none are kept.
+/// Entries of [`StartTask::timings`](domain::start_task::StartTask::timings) beside the statuses: milliseconds of a
+/// look-up that found a warm sandbox, or none. Absent where the pool is off.
 const WARM_SANDBOX_TIMING: &str = "WARM_SANDBOX";
 const NO_WARM_SANDBOX_TIMING: &str = "NO_WARM_SANDBOX";
 
 impl StartService {
-    /// Where a start needs a new sandbox and a warm one is there, it gets that one. To be settled where one was looked for.
+    /// Replaces the new sandbox of a start by a warm one, if one is available. The caller settles the returned claim.
     pub(super) async fn claim_warm(&self, start: &mut NewStartTask) -> Option<WarmClaim> {
         let SandboxAssignment::New(new) = &mut start.assignment else {
             return None;

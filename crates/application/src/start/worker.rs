@@ -1,4 +1,4 @@
-//! The start worker: claims tasks by lease and runs each under it.
+//! The start worker: claims tasks by lease and runs them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use super::start_run::{StartRun, publish_if_ended};
 use crate::runtime::metrics::StartOutcome;
 use crate::{AuthMode, Policy, trace};
 
-/// Between two tries to renew a lease while the store is busy.
+/// Pause between two renewals while the store is busy.
 const RENEW_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How many starts of one user run at once: a start may take minutes, so some slots are always left to others. Where there
-/// is one user only, all of them.
+/// Parallel starts of one user. A start may take minutes, so some slots stay free for others; in open mode there is
+/// only one user.
 fn max_starts_per_user(policy: &Policy) -> usize {
     let slots = policy.max_parallel_starts;
     match policy.auth {
@@ -29,7 +29,7 @@ fn max_starts_per_user(policy: &Policy) -> usize {
 }
 
 impl StartService {
-    /// Claims and runs tasks until the service stops. Woken by commits here; looks by itself now and then for tasks whose
+    /// Claims and runs tasks until the service stops: after commits in this process, and periodically for tasks whose
     /// worker died. Call once.
     pub(crate) async fn work(self) {
         let policy = self.inner.policy.clone();
@@ -37,11 +37,12 @@ impl StartService {
             self.release_leases().await;
         }
         let slots = Arc::new(Semaphore::new(policy.max_parallel_starts));
-        // What comes in once this process leaves is for others; also what it hands over, which wakes this loop.
+        // After [`App::hand_over`](crate::App::hand_over) new tasks are for other processes, and so are the
+        // handed-over ones, which wake this loop.
         while !self.inner.leaving.is_cancelled() {
             let until = Instant::now() + policy.lease;
             for claim in self.claim(slots.available_permits()).await {
-                // Only this loop takes permits, so there are as many as were free.
+                // Only this loop takes permits, so the free ones are still there.
                 let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
                     break;
                 };
@@ -64,22 +65,22 @@ impl StartService {
         }
     }
 
-    /// The data directory is locked and nobody else serves this host: whoever held leases on its tasks is dead.
+    /// The data directory is locked and no other process serves this host: the holders of its leases are dead.
     async fn release_leases(&self) {
         let (tasks, host) = (&self.inner.ports.start_tasks, &self.inner.policy.host);
         match tasks.release_host(host).await {
             Ok(0) => {}
             Ok(tasks) => tracing::info!(
                 tasks,
-                "taking up starts that an earlier run left unfinished"
+                "continuing starts that an earlier process left unfinished"
             ),
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "cannot release old leases; they run out by themselves");
+                tracing::warn!(error = %chain(&error), "cannot release old leases; they expire");
             }
         }
     }
 
-    /// Up to `free` tasks that nobody works on.
+    /// Claims up to `free` tasks.
     async fn claim(&self, free: usize) -> Vec<LeasedStartTask> {
         if free == 0 {
             return Vec::new();
@@ -114,7 +115,7 @@ impl StartService {
         tokio::select! {
             () = run.run() => return,
             () = self.keep_lease(id, fence, until) => {
-                tracing::warn!("lease lost; another worker goes on");
+                tracing::warn!("lease lost; another worker continues the start");
                 publish_if_ended(&self.inner, id).await;
             }
             () = self.inner.leaving.cancelled() => self.hand_over(id, fence).await,
@@ -122,20 +123,20 @@ impl StartService {
         self.inner.measures.ended(StartOutcome::Abandoned);
     }
 
-    /// What this run has begun is cut off, as by a crash; whoever claims the task finds it.
+    /// Releases the lease. The run is cut off as by a crash; the next worker finds what it did.
     async fn hand_over(&self, id: StartTaskId, fence: i64) {
         match self.inner.ports.start_tasks.release(id, fence).await {
-            Ok(()) => tracing::info!("start handed over; another worker goes on"),
-            // It has ended, or is somebody else's.
+            Ok(()) => tracing::info!("start handed over; another worker continues it"),
+            // The task has ended, or another worker has it.
             Err(StoreError::Stale { .. }) => {}
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "start not handed over; its lease runs out");
+                tracing::warn!(error = %chain(&error), "cannot hand over a start; its lease expires");
             }
         }
     }
 
-    /// Returns when the lease is somebody else's, or could not be renewed in time: `until` is when it ends, counted
-    /// from before it was asked for, so that nobody can have claimed the task while we still work on it.
+    /// Renews the lease; returns when another worker has it or it cannot be renewed in time. `until` is its end,
+    /// counted from before the request, so that no other worker can have the task while this one runs it.
     async fn keep_lease(&self, id: StartTaskId, fence: i64, mut until: Instant) {
         let (ports, lease) = (&self.inner.ports, self.inner.policy.lease);
         let mut pause = lease / 3;
@@ -148,9 +149,9 @@ impl StartService {
             match tokio::time::timeout_at(until, renewed).await {
                 Ok(Ok(())) => (until, pause) = (asked + lease, lease / 3),
                 Ok(Err(StoreError::Stale { .. })) | Err(_) => return,
-                // A busy store is no lost lease, until the lease has run out.
+                // A busy store does not lose the lease before it expires.
                 Ok(Err(error)) => {
-                    tracing::warn!(error = %chain(&error), "cannot renew the lease");
+                    tracing::warn!(error = %chain(&error), "cannot renew the lease of a start yet; trying again");
                     pause = RENEW_RETRY_INTERVAL;
                 }
             }

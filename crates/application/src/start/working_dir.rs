@@ -1,15 +1,15 @@
-//! Where in its sandbox a conversation works.
+//! Working directories of conversations in their sandboxes.
 
 use domain::conversation::{Conversation, GitProvider};
 
 use super::grouping::directory_of;
 use super::prepare::directory_of_repository;
 
-/// The name of a conversation's repository among its tags (contract v1, section 2.1).
+/// Tag with a conversation's repository (`docs/reference/wire/conversations.md`).
 pub(super) const REPOSITORY_TAG: &str = "repo_name";
 
-/// The directory in which the agent works: the repository's, or the workspace itself. With grouping each conversation has
-/// a directory of its own in the sandbox's workspace `root`.
+/// The working directory of the agent: the repository, or the workspace itself. With grouping each conversation has
+/// its own directory in the sandbox's workspace `root`.
 pub(super) fn working_dir(
     root: &str,
     directory: Option<&str>,
@@ -27,8 +27,8 @@ pub(super) fn working_dir(
     (workspace, working_dir)
 }
 
-/// The same of a conversation that is there. What it was started with is in its tags; the repository that is shown with it
-/// can be changed, and where there is no tag it is believed.
+/// The working directory of an existing conversation. Its tags have the values of the start; the repository that is
+/// shown can change, and is only used without a tag.
 pub(crate) fn project_of(conversation: &Conversation, root: &str) -> String {
     let named = conversation.tags.get(REPOSITORY_TAG);
     let repository = named.or(conversation.selected_repository.as_ref());
@@ -37,8 +37,7 @@ pub(crate) fn project_of(conversation: &Conversation, root: &str) -> String {
     working_dir(root, directory.as_deref(), repository).1
 }
 
-/// The document of a planning agent, where front ends look for it. Some providers do not take a name that begins with a
-/// dot.
+/// The document of a planning agent, where front ends look for it. Some providers reject names that begin with a dot.
 pub(crate) fn plan_path(working_dir: &str, provider: Option<GitProvider>) -> String {
     let directory = match provider {
         Some(GitProvider::Gitlab | GitProvider::AzureDevops) => "agents-tmp-config",

@@ -1,4 +1,4 @@
-//! Booting one warm sandbox.
+//! Boots of warm sandboxes.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use super::demand::boot_backoff;
 use crate::AppError;
 use crate::sandboxes::SpareBootSlot;
 
-/// How much later a new one is booted than it is wanted: what a start with a warm sandbox takes, several times over.
+/// Delay of a boot, several times the length of a warm start: a boot uses a whole core, which that start needs.
 const BOOT_DELAY: Duration = Duration::from_millis(500);
-/// Whose a warm sandbox is, for labels of backends.
+/// Owner of warm sandboxes in labels of backends.
 const WARM_OWNER: &str = "nobody";
 
-/// One that this process boots. While it is there the pool counts it.
+/// A boot of this process; the pool counts it while this guard lives.
 pub(super) struct BootGuard {
     warm: WarmSandboxPool,
     id: SandboxId,
@@ -44,26 +44,26 @@ impl Drop for BootGuard {
     }
 }
 
-/// How a boot ended.
+/// The outcome of a boot.
 enum BootOutcome {
     Dormant(SandboxEndpoints),
-    /// It cannot be dormant.
+    /// It booted, but not dormant.
     Awake,
-    GaveWay,
+    Aborted,
 }
 
 impl WarmSandboxPool {
-    /// A new one.
+    /// Boots a new warm sandbox.
     pub(super) async fn boot_new(self, booting: BootGuard, spec: SpecId, recipe: String) {
         if let Err(error) = self.prepare(&spec).await {
             return self.failed(&error);
         }
-        // Most often one has just been taken over, and a boot takes a whole core from the start that it belongs to.
+        // The usual cause is a claim: leave the cores to its start first.
         tokio::time::sleep(BOOT_DELAY).await;
-        let Some(turn) = self.0.keeper.boots().acquire_spare().await else {
+        let Some(slot) = self.0.keeper.boots().acquire_spare().await else {
             return;
         };
-        // It may have been waited for a while.
+        // The recipe may have changed during the wait for a slot.
         let is_wanted = self.state().current.as_ref() == Some(&(spec.clone(), recipe.clone()));
         if !is_wanted {
             return;
@@ -74,20 +74,20 @@ impl WarmSandboxPool {
             Ok::<_, AppError>(is_new.then_some(row))
         };
         match stored.await {
-            Ok(Some(row)) => self.boot(&row, turn).await,
-            // Others that serve this host were faster: what they boot is seen by the next look.
+            Ok(Some(row)) => self.boot(&row, slot).await,
+            // Another process of this host was faster; the next pass sees its boot.
             Ok(None) => {
                 let next = Instant::now() + self.0.policy.warm.interval;
-                self.state().not_before = Some(next);
+                self.state().next_boot_at = Some(next);
             }
             Err(error) => self.failed(&error),
         }
     }
 
-    /// One that an earlier life of this process, or another one, had begun to boot.
+    /// Continues the boot of an earlier or another process.
     pub(super) async fn boot_again(self, booting: BootGuard, row: WarmSandbox) {
-        if let Some(turn) = self.0.keeper.boots().acquire_spare().await {
-            self.boot(&row, turn).await;
+        if let Some(slot) = self.0.keeper.boots().acquire_spare().await {
+            self.boot(&row, slot).await;
         }
         drop(booting);
     }
@@ -95,7 +95,7 @@ impl WarmSandboxPool {
     async fn prepare(&self, spec: &SpecId) -> Result<(), AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         let silent = PrepareProgress::silent();
-        let work = ports.backend.prepare(spec, &silent);
+        let work = ports.backend.prepare(spec, &unanswered);
         let prepared = tokio::time::timeout(policy.prepare_deadline, work).await;
         prepared.unwrap_or(Err(SandboxError::TimedOut {
             what: "preparing the sandbox backend",
@@ -122,23 +122,23 @@ impl WarmSandboxPool {
         })
     }
 
-    async fn boot(&self, row: &WarmSandbox, mut turn: SpareBootSlot<'_>) {
+    async fn boot(&self, row: &WarmSandbox, mut slot: SpareBootSlot<'_>) {
         let began = Instant::now();
         let outcome = tokio::select! {
             outcome = self.boot_dormant(row) => outcome,
-            () = turn.wait_for_demand() => Ok(BootOutcome::GaveWay),
+            () = slot.wait_for_demand() => Ok(BootOutcome::Aborted),
         };
-        // Before anything that may take long: somebody may wait for it.
-        drop(turn);
+        // Before slow steps: a start may wait for the slot.
+        drop(slot);
         match outcome {
             Ok(BootOutcome::Dormant(endpoints)) => self.booted(row, &endpoints, began).await,
             Ok(BootOutcome::Awake) => {
                 self.refuse_recipe(&row.recipe);
                 self.end(row, "it cannot boot dormant").await;
             }
-            Ok(BootOutcome::GaveWay) => {
+            Ok(BootOutcome::Aborted) => {
                 self.state().counts.gave_way += 1;
-                self.end(row, "somebody waits for its turn to boot").await;
+                self.end(row, "a start waits for its boot slot").await;
             }
             Err(error) => {
                 self.failed(&error);
@@ -154,7 +154,7 @@ impl WarmSandboxPool {
         if !is_dormant {
             return Ok(BootOutcome::Awake);
         }
-        // What it has done now nobody waits for later.
+        // Work done now does not delay a start later.
         agents.prewarm(&row.id, &endpoints.agent_url).await;
         Ok(BootOutcome::Dormant(endpoints))
     }
@@ -181,13 +181,13 @@ impl WarmSandboxPool {
             Ok(is_ready) => {
                 let mut state = self.state();
                 state.demand.record_boot(began.elapsed());
-                (state.failures, state.not_before) = (0, None);
+                (state.failures, state.next_boot_at) = (0, None);
                 if is_ready {
                     state.ready.insert(row.id.clone());
                     tracing::info!(sandbox.id = %row.id, took = ?began.elapsed(), "a warm sandbox is ready");
                 }
             }
-            // Its row stays BOOTING, and the next pass takes it up.
+            // The row stays BOOTING; the next pass continues.
             Err(error) => self.failed(&error.into()),
         }
     }
@@ -196,17 +196,17 @@ impl WarmSandboxPool {
         let mut state = self.state();
         state.counts.failed_boots += 1;
         let now = Instant::now();
-        // Once for all that were booted together: what one has met the others have met, too.
-        if state.not_before.is_none_or(|at| at <= now) {
+        // One backoff for all parallel boots, which fail for the same cause.
+        if state.next_boot_at.is_none_or(|at| at <= now) {
             state.failures = state.failures.saturating_add(1);
-            state.not_before = Some(now + boot_backoff(state.failures));
+            state.next_boot_at = Some(now + boot_backoff(state.failures));
         }
-        let pause = state.not_before.map(|at| at - now);
+        let pause = state.next_boot_at.map(|at| at - now);
         let cause = error.public().lines().next().unwrap_or_default().to_owned();
         tracing::warn!(
             cause,
             ?pause,
-            "a warm sandbox did not boot; trying again later"
+            "cannot boot a warm sandbox; trying again later"
         );
     }
 
@@ -217,25 +217,26 @@ impl WarmSandboxPool {
             state.counts.refused_recipes += 1;
             tracing::warn!(
                 "this agent server cannot boot dormant: no sandboxes are kept warm, and every start is a cold one; \
-                 WORKSPACE_SANDBOX__WARM=0 says that this is meant"
+                 set WORKSPACE_SANDBOX__WARM=0 to slot the pool off"
             );
         }
     }
 
-    /// Ends one unless somebody has claimed it. What a crash leaves of it no row owns.
+    /// Removes a warm sandbox unless a start has claimed it. After a crash in between the relist removes it as an
+    /// orphan.
     pub(super) async fn end(&self, row: &WarmSandbox, why: &str) {
         let ports = &self.0.ports;
         let ended = async {
             if ports.warm.dismiss(&row.id).await? {
                 self.state().ready.remove(&row.id);
                 self.state().counts.ended += 1;
-                tracing::info!(sandbox.id = %row.id, why, "a warm sandbox ends");
+                tracing::info!(sandbox.id = %row.id, why, "removing a warm sandbox");
                 ports.backend.remove(&row.id).await?;
             }
             Ok::<_, AppError>(())
         };
         if let Err(error) = ended.await {
-            tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "a warm sandbox did not end yet");
+            tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "cannot remove a warm sandbox yet");
         }
     }
 }

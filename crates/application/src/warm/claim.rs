@@ -1,4 +1,4 @@
-//! Claims: a warm sandbox for somebody who needs a new one.
+//! Claims of warm sandboxes by starts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,28 +12,28 @@ use tokio::time::Instant;
 use super::WarmSandboxPool;
 use crate::AppError;
 
-/// How long one is asked whether it is dormant before it is promised.
+/// Timeout of the question whether a claimed sandbox is dormant.
 const DORMANT_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What came of looking for a warm one, which is promised. Dropped without a word it stays promised, until the pool finds out
-/// what became of it.
+/// The result of a look-up for a warm sandbox, which is claimed. If it is dropped unsettled, the sandbox stays claimed
+/// until the pool finds out its state.
 pub(crate) struct WarmClaim {
     warm: WarmSandboxPool,
-    /// `None`: there is none now.
+    /// `None`: no warm sandbox was available.
     it: Option<WarmSandbox>,
 }
 
 impl WarmSandboxPool {
-    /// Takes one of this template; `None` where none of it are kept, which costs nothing. Else it costs one query, and one
-    /// question to the one that was found.
+    /// Claims a warm sandbox of this spec. Returns `None` if the pool keeps none of it, at no cost. Else it costs one
+    /// query, and one request to the sandbox that was found.
     pub(crate) async fn claim(&self, spec: &SpecId) -> Option<WarmClaim> {
         if !self.is_on() {
             return None;
         }
         let is_first = !self.state().has_loaded_recipe;
-        // Before the pool's first look: what an earlier life kept is there already.
+        // Before the pool's first pass: warm sandboxes of an earlier process may exist already.
         if is_first && let Err(error) = self.load_recipe().await {
-            tracing::debug!(error = %chain(&error), "it cannot be told what a warm sandbox must be made of");
+            tracing::debug!(error = %chain(&error), "cannot load the recipe of warm sandboxes");
         }
         let current = self.state().current.clone();
         let (_, recipe) = current.filter(|(kept, _)| kept == spec)?;
@@ -54,8 +54,8 @@ impl WarmSandboxPool {
         })
     }
 
-    /// It, if it says that it is dormant. The row alone does not do: where a store has gone back in time (a standby that
-    /// took over, a backup) it may be of one that is a user's since.
+    /// Returns the sandbox if it confirms that it is dormant. Its row is not enough: after a restore of the store (a
+    /// standby, a backup) the sandbox may belong to a user.
     async fn confirm_dormant(&self, it: WarmSandbox) -> Option<WarmSandbox> {
         self.state().ready.remove(&it.id);
         let at = it.endpoints.as_ref()?;
@@ -68,21 +68,21 @@ impl WarmSandboxPool {
         let warm = self.clone();
         self.0.tasks.spawn(async move {
             let done = if is_awake {
-                tracing::warn!(sandbox.id = %it.id, "a warm sandbox is awake, and is given to nobody");
+                tracing::warn!(sandbox.id = %it.id, "a warm sandbox is awake; removing it");
                 warm.abandon_claim(&it.id).await
             } else {
-                // The machine may be busy: the pool finds out.
+                // The machine may be busy; the pool finds out.
                 warm.0.ports.warm.release(&it.id, warm.0.ports.clock.now()).await.map(drop).map_err(Into::into)
             };
             if let Err(error) = done {
-                tracing::debug!(sandbox.id = %it.id, error = %chain(&error), "claim not given up; the pool will");
+                tracing::debug!(sandbox.id = %it.id, error = %chain(&error), "cannot abandon a claim; the pool will");
             }
             warm.0.wake.notify_one();
         });
         None
     }
 
-    /// Ends one that is promised and has not become a sandbox's.
+    /// Removes a claimed sandbox that no start has stored.
     pub(super) async fn abandon_claim(&self, id: &SandboxId) -> Result<(), AppError> {
         let ports = &self.0.ports;
         let row = ports.sandboxes.find(&Scope::System, id).await?;
@@ -95,7 +95,7 @@ impl WarmSandboxPool {
 }
 
 impl WarmClaim {
-    /// The sandbox that it becomes, to be stored.
+    /// The sandbox row that the start stores.
     pub(crate) fn sandbox(&self, owner: &UserId) -> Option<Sandbox> {
         let (it, now) = (self.it.as_ref()?, self.warm.0.ports.clock.now());
         Some(Sandbox {
@@ -118,8 +118,8 @@ impl WarmClaim {
         })
     }
 
-    /// The sandbox (this one, or where there was none a cold one) was stored (`true`), or it was not needed. What the store
-    /// said nothing clear about is left to the pool.
+    /// Settles the claim after the start's transaction: the sandbox (warm or cold) was stored, or not. An unclear
+    /// outcome is left to the pool.
     pub(crate) fn settle<T>(self, done: &Result<T, StoreError>, is_stored: impl Fn(&T) -> bool) {
         let is_stored = match done {
             Ok(answer) => is_stored(answer),
@@ -134,7 +134,7 @@ impl WarmClaim {
             return warm.0.wake.notify_one();
         };
         let tasks = warm.0.tasks.clone();
-        // Nobody has to wait for that.
+        // In the background, so that the start does not wait.
         tasks.spawn(async move {
             let ports = &warm.0.ports;
             let settled = if is_stored {
@@ -143,7 +143,7 @@ impl WarmClaim {
                 ports.warm.release(&id, ports.clock.now()).await
             };
             if let Err(error) = settled {
-                tracing::debug!(sandbox.id = %id, error = %chain(&error), "claim not settled; the pool will");
+                tracing::debug!(sandbox.id = %id, error = %chain(&error), "cannot settle a claim; the pool will");
             }
             warm.0.wake.notify_one();
         });
@@ -151,7 +151,7 @@ impl WarmClaim {
 }
 
 impl WarmSandboxPool {
-    /// One more is begun here. Requests that were refused or repeated ask for nothing.
+    /// Counts a start. Refused and repeated requests do not count.
     fn count_claim(&self, was_warm: bool) {
         self.0.keeper.count_start();
         let mut state = self.state();

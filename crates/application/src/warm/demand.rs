@@ -1,22 +1,22 @@
-//! How many sandboxes are kept warm.
+//! The target size of the warm pool.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Over this time arrivals are smoothed: what came a while ago counts for less and less.
+/// Time constant of the arrival rate: older arrivals count less and less.
 const SMOOTHING_INTERVAL: Duration = Duration::from_secs(120);
-/// What a boot is thought to take before one was seen.
+/// Estimate of a boot before the first one.
 const INITIAL_BOOT_ESTIMATE: Duration = Duration::from_secs(8);
-/// The share of the last boot in the mean.
+/// Weight of the last boot in the mean.
 const LATEST_BOOT_WEIGHT: f64 = 0.3;
-/// By demand the pool grows to so many times its size, and no further.
+/// Largest multiple of its configured size that the pool grows to.
 const MAX_GROWTH_FACTOR: u32 = 2;
 
-/// How fast sandboxes are asked for, and how long one takes to boot.
+/// Arrival rate of starts and mean boot time.
 #[derive(Debug, Clone)]
 pub(super) struct WarmDemand {
-    /// A second, as of `at`.
+    /// Arrivals per second, as of `at`.
     rate: f64,
     at: Instant,
     boot: Duration,
@@ -31,13 +31,13 @@ impl WarmDemand {
         }
     }
 
-    /// Somebody asked for one.
+    /// Records a start.
     pub(super) fn record_arrival(&mut self, now: Instant) {
         self.rate = self.rate(now) + 1.0 / SMOOTHING_INTERVAL.as_secs_f64();
         self.at = now;
     }
 
-    /// One booted, in this time.
+    /// Records the time of a boot.
     pub(super) fn record_boot(&mut self, took: Duration) {
         self.boot = self.boot.mul_f64(1.0 - LATEST_BOOT_WEIGHT) + took.mul_f64(LATEST_BOOT_WEIGHT);
     }
@@ -47,14 +47,14 @@ impl WarmDemand {
         self.rate * (-age / SMOOTHING_INTERVAL.as_secs_f64()).exp()
     }
 
-    /// How many are asked for while one boots, on average.
+    /// Mean number of starts during one boot.
     fn arrivals_per_boot(&self, now: Instant) -> f64 {
         self.rate(now) * self.boot.as_secs_f64()
     }
 
-    /// How many to keep: `kept` always; more while more than that are asked for during one boot (and half as many again as
-    /// happens by chance, a standard deviation), at most twice as many; never more than there is `room` for under the cap of
-    /// the installation, so that warm and running ones together stay within it.
+    /// The target size: at least `kept`; more while more starts arrive during one boot (plus one standard deviation),
+    /// at most twice as many; never more than `room`, so that warm and running sandboxes together stay within the cap
+    /// of the installation.
     pub(super) fn target(&self, kept: u32, room: u32, now: Instant) -> u32 {
         if kept == 0 {
             return 0;
@@ -72,11 +72,11 @@ impl WarmDemand {
     }
 }
 
-/// On a shared host, what others that serve it may want is left to them for so long: they may know of more demand, or be of
-/// another version.
+/// On a shared host, warm sandboxes that other processes may want stay for this time: those may see more demand, or
+/// have another version.
 pub(super) const REPLICA_GRACE: Duration = Duration::from_secs(600);
 
-/// How long nothing is booted after so many failures in a row.
+/// Backoff after consecutive failed boots.
 pub(super) fn boot_backoff(failures: u32) -> Duration {
     const MIN_BACKOFF: Duration = Duration::from_secs(10);
     const MAX_BACKOFF: Duration = Duration::from_secs(600);

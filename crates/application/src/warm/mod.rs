@@ -1,12 +1,13 @@
-//! Warm sandboxes: a pool that is booted dormant, and claims on it.
+//! The warm pool: sandboxes that are booted dormant, and claims on them.
 //!
-//! A start that needs a new sandbox claims a warm one of its template, and stores its own sandbox under that one's id with its
-//! keys. Everything after that is as with any other sandbox: the keeper brings it up, finds its agent server answering, and
-//! wakes it. Where there is none, the start is a cold one. The pool never keeps a start waiting: it boots only while nobody
-//! waits for a turn to boot, and gives up what it boots when somebody does.
+//! A start that needs a new sandbox claims a warm one of its spec, and stores its own sandbox under the same id and
+//! keys. From there on it is like any sandbox: the reconciler finds its agent server answering and wakes it. Without a
+//! warm sandbox the start is a cold one. The pool never delays a start: it only boots while no start waits for a boot
+//! slot, and aborts its boots when one does.
 //!
-//! What a claim becomes is decided by rows alone. A claim whose outcome is not known (the process died, the request was
-//! dropped, the store did not answer) is left as it is: after a minute it is either a sandbox's, or nobody's.
+//! Rows alone decide the outcome of a claim. A claim with an unknown outcome (the process died, the request was
+//! dropped, the store did not answer) is left alone for a minute. After that either a sandbox has it, or it is
+//! removed.
 
 mod boot;
 mod claim;
@@ -27,21 +28,21 @@ use crate::BackgroundTasks;
 use crate::ports::{Policy, Ports};
 use crate::sandboxes::SandboxReconciler;
 
-/// How many warm sandboxes are kept, and how.
+/// Settings of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WarmPolicy {
-    /// So many of the default template; while more are asked for during one boot, up to twice as many. 0: none.
+    /// Warm sandboxes of the default spec; up to twice as many while demand during one boot is higher. 0: none.
     pub keep: u32,
-    /// One that is older than this is replaced.
+    /// Older ones are replaced.
     pub max_age: Duration,
-    /// How often all are looked at when nothing happens.
+    /// Interval of passes without an event.
     pub interval: Duration,
-    /// A claim that has not become a sandbox's by then never will.
+    /// After this time an unused claim is abandoned.
     pub claim_grace: Duration,
 }
 
 impl Default for WarmPolicy {
-    /// None; six hours, every ten seconds, one minute.
+    /// Keeps none; maximum age six hours, a pass every ten seconds, a grace of one minute.
     fn default() -> Self {
         Self {
             keep: 0,
@@ -52,28 +53,28 @@ impl Default for WarmPolicy {
     }
 }
 
-/// What the pool of this process knows and has done since it began.
+/// Metrics of this process' pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WarmCounts {
-    /// How many there should be now; 0 where the pool is off.
+    /// Target size; 0 where the pool is off.
     pub target: u32,
-    /// READY ones of this host, as of the last look.
+    /// READY warm sandboxes of this host, as of the last pass.
     pub ready: u32,
-    /// Being booted.
+    /// Booting ones.
     pub booting: u32,
-    /// Promised to starts that are being stored.
+    /// Claimed ones whose start is being stored.
     pub claimed: u32,
-    /// Recipes that were found unable to boot dormant.
+    /// Recipes that cannot boot dormant.
     pub refused_recipes: u64,
-    /// Starts that got a warm sandbox.
+    /// Starts that claimed a warm sandbox.
     pub hits: u64,
-    /// Starts of the same template that found none.
+    /// Starts of the same spec without a warm sandbox.
     pub misses: u64,
-    /// Boots that failed.
+    /// Failed boots.
     pub failed_boots: u64,
-    /// Boots that were given up because somebody waited for their turn.
+    /// Boots that were aborted because a start waited for a slot.
     pub gave_way: u64,
-    /// Ones that were ended unused: stale, unhealthy or too many.
+    /// Warm sandboxes that were removed unused: outdated, unhealthy or surplus.
     pub ended: u64,
 }
 
@@ -92,24 +93,24 @@ struct WarmShared {
 }
 
 struct PoolState {
-    /// The template that is kept warm, and what a cold start of it would be made of now.
+    /// The spec of the pool, and the recipe of a cold start of it now.
     current: Option<(SpecId, String)>,
-    /// Whether that was looked up ever.
+    /// Whether the recipe was ever loaded.
     has_loaded_recipe: bool,
     /// A recipe that cannot boot dormant.
     refused: Option<String>,
-    /// What this process boots.
+    /// Boots of this process.
     booting: BTreeSet<SandboxId>,
     /// READY ones.
     ready: BTreeSet<SandboxId>,
-    /// How often in a row each did not answer.
-    silent: BTreeMap<SandboxId, u32>,
-    /// When the READY ones were last asked.
-    asked_at: Option<Instant>,
+    /// Consecutive unanswered checks.
+    unanswered: BTreeMap<SandboxId, u32>,
+    /// Time of the last health check.
+    checked_at: Option<Instant>,
     demand: WarmDemand,
-    /// Boots that failed, in a row.
+    /// Consecutive failed boots.
     failures: u32,
-    not_before: Option<Instant>,
+    next_boot_at: Option<Instant>,
     counts: WarmCounts,
 }
 
@@ -126,11 +127,11 @@ impl WarmSandboxPool {
                 refused: None,
                 booting: BTreeSet::new(),
                 ready: BTreeSet::new(),
-                silent: BTreeMap::new(),
-                asked_at: None,
+                unanswered: BTreeMap::new(),
+                checked_at: None,
                 demand: WarmDemand::new(Instant::now()),
                 failures: 0,
-                not_before: None,
+                next_boot_at: None,
                 counts: WarmCounts::default(),
             }),
             wake: Notify::new(),
@@ -145,12 +146,12 @@ impl WarmSandboxPool {
         self.0.policy.warm.keep > 0
     }
 
-    /// What it knows and has done.
+    /// The metrics of the pool.
     pub(crate) fn counts(&self) -> WarmCounts {
         self.state().counts
     }
 
-    /// How many there should be now.
+    /// The target size.
     fn target(&self) -> u32 {
         let (policy, now) = (&self.0.policy, Instant::now());
         let room = policy.caps.get().overall.saturating_sub(self.0.keeper.running_count());

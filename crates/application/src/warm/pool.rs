@@ -1,4 +1,4 @@
-//! Keeping the pool as it should be: one pass over all warm sandboxes of this host at a time.
+//! The loop of the pool: one pass at a time over all warm sandboxes of this host.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,30 +15,30 @@ use super::boot::BootGuard;
 use super::demand::REPLICA_GRACE;
 use crate::AppError;
 
-/// How many are asked at once whether they are well, and how often in a row one may not answer.
+/// Parallel health checks, and consecutive unanswered checks before a removal.
 const MAX_PARALLEL_CHECKS: usize = 8;
 const MAX_UNANSWERED_CHECKS: u32 = 2;
 
 /// What a pass found.
 #[derive(Default)]
 struct PoolSnapshot {
-    /// Ready, and as they should be, oldest first.
+    /// Ready and up to date, oldest first.
     ready: Vec<WarmSandbox>,
-    /// Of others that serve this host: being booted, or as they would boot it.
+    /// Sandboxes of other processes of this host: booting, or up to date for them.
     elsewhere: usize,
     claimed: usize,
 }
 
-/// Why one cannot stay.
+/// Why a warm sandbox is removed.
 enum EvictionReason {
-    /// Whoever keeps it: it is of no use to anybody.
+    /// It is of no use to any process.
     Unusable(&'static str),
     /// This process would not boot it now.
     Outdated(&'static str),
 }
 
 impl WarmSandboxPool {
-    /// Keeps the pool until the service stops. Where none are to be kept, until what was kept before is gone.
+    /// Runs until the service stops; where the pool is off, until earlier warm sandboxes are removed.
     pub(crate) async fn run(self) {
         let mut facts = self.0.ports.backend.watch().fuse();
         let mut tick = tokio::time::interval(self.0.policy.warm.interval);
@@ -58,13 +58,13 @@ impl WarmSandboxPool {
                 Ok(0) if !self.is_on() => return,
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::debug!(error = %chain(&error), "cannot look at warm sandboxes; trying again");
+                    tracing::debug!(error = %chain(&error), "cannot run a pass of the warm pool; trying again");
                 }
             }
         }
     }
 
-    /// Looks at all, ends what should not be, boots what is missing. How many there are in any state.
+    /// Runs one pass: removes unusable ones, boots missing ones. Returns the number of rows.
     async fn run_pass(&self) -> Result<usize, AppError> {
         let before = self.state().booting.clone();
         let rows = self.0.ports.warm.list_on_host(&self.0.policy.host).await?;
@@ -83,7 +83,7 @@ impl WarmSandboxPool {
         Ok(count)
     }
 
-    /// What a cold start of the default template would be made of now.
+    /// Loads the recipe of a cold start of the default spec.
     pub(super) async fn load_recipe(&self) -> Result<(), AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         let current = async {
@@ -92,8 +92,8 @@ impl WarmSandboxPool {
                 return Ok(None);
             };
             let made_of = ports.backend.recipe(&spec.id).await?;
-            // Backends may make more of the address of the webhooks than a variable, and an agent server takes the origins
-            // when it boots.
+            // Includes the webhook URL and the CORS origins: backends may use the URL for more than a variable, and an
+            // agent server reads the origins when it boots.
             let (webhooks, origins) = (&policy.webhook_url, &policy.cors_origins);
             let text = format!("{made_of} {webhooks} {origins:?}");
             Ok::<_, AppError>(Some((spec.id.clone(), KeyHash::of(&text).to_string())))
@@ -104,7 +104,7 @@ impl WarmSandboxPool {
         match current {
             Ok(current) => state.current = current,
             Err(error) => {
-                // What cannot be compared is not given to anybody.
+                // Sandboxes that cannot be compared with a recipe are not claimed.
                 state.current = None;
                 return Err(error);
             }
@@ -112,7 +112,7 @@ impl WarmSandboxPool {
         Ok(())
     }
 
-    /// What each row is, and whether it may stay. `is_known`: it could be told what one would be made of now.
+    /// Classifies the rows. `is_known`: whether the recipe could be loaded.
     async fn classify(
         &self,
         rows: Vec<WarmSandbox>,
@@ -123,7 +123,7 @@ impl WarmSandboxPool {
         if rows.is_empty() {
             return Ok(found);
         }
-        // After the rows: what one of them says is ready was there before it said so.
+        // After the rows: a sandbox exists before its row says READY.
         let facts = self.0.ports.backend.list().await?.into_iter();
         let states: HashMap<_, _> = facts.map(|fact| (fact.id, fact.state)).collect();
         for row in rows {
@@ -131,12 +131,12 @@ impl WarmSandboxPool {
                 WarmState::Claimed => {
                     found.claimed += 1;
                     if let Err(error) = self.clear_claim(&row).await {
-                        tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "claim not cleared away yet");
+                        tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot abandon an old claim yet");
                     }
                 }
                 WarmState::Booting if before.contains(&row.id) || self.boots_here(&row.id) => {}
                 WarmState::Booting if self.boots_elsewhere(&row) => found.elsewhere += 1,
-                // It is seen to again when that can be told.
+                // Decided once the recipe can be loaded.
                 WarmState::Booting if !is_known => found.elsewhere += 1,
                 WarmState::Booting => self.resume_boot(row),
                 WarmState::Ready => {
@@ -161,28 +161,28 @@ impl WarmSandboxPool {
         self.state().booting.contains(id)
     }
 
-    /// Whether another process that serves this host may still be booting it.
+    /// Whether another process of this host may still be booting it.
     fn boots_elsewhere(&self, row: &WarmSandbox) -> bool {
         let (now, policy) = (self.0.ports.clock.now(), &self.0.policy);
         policy.is_host_shared && now.since(row.updated_at) <= policy.sandbox_start_deadline * 2
     }
 
-    /// One that a process died over. What it had begun is gone on with, if it is still wanted.
+    /// Continues a boot whose process died, if it is still wanted.
     fn resume_boot(&self, row: WarmSandbox) {
         if self.eviction_reason(&row, true).is_some() {
-            return self.end_soon(row, "it is not as one would be booted now");
+            return self.end_soon(row, "it is outdated");
         }
         let booting = BootGuard::new(self, row.id.clone());
         self.0.tasks.spawn(self.clone().boot_again(booting, row));
     }
 
-    /// Whether others that serve this host may still want it, whatever this process would boot.
+    /// Whether other processes of this host may want it, whatever this process would boot.
     fn is_reserved_for_replicas(&self, row: &WarmSandbox) -> bool {
         let (now, policy) = (self.0.ports.clock.now(), &self.0.policy);
         policy.is_host_shared && now.since(row.updated_at) <= REPLICA_GRACE
     }
 
-    /// Why it cannot stay.
+    /// Why it is removed, if it is.
     fn eviction_reason(&self, row: &WarmSandbox, runs: bool) -> Option<EvictionReason> {
         let age = self.0.ports.clock.now().since(row.created_at);
         let state = self.state();
@@ -190,19 +190,19 @@ impl WarmSandboxPool {
         let fits =
             |(spec, recipe): &(SpecId, String)| *spec == row.spec_id && *recipe == row.recipe;
         if !runs {
-            Some(EvictionReason::Unusable("it ended by itself"))
+            Some(EvictionReason::Unusable("it stopped running"))
         } else if age > self.0.policy.warm.max_age {
             Some(EvictionReason::Unusable("it is too old"))
         } else if !self.is_on() {
-            Some(EvictionReason::Outdated("none are kept warm any more"))
+            Some(EvictionReason::Outdated("the pool is off"))
         } else if !current.is_some_and(fits) {
-            Some(EvictionReason::Outdated("it is not as one would be booted now"))
+            Some(EvictionReason::Outdated("it is outdated"))
         } else {
             None
         }
     }
 
-    /// Promised long ago: it is a sandbox's by now, or nothing came of it.
+    /// Abandons an old claim: by now a sandbox has it, or its start failed.
     async fn clear_claim(&self, row: &WarmSandbox) -> Result<(), AppError> {
         let ports = &self.0.ports;
         if ports.clock.now().since(row.updated_at) <= self.0.policy.warm.claim_grace {
@@ -211,16 +211,16 @@ impl WarmSandboxPool {
         self.abandon_claim(&row.id).await
     }
 
-    /// Asks the ready ones whether they are well, now and then.
+    /// Checks the health of ready ones at each interval.
     async fn check(&self, found: &mut PoolSnapshot) {
         let now = Instant::now();
         {
             let mut state = self.state();
             let interval = self.0.policy.warm.interval;
-            if state.asked_at.is_some_and(|at| now - at < interval) {
+            if state.checked_at.is_some_and(|at| now - at < interval) {
                 return;
             }
-            state.asked_at = Some(now);
+            state.checked_at = Some(now);
         }
         let rows = std::mem::take(&mut found.ready);
         let asked = stream::iter(rows).map(|row| async move {
@@ -232,7 +232,7 @@ impl WarmSandboxPool {
             if is_healthy {
                 found.ready.push(row);
             } else {
-                self.end_soon(row, "it does not answer as it should");
+                self.end_soon(row, "it fails its health check");
             }
         }
     }
@@ -245,30 +245,30 @@ impl WarmSandboxPool {
         let asked = agents.is_dormant(&row.id, &endpoints.agent_url).await;
         let mut state = self.state();
         if let Ok(is_dormant) = asked {
-            state.silent.remove(&row.id);
+            state.unanswered.remove(&row.id);
             return is_dormant;
         }
         // The machine may be busy.
-        let silent = state.silent.entry(row.id.clone()).or_default();
+        let silent = state.unanswered.entry(row.id.clone()).or_default();
         *silent += 1;
         *silent < MAX_UNANSWERED_CHECKS
     }
 
-    /// Ends what is too much, and boots what is missing.
+    /// Removes surplus ones and boots missing ones.
     fn resize(&self, mut found: PoolSnapshot) {
         let target = self.target() as usize;
         let booting = self.state().booting.len() + found.elsewhere;
         let there = found.ready.len() + booting;
-        // Others may know of more demand; but not of more room.
+        // Other processes may see more demand, but not more room.
         let is_room_short = target < self.0.policy.warm.keep as usize;
-        let may_end = |row: &WarmSandbox| is_room_short || !self.is_reserved_for_replicas(row);
+        let may_remove = |row: &WarmSandbox| is_room_short || !self.is_reserved_for_replicas(row);
         let surplus = there.saturating_sub(target).min(found.ready.len());
         let surplus: Vec<_> = found
             .ready
-            .extract_if(..surplus, |row| may_end(row))
+            .extract_if(..surplus, |row| may_remove(row))
             .collect();
         for row in surplus {
-            self.end_soon(row, "there are more than are needed");
+            self.end_soon(row, "it is surplus");
         }
         self.record_counts(&found, booting);
         let Some((spec, recipe)) = self.next_boot() else {
@@ -283,20 +283,20 @@ impl WarmSandboxPool {
         let size = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut state = self.state();
         let ready: BTreeSet<_> = found.ready.iter().map(|row| row.id.clone()).collect();
-        state.silent.retain(|id, _| ready.contains(id));
+        state.unanswered.retain(|id, _| ready.contains(id));
         state.counts.ready = size(ready.len());
         state.counts.booting = size(booting);
         state.counts.claimed = size(found.claimed);
         state.ready = ready;
     }
 
-    /// What to boot, if anything may be booted now.
+    /// Spec and recipe to boot, if a boot is allowed now.
     fn next_boot(&self) -> Option<(SpecId, String)> {
         let state = self.state();
         let (spec, recipe) = state.current.clone()?;
         let is_refused = state.refused.as_ref() == Some(&recipe);
-        let is_late = state.not_before.is_none_or(|at| at <= Instant::now());
-        (self.is_on() && !is_refused && is_late).then_some((spec, recipe))
+        let is_due = state.next_boot_at.is_none_or(|at| at <= Instant::now());
+        (self.is_on() && !is_refused && is_due).then_some((spec, recipe))
     }
 
     fn boot_soon(&self, spec: SpecId, recipe: String) {
@@ -305,7 +305,7 @@ impl WarmSandboxPool {
         self.0.tasks.spawn(boot);
     }
 
-    /// Ending one may take seconds: it keeps no other waiting.
+    /// Removes one in the background, because it may take seconds.
     fn end_soon(&self, row: WarmSandbox, why: &'static str) {
         let warm = self.clone();
         self.0.tasks.spawn(async move { warm.end(&row, why).await });

@@ -30,6 +30,11 @@ pub(crate) fn check() -> anyhow::Result<()> {
                 problems.push(format!("{}: {target}: {problem}", page.display()));
             }
         }
+        // The history names files that are gone, a tutorial those that its reader makes.
+        if page != Path::new("CHANGELOG.md") && !page.starts_with("docs/tutorials") {
+            let missing = named_files(text).filter(|it| !root().join(it).exists());
+            problems.extend(missing.map(|it| format!("{}: no file {it}", page.display())));
+        }
     }
     problems.extend(unlisted(&pages));
     for path in files {
@@ -133,6 +138,17 @@ fn links(text: &str) -> Vec<String> {
     found
 }
 
+/// Files of the repository that inline code names: `crates/…` and the like, without patterns.
+fn named_files(text: &str) -> impl Iterator<Item = &str> {
+    let folders = ["bench/", "config/", "crates/", "docs/", "tests/"];
+    let is_path = |it: char| it.is_ascii_alphanumeric() || "/_-.".contains(it);
+    prose(text)
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .filter(move |code| {
+            folders.iter().any(|it| code.starts_with(it)) && code.chars().all(is_path)
+        })
+}
+
 /// Anchors of headings, as GitHub and mdBook make them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -182,6 +198,14 @@ mod tests {
     fn links_in_code_do_not_count() {
         let text = "[a](b.md#c) and `[x](y)` and [`code`](d)\n```sh\n[no](e)\n```\n![f](g.png)";
         assert_eq!(links(text), ["b.md#c", "d", "g.png"]);
+    }
+
+    #[test]
+    fn files_in_inline_code_are_found() {
+        let text =
+            "`crates/a/b.rs`, `cargo run crates/c`, `crates/*/d.rs`, crates/e, `config/f.toml`";
+        let found: Vec<&str> = named_files(text).collect();
+        assert_eq!(found, ["crates/a/b.rs", "config/f.toml"]);
     }
 
     #[test]

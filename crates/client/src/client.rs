@@ -15,37 +15,37 @@ use crate::resources::{
     Administration, Audit, Conversations, Events, Health, Keys, Sandboxes, Secrets, Settings,
     Specs, StartTasks, Users,
 };
-use crate::transport::{Http, Reply, Roots};
+use crate::transport::{Http, Reply, RootCertificates};
 
 /// How often a request with an `Idempotency-Key` is sent, at most.
-const ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 /// Before it is sent for the second time; twice as long before each further one.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const MIN_RETRY_BACKOFF: Duration = Duration::from_millis(200);
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ClientTimeouts {
     /// Establishing a connection.
     pub connect: Duration,
     /// A request, from its first byte to the last one of the answer; of an answer that goes on, to its first one.
     pub request: Duration,
     /// Between two pieces of an answer that goes on: a download, or events as they arrive.
-    pub silence: Duration,
+    pub idle: Duration,
 }
 
-impl Default for Limits {
+impl Default for ClientTimeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(5),
             request: Duration::from_secs(30),
-            silence: Duration::from_secs(60),
+            idle: Duration::from_secs(60),
         }
     }
 }
 
 /// An answer as it came.
 #[derive(Debug)]
-pub struct Answer<'a> {
+pub struct ObservedResponse<'a> {
     /// Method of the request.
     pub method: &'static str,
     /// Path and query of the request.
@@ -61,14 +61,14 @@ pub struct Answer<'a> {
 /// Sees every answer, e.g. to keep it. What it sees may hold secrets.
 pub trait Observer: Send + Sync {
     /// This was answered.
-    fn answered(&self, answer: &Answer<'_>);
+    fn on_response(&self, answer: &ObservedResponse<'_>);
 }
 
 /// Calls one service with one key. Clones are cheap and share connections.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) http: Http,
-    pub(crate) limits: Limits,
+    pub(crate) timeouts: ClientTimeouts,
     observer: Option<Arc<dyn Observer>>,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("url", &self.url().as_str())
-            .field("limits", &self.limits)
+            .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }
 }
@@ -88,19 +88,19 @@ impl Client {
     /// # Errors
     /// The URL or the key cannot be used.
     pub fn new(url: &str, key: Option<SecretString>) -> Result<Self, Error> {
-        Self::with_limits(url, key, Limits::default())
+        Self::with_timeouts(url, key, ClientTimeouts::default())
     }
 
     /// The same with limits of the caller's own.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn with_limits(
+    pub fn with_timeouts(
         url: &str,
         key: Option<SecretString>,
-        limits: Limits,
+        timeouts: ClientTimeouts,
     ) -> Result<Self, Error> {
-        Self::with_roots(Roots::OfTheSystem, url, key, limits)
+        Self::with_roots(RootCertificates::System, url, key, timeouts)
     }
 
     /// The same, for https with these certificate authorities (PEM, one or more) in place of the system's: a service whose proxy
@@ -112,16 +112,16 @@ impl Client {
         authorities: &str,
         url: &str,
         key: Option<SecretString>,
-        limits: Limits,
+        timeouts: ClientTimeouts,
     ) -> Result<Self, Error> {
-        Self::with_roots(Roots::Given(authorities), url, key, limits)
+        Self::with_roots(RootCertificates::Given(authorities), url, key, timeouts)
     }
 
     fn with_roots(
-        roots: Roots<'_>,
+        roots: RootCertificates<'_>,
         url: &str,
         key: Option<SecretString>,
-        limits: Limits,
+        timeouts: ClientTimeouts,
     ) -> Result<Self, Error> {
         let base = base(url)?;
         let key = key.map(|key| {
@@ -133,17 +133,17 @@ impl Client {
             Ok(value)
         });
         Ok(Self {
-            http: Http::new(roots, base, key.transpose()?, limits.connect)?,
-            limits,
+            http: Http::new(roots, base, key.transpose()?, timeouts.connect)?,
+            timeouts,
             observer: None,
         })
     }
 
     /// The same client with another deadline for requests; it shares the connections.
     #[must_use]
-    pub fn patient(&self, request: Duration) -> Self {
+    pub fn with_request_timeout(&self, request: Duration) -> Self {
         let mut client = self.clone();
-        client.limits.request = request;
+        client.timeouts.request = request;
         client
     }
 
@@ -223,7 +223,7 @@ impl Client {
 
     /// One exchange with a typed answer.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
-        let reply = self.http.exchange(call, self.limits.request).await?;
+        let reply = self.http.exchange(call, self.timeouts.request).await?;
         self.see(call, reply.status, &reply.headers, &reply.body);
         if !(200..300).contains(&reply.status) {
             return Err(refused(&reply));
@@ -233,7 +233,7 @@ impl Client {
 
     /// One exchange that may be repeated: its key makes the service carry it out once.
     pub(crate) async fn ask_once<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = MIN_RETRY_BACKOFF;
         for attempt in 1.. {
             let error = match self.ask(call).await {
                 Ok(answer) => return Ok(answer),
@@ -242,7 +242,7 @@ impl Client {
             // The first attempt is still being carried out, or its answer was lost, or the service is being started again.
             let is_under_way = matches!(&error, Error::Refused(no) if no.status == 409 && no.retry_after.is_some());
             let is_down = attempt > 1 && matches!(error, Error::Unreachable { .. });
-            if attempt == ATTEMPTS || !(is_under_way || is_down || error.is_uncertain()) {
+            if attempt == MAX_ATTEMPTS || !(is_under_way || is_down || error.is_uncertain()) {
                 return Err(error);
             }
             tokio::time::sleep(pause).await;
@@ -257,13 +257,13 @@ impl Client {
         call: &Call,
         accept: &'static str,
     ) -> Result<hyper::body::Incoming, Error> {
-        let response = self.http.open(call, accept, self.limits.request).await?;
+        let response = self.http.open(call, accept, self.timeouts.request).await?;
         let status = response.status().as_u16();
         if response.status().is_success() {
             self.see(call, status, response.headers(), &[]);
             return Ok(response.into_body());
         }
-        let reply = self.http.rest(response, self.limits.request).await?;
+        let reply = self.http.rest(response, self.timeouts.request).await?;
         self.see(call, status, &reply.headers, &reply.body);
         Err(refused(&reply))
     }
@@ -277,7 +277,7 @@ impl Client {
             |_| call.operation.path.to_owned(),
             |url| url[url::Position::BeforePath..].to_owned(),
         );
-        observer.answered(&Answer {
+        observer.on_response(&ObservedResponse {
             method: call.operation.method,
             asked: &asked,
             status,
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn authorities_without_a_certificate_are_refused_where_they_are_needed() {
-        let made = |url| Client::trusting("none", url, None, Limits::default());
+        let made = |url| Client::trusting("none", url, None, ClientTimeouts::default());
         assert!(matches!(made("https://h"), Err(Error::Unusable(_))));
         assert!(made("http://h").is_ok());
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Longest text of a refusal that is kept, in characters.
-const LONGEST: usize = 1000;
+const MAX_ERROR_TEXT_CHARS: usize = 1000;
 
 /// No answer, or none that is of use. No variant holds a key, or what was sent.
 #[derive(Debug, thiserror::Error)]
@@ -193,7 +193,7 @@ fn read_problem(document: &Value) -> Problem {
 
 /// A text of a proxy or of a service that failed; a page for browsers says nothing to anybody else.
 fn read_text(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&body[..body.len().min(4 * LONGEST)]);
+    let text = String::from_utf8_lossy(&body[..body.len().min(4 * MAX_ERROR_TEXT_CHARS)]);
     if text.trim_start().starts_with('<') {
         return String::new();
     }
@@ -204,10 +204,10 @@ fn read_text(body: &[u8]) -> String {
 fn shortened(text: &str) -> String {
     let is_steering = |c: char| c.is_control() && c != '\n';
     let plain = text.chars().map(|c| if is_steering(c) { ' ' } else { c });
-    if text.chars().count() <= LONGEST {
+    if text.chars().count() <= MAX_ERROR_TEXT_CHARS {
         return plain.collect();
     }
-    plain.take(LONGEST).chain("…".chars()).collect()
+    plain.take(MAX_ERROR_TEXT_CHARS).chain("…".chars()).collect()
 }
 
 #[cfg(test)]
@@ -280,9 +280,9 @@ mod tests {
     fn a_long_text_is_cut() {
         let body = format!(r#"{{"detail":"{}"}}"#, "ä".repeat(5000));
         let read = Refusal::read(400, Some("soon"), body.as_bytes());
-        assert_eq!(read.message.chars().count(), LONGEST + 1);
+        assert_eq!(read.message.chars().count(), MAX_ERROR_TEXT_CHARS + 1);
         assert_eq!(read.retry_after, None);
         let plain = Refusal::read(400, None, "ä".repeat(5000).as_bytes());
-        assert!(plain.message.chars().count() <= LONGEST + 1);
+        assert!(plain.message.chars().count() <= MAX_ERROR_TEXT_CHARS + 1);
     }
 }

@@ -13,24 +13,24 @@ use crate::client::{Client, read, unreadable};
 use crate::error::Error;
 use crate::model::Event;
 use crate::operations;
-use crate::sse::{Message, Parser};
+use crate::sse::{SseMessage, SseParser};
 
 /// Longest event that is read, in bytes.
-const MOST: usize = 64 << 20;
+const MAX_EVENT_BYTES: usize = 64 << 20;
 /// Before the first attempt to connect again, unless the service says otherwise.
-const PAUSE: Duration = Duration::from_secs(1);
+const MIN_RETRY_BACKOFF: Duration = Duration::from_secs(1);
 /// Longest pause between attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(30);
 /// Attempts in a row that bring no event and are soon over, after which it is given up.
-const ATTEMPTS: u32 = 10;
+const MAX_ATTEMPTS: u32 = 10;
 
 /// Reasons of an end after which coming back is refused. After any other (`shutdown`, `failed`) the stream goes on elsewhere or
 /// later.
-const FINAL: [&str; 2] = ["deleted", "unauthorized"];
+const FINAL_ERROR_CODES: [&str; 2] = ["deleted", "unauthorized"];
 
 /// Where to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum FollowFrom {
     /// With the first event.
     Start,
     /// With the one after this sequence number.
@@ -41,10 +41,10 @@ pub enum From {
 
 /// What following brings.
 #[derive(Debug, Clone)]
-pub enum Followed {
+pub enum FollowItem {
     /// An event.
     Event {
-        /// Its number in the order of arrival; [`From::After`] goes on behind it.
+        /// Its number in the order of arrival; [`FollowFrom::After`] goes on behind it.
         seq: u64,
         /// The event.
         event: Event,
@@ -57,17 +57,17 @@ pub enum Followed {
 }
 
 #[derive(Deserialize)]
-struct End {
+struct StreamEnd {
     reason: String,
 }
 
-struct Following {
+struct EventFollower {
     client: Client,
     call: Call,
-    connection: Option<(Incoming, Parser)>,
+    connection: Option<(Incoming, SseParser)>,
     /// When it was made.
     since: Instant,
-    arrived: VecDeque<Followed>,
+    arrived: VecDeque<FollowItem>,
     last: Option<u64>,
     from_now: bool,
     pause: Duration,
@@ -77,26 +77,26 @@ struct Following {
 }
 
 /// Each event once, in the order of arrival. A connection that is cut, or says nothing for longer than
-/// [`Limits::silence`](crate::Limits), is made again behind the last event that came; an error ends the stream.
+/// [`ClientTimeouts::idle`](crate::ClientTimeouts), is made again behind the last event that came; an error ends the stream.
 pub(crate) fn follow(
     client: Client,
     conversation: &str,
-    begin: From,
+    begin: FollowFrom,
     kind: Option<&str>,
-) -> impl Stream<Item = Result<Followed, Error>> + use<> {
+) -> impl Stream<Item = Result<FollowItem, Error>> + use<> {
     let call = Call::to(&operations::FOLLOW_EVENTS).at(conversation);
-    let following = Following {
+    let following = EventFollower {
         call: call.maybe("kind__eq", kind),
         client,
         connection: None,
         since: Instant::now(),
         arrived: VecDeque::new(),
         last: match begin {
-            From::After(seq) => Some(seq),
-            From::Start | From::Now => None,
+            FollowFrom::After(seq) => Some(seq),
+            FollowFrom::Start | FollowFrom::Now => None,
         },
-        from_now: begin == From::Now,
-        pause: PAUSE,
+        from_now: begin == FollowFrom::Now,
+        pause: MIN_RETRY_BACKOFF,
         failures: 0,
         was_connected: false,
         is_over: false,
@@ -107,8 +107,8 @@ pub(crate) fn follow(
     })
 }
 
-impl Following {
-    async fn next(&mut self) -> Result<Option<Followed>, Error> {
+impl EventFollower {
+    async fn next(&mut self) -> Result<Option<FollowItem>, Error> {
         loop {
             if let Some(next) = self.arrived.pop_front() {
                 return Ok(Some(next));
@@ -124,7 +124,7 @@ impl Following {
                     let asked = error.refusal().and_then(|refusal| refusal.retry_after);
                     let pause = self.pause * 2u32.pow(self.failures.min(6) - 1);
                     let pause = asked.unwrap_or(pause);
-                    tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
+                    tokio::time::sleep(pause.min(MAX_RETRY_BACKOFF)).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -133,14 +133,14 @@ impl Following {
 
     /// What ends a connection is no reason to stop, unless there never was one.
     fn may_go_on(&self, error: &Error) -> bool {
-        self.was_connected && error.is_temporary() && self.failures < ATTEMPTS
+        self.was_connected && error.is_temporary() && self.failures < MAX_ATTEMPTS
     }
 
     async fn read(&mut self) -> Result<(), Error> {
         let Some((body, parser)) = &mut self.connection else {
             return self.connect().await;
         };
-        let piece = self.client.http.piece(body, self.client.limits.silence);
+        let piece = self.client.http.piece(body, self.client.timeouts.idle);
         let Some(piece) = piece.await? else {
             return Err(self.client.http.cut("the service ended the stream"));
         };
@@ -149,7 +149,7 @@ impl Following {
         self.pause = parser.retry().unwrap_or(self.pause);
         let said = parser.last_id().and_then(|id| id.parse().ok());
         // Also where there is nothing to tell: one that stood for so long was kept alive.
-        if self.since.elapsed() > self.client.limits.silence {
+        if self.since.elapsed() > self.client.timeouts.idle {
             self.failures = 0;
         }
         for message in messages {
@@ -168,22 +168,22 @@ impl Following {
             call = call.query("from", "now");
         }
         let body = self.client.open(&call, "text/event-stream").await?;
-        self.connection = Some((body, Parser::new(MOST)));
+        self.connection = Some((body, SseParser::new(MAX_EVENT_BYTES)));
         self.since = Instant::now();
         self.was_connected = true;
         Ok(())
     }
 
-    fn take(&mut self, message: &Message) -> Result<(), Error> {
+    fn take(&mut self, message: &SseMessage) -> Result<(), Error> {
         let data = message.data.as_bytes();
         match message.event.as_str() {
             "message" => {}
             "end" => {
-                let End { reason } = read(&self.call, data)?;
-                if !FINAL.contains(&reason.as_str()) {
+                let StreamEnd { reason } = read(&self.call, data)?;
+                if !FINAL_ERROR_CODES.contains(&reason.as_str()) {
                     return Err(self.client.http.cut(format!("the service says: {reason}")));
                 }
-                self.arrived.push_back(Followed::Ended { reason });
+                self.arrived.push_back(FollowItem::Ended { reason });
                 self.is_over = true;
                 return Ok(());
             }
@@ -198,7 +198,7 @@ impl Following {
         }
         self.last = Some(seq);
         let event = read(&self.call, data)?;
-        self.arrived.push_back(Followed::Event { seq, event });
+        self.arrived.push_back(FollowItem::Event { seq, event });
         Ok(())
     }
 }

@@ -2,50 +2,50 @@
 
 /// What comes is no array of objects, or an element is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Malformed {
+pub(crate) enum JsonArrayError {
     #[error("it is no list of objects")]
     Shape,
     #[error("an element has more than {0} bytes")]
-    TooLong(usize),
+    MessageTooLong(usize),
 }
 
 /// Cuts an array of objects into its elements; whether they are JSON is found by whoever reads them.
 #[derive(Debug)]
-pub(crate) struct Elements {
+pub(crate) struct JsonArraySplitter {
     element: Vec<u8>,
     depth: usize,
     in_text: bool,
     escaped: bool,
-    place: Place,
+    place: ParserPosition,
     most: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ParserPosition {
     Before,
     Inside,
     After,
 }
 
-impl Elements {
+impl JsonArraySplitter {
     pub(crate) fn new(most: usize) -> Self {
         Self {
             element: Vec::new(),
             depth: 0,
             in_text: false,
             escaped: false,
-            place: Place::Before,
+            place: ParserPosition::Before,
             most,
         }
     }
 
     /// Whether the array has come to its end.
     pub(crate) fn is_complete(&self) -> bool {
-        self.place == Place::After
+        self.place == ParserPosition::After
     }
 
     /// Takes the next bytes; the elements that are complete with them.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, JsonArrayError> {
         let mut complete = Vec::new();
         for &byte in bytes {
             if self.depth == 0 {
@@ -54,7 +54,7 @@ impl Elements {
             }
             self.element.push(byte);
             if self.element.len() > self.most {
-                return Err(Malformed::TooLong(self.most));
+                return Err(JsonArrayError::MessageTooLong(self.most));
             }
             if self.within(byte) {
                 complete.push(std::mem::take(&mut self.element));
@@ -63,16 +63,16 @@ impl Elements {
         Ok(complete)
     }
 
-    fn between(&mut self, byte: u8) -> Result<(), Malformed> {
+    fn between(&mut self, byte: u8) -> Result<(), JsonArrayError> {
         match (self.place, byte) {
-            (_, b' ' | b'\n' | b'\r' | b'\t') | (Place::Inside, b',') => {}
-            (Place::Before, b'[') => self.place = Place::Inside,
-            (Place::Inside, b']') => self.place = Place::After,
-            (Place::Inside, b'{') => {
+            (_, b' ' | b'\n' | b'\r' | b'\t') | (ParserPosition::Inside, b',') => {}
+            (ParserPosition::Before, b'[') => self.place = ParserPosition::Inside,
+            (ParserPosition::Inside, b']') => self.place = ParserPosition::After,
+            (ParserPosition::Inside, b'{') => {
                 self.element.push(byte);
                 self.depth = 1;
             }
-            _ => return Err(Malformed::Shape),
+            _ => return Err(JsonArrayError::Shape),
         }
         Ok(())
     }
@@ -117,7 +117,7 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
             cuts.extend([0, bytes.len()]);
             cuts.sort_unstable();
-            let mut reader = Elements::new(1000);
+            let mut reader = JsonArraySplitter::new(1000);
             let mut read = Vec::new();
             for pair in cuts.windows(2) {
                 for element in reader.push(&bytes[pair[0]..pair[1]]).unwrap() {
@@ -133,16 +133,16 @@ mod tests {
     fn what_is_no_list_of_objects_is_refused() {
         for text in ["{}", "[1]", "[\"a\"]", "[]x"] {
             assert_eq!(
-                Elements::new(10).push(text.as_bytes()),
-                Err(Malformed::Shape),
+                JsonArraySplitter::new(10).push(text.as_bytes()),
+                Err(JsonArrayError::Shape),
                 "{text}"
             );
         }
         assert_eq!(
-            Elements::new(4).push(b"[{\"a\":1}]"),
-            Err(Malformed::TooLong(4))
+            JsonArraySplitter::new(4).push(b"[{\"a\":1}]"),
+            Err(JsonArrayError::MessageTooLong(4))
         );
-        let mut cut = Elements::new(10);
+        let mut cut = JsonArraySplitter::new(10);
         assert_eq!(cut.push(b"[{}").unwrap().len(), 1);
         assert!(!cut.is_complete());
     }

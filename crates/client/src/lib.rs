@@ -19,7 +19,7 @@
 //!
 //! What holds for every call:
 //!
-//! * It has deadlines ([`Limits`]); nothing is read without a bound; a list is read page by page, as far as it is asked for.
+//! * It has deadlines ([`ClientTimeouts`]); nothing is read without a bound; a list is read page by page, as far as it is asked for.
 //! * No proxy is used, whatever the environment says, and no redirect is followed: the key goes to the URL that was given and
 //!   nowhere else. `https` is checked against the certificate authorities of the system.
 //! * Answers may have members that this client does not know; unknown words of an enumeration are kept as `Other`. Both are
@@ -42,9 +42,9 @@ pub mod sse;
 mod transport;
 
 pub use call::IdempotencyKey;
-pub use client::{Answer, Client, Limits, Observer};
+pub use client::{ObservedResponse, Client, ClientTimeouts, Observer};
 pub use error::{Error, Problem, Refusal};
-pub use follow::{Followed, From};
+pub use follow::{FollowItem, FollowFrom};
 pub use model::*;
 pub use page::Page;
 pub use resources::*;

@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::error::Error;
 
 /// Items of one page, when everything is asked for: the most that the service gives.
-pub(crate) const WHOLE: u16 = 100;
+pub(crate) const MAX_PAGE_SIZE: u16 = 100;
 
 /// Part of a list.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub(crate) fn all<T: DeserializeOwned>(
             let Some(at) = next.take() else {
                 return Ok(None);
             };
-            let asked = call.clone().query("limit", WHOLE.to_string());
+            let asked = call.clone().query("limit", MAX_PAGE_SIZE.to_string());
             let page: Page<T> = client.ask(&asked.maybe("page_id", at.clone())).await?;
             if page.next_page_id.is_some() && page.next_page_id == at {
                 let problem = "the service's list goes in a circle".to_owned();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A message of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct SseMessage {
     /// Its type; `message` unless said otherwise.
     pub event: String,
     /// Its lines, joined.
@@ -16,11 +16,11 @@ pub struct Message {
 /// A message is longer than what is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a message of the stream has more than {0} bytes")]
-pub struct TooLong(pub usize);
+pub struct MessageTooLong(pub usize);
 
 /// Reads a stream.
 #[derive(Debug)]
-pub struct Parser {
+pub struct SseParser {
     line: Vec<u8>,
     event: String,
     data: String,
@@ -35,7 +35,7 @@ pub struct Parser {
     most: usize,
 }
 
-impl Parser {
+impl SseParser {
     /// Keeps at most so many bytes of one message.
     #[must_use]
     pub fn new(most: usize) -> Self {
@@ -67,7 +67,7 @@ impl Parser {
     ///
     /// # Errors
     /// A message is too long. The stream cannot be read further.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Message>, TooLong> {
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseMessage>, MessageTooLong> {
         let mut messages = Vec::new();
         for &byte in bytes {
             let is_rest_of_line_end = std::mem::take(&mut self.after_cr) && byte == b'\n';
@@ -85,13 +85,13 @@ impl Parser {
                 self.line.push(byte);
             }
             if self.line.len() + self.data.len() > self.most {
-                return Err(TooLong(self.most));
+                return Err(MessageTooLong(self.most));
             }
         }
         Ok(messages)
     }
 
-    fn end_line(&mut self, line: &[u8]) -> Option<Message> {
+    fn end_line(&mut self, line: &[u8]) -> Option<SseMessage> {
         let line = match line.strip_prefix(b"\xEF\xBB\xBF") {
             Some(rest) if self.is_first => rest,
             _ => line,
@@ -123,12 +123,12 @@ impl Parser {
         None
     }
 
-    fn dispatch(&mut self) -> Option<Message> {
+    fn dispatch(&mut self) -> Option<SseMessage> {
         let event = std::mem::take(&mut self.event);
         let data = std::mem::take(&mut self.data);
         let is_message = std::mem::take(&mut self.has_data);
         self.last_id.clone_from(&self.id);
-        is_message.then(|| Message {
+        is_message.then(|| SseMessage {
             event: if event.is_empty() {
                 "message".into()
             } else {
@@ -146,15 +146,15 @@ mod tests {
 
     use super::*;
 
-    fn read(chunks: &[&[u8]]) -> (Vec<Message>, Option<Duration>) {
-        let mut parser = Parser::new(1 << 16);
+    fn read(chunks: &[&[u8]]) -> (Vec<SseMessage>, Option<Duration>) {
+        let mut parser = SseParser::new(1 << 16);
         let messages = chunks.iter().flat_map(|chunk| parser.push(chunk).unwrap());
         (messages.collect(), parser.retry())
     }
 
     #[test]
     fn an_id_counts_once_its_message_is_complete() {
-        let mut parser = Parser::new(1000);
+        let mut parser = SseParser::new(1000);
         parser.push(b"id: 1\ndata: a\n").unwrap();
         assert_eq!(parser.last_id(), None);
         parser.push(b"\nid: 2\n").unwrap();
@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(parser.last_id(), Some("2"));
     }
 
-    fn message(event: &str, data: &str, id: Option<&str>) -> Message {
-        Message {
+    fn message(event: &str, data: &str, id: Option<&str>) -> SseMessage {
+        SseMessage {
             event: event.into(),
             data: data.into(),
             id: id.map(Into::into),
@@ -199,11 +199,11 @@ mod tests {
 
     #[test]
     fn a_message_without_end_is_given_up() {
-        let mut parser = Parser::new(100);
-        assert_eq!(parser.push(&[b'x'; 101]), Err(TooLong(100)));
-        let mut parser = Parser::new(100);
+        let mut parser = SseParser::new(100);
+        assert_eq!(parser.push(&[b'x'; 101]), Err(MessageTooLong(100)));
+        let mut parser = SseParser::new(100);
         let lines = "data: 12345678901234567890\n".repeat(6);
-        assert_eq!(parser.push(lines.as_bytes()), Err(TooLong(100)));
+        assert_eq!(parser.push(lines.as_bytes()), Err(MessageTooLong(100)));
     }
 
     fn line() -> impl Strategy<Value = String> {
@@ -241,7 +241,7 @@ mod tests {
 
         #[test]
         fn nothing_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Parser::new(50).push(&bytes);
+            let _ = SseParser::new(50).push(&bytes);
         }
     }
 }

@@ -21,15 +21,15 @@ use url::Url;
 use crate::call::Call;
 use crate::error::Error;
 
-const AGENT: &str = concat!("agent-workspace-client/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT: &str = concat!("agent-workspace-client/", env!("CARGO_PKG_VERSION"));
 /// The header of API keys.
-const KEY: &str = "x-session-api-key";
+const KEY_HEADER: &str = "x-session-api-key";
 /// Idle connections that are kept.
-const IDLE: usize = 8;
+const MAX_IDLE_CONNECTIONS: usize = 8;
 /// How long they are: less than servers keep theirs.
-const KEPT: Duration = Duration::from_secs(4);
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Longest answer that is read at once. A page has up to 100 events.
-pub(crate) const MOST: usize = 64 << 20;
+pub(crate) const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// Connections to one service. Clones share them.
 #[derive(Debug, Clone)]
@@ -42,9 +42,9 @@ pub(crate) struct Http {
 
 /// Whose certificates a service may have.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Roots<'a> {
+pub(crate) enum RootCertificates<'a> {
     /// Those of the authorities that the system trusts.
-    OfTheSystem,
+    System,
     /// Those of these, as PEM.
     Given(&'a str),
 }
@@ -59,7 +59,7 @@ pub(crate) struct Reply {
 impl Http {
     /// Reads certificate authorities if the URL is one of https.
     pub(crate) fn new(
-        roots: Roots<'_>,
+        roots: RootCertificates<'_>,
         base: Url,
         key: Option<HeaderValue>,
         connect: Duration,
@@ -78,8 +78,8 @@ impl Http {
         };
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(KEPT)
-            .pool_max_idle_per_host(IDLE)
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
             .build(connector);
         Ok(Self {
             client,
@@ -165,10 +165,10 @@ impl Http {
         let mut request = Request::builder()
             .method(call.operation.method)
             .uri(url.as_str())
-            .header(USER_AGENT, AGENT)
+            .header(USER_AGENT, USER_AGENT)
             .header(ACCEPT, accept);
         if let Some(key) = &self.key {
-            request = request.header(KEY, key);
+            request = request.header(KEY_HEADER, key);
         }
         if let Some(key) = &call.key {
             request = request.header("idempotency-key", key.as_str());
@@ -187,10 +187,10 @@ impl Http {
 
     async fn read(&self, response: Response<Incoming>) -> Result<Reply, Error> {
         let (parts, body) = response.into_parts();
-        let body = Limited::new(body, MOST).collect().await;
+        let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await;
         let body = body.map_err(|error| {
             if error.is::<http_body_util::LengthLimitError>() {
-                return Error::TooLarge(MOST);
+                return Error::TooLarge(MAX_RESPONSE_BYTES);
             }
             self.cut(error)
         })?;
@@ -232,17 +232,17 @@ fn cause_of(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// `None`: nobody is to be trusted, because there is no TLS.
-fn tls(trusted: Option<Roots<'_>>) -> Result<ClientConfig, Error> {
+fn tls(trusted: Option<RootCertificates<'_>>) -> Result<ClientConfig, Error> {
     let unusable = |text: &str| Error::Unusable(text.to_owned());
     let mut roots = RootCertStore::empty();
     if let Some(trusted) = trusted {
         let (certificates, without) = match trusted {
-            Roots::OfTheSystem => (
+            RootCertificates::System => (
                 rustls_native_certs::load_native_certs().certs,
                 "this machine has no certificate authorities, so no https address can be trusted (on Debian, install \
                  ca-certificates)",
             ),
-            Roots::Given(text) => (
+            RootCertificates::Given(text) => (
                 CertificateDer::pem_slice_iter(text.as_bytes())
                     .flatten()
                     .collect(),

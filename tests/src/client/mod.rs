@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ::client::Limits;
+use ::client::ClientTimeouts;
 use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use serde_json::Value;
@@ -141,9 +141,9 @@ impl Client {
     /// The typed client of the same service, with the same key, deadline and record.
     pub(crate) fn api(&self) -> &::client::Client {
         self.typed.get_or_init(|| {
-            let limits = Limits {
+            let limits = ClientTimeouts {
                 request: self.deadline,
-                ..Limits::default()
+                ..ClientTimeouts::default()
             };
             let key = Some(self.key.clone().into());
             let authority = &Authority::of_this_process().certificate;

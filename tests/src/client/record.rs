@@ -41,7 +41,7 @@ pub(super) struct Recorder {
 }
 
 impl ::client::Observer for Recorder {
-    fn answered(&self, answer: &::client::Answer<'_>) {
+    fn on_response(&self, answer: &::client::ObservedResponse<'_>) {
         let asked = format!("{} {}", answer.method, answer.asked);
         let body = String::from_utf8_lossy(answer.body);
         let text = format!("{:?}\n{body}", answer.headers);

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::secret::Secret;
-use super::words::{AuditOutcome, UserRole};
+use super::string_enums::{AuditOutcome, UserRole};
 
 /// An API key, without its text.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::secret::Secret;
-use super::words::{ExecutionStatus, GitProvider, SandboxStatus, Trigger};
+use super::string_enums::{ExecutionStatus, GitProvider, SandboxStatus, Trigger};
 
 /// A conversation.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The process runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Alive {
+pub struct AliveStatus {
     /// `ok`.
     pub status: String,
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::words::SandboxStatus;
+use super::string_enums::SandboxStatus;
 
 /// A message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,7 +13,7 @@ pub struct Message {
     pub role: Option<String>,
     /// What.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub content: Vec<Content>,
+    pub content: Vec<MessageContent>,
     /// Whether the agent goes on with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<bool>,
@@ -25,7 +25,7 @@ impl Message {
     pub fn text(text: impl Into<String>) -> Self {
         Self {
             role: Some("user".into()),
-            content: vec![Content::Text(TextContent::new(text))],
+            content: vec![MessageContent::Text(TextContent::new(text))],
             run: Some(true),
         }
     }
@@ -34,7 +34,7 @@ impl Message {
 /// A part of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Content {
+pub enum MessageContent {
     /// A text.
     Text(TextContent),
     /// Pictures.
@@ -83,7 +83,7 @@ pub struct ImageContent {
 
 /// A message was delivered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sent {
+pub struct MessageSent {
     /// Always true.
     pub success: bool,
     /// The sandbox's status.
@@ -94,7 +94,7 @@ pub struct Sent {
 
 /// A message waits until its conversation is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Queued {
+pub struct MessageQueued {
     /// Its id.
     pub id: String,
     /// Always true.

@@ -11,7 +11,7 @@ mod secret;
 mod settings;
 mod start;
 mod time;
-mod words;
+mod string_enums;
 
 pub use administration::{
     AdministeredUser, ApiKey, AuditEntry, AuditFilter, KeyRotation, NewApiKey, NewKey, NewUser,
@@ -22,15 +22,15 @@ pub use conversation::{
 };
 pub use document::Document;
 pub use event::{Event, EventFilter};
-pub use health::{Alive, DiskUse, IoUse, MemoryUse, ResourceUse, ServerInfo};
-pub use message::{Content, ImageContent, Message, Queued, Sent, TextContent};
+pub use health::{AliveStatus, DiskUse, IoUse, MemoryUse, ResourceUse, ServerInfo};
+pub use message::{MessageContent, ImageContent, Message, MessageQueued, MessageSent, TextContent};
 pub use sandbox::{ExposedUrl, Sandbox, Spec};
-pub use secret::{NewSecret, Said, Secret, SecretChange, SecretName, Success};
+pub use secret::{NewSecret, ActionResponse, Secret, SecretChange, SecretName, SuccessResponse};
 pub use settings::{
     Profiles, SecretsStore, SettingsChange, SettingsFields, UserInfo, UserSettings,
 };
 pub use start::{Plugin, Processor, StartRequest, StartTask, SuggestedTask};
-pub use words::{
+pub use string_enums::{
     AgentType, AuditOutcome, EventOrder, ExecutionStatus, GitProvider, SandboxStatus, StartOrder,
     StartStatus, Trigger, UserRole,
 };

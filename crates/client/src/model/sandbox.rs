@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::secret::Secret;
-use super::words::SandboxStatus;
+use super::string_enums::SandboxStatus;
 
 /// A sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]

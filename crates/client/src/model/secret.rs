@@ -75,14 +75,14 @@ pub struct SecretChange {
 
 /// What the service has to say about something that it did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Said {
+pub struct ActionResponse {
     /// In words.
     pub message: String,
 }
 
 /// It did it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Success {
+pub struct SuccessResponse {
     /// Always true.
     pub success: bool,
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::document::Document;
 use super::message::Message;
 use super::secret::Secret;
-use super::words::{AgentType, GitProvider, StartStatus, Trigger};
+use super::string_enums::{AgentType, GitProvider, StartStatus, Trigger};
 
 /// What to start. Everything may be left out.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::model::{
     AdministeredUser, ApiKey, AuditEntry, AuditFilter, AuditOutcome, KeyRotation, NewApiKey,
-    NewKey, NewUser, Success, UserChange, UserRole,
+    NewKey, NewUser, SuccessResponse, UserChange, UserRole,
 };
 use crate::operations;
 use crate::page::{Page, all};
@@ -38,7 +38,7 @@ impl Keys {
     /// Refuses one from now on.
     pub async fn revoke(&self, id: &str) -> Result<(), Error> {
         let call = self.to(&operations::REVOKE_KEY, &operations::REVOKE_USER_KEY);
-        self.0.ask::<Success>(&call.at(id)).await.map(drop)
+        self.0.ask::<SuccessResponse>(&call.at(id)).await.map(drop)
     }
 
     fn to(&self, own: &'static operations::Operation, of: &'static operations::Operation) -> Call {
@@ -89,7 +89,7 @@ impl Administration {
     /// Deletes one with everything of theirs.
     pub async fn delete(&self, user: &str) -> Result<(), Error> {
         let call = Call::to(&operations::DELETE_USER).at(user);
-        self.0.ask::<Success>(&call).await.map(drop)
+        self.0.ask::<SuccessResponse>(&call).await.map(drop)
     }
 
     /// The API keys of one.

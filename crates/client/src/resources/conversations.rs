@@ -9,16 +9,16 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use crate::call::{Call, IdempotencyKey};
 use crate::client::{Client, read, unreadable};
 use crate::error::Error;
-use crate::json_array::Elements;
+use crate::json_array::JsonArraySplitter;
 use crate::model::{
-    Conversation, ConversationChange, ConversationFilter, Message, Queued, Sent, StartRequest,
-    StartTask, Success,
+    Conversation, ConversationChange, ConversationFilter, Message, MessageQueued, MessageSent, StartRequest,
+    StartTask, SuccessResponse,
 };
 use crate::operations;
 use crate::page::{Page, all};
 
 /// Longest state of a start that is read, in bytes.
-const LONGEST_STATE: usize = 16 << 20;
+const MAX_STATE_BYTES: usize = 16 << 20;
 
 /// Conversations.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ impl Conversations {
     ) -> Result<impl Stream<Item = Result<StartTask, Error>> + use<>, Error> {
         let call = Call::to(&operations::STREAM_START).body(request)?.once(key);
         let body = self.0.open(&call, "application/json").await?;
-        let state = (self.0.clone(), call, body, Elements::new(LONGEST_STATE));
+        let state = (self.0.clone(), call, body, JsonArraySplitter::new(MAX_STATE_BYTES));
         Ok(try_unfold((state, VecDeque::new()), next_state))
     }
 
@@ -106,18 +106,18 @@ impl Conversations {
     /// Deletes one, with its events, and its sandbox if nothing else is in there.
     pub async fn delete(&self, id: &str) -> Result<(), Error> {
         let call = Call::to(&operations::DELETE_CONVERSATION).at(id);
-        self.0.ask::<Success>(&call).await.map(drop)
+        self.0.ask::<SuccessResponse>(&call).await.map(drop)
     }
 
     /// Says something; the sandbox must run.
-    pub async fn send(&self, id: &str, message: &Message) -> Result<Sent, Error> {
+    pub async fn send(&self, id: &str, message: &Message) -> Result<MessageSent, Error> {
         let call = Call::to(&operations::SEND_MESSAGE).at(id);
         self.0.ask(&call.body(message)?).await
     }
 
     /// Says something that is delivered when the conversation is ready. `id`: the conversation's, or `task-` and the id of its
     /// start. A request whose answer gets lost is sent again; the message waits once all the same.
-    pub async fn queue(&self, id: &str, message: &Message) -> Result<Queued, Error> {
+    pub async fn queue(&self, id: &str, message: &Message) -> Result<MessageQueued, Error> {
         let call = Call::to(&operations::QUEUE_MESSAGE).at(id).body(message)?;
         self.0.ask_once(&call.once(&IdempotencyKey::random())).await
     }
@@ -131,7 +131,7 @@ impl Conversations {
         let call = Call::to(&operations::DOWNLOAD).at(id);
         let mut body = self.0.open(&call, "application/zip").await?;
         let mut written = 0;
-        while let Some(piece) = self.0.http.piece(&mut body, self.0.limits.silence).await? {
+        while let Some(piece) = self.0.http.piece(&mut body, self.0.timeouts.idle).await? {
             to.write_all(&piece).await.map_err(Error::Write)?;
             written += piece.len() as u64;
         }
@@ -140,7 +140,7 @@ impl Conversations {
     }
 }
 
-type Streaming = ((Client, Call, Incoming, Elements), VecDeque<Vec<u8>>);
+type Streaming = ((Client, Call, Incoming, JsonArraySplitter), VecDeque<Vec<u8>>);
 
 async fn next_state(state: Streaming) -> Result<Option<(StartTask, Streaming)>, Error> {
     let ((client, call, mut body, mut elements), mut read_ahead) = state;
@@ -153,7 +153,7 @@ async fn next_state(state: Streaming) -> Result<Option<(StartTask, Streaming)>, 
             return Ok(None);
         }
         // A step may take as long as an image takes to be pulled, and says nothing meanwhile.
-        let Some(piece) = client.http.piece(&mut body, client.limits.silence).await? else {
+        let Some(piece) = client.http.piece(&mut body, client.timeouts.idle).await? else {
             return Err(client.http.cut("the list of states has no end"));
         };
         let complete = elements.push(&piece);

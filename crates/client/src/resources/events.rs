@@ -5,7 +5,7 @@ use futures::Stream;
 use crate::call::Call;
 use crate::client::Client;
 use crate::error::Error;
-use crate::follow::{Followed, From, follow};
+use crate::follow::{FollowItem, FollowFrom, follow};
 use crate::model::{Event, EventFilter, EventOrder};
 use crate::operations::{self, Operation};
 use crate::page::{Page, all};
@@ -63,9 +63,9 @@ impl Events {
     /// Goes on over cut connections and a service that is started anew.
     pub fn follow(
         &self,
-        from: From,
+        from: FollowFrom,
         kind: Option<&str>,
-    ) -> impl Stream<Item = Result<Followed, Error>> + use<> {
+    ) -> impl Stream<Item = Result<FollowItem, Error>> + use<> {
         follow(self.0.clone(), &self.1, from, kind)
     }
 

@@ -8,12 +8,12 @@ use futures::stream::try_unfold;
 use crate::call::{Call, IdempotencyKey};
 use crate::client::Client;
 use crate::error::Error;
-use crate::model::{Sandbox, Spec, Success};
+use crate::model::{Sandbox, Spec, SuccessResponse};
 use crate::operations::{self, Operation};
 use crate::page::{Page, all};
 
 /// Longer than the service keeps a log open in which nothing is written.
-const SILENCE: Duration = Duration::from_secs(16 * 60);
+const LOG_IDLE_TIMEOUT: Duration = Duration::from_secs(16 * 60);
 
 /// Sandboxes.
 #[derive(Debug, Clone)]
@@ -74,14 +74,14 @@ impl Sandboxes {
         let call = call.query("lines", lines.to_string());
         let call = call.query("follow", follow.to_string());
         let body = self.0.open(&call, "text/plain").await?;
-        let silence = if follow {
-            SILENCE
+        let idle = if follow {
+            LOG_IDLE_TIMEOUT
         } else {
-            self.0.limits.silence
+            self.0.timeouts.idle
         };
         let reading = (self.0.clone(), body);
         Ok(try_unfold(reading, move |(client, mut body)| async move {
-            let piece = client.http.piece(&mut body, silence).await?;
+            let piece = client.http.piece(&mut body, idle).await?;
             Ok(piece.map(|piece| (piece.to_vec(), (client, body))))
         }))
     }
@@ -93,7 +93,7 @@ impl Sandboxes {
 
     async fn change(&self, operation: &'static Operation, id: &str) -> Result<(), Error> {
         self.0
-            .ask::<Success>(&Call::to(operation).at(id))
+            .ask::<SuccessResponse>(&Call::to(operation).at(id))
             .await
             .map(drop)
     }

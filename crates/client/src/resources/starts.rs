@@ -14,10 +14,10 @@ use crate::operations;
 use crate::page::{Page, all};
 
 /// Between two looks at a start that goes on, at first and at most.
-const FIRST_LOOK: Duration = Duration::from_millis(50);
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Looks in a row that may fail, e.g. while the service is being started again: about half a minute.
-const FAILURES: u32 = 30;
+const MAX_CONSECUTIVE_FAILURES: u32 = 30;
 
 /// Starts of conversations.
 #[derive(Debug, Clone)]
@@ -86,7 +86,7 @@ impl StartTasks {
     }
 
     async fn next(&self, id: &str, last: Option<&StartTask>) -> Result<StartTask, Error> {
-        let (mut pause, mut failures) = (FIRST_LOOK, 0);
+        let (mut pause, mut failures) = (MIN_POLL_INTERVAL, 0);
         loop {
             match self.get(id).await {
                 Ok(Some(task)) => {
@@ -100,13 +100,13 @@ impl StartTasks {
                     let problem = "the start is gone: its conversation was deleted";
                     return Err(Error::Unusable(problem.to_owned()));
                 }
-                Err(error) if error.is_temporary() && last.is_some() && failures < FAILURES => {
+                Err(error) if error.is_temporary() && last.is_some() && failures < MAX_CONSECUTIVE_FAILURES => {
                     failures += 1;
                 }
                 Err(error) => return Err(error),
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_LOOK);
+            pause = (pause * 2).min(MAX_POLL_INTERVAL);
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::client::Client;
 use crate::error::Error;
 use crate::model::{
-    Alive, NewSecret, Said, SecretChange, SecretName, ServerInfo, SettingsChange, UserInfo,
+    AliveStatus, NewSecret, ActionResponse, SecretChange, SecretName, ServerInfo, SettingsChange, UserInfo,
     UserSettings,
 };
 use crate::operations;
@@ -25,7 +25,7 @@ impl Settings {
     /// Changes them.
     pub async fn update(&self, change: &SettingsChange) -> Result<(), Error> {
         let call = Call::to(&operations::UPDATE_SETTINGS).body(change)?;
-        self.0.ask::<Said>(&call).await.map(drop)
+        self.0.ask::<ActionResponse>(&call).await.map(drop)
     }
 }
 
@@ -54,19 +54,19 @@ impl Secrets {
     /// Saves one, over one of the same name.
     pub async fn save(&self, secret: &NewSecret) -> Result<(), Error> {
         let call = Call::to(&operations::CREATE_SECRET).body(secret)?;
-        self.0.ask::<Said>(&call).await.map(drop)
+        self.0.ask::<ActionResponse>(&call).await.map(drop)
     }
 
     /// Renames, describes or replaces one.
     pub async fn update(&self, name: &str, change: &SecretChange) -> Result<(), Error> {
         let call = Call::to(&operations::UPDATE_SECRET).at(name);
-        self.0.ask::<Said>(&call.body(change)?).await.map(drop)
+        self.0.ask::<ActionResponse>(&call.body(change)?).await.map(drop)
     }
 
     /// Deletes one.
     pub async fn delete(&self, name: &str) -> Result<(), Error> {
         let call = Call::to(&operations::DELETE_SECRET).at(name);
-        self.0.ask::<Said>(&call).await.map(drop)
+        self.0.ask::<ActionResponse>(&call).await.map(drop)
     }
 }
 
@@ -87,7 +87,7 @@ pub struct Health(pub(crate) Client);
 
 impl Health {
     /// The process runs.
-    pub async fn alive(&self) -> Result<Alive, Error> {
+    pub async fn alive(&self) -> Result<AliveStatus, Error> {
         self.0.ask(&Call::to(&operations::ALIVE)).await
     }
 

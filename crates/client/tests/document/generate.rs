@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 /// Which of the documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Members {
+pub(crate) enum MemberSelection {
     /// All members, none null.
     All,
     /// All members, null where they may be.
@@ -16,7 +16,7 @@ pub(crate) enum Members {
 /// Different numbers choose different words and alternatives.
 pub(crate) struct Generator<'a> {
     pub(crate) schemas: &'a Value,
-    pub(crate) members: Members,
+    pub(crate) members: MemberSelection,
     pub(crate) choice: usize,
 }
 
@@ -37,19 +37,19 @@ impl Generator<'_> {
         if let Some(alternatives) = alternatives {
             let (null, real): (Vec<&Value>, Vec<&Value>) =
                 alternatives.iter().partition(|it| it["type"] == "null");
-            if self.members == Members::Null && !null.is_empty() {
+            if self.members == MemberSelection::Null && !null.is_empty() {
                 return Value::Null;
             }
             return self.of(real[self.choice % real.len()]);
         }
-        if let Some(words) = schema["enum"].as_array() {
-            return words[self.choice % words.len()].clone();
+        if let Some(string_enums) = schema["enum"].as_array() {
+            return string_enums[self.choice % string_enums.len()].clone();
         }
         match &schema["type"] {
             Value::String(kind) => self.typed(kind, schema),
             Value::Array(kinds) => {
                 let is_nullable = kinds.iter().any(|kind| kind == "null");
-                if self.members == Members::Null && is_nullable {
+                if self.members == MemberSelection::Null && is_nullable {
                     return Value::Null;
                 }
                 let mut kind = kinds.iter().filter_map(Value::as_str);
@@ -80,7 +80,7 @@ impl Generator<'_> {
             names.iter().filter_map(Value::as_str).collect()
         });
         for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
-            if self.members != Members::Required || required.contains(&name.as_str()) {
+            if self.members != MemberSelection::Required || required.contains(&name.as_str()) {
                 members.insert(name.clone(), self.of(schema));
             }
         }

@@ -14,10 +14,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::generate::{Generator, Members, difference, without_nulls};
+use crate::generate::{Generator, MemberSelection, difference, without_nulls};
 
 /// More than the longest enumeration has words.
-const CHOICES: usize = 24;
+const MAX_VARIANTS: usize = 24;
 
 fn document() -> Value {
     let text = include_str!("../../../../config/openapi.json");
@@ -83,8 +83,8 @@ fn every_operation_is_in_the_document_with_its_parameters() {
 /// What is lost of documents of this schema in this type.
 fn losses<T: DeserializeOwned + Serialize + Debug>(schemas: &Value, schema: &Value) -> Vec<String> {
     let mut losses = Vec::new();
-    for members in [Members::All, Members::Null, Members::Required] {
-        for choice in 0..CHOICES {
+    for members in [MemberSelection::All, MemberSelection::Null, MemberSelection::Required] {
+        for choice in 0..MAX_VARIANTS {
             let generator = Generator {
                 schemas,
                 members,
@@ -112,13 +112,13 @@ fn losses<T: DeserializeOwned + Serialize + Debug>(schemas: &Value, schema: &Val
 }
 
 /// Every answer with its type.
-struct Answers<'a> {
+struct ResponseSamples<'a> {
     document: &'a Value,
     seen: Vec<&'static Operation>,
     wrong: Vec<String>,
 }
 
-impl Answers<'_> {
+impl ResponseSamples<'_> {
     fn read<T: DeserializeOwned + Serialize + Debug>(&mut self, operation: &'static Operation) {
         let schema = &success(self.document, operation)["application/json"]["schema"];
         self.read_as::<T>(operation, &schema.clone());
@@ -152,32 +152,32 @@ impl Answers<'_> {
     }
 }
 
-fn administration(answers: &mut Answers<'_>) {
+fn administration(answers: &mut ResponseSamples<'_>) {
     answers.read::<Page<ApiKey>>(&operations::KEYS);
     answers.read::<NewApiKey>(&operations::CREATE_KEY);
     answers.read::<NewApiKey>(&operations::ROTATE_KEY);
-    answers.read::<Success>(&operations::REVOKE_KEY);
+    answers.read::<SuccessResponse>(&operations::REVOKE_KEY);
     answers.read::<Page<AdministeredUser>>(&operations::SEARCH_USERS);
     answers.read::<AdministeredUser>(&operations::CREATE_USER);
     answers.read::<AdministeredUser>(&operations::USER);
     answers.read::<AdministeredUser>(&operations::UPDATE_USER);
-    answers.read::<Success>(&operations::DELETE_USER);
+    answers.read::<SuccessResponse>(&operations::DELETE_USER);
     answers.read::<Page<ApiKey>>(&operations::USER_KEYS);
     answers.read::<NewApiKey>(&operations::CREATE_USER_KEY);
     answers.read::<NewApiKey>(&operations::ROTATE_USER_KEY);
-    answers.read::<Success>(&operations::REVOKE_USER_KEY);
+    answers.read::<SuccessResponse>(&operations::REVOKE_USER_KEY);
     answers.read::<Page<AuditEntry>>(&operations::AUDIT);
 }
 
 #[test]
 fn every_answer_is_read_without_loss() {
     let document = document();
-    let mut answers = Answers {
+    let mut answers = ResponseSamples {
         document: &document,
         seen: Vec::new(),
         wrong: Vec::new(),
     };
-    answers.read::<Alive>(&operations::ALIVE);
+    answers.read::<AliveStatus>(&operations::ALIVE);
     answers.read::<String>(&operations::HEALTH);
     answers.read::<String>(&operations::READY);
     answers.read::<ServerInfo>(&operations::SERVER_INFO);
@@ -189,9 +189,9 @@ fn every_answer_is_read_without_loss() {
     answers.read::<Page<Conversation>>(&operations::SEARCH_CONVERSATIONS);
     answers.read::<u64>(&operations::COUNT_CONVERSATIONS);
     answers.read::<Conversation>(&operations::UPDATE_CONVERSATION);
-    answers.read::<Success>(&operations::DELETE_CONVERSATION);
-    answers.read::<Sent>(&operations::SEND_MESSAGE);
-    answers.read::<Queued>(&operations::QUEUE_MESSAGE);
+    answers.read::<SuccessResponse>(&operations::DELETE_CONVERSATION);
+    answers.read::<MessageSent>(&operations::SEND_MESSAGE);
+    answers.read::<MessageQueued>(&operations::QUEUE_MESSAGE);
     answers.streamed(&operations::DOWNLOAD, "application/zip");
     answers.read::<Vec<Option<StartTask>>>(&operations::START_TASKS);
     answers.read::<Page<StartTask>>(&operations::SEARCH_START_TASKS);
@@ -203,17 +203,17 @@ fn every_answer_is_read_without_loss() {
     answers.read::<Vec<Option<Sandbox>>>(&operations::SANDBOXES);
     answers.read::<Page<Sandbox>>(&operations::SEARCH_SANDBOXES);
     answers.read::<Sandbox>(&operations::CREATE_SANDBOX);
-    answers.read::<Success>(&operations::PAUSE_SANDBOX);
-    answers.read::<Success>(&operations::RESUME_SANDBOX);
-    answers.read::<Success>(&operations::DELETE_SANDBOX);
+    answers.read::<SuccessResponse>(&operations::PAUSE_SANDBOX);
+    answers.read::<SuccessResponse>(&operations::RESUME_SANDBOX);
+    answers.read::<SuccessResponse>(&operations::DELETE_SANDBOX);
     answers.read::<Vec<Option<Spec>>>(&operations::SPECS);
     answers.read::<Page<Spec>>(&operations::SEARCH_SPECS);
     answers.read::<UserSettings>(&operations::SETTINGS);
-    answers.read::<Said>(&operations::UPDATE_SETTINGS);
+    answers.read::<ActionResponse>(&operations::UPDATE_SETTINGS);
     answers.read::<Page<SecretName>>(&operations::SEARCH_SECRETS);
-    answers.read::<Said>(&operations::CREATE_SECRET);
-    answers.read::<Said>(&operations::UPDATE_SECRET);
-    answers.read::<Said>(&operations::DELETE_SECRET);
+    answers.read::<ActionResponse>(&operations::CREATE_SECRET);
+    answers.read::<ActionResponse>(&operations::UPDATE_SECRET);
+    answers.read::<ActionResponse>(&operations::DELETE_SECRET);
     answers.read::<UserInfo>(&operations::ME);
     answers.streamed(&operations::SANDBOX_LOGS, "text/plain");
     administration(&mut answers);

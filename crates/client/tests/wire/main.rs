@@ -6,19 +6,19 @@ mod server;
 use std::time::Duration;
 
 use client::{
-    Client, ConversationFilter, Error, Followed, From, IdempotencyKey, Limits, StartRequest,
+    Client, ConversationFilter, Error, FollowItem, FollowFrom, IdempotencyKey, ClientTimeouts, StartRequest,
 };
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 
-use crate::server::{Scripted, Step, answer, stream};
+use crate::server::{ScriptedServer, Step, answer, stream};
 
-fn client(service: &Scripted) -> Client {
-    let limits = Limits {
+fn client(service: &ScriptedServer) -> Client {
+    let timeouts = ClientTimeouts {
         connect: Duration::from_secs(5),
         request: Duration::from_secs(5),
-        silence: Duration::from_secs(5),
+        idle: Duration::from_secs(5),
     };
-    Client::with_limits(&service.url, Some("canary-key".into()), limits).unwrap()
+    Client::with_timeouts(&service.url, Some("canary-key".into()), timeouts).unwrap()
 }
 
 fn run<T>(work: impl Future<Output = T>) -> T {
@@ -30,10 +30,10 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// Numbers of events, or why it ended.
-async fn followed(events: impl Stream<Item = Result<Followed, Error>>) -> Vec<String> {
+async fn followed(events: impl Stream<Item = Result<FollowItem, Error>>) -> Vec<String> {
     let told = events.map(|next| match next {
-        Ok(Followed::Event { seq, event }) => format!("{seq} {}", event.id()),
-        Ok(Followed::Ended { reason }) => reason,
+        Ok(FollowItem::Event { seq, event }) => format!("{seq} {}", event.id()),
+        Ok(FollowItem::Ended { reason }) => reason,
         Err(error) => format!("{error}"),
     });
     told.collect().await
@@ -45,7 +45,7 @@ const TASK: &str = r#"{"id":"t","created_by_user_id":null,"status":"READY","deta
 
 #[test]
 fn a_cut_stream_goes_on_behind_the_last_event_and_repeats_nothing() {
-    let service = Scripted::new(vec![
+    let service = ScriptedServer::new(vec![
         Step::Say(stream(
             "retry: 10\n\nid: 1\ndata: {\"id\":\"a\"}\n\nid: 4\ndata: {\"id\":\"b\"}\n\nid: 5\ndata: {\"id",
         )),
@@ -65,7 +65,7 @@ fn a_cut_stream_goes_on_behind_the_last_event_and_repeats_nothing() {
     ]);
     let events = client(&service)
         .events("x")
-        .follow(From::Start, Some("MessageEvent"));
+        .follow(FollowFrom::Start, Some("MessageEvent"));
     assert_eq!(
         run(followed(events)),
         ["1 a", "4 b", "5 c", "9 d", "deleted"]
@@ -98,8 +98,8 @@ fn only_what_is_over_for_good_is_the_end() {
     let event = stream("retry: 1\n\nid: 3\ndata: {\"id\":\"a\"}\n\n");
     let ends = ["shutdown", "failed", "of a newer service", "unauthorized"];
     let steps = std::iter::once(event).chain(ends.map(end)).map(Step::Say);
-    let service = Scripted::new(steps.collect());
-    let events = client(&service).events("x").follow(From::Start, None);
+    let service = ScriptedServer::new(steps.collect());
+    let events = client(&service).events("x").follow(FollowFrom::Start, None);
     assert_eq!(run(followed(events)), ["3 a", "unauthorized"]);
     assert!(!service.request().contains("last-event-id"));
     for _ in ends {
@@ -110,29 +110,29 @@ fn only_what_is_over_for_good_is_the_end() {
 
 #[test]
 fn a_service_that_fails_again_and_again_is_given_up() {
-    const ATTEMPTS: usize = 10;
+    const MAX_ATTEMPTS: usize = 10;
     let failed = || {
         Step::Say(stream(
             "retry: 1\n\nevent: end\ndata: {\"reason\":\"failed\"}\n\n",
         ))
     };
-    let service = Scripted::new((0..=ATTEMPTS).map(|_| failed()).collect());
-    let events = client(&service).events("x").follow(From::Start, None);
+    let service = ScriptedServer::new((0..=MAX_ATTEMPTS).map(|_| failed()).collect());
+    let events = client(&service).events("x").follow(FollowFrom::Start, None);
     let told = run(followed(events));
     assert_eq!(told.len(), 1);
     assert!(told[0].contains("broke before"), "{told:?}");
-    for _ in 0..=ATTEMPTS {
+    for _ in 0..=MAX_ATTEMPTS {
         service.request();
     }
 }
 
 #[test]
 fn following_from_now_keeps_its_place_also_before_the_first_event() {
-    let service = Scripted::new(vec![
+    let service = ScriptedServer::new(vec![
         Step::Say(stream("retry: 10\nid: 7\n\n")),
         Step::Say(stream("event: end\ndata: {\"reason\":\"deleted\"}\n\n")),
     ]);
-    let events = client(&service).events("x").follow(From::Now, None);
+    let events = client(&service).events("x").follow(FollowFrom::Now, None);
     assert_eq!(run(followed(events)), ["deleted"]);
     assert!(service.request().contains("?from=now "));
     let again = service.request();
@@ -145,22 +145,22 @@ fn following_from_now_keeps_its_place_also_before_the_first_event() {
 #[test]
 fn a_stream_that_is_refused_or_never_there_is_an_error_at_once() {
     let refusal = "{\"detail\":\"No such conversation\"}";
-    let service = Scripted::new(vec![answer("404 Not Found", "", refusal)]);
+    let service = ScriptedServer::new(vec![answer("404 Not Found", "", refusal)]);
     let client = client(&service);
-    let told = run(followed(client.events("x").follow(From::Start, None)));
+    let told = run(followed(client.events("x").follow(FollowFrom::Start, None)));
     assert_eq!(told, ["refused with status 404: No such conversation"]);
     let gone = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
     let client = Client::new(&format!("http://{gone}"), None).unwrap();
-    let told = run(followed(client.events("x").follow(From::Start, None)));
+    let told = run(followed(client.events("x").follow(FollowFrom::Start, None)));
     assert_eq!(told, [format!("cannot reach http://{gone}")]);
 }
 
 #[test]
 fn a_start_whose_answer_is_lost_is_sent_again_with_the_same_key() {
-    let service = Scripted::new(vec![
+    let service = ScriptedServer::new(vec![
         Step::Say(String::new()),
         Step::Hold("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{\"id\"".into()),
         answer(
@@ -187,7 +187,7 @@ fn a_start_whose_answer_is_lost_is_sent_again_with_the_same_key() {
 
 #[test]
 fn what_is_refused_for_good_is_not_sent_again() {
-    let service = Scripted::new(vec![answer(
+    let service = ScriptedServer::new(vec![answer(
         "429 Too Many Requests",
         "Retry-After: 3\r\n",
         "{\"detail\":\"Too many sandboxes\"}",
@@ -211,7 +211,7 @@ fn states_of_a_start_come_one_by_one_and_a_cut_list_is_an_error() {
     let whole = format!("{states},\n{TASK}]");
     for (body, states, ends_well) in [(whole, 2, true), (states, 1, false)] {
         let text = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{body}");
-        let service = Scripted::new(vec![Step::Say(text)]);
+        let service = ScriptedServer::new(vec![Step::Say(text)]);
         let conversations = client(&service).conversations();
         let told: Vec<_> = run(async {
             let key = IdempotencyKey::random();
@@ -236,7 +236,7 @@ fn pages_are_asked_for_one_by_one_and_only_if_wanted() {
             &format!("{{\"items\":[{item},{item}],\"next_page_id\":{next}}}"),
         )
     };
-    let service = Scripted::new(vec![page("\"a b\""), page("null")]);
+    let service = ScriptedServer::new(vec![page("\"a b\""), page("null")]);
     let client = client(&service);
     let all: Vec<_> = run(client.sandboxes().all().try_collect()).unwrap();
     assert_eq!(all.len(), 4);
@@ -245,7 +245,7 @@ fn pages_are_asked_for_one_by_one_and_only_if_wanted() {
     assert!(service.request().contains("/search?limit=100 "));
     assert!(service.request().contains("/search?limit=100&page_id=a+b "));
 
-    let circle = Scripted::new(vec![page("\"a\""), page("\"a\"")]);
+    let circle = ScriptedServer::new(vec![page("\"a\""), page("\"a\"")]);
     let all: Result<Vec<_>, _> = run(self::client(&circle).sandboxes().all().try_collect());
     assert!(all.unwrap_err().to_string().contains("circle"));
 }
@@ -253,7 +253,7 @@ fn pages_are_asked_for_one_by_one_and_only_if_wanted() {
 #[test]
 fn a_read_whose_connection_breaks_before_the_answer_is_sent_once_more() {
     let cut = || Step::Say(String::new());
-    let service = Scripted::new(vec![cut(), answer("200 OK", "", "7"), cut(), cut()]);
+    let service = ScriptedServer::new(vec![cut(), answer("200 OK", "", "7"), cut(), cut()]);
     let conversations = client(&service).conversations();
     let filter = ConversationFilter::default();
     assert_eq!(run(conversations.count(&filter)).unwrap(), 7);
@@ -263,7 +263,7 @@ fn a_read_whose_connection_breaks_before_the_answer_is_sent_once_more() {
 
 #[test]
 fn silence_and_nonsense_are_errors_without_the_key() {
-    let service = Scripted::new(vec![
+    let service = ScriptedServer::new(vec![
         Step::Hold(String::new()),
         answer("200 OK", "", "<html>"),
         answer("302 Found", "Location: http://127.0.0.1:1/\r\n", ""),
@@ -288,7 +288,7 @@ fn silence_and_nonsense_are_errors_without_the_key() {
 #[test]
 fn a_download_that_is_cut_is_no_archive() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let service = Scripted::new(vec![
+    let service = ScriptedServer::new(vec![
         Step::Say(format!("{head}3\r\nabc\r\n0\r\n\r\n")),
         Step::Say(format!("{head}3\r\nabc\r\n")),
     ]);

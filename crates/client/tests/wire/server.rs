@@ -14,12 +14,12 @@ pub(crate) enum Step {
 }
 
 /// The service.
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedServer {
     pub(crate) url: String,
     requests: Receiver<String>,
 }
 
-impl Scripted {
+impl ScriptedServer {
     /// Each step is for one connection; then nobody listens.
     pub(crate) fn new(steps: Vec<Step>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use client::{
-    Conversation, ConversationFilter, Error, Followed, From, IdempotencyKey, Message, StartRequest,
+    Conversation, ConversationFilter, Error, FollowItem, FollowFrom, IdempotencyKey, Message, StartRequest,
     StartTask,
 };
 use futures::TryStreamExt as _;
@@ -51,7 +51,7 @@ pub(super) async fn run(
                     it.id
                 );
             }
-            let from = if it.from_now { From::Now } else { From::Start };
+            let from = if it.from_now { FollowFrom::Now } else { FollowFrom::Start };
             follow(&it.id, from, connection, output).await
         }
     }
@@ -99,7 +99,7 @@ async fn start(start: Start, connection: &Connection, output: &Output) -> anyhow
         bail!("the conversation did not start: {cause}");
     }
     if start.follow {
-        return follow(&id, From::Start, connection, output).await;
+        return follow(&id, FollowFrom::Start, connection, output).await;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -178,7 +178,7 @@ async fn wait(
 
 async fn follow(
     id: &str,
-    from: From,
+    from: FollowFrom,
     connection: &Connection,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
@@ -190,8 +190,8 @@ async fn follow(
         .map_err(|error| connection.explain(error))?
     {
         match next {
-            Followed::Event { event, .. } => output.item(&event, &event_line::summarize(&event))?,
-            Followed::Ended { reason } => {
+            FollowItem::Event { event, .. } => output.item(&event, &event_line::summarize(&event))?,
+            FollowItem::Ended { reason } => {
                 output.tell(&format!("that was all: {}", plain(&reason, 200)));
             }
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-macro_rules! words {
+macro_rules! string_enums {
     ($($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal),* $(,)? })*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,7 +60,7 @@ macro_rules! words {
     )*};
 }
 
-words! {
+string_enums! {
     /// What a sandbox is doing.
     SandboxStatus {
         Starting = "STARTING", Running = "RUNNING", Paused = "PAUSED", Error = "ERROR", Missing = "MISSING",

@@ -1,4 +1,4 @@
-//! Small valid objects, and names for them. Ids of digits only are on purpose: some databases take them for numbers.
+//! Small valid objects and their ids. Some ids consist of digits, because some databases treat these as numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub fn user(name: &str) -> UserId {
     UserId::parse(name).expect("a valid name")
 }
 
-/// What that user sees.
+/// The scope of a user.
 pub fn scope(name: &str) -> Scope {
     Scope::User(user(name))
 }
@@ -53,7 +53,7 @@ pub fn sandbox_id(id: &str) -> SandboxId {
     SandboxId::parse(id).expect("a valid sandbox id")
 }
 
-/// Sorts as `n` does; its text has digits only for most `n`.
+/// A UUID that sorts like `n`. For most `n` its text consists of digits.
 pub fn uuid(n: u64) -> Uuid {
     Uuid::from_u128((0x1234_5678_9012_3456_u128 << 64) | u128::from(n))
 }
@@ -68,7 +68,7 @@ pub fn task_id(n: u64) -> StartTaskId {
     StartTaskId::new(uuid(n))
 }
 
-/// A secret whose value is sealed for an id of its own.
+/// A secret with a value under its own id.
 pub fn secret(n: u64, owner: &str, name: &str, created_at: Timestamp) -> CustomSecret {
     CustomSecret {
         owner: user(owner),
@@ -88,7 +88,7 @@ pub fn secret_value(n: u64) -> SecretValue {
     }
 }
 
-/// A sandbox of `owner` that was just asked for.
+/// A new sandbox of `owner`.
 pub fn sandbox(id: &str, owner: &str, created_at: Timestamp) -> Sandbox {
     Sandbox {
         id: sandbox_id(id),
@@ -110,7 +110,7 @@ pub fn sandbox(id: &str, owner: &str, created_at: Timestamp) -> Sandbox {
     }
 }
 
-/// A warm sandbox that is being booted from the template and by the recipe of all sandboxes here.
+/// A booting warm sandbox with the spec and recipe of all fixtures.
 pub fn warm(id: &str, created_at: Timestamp) -> WarmSandbox {
     let becomes = sandbox(id, "nobody", created_at);
     WarmSandbox {
@@ -128,7 +128,7 @@ pub fn warm(id: &str, created_at: Timestamp) -> WarmSandbox {
     }
 }
 
-/// Where a sandbox is.
+/// The addresses of a sandbox.
 pub fn endpoints(port: u16) -> SandboxEndpoints {
     let url: Url = format!("http://127.0.0.1:{port}/")
         .parse()
@@ -144,7 +144,7 @@ pub fn endpoints(port: u16) -> SandboxEndpoints {
     }
 }
 
-/// A conversation with next to nothing in it.
+/// A minimal conversation.
 pub fn conversation(n: u64, owner: &str, sandbox: &str, created_at: Timestamp) -> Conversation {
     Conversation {
         id: conversation_id(n),
@@ -195,7 +195,7 @@ pub fn start(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> 
     }
 }
 
-/// A start of conversation `n` in a sandbox that is there.
+/// A start of conversation `n` in an existing sandbox.
 pub fn start_in(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> NewStartTask {
     let mut new = start(n, owner, sandbox_name, created_at);
     new.assignment = SandboxAssignment::Named;
@@ -203,7 +203,7 @@ pub fn start_in(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) 
     new
 }
 
-/// A step to `status` that says nothing else.
+/// An update that only sets `status`.
 pub fn step(status: StartStatus) -> StartTaskUpdate {
     StartTaskUpdate {
         status,
@@ -245,7 +245,7 @@ pub fn after(limit: i64, token: Option<PageToken>) -> PageRequest {
     }
 }
 
-/// Tokens that no store of ours has minted.
+/// Page tokens that no store issued.
 pub fn foreign_tokens() -> Vec<PageToken> {
     [
         "",
@@ -256,7 +256,7 @@ pub fn foreign_tokens() -> Vec<PageToken> {
         "../../etc/passwd",
         "\u{0}",
         "djF8",
-        // In the form of our SQL stores, at places that are none: `v1|sandboxes|5|` and NUL, and so on.
+        // In the form of the SQL stores, with invalid positions: `v1|sandboxes|5|` and NUL, and so on.
         "djF8c2FuZGJveGVzfDV8AA",
         "djF8Y29udmVyc2F0aW9uc3w1fAA",
         "djF8Y29udmVyc2F0aW9uc3w1fHg",
@@ -266,13 +266,13 @@ pub fn foreign_tokens() -> Vec<PageToken> {
     .into()
 }
 
-/// Walks through all pages and collects the items; ends after `most` pages at the latest.
-pub async fn walk<T, F>(most: usize, mut fetch: impl FnMut(Option<PageToken>) -> F) -> Vec<T>
+/// Reads all pages and collects the items. Panics after `max_pages` pages.
+pub async fn walk<T, F>(max_pages: usize, mut fetch: impl FnMut(Option<PageToken>) -> F) -> Vec<T>
 where
     F: Future<Output = Page<T>>,
 {
     let (mut items, mut token) = (Vec::new(), None);
-    for _ in 0..most {
+    for _ in 0..max_pages {
         let page = fetch(token).await;
         items.extend(page.items);
         token = page.next;

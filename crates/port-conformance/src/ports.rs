@@ -1,4 +1,4 @@
-//! The repository ports of one store, and the few things that laws do with all of them.
+//! The repository ports of one store, with helpers for conformance tests.
 
 use std::sync::Arc;
 
@@ -39,11 +39,11 @@ pub struct Ports {
     pub settings: Arc<dyn SettingsRepository>,
     /// Custom secrets.
     pub secrets: Arc<dyn SecretRepository>,
-    /// Messages that wait.
+    /// Pending messages.
     pub pending: Arc<dyn PendingMessageRepository>,
     /// API keys.
     pub keys: Arc<dyn ApiKeyRepository>,
-    /// Answers to repeatable requests.
+    /// Stored responses of repeatable requests.
     pub answers: Arc<dyn IdempotencyRepository>,
     /// Hosts.
     pub hosts: Arc<dyn HostRepository>,
@@ -51,7 +51,7 @@ pub struct Ports {
     pub leases: Arc<dyn LeaseRepository>,
     /// The vault.
     pub vault: Arc<dyn VaultRepository>,
-    /// What is sealed.
+    /// Sealed records.
     pub sealed: Arc<dyn SealedRecordRepository>,
     /// Users.
     pub users: Arc<dyn UserRepository>,
@@ -59,7 +59,7 @@ pub struct Ports {
     pub administration: Arc<dyn AdministrationRepository>,
     /// The audit log.
     pub audit: Arc<dyn AuditLog>,
-    /// What users store.
+    /// Usage by users.
     pub usage: Arc<dyn UsageRepository>,
 }
 
@@ -108,7 +108,7 @@ impl Ports {
         }
     }
 
-    /// Stores a sandbox, STARTING, of `owner`.
+    /// Stores a sandbox of `owner`, STARTING.
     pub async fn sandbox(&self, id: &str, owner: &str) -> Sandbox {
         let sandbox = fixtures::sandbox(id, owner, at(0));
         self.sandboxes
@@ -118,14 +118,14 @@ impl Ports {
         sandbox
     }
 
-    /// Stores a conversation in a sandbox that is there.
+    /// Stores a conversation in an existing sandbox.
     pub async fn conversation(&self, conversation: &Conversation) -> ConversationId {
         let stored = self.conversations.adopt(conversation).await.expect("adopt");
         assert_eq!(stored, AppendOutcome::Stored { new: 1 });
         conversation.id
     }
 
-    /// The conversation as the system sees it.
+    /// The conversation, in the scope of the system.
     pub async fn view(&self, id: ConversationId) -> Option<ConversationView> {
         self.conversations
             .find(&Scope::System, id)
@@ -133,7 +133,7 @@ impl Ports {
             .expect("find a conversation")
     }
 
-    /// The sandbox as the system sees it.
+    /// The sandbox, in the scope of the system.
     pub async fn sandbox_row(&self, id: &SandboxId) -> Option<Sandbox> {
         self.sandboxes
             .find(&Scope::System, id)
@@ -141,13 +141,13 @@ impl Ports {
             .expect("find a sandbox")
     }
 
-    /// Commits a start that is new.
+    /// Commits a new start.
     pub async fn start(&self, start: &NewStartTask) {
         let inserted = self.tasks.insert(start, &PLENTY).await.expect("insert");
         assert_eq!(inserted, StartTaskInsertOutcome::New);
     }
 
-    /// Commits a new start with its own sandbox and leases it (and nothing else may be there to lease).
+    /// Commits a new start and leases it. No other task may be waiting for a lease.
     pub async fn claimed(&self, start: &NewStartTask) -> LeasedStartTask {
         self.start(start).await;
         let mut claimed = self

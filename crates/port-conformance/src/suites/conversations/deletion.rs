@@ -1,4 +1,4 @@
-//! Laws of `ConversationRepository::delete` and what follows from it.
+//! Conformance tests of `ConversationRepository::delete` and its consequences.
 
 use domain::conversation::{Conversation, PendingAgentDeletion, ConversationReport};
 use domain::error::StoreError;
@@ -56,7 +56,7 @@ fn part(n: u64, of: u64, sandbox: &str) -> Conversation {
     }
 }
 
-/// Somebody who tried the same id and failed keeps the task that says so.
+/// A user whose start with the same id failed keeps the failed task.
 pub async fn a_failed_start_of_another_user_stays(ports: &Ports) {
     for (n, owner, end) in [
         (1, "bob", StartStatus::Error),
@@ -84,8 +84,8 @@ pub async fn a_failed_start_of_another_user_stays(ports: &Ports) {
     assert_eq!(left[1], None);
 }
 
-/// Sub-conversations (of any depth) and events go along; what was deleted cannot be deleted again.
-pub async fn a_conversation_goes_with_what_is_below_it(ports: &Ports) {
+/// A deletion includes sub-conversations of any depth and events. A deleted conversation cannot be deleted again.
+pub async fn sub_conversations_are_deleted_with_their_parent(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let root = ports
         .conversation(&conversation(1, "alice", "s", at(0)))
@@ -109,8 +109,8 @@ pub async fn a_conversation_goes_with_what_is_below_it(ports: &Ports) {
     assert!(!delete(ports, conversation_id(7)).await, "never was there");
 }
 
-/// Late reports are dropped, nothing is adopted and nothing started under that id, not even by somebody else.
-pub async fn what_was_deleted_does_not_come_back(ports: &Ports) {
+/// After a deletion, late reports are dropped, and the id can be neither adopted nor started, also not by another user.
+pub async fn deleted_messages_stay_deleted(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let it = conversation(1, "alice", "s", at(0));
     let id = ports.conversation(&it).await;
@@ -133,8 +133,8 @@ pub async fn what_was_deleted_does_not_come_back(ports: &Ports) {
     assert_eq!(ports.view(id).await, None);
 }
 
-/// A sandbox that nothing else needs is marked for deletion; no agent server is left to be told.
-pub async fn an_unneeded_sandbox_goes_along(ports: &Ports) {
+/// A sandbox without other conversations is marked for deletion, and no agent deletion is pending.
+pub async fn an_unneeded_sandbox_is_deleted_too(ports: &Ports) {
     for id in ["s", "t"] {
         ports.sandbox(id, "alice").await;
         run(ports, id).await;
@@ -150,8 +150,8 @@ pub async fn an_unneeded_sandbox_goes_along(ports: &Ports) {
     assert_eq!(list_pending_agent_deletions(ports).await, []);
 }
 
-/// A sandbox that another conversation needs stays, and its agent server is to be told once.
-pub async fn a_shared_sandbox_stays_and_is_told(ports: &Ports) {
+/// A sandbox with another conversation stays, and one agent deletion is pending.
+pub async fn a_shared_sandbox_stays_with_a_pending_deletion(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     run(ports, "s").await;
     for n in [1, 2] {
@@ -178,7 +178,7 @@ pub async fn a_shared_sandbox_stays_and_is_told(ports: &Ports) {
     );
 }
 
-/// So does one that an unfinished start needs; a finished start needs nothing.
+/// A sandbox with an unfinished start stays, too; a finished start does not keep it.
 pub async fn a_sandbox_that_a_start_needs_stays(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     ports
@@ -221,13 +221,13 @@ pub async fn a_sandbox_that_a_start_needs_stays(ports: &Ports) {
         .unwrap();
     assert!(delete(ports, conversation_id(2)).await);
     assert_eq!(desired(ports, "s").await, DesiredState::Deleted);
-    // The READY task went along with its conversation.
+    // The READY task was deleted with its conversation.
     let found = ports.tasks.find_many(&scope("alice"), &[task_id(2)]).await;
     assert_eq!(found.unwrap(), [None]);
 }
 
-/// An unfinished start of a deleted conversation ends in ERROR, lets go of its secrets, and its worker learns of it.
-pub async fn an_unfinished_start_ends(ports: &Ports) {
+/// An unfinished start of a deleted conversation ends in ERROR and loses its secrets; its worker's writes are stale.
+pub async fn an_unfinished_start_ends_with_its_conversation(ports: &Ports) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
     let status = StartStatus::StartingConversation;
     ports
@@ -267,8 +267,8 @@ pub async fn an_unfinished_start_ends(ports: &Ports) {
     assert_eq!(nothing.unwrap(), []);
 }
 
-/// Nothing of other conversations, other users or other sandboxes is touched; a circle of parents ends.
-pub async fn others_are_left_alone(ports: &Ports) {
+/// Other conversations, users and sandboxes are unaffected. A cycle of parents terminates.
+pub async fn others_are_unaffected(ports: &Ports) {
     for (id, owner) in [("s", "alice"), ("b", "bob"), ("e", "alice")] {
         ports.sandbox(id, owner).await;
     }
@@ -307,9 +307,9 @@ pub async fn others_are_left_alone(ports: &Ports) {
     assert!(task.unwrap()[0].is_some());
 }
 
-/// Entries are shown oldest first, at most so many, and only while their sandbox runs; a removed sandbox takes them
-/// along.
-pub async fn agent_servers_are_told_when_they_run(ports: &Ports) {
+/// Pending deletions are listed oldest first, up to the limit, while their sandbox runs. They are deleted with their
+/// sandbox.
+pub async fn pending_deletions_are_listed_while_sandboxes_run(ports: &Ports) {
     for sandbox in ["s", "t"] {
         ports.sandbox(sandbox, "alice").await;
     }

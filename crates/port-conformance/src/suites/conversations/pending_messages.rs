@@ -1,4 +1,4 @@
-//! Laws of `PendingMessageRepository`.
+//! Conformance tests of `PendingMessageRepository`.
 
 use domain::conversation::MessageInput;
 use domain::id::HostId;
@@ -16,11 +16,11 @@ use crate::fixtures::{
     step, task_id, user, uuid,
 };
 
-/// The conversation, and its start, by number.
+/// The two targets of conversation `n`: itself and its start task.
 const TASK: fn(u64) -> MessageTarget = |n| MessageTarget::Task(task_id(n));
 const CONVERSATION: fn(u64) -> MessageTarget = |n| MessageTarget::Conversation(conversation_id(n));
 
-/// A message that was said at second `n`.
+/// A message that was sent at second `n`.
 pub fn message(n: u64, owner: &str, target: MessageTarget) -> NewPendingMessage {
     NewPendingMessage {
         id: uuid(n),
@@ -54,7 +54,7 @@ async fn list_deliverable(ports: &Ports) -> Vec<u64> {
     found.into_iter().filter_map(number).collect()
 }
 
-async fn up(ports: &Ports, name: &str) {
+async fn start_sandbox(ports: &Ports, name: &str) {
     let facts = SandboxFacts::Running {
         endpoints: endpoints(1),
     };
@@ -63,17 +63,17 @@ async fn up(ports: &Ports, name: &str) {
     assert!(recorded.await.expect("record"));
 }
 
-/// Conversation `n` in a sandbox of its own that runs.
-async fn talk(ports: &Ports, n: u64) {
+/// Stores conversation `n` in a running sandbox of its own.
+async fn store_conversation(ports: &Ports, n: u64) {
     let name = format!("s{n}");
     ports.sandbox(&name, "alice").await;
-    up(ports, &name).await;
+    start_sandbox(ports, &name).await;
     ports
         .conversation(&conversation(n, "alice", &name, at(1)))
         .await;
 }
 
-/// Start `n`, which is leased, stores its conversation.
+/// Makes the leased start `n` store its conversation.
 async fn begin(ports: &Ports, n: u64, fence: i64) {
     let it = conversation(n, "alice", &format!("s{n}"), at(2));
     let begun = step(StartStatus::StartingConversation);
@@ -89,7 +89,7 @@ async fn end(ports: &Ports, n: u64, fence: i64) {
     ready.await.unwrap();
 }
 
-/// Start `n`, READY.
+/// Makes start `n` READY.
 async fn ready(ports: &Ports, n: u64) {
     let start = start(n, "alice", &format!("s{n}"), at(1));
     let fence = ports.claimed(&start).await.fence;
@@ -97,9 +97,9 @@ async fn ready(ports: &Ports, n: u64) {
     end(ports, n, fence).await;
 }
 
-/// Both names of a conversation are one queue, in the order of arrival, whatever the clock said; what was said comes back as
-/// it was.
-pub async fn messages_wait_in_the_order_of_their_arrival(ports: &Ports) {
+/// A conversation and its start share one queue, in order of arrival, regardless of time stamps. Messages are stored
+/// unchanged.
+pub async fn messages_are_queued_in_order_of_arrival(ports: &Ports) {
     let fence = ports.claimed(&start(1, "alice", "s1", at(0))).await.fence;
     for (place, n, name) in [(1, 30, TASK(1)), (2, 20, CONVERSATION(1)), (3, 10, TASK(1))] {
         assert_eq!(queue(ports, n, name).await, EnqueueOutcome::At(place));
@@ -116,10 +116,10 @@ pub async fn messages_wait_in_the_order_of_their_arrival(ports: &Ports) {
     assert_eq!(waiting(ports, 1).await, [30, 10, 40]);
 }
 
-/// So many under both names together; what is delivered makes room.
-pub async fn a_conversation_has_a_bounded_queue(ports: &Ports) {
+/// The limit applies to both targets together. A delivered message makes room.
+pub async fn the_queue_of_a_conversation_is_bounded(ports: &Ports) {
     ports.start(&start(1, "alice", "s1", at(0))).await;
-    talk(ports, 2).await;
+    store_conversation(ports, 2).await;
     for (n, place) in (1..).zip(1..=MAX_PENDING_MESSAGES) {
         let name = if n % 2 == 0 { TASK } else { CONVERSATION };
         assert_eq!(queue(ports, n, name(1)).await, EnqueueOutcome::At(place));
@@ -132,9 +132,9 @@ pub async fn a_conversation_has_a_bounded_queue(ports: &Ports) {
     assert_eq!(queue(ports, 52, TASK(1)).await, EnqueueOutcome::At(MAX_PENDING_MESSAGES));
 }
 
-/// Of many who want the last place one gets it.
-pub async fn the_last_place_is_given_once(ports: &Ports) {
-    talk(ports, 1).await;
+/// Of many concurrent messages, one gets the last position.
+pub async fn the_last_position_is_assigned_once(ports: &Ports) {
+    store_conversation(ports, 1).await;
     for n in 1..MAX_PENDING_MESSAGES as u64 {
         queue(ports, n, CONVERSATION(1)).await;
     }
@@ -145,12 +145,12 @@ pub async fn the_last_place_is_given_once(ports: &Ports) {
     assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
 }
 
-/// Somebody else's is as good as none; a start that failed says why, until another one makes the conversation.
-pub async fn nothing_waits_for_what_is_not_there(ports: &Ports) {
+/// A target of another user is unknown. A failed start reports its cause, until another start creates the conversation.
+pub async fn messages_need_a_visible_conversation(ports: &Ports) {
     for name in [TASK(1), CONVERSATION(1)] {
         assert_eq!(queue(ports, 1, name).await, EnqueueOutcome::Unknown);
     }
-    talk(ports, 2).await;
+    store_conversation(ports, 2).await;
     ports.start(&start(3, "alice", "own-3", at(0))).await;
     for name in [CONVERSATION(2), TASK(3), CONVERSATION(3)] {
         let queued = ports.pending.enqueue(&message(1, "bob", name)).await;
@@ -175,15 +175,15 @@ pub async fn nothing_waits_for_what_is_not_there(ports: &Ports) {
     assert_eq!(queue(ports, 8, TASK(6)).await, EnqueueOutcome::At(3));
 }
 
-/// Only what is ready: the start has ended, the sandbox runs and is wanted to, on this host. Those that were tried last come
-/// last.
-pub async fn what_can_be_said_is_found(ports: &Ports) {
+/// A conversation is deliverable if its start has ended and its sandbox on this host is RUNNING and desired to run.
+/// Conversations with the latest attempts come last.
+pub async fn deliverable_messages_are_listed(ports: &Ports) {
     for n in 1..=5 {
-        talk(ports, n).await;
+        store_conversation(ports, n).await;
         queue(ports, n, CONVERSATION(n)).await;
         queue(ports, n + 20, CONVERSATION(n)).await;
     }
-    talk(ports, 6).await;
+    store_conversation(ports, 6).await;
     assert_eq!(list_deliverable(ports).await, [1, 2, 3, 4, 5]);
     let other = HostId::parse("host-2").unwrap();
     assert_eq!(ports.pending.list_deliverable(&other, 9).await.unwrap(), []);
@@ -204,11 +204,11 @@ pub async fn what_can_be_said_is_found(ports: &Ports) {
     assert_eq!(list_deliverable(ports).await, [5, 2, 1]);
 }
 
-/// Its conversation may be there: until the start is READY nothing is said, and then it is.
-pub async fn a_start_is_waited_for(ports: &Ports) {
+/// A message is not deliverable before its start is READY, even if the conversation exists.
+pub async fn messages_wait_for_the_end_of_a_start(ports: &Ports) {
     let fence = ports.claimed(&start(1, "alice", "s1", at(1))).await.fence;
     queue(ports, 7, TASK(1)).await;
-    up(ports, "s1").await;
+    start_sandbox(ports, "s1").await;
     assert_eq!(list_deliverable(ports).await, [0; 0]);
     begin(ports, 1, fence).await;
     assert_eq!(list_deliverable(ports).await, [0; 0]);
@@ -218,9 +218,9 @@ pub async fn a_start_is_waited_for(ports: &Ports) {
     assert_eq!(waiting(ports, 1).await, [7, 8]);
 }
 
-/// One of several who begin goes on, and everybody else knows that somebody does.
-pub async fn a_delivery_is_begun_by_one(ports: &Ports) {
-    talk(ports, 1).await;
+/// One of several concurrent attempts begins; the others see that it did.
+pub async fn one_of_many_begins_a_delivery(ports: &Ports) {
+    store_conversation(ports, 1).await;
     queue(ports, 1, CONVERSATION(1)).await;
     let attempt = |last, when| ports.pending.begin_delivery(uuid(1), last, at(when));
     let begun = join_all((10..18).map(|when| attempt(None, when))).await;
@@ -242,7 +242,8 @@ async fn task(ports: &Ports, n: u64) -> StartTask {
     found.unwrap().pop().flatten().expect("the task is there")
 }
 
-/// It goes, those behind it do not, and its owner can read why; not for ever longer.
+/// A dropped message is deleted, the messages behind it stay, and a note tells the owner. The number of notes is
+/// limited.
 pub async fn a_dropped_message_leaves_a_note(ports: &Ports) {
     ready(ports, 1).await;
     queue(ports, 1, TASK(1)).await;
@@ -258,15 +259,15 @@ pub async fn a_dropped_message_leaves_a_note(ports: &Ports) {
         ports.pending.drop_with_note(uuid(n), "More.").await.unwrap();
     }
     assert_eq!(task(ports, 1).await.notes.len(), MAX_START_TASK_NOTES);
-    // Without a task there is nowhere to write it.
-    talk(ports, 2).await;
+    // Without a task there is no place for the note.
+    store_conversation(ports, 2).await;
     queue(ports, 50, CONVERSATION(2)).await;
     ports.pending.drop_with_note(uuid(50), "Gone.").await.unwrap();
     assert_eq!(waiting(ports, 2).await, [0; 0]);
 }
 
-/// With its conversation, whichever name it waited under; those of others stay.
-pub async fn messages_go_with_their_conversation(ports: &Ports) {
+/// Messages are deleted with their conversation, under both targets; those of other conversations stay.
+pub async fn messages_are_deleted_with_their_conversation(ports: &Ports) {
     for n in [1, 2] {
         ready(ports, n).await;
     }
@@ -285,8 +286,8 @@ pub async fn messages_go_with_their_conversation(ports: &Ports) {
     }
 }
 
-/// With the last start of their owner that could have made their conversation.
-pub async fn messages_go_with_a_forgotten_start(ports: &Ports) {
+/// Messages are deleted with the last start of their owner that could have created their conversation.
+pub async fn messages_are_deleted_with_a_pruned_start(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     for n in [1, 2] {
         let fence = ports.claimed(&start_in(n, "alice", "s", at(0))).await.fence;
@@ -297,23 +298,23 @@ pub async fn messages_go_with_a_forgotten_start(ports: &Ports) {
     }
     let mut again = start(3, "alice", "s3", at(2));
     again.task.conversation_id = conversation_id(2);
-    // Nothing here claims it.
+    // No test claims it.
     again.task.host = HostId::parse("elsewhere").unwrap();
     ports.start(&again).await;
     ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
     assert_eq!(ports.tasks.prune(at(50), 9).await.unwrap(), 2);
     assert!(!ports.pending.begin_delivery(uuid(1), None, at(9)).await.unwrap());
     assert!(ports.pending.begin_delivery(uuid(2), None, at(9)).await.unwrap());
-    // A READY one leaves its conversation behind.
+    // A READY task leaves its conversation behind.
     ready(ports, 4).await;
     queue(ports, 4, TASK(4)).await;
     assert_eq!(ports.tasks.prune(at(50), 9).await.unwrap(), 1);
     assert_eq!(waiting(ports, 4).await, [4]);
 }
 
-/// Oldest first and only so many.
-pub async fn old_messages_are_forgotten(ports: &Ports) {
-    talk(ports, 1).await;
+/// Pruning deletes the oldest messages first, up to the limit.
+pub async fn old_messages_are_pruned(ports: &Ports) {
+    store_conversation(ports, 1).await;
     for n in [4, 3, 2, 1] {
         queue(ports, n, CONVERSATION(1)).await;
     }
@@ -324,9 +325,9 @@ pub async fn old_messages_are_forgotten(ports: &Ports) {
     assert_eq!(waiting(ports, 1).await, [4]);
 }
 
-/// The answer is the one of the place that the message got; a repetition gets it, also when there is no room any more.
-pub async fn a_repeated_message_waits_once(ports: &Ports) {
-    talk(ports, 1).await;
+/// The stored response is that of the assigned position. A repetition gets it even if the queue is full.
+pub async fn a_repeated_message_is_queued_once(ports: &Ports) {
+    store_conversation(ports, 1).await;
     let keyed = |n: u64, fingerprint: &str| {
         let mut it = message(n, "alice", CONVERSATION(1));
         let answer = |place| IdempotentResponse {
@@ -356,25 +357,26 @@ pub async fn a_repeated_message_waits_once(ports: &Ports) {
     assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
 }
 
-/// Stamps the laws into tests. `$fresh`: a future of something that derefs to [`Ports`].
+/// Generates the conformance tests of `PendingMessageRepository`. `$fresh` is a future of a value that derefs to
+/// [`Ports`].
 #[macro_export]
 macro_rules! pending_message_repository_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!((conversations::pending_messages),
             $fresh,
             [
-                messages_wait_in_the_order_of_their_arrival,
-                a_conversation_has_a_bounded_queue,
-                the_last_place_is_given_once,
-                nothing_waits_for_what_is_not_there,
-                what_can_be_said_is_found,
-                a_start_is_waited_for,
-                a_delivery_is_begun_by_one,
+                messages_are_queued_in_order_of_arrival,
+                the_queue_of_a_conversation_is_bounded,
+                the_last_position_is_assigned_once,
+                messages_need_a_visible_conversation,
+                deliverable_messages_are_listed,
+                messages_wait_for_the_end_of_a_start,
+                one_of_many_begins_a_delivery,
                 a_dropped_message_leaves_a_note,
-                messages_go_with_their_conversation,
-                messages_go_with_a_forgotten_start,
-                old_messages_are_forgotten,
-                a_repeated_message_waits_once,
+                messages_are_deleted_with_their_conversation,
+                messages_are_deleted_with_a_pruned_start,
+                old_messages_are_pruned,
+                a_repeated_message_is_queued_once,
             ]
         );
     };

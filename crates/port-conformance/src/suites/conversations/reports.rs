@@ -1,4 +1,4 @@
-//! Laws of `ConversationRepository::observe` and `settle_running`: what reports may change.
+//! Conformance tests of `ConversationRepository::apply_report` and `settle_running`.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ async fn apply_report(
     ports.view(id).await.unwrap().conversation
 }
 
-/// Reports arrive in any order; the newest one holds. One as new as the stored one does overwrite.
+/// Reports arrive in any order; the newest wins. A report as new as the stored one overwrites it.
 pub async fn an_older_status_does_not_overwrite_a_newer_one(ports: &Ports) {
     use ExecutionStatus::{Finished, Paused, Running};
     let id = seeded(ports).await;
@@ -56,8 +56,8 @@ pub async fn an_older_status_does_not_overwrite_a_newer_one(ports: &Ports) {
     );
 }
 
-/// A total that is lower than the stored one is ignored, field by field.
-pub async fn totals_never_go_down(ports: &Ports) {
+/// A total below the stored one is ignored, field by field.
+pub async fn totals_never_decrease(ports: &Ports) {
     let id = seeded(ports).await;
     let metrics = |cost, prompt, completion| ConversationReport {
         metrics: Some(Metrics {
@@ -85,7 +85,7 @@ pub async fn totals_never_go_down(ports: &Ports) {
     assert_eq!(totals(row), ("2".to_owned(), 110, 30));
 }
 
-/// The agent server's title is taken until a person has chosen (or cleared) one.
+/// The agent server's title is stored until a user sets or clears the title.
 pub async fn a_chosen_title_stays(ports: &Ports) {
     let id = seeded(ports).await;
     let titled = |title: &str| ConversationReport {
@@ -117,7 +117,7 @@ pub async fn a_chosen_title_stays(ports: &Ports) {
     }
 }
 
-/// Tags are merged (new ones win), the model is replaced.
+/// Tags are merged (new ones win); the model is replaced.
 pub async fn tags_and_model_are_merged(ports: &Ports) {
     let id = seeded(ports).await;
     let tags = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
@@ -135,9 +135,9 @@ pub async fn tags_and_model_are_merged(ports: &Ports) {
     assert_eq!(row.tags, tags(&[("a", "1"), ("b", "2"), ("c", "2")]));
 }
 
-/// Owner, sandbox, creation, public flag and the rest are not a report's business; one that says nothing (new) does
-/// not even touch `updated_at`.
-pub async fn a_report_says_nothing_about_the_rest(ports: &Ports) {
+/// A report does not change owner, sandbox, time of creation, public flag and the like. A report without news does not
+/// even change `updated_at`.
+pub async fn a_report_changes_only_its_fields(ports: &Ports) {
     let id = seeded(ports).await;
     let before = ports.view(id).await.unwrap().conversation;
     let row = apply_report(ports, id, ConversationReport::default(), 1).await;
@@ -162,7 +162,7 @@ pub async fn a_report_says_nothing_about_the_rest(ports: &Ports) {
     assert_eq!(row.updated_at, at(2), "nothing new");
 }
 
-/// A sandbox reports about its own conversations only.
+/// A sandbox reports only about its own conversations.
 pub async fn reports_of_others_change_nothing(ports: &Ports) {
     let id = seeded(ports).await;
     ports.sandbox("t", "alice").await;
@@ -184,8 +184,8 @@ pub async fn reports_of_others_change_nothing(ports: &Ports) {
     assert_eq!(ports.view(id).await, None);
 }
 
-/// When a sandbox stops, what ran in it does not run any more; a late report of before does not say otherwise.
-pub async fn what_ran_in_a_stopped_sandbox_is_settled(ports: &Ports) {
+/// When a sandbox stops, its running conversations stop running. A late, older report does not change that.
+pub async fn conversations_of_a_stopped_sandbox_are_settled(ports: &Ports) {
     use ExecutionStatus::{Finished, Paused, Running};
     for id in ["s", "t"] {
         ports.sandbox(id, "alice").await;

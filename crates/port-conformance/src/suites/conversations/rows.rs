@@ -1,4 +1,4 @@
-//! Laws of `ConversationRepository`: single conversations, found, changed, adopted.
+//! Conformance tests of `ConversationRepository`: finding, changing and adopting single conversations.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ fn all() -> ConversationFilter {
     }
 }
 
-/// Every field comes back as it was stored, to the microsecond, together with the sandbox.
-pub async fn what_is_stored_is_found(ports: &Ports) {
+/// Every field is stored, times to the microsecond, and read together with the sandbox.
+pub async fn every_field_is_stored(ports: &Ports) {
     let sandbox = ports.sandbox("s", "alice").await;
     let stored = Conversation {
         title: Some("Größe % _ \\ 'x' \"y\" 🦀".to_owned()),
@@ -74,8 +74,8 @@ pub async fn what_is_stored_is_found(ports: &Ports) {
     assert_eq!(inside, [stored]);
 }
 
-/// Pull requests are noted in their order, each once, also by several at once, and no more than so many.
-pub async fn pull_requests_are_noted(ports: &Ports) {
+/// Pull requests are recorded in order, each once, also concurrently, up to the limit.
+pub async fn pull_requests_are_recorded(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let stored = Conversation {
         pr_numbers: vec![3],
@@ -108,7 +108,7 @@ pub async fn pull_requests_are_noted(ports: &Ports) {
     assert_eq!(numbers.len(), MAX_PULL_REQUESTS, "each once");
 }
 
-/// Somebody else's conversation is not there, for any method; the system sees all.
+/// No method finds another user's conversation; the system sees all.
 pub async fn scopes_are_isolated(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let id = ports.conversation(&titled(1, Some("title"))).await;
@@ -152,8 +152,8 @@ pub async fn find_many_keeps_order(ports: &Ports) {
     assert_eq!(none.unwrap(), []);
 }
 
-/// A change touches what it names, and `updated_at`; choosing or clearing a title ends automatic ones.
-pub async fn a_change_touches_what_it_names(ports: &Ports) {
+/// A change sets only its fields and `updated_at`. Setting or clearing a title ends automatic titles.
+pub async fn a_change_applies_only_to_its_fields(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let before = Conversation {
         selected_branch: Some("main".to_owned()),
@@ -214,8 +214,8 @@ pub async fn a_change_touches_what_it_names(ports: &Ports) {
     assert_eq!(unknown.unwrap(), None);
 }
 
-/// An agent server may bring in a conversation of its own making: once, for its own sandbox, and not one that is known,
-/// deleted, or reserved by a start.
+/// An agent server may add its own conversation once, for its own sandbox, unless the id is known, deleted or reserved
+/// by a start.
 pub async fn adoption_takes_only_what_is_free(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     ports.sandbox("t", "alice").await;
@@ -264,7 +264,7 @@ pub async fn adoption_takes_only_what_is_free(ports: &Ports) {
     assert_eq!(ports.view(squatted.id).await, None);
 }
 
-/// Nothing is adopted for a sandbox that is gone, going, or somebody else's.
+/// No conversation is adopted for a sandbox that is gone, marked for deletion, or another user's.
 pub async fn adoption_needs_the_sandbox(ports: &Ports) {
     let nowhere = conversation(1, "alice", "x", at(0));
     let id = ports.sandbox("s", "alice").await.id;
@@ -297,7 +297,7 @@ pub async fn adoption_needs_the_sandbox(ports: &Ports) {
     );
 }
 
-/// A sandbox's conversations come newest first, at most so many, whoever owns them.
+/// The conversations of a sandbox are listed newest first, up to the limit, for all owners.
 pub async fn a_sandbox_lists_its_conversations(ports: &Ports) {
     for id in ["s", "t"] {
         ports.sandbox(id, "alice").await;
@@ -322,8 +322,8 @@ pub async fn a_sandbox_lists_its_conversations(ports: &Ports) {
     assert!(found.unwrap().iter().all(|it| it.owner == owner));
 }
 
-/// A host's running sandboxes tell which of their conversations may change without a word, and of no others.
-pub async fn what_may_change_unheard_is_found(ports: &Ports) {
+/// The unsettled conversations of a host's running sandboxes are listed, and no others.
+pub async fn unsettled_conversations_are_listed(ports: &Ports) {
     for id in ["a", "b", "starts", "paused"] {
         ports.sandbox(id, "alice").await;
     }

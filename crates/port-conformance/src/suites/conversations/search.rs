@@ -1,4 +1,4 @@
-//! Laws of `ConversationRepository`: lists. See `conversation_rows`, `reports` and `deletion` for the rest.
+//! Conformance tests of `ConversationRepository`: lists. See `rows`, `reports` and `deletion` for the rest.
 
 use std::cell::RefCell;
 
@@ -47,7 +47,7 @@ async fn search(
     found.expect("search")
 }
 
-/// Finds with a filter and checks that `count` agrees.
+/// Searches with a filter and checks that `count` agrees.
 async fn matches(ports: &Ports, filter: ConversationFilter) -> Vec<u64> {
     let alice = scope("alice");
     let found = search(ports, &alice, &filter, &page(100)).await;
@@ -58,7 +58,7 @@ async fn matches(ports: &Ports, filter: ConversationFilter) -> Vec<u64> {
     found
 }
 
-/// Pages go newest first, ties by id, and stay stable when rows come and go between them.
+/// Pages are ordered newest first, ties by id, and stay stable when rows are added and deleted in between.
 pub async fn paging_is_stable(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     for (n, created) in [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3)] {
@@ -72,7 +72,7 @@ pub async fn paging_is_stable(ports: &Ports) {
     ports
         .conversation(&conversation(6, "alice", "s", at(9)))
         .await;
-    // The very row the token points at goes, too.
+    // The row that the token points at is deleted, too.
     let gone = ports
         .conversations
         .delete(&alice, conversation_id(4), at(9))
@@ -88,7 +88,7 @@ pub async fn paging_is_stable(ports: &Ports) {
     assert_eq!(numbers(&walked.await), [6, 5, 3, 2, 1]);
 }
 
-/// A page of long titles ends early, and the walk still finds every conversation once and in order.
+/// A page of long titles ends early, and all pages together contain every conversation once and in order.
 pub async fn pages_of_long_titles_end_early(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let half = MAX_PAGE_BYTES / 2;
@@ -113,7 +113,7 @@ pub async fn pages_of_long_titles_end_early(ports: &Ports) {
     }
 }
 
-/// A token of nobody's, or of another listing, is refused.
+/// A foreign token, or one of another list, is refused.
 pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
     for id in ["s", "t"] {
         ports.sandbox(id, "alice").await;
@@ -130,7 +130,7 @@ pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
     }
 }
 
-/// A title is found by any part of it, whatever the case, also beyond ASCII; `%` and `_` are themselves.
+/// A title is found by any part of it, regardless of case, also beyond ASCII; `%` and `_` have no special meaning.
 pub async fn titles_are_searched_literally(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     for (n, title) in [
@@ -165,7 +165,7 @@ pub async fn titles_are_searched_literally(ports: &Ports) {
         };
         assert_eq!(matches(ports, filter).await, expected, "{needle:?}");
     }
-    // However long the needle, it is only not found.
+    // A search term of any length only fails to match.
     let filter = ConversationFilter {
         title_contains: Some("x%_".repeat(100_000)),
         ..all()
@@ -173,7 +173,7 @@ pub async fn titles_are_searched_literally(ports: &Ports) {
     assert_eq!(matches(ports, filter).await, Vec::<u64>::new());
 }
 
-/// A changed title is searched, the old one is not.
+/// A search finds the new title and not the old one.
 pub async fn a_changed_title_is_searched(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let id = ports.conversation(&titled(1, Some("Old"))).await;
@@ -195,7 +195,7 @@ pub async fn a_changed_title_is_searched(ports: &Ports) {
     }
 }
 
-/// Times: at or after, and before; sandbox; alone and together.
+/// Filters by time and sandbox, alone and combined.
 pub async fn filters_narrow(ports: &Ports) {
     for id in ["s", "t"] {
         ports.sandbox(id, "alice").await;
@@ -234,7 +234,7 @@ pub async fn filters_narrow(ports: &Ports) {
     assert_eq!(matches(ports, filter).await, [2, 3]);
 }
 
-/// Repository and trigger, by their whole spelling.
+/// Filters by repository and trigger compare the whole value.
 pub async fn filters_name_repository_and_trigger(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     for (n, repository, trigger) in [
@@ -268,7 +268,7 @@ pub async fn filters_name_repository_and_trigger(ports: &Ports) {
     }
 }
 
-/// Sub-conversations are left out of lists unless asked for, and shown as children, oldest first, of their parent.
+/// Lists omit sub-conversations unless asked, and show them as children of their parent, oldest first.
 pub async fn children_are_shown_with_their_parent(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let parent = ports.conversation(&titled(1, None)).await;
@@ -311,8 +311,8 @@ pub async fn children_are_shown_with_their_parent(ports: &Ports) {
     }
 }
 
-/// Stamps the laws of `ConversationRepository` into tests. `$fresh`: a future of something that derefs to
-/// [`Ports`].
+/// Generates the conformance tests of `ConversationRepository`. `$fresh` is a future of a value
+/// that derefs to [`Ports`].
 #[macro_export]
 macro_rules! conversation_repository_conformance {
     ($fresh:expr) => {
@@ -332,41 +332,41 @@ macro_rules! conversation_repository_conformance {
         $crate::conformance_tests!((conversations::rows),
             $fresh,
             [
-                what_is_stored_is_found,
+                every_field_is_stored,
                 scopes_are_isolated,
-                pull_requests_are_noted,
+                pull_requests_are_recorded,
                 find_many_keeps_order,
-                a_change_touches_what_it_names,
+                a_change_applies_only_to_its_fields,
                 adoption_takes_only_what_is_free,
                 adoption_needs_the_sandbox,
                 a_sandbox_lists_its_conversations,
-                what_may_change_unheard_is_found,
+                unsettled_conversations_are_listed,
             ]
         );
         $crate::conformance_tests!((conversations::reports),
             $fresh,
             [
                 an_older_status_does_not_overwrite_a_newer_one,
-                totals_never_go_down,
+                totals_never_decrease,
                 a_chosen_title_stays,
                 tags_and_model_are_merged,
-                a_report_says_nothing_about_the_rest,
+                a_report_changes_only_its_fields,
                 reports_of_others_change_nothing,
-                what_ran_in_a_stopped_sandbox_is_settled,
+                conversations_of_a_stopped_sandbox_are_settled,
             ]
         );
         $crate::conformance_tests!((conversations::deletion),
             $fresh,
             [
-                a_conversation_goes_with_what_is_below_it,
-                what_was_deleted_does_not_come_back,
-                an_unneeded_sandbox_goes_along,
-                a_shared_sandbox_stays_and_is_told,
+                sub_conversations_are_deleted_with_their_parent,
+                deleted_messages_stay_deleted,
+                an_unneeded_sandbox_is_deleted_too,
+                a_shared_sandbox_stays_with_a_pending_deletion,
                 a_sandbox_that_a_start_needs_stays,
-                an_unfinished_start_ends,
-                others_are_left_alone,
+                an_unfinished_start_ends_with_its_conversation,
+                others_are_unaffected,
                 a_failed_start_of_another_user_stays,
-                agent_servers_are_told_when_they_run,
+                pending_deletions_are_listed_while_sandboxes_run,
             ]
         );
     };

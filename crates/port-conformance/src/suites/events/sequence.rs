@@ -1,4 +1,4 @@
-//! Laws of `EventStore` for whoever follows a conversation: every event once, in the order of arrival.
+//! Conformance tests of `EventStore` for followers: every event once, in sequence.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::Ports;
 use crate::fixtures::{at, conversation, conversation_id, event, sandbox_id, scope};
 
-/// More than there are, in most laws.
+/// More than there are, in most tests.
 const MANY: usize = 1_000;
 const WRITERS: usize = 8;
 const BATCHES: usize = 25;
@@ -32,10 +32,10 @@ async fn append(ports: &Ports, id: ConversationId, events: &[Event]) {
     assert!(matches!(stored, AppendOutcome::Stored { .. }), "{stored:?}");
 }
 
-async fn arrived(ports: &Ports, id: ConversationId, after: u64, limit: usize) -> Vec<SequencedEvent> {
+async fn list_after(ports: &Ports, id: ConversationId, after: u64, limit: usize) -> Vec<SequencedEvent> {
     let alice = scope("alice");
     let found = ports.events.list_after(&alice, id, after, limit).await;
-    found.expect("arrived").expect("alice's conversation")
+    found.expect("readable").expect("alice's conversation")
 }
 
 async fn last(ports: &Ports, id: ConversationId) -> u64 {
@@ -43,15 +43,15 @@ async fn last(ports: &Ports, id: ConversationId) -> u64 {
     last.expect("last").expect("alice's conversation")
 }
 
-fn ids(arrived: &[SequencedEvent]) -> Vec<&str> {
-    arrived.iter().map(|it| it.event.id.as_str()).collect()
+fn ids(events: &[SequencedEvent]) -> Vec<&str> {
+    events.iter().map(|it| it.event.id.as_str()).collect()
 }
 
-/// Whatever their time stamps say; numbers grow, and reading goes on after any of them.
-pub async fn events_arrive_in_the_order_of_their_commits(ports: &Ports) {
+/// Sequence numbers grow in the order of commits, regardless of time stamps, and reading continues after any of them.
+pub async fn sequence_numbers_follow_the_order_of_commits(ports: &Ports) {
     let id = seeded(ports).await;
     assert_eq!(last(ports, id).await, 0);
-    assert_eq!(arrived(ports, id, 0, MANY).await, []);
+    assert_eq!(list_after(ports, id, 0, MANY).await, []);
     append(ports, id, &[event("b", "A", at(9)), event("a", "A", at(9))]).await;
     append(
         ports,
@@ -63,7 +63,7 @@ pub async fn events_arrive_in_the_order_of_their_commits(ports: &Ports) {
         ],
     )
     .await;
-    let all = arrived(ports, id, 0, MANY).await;
+    let all = list_after(ports, id, 0, MANY).await;
     assert_eq!(ids(&all), ["b", "a", "old", "c"]);
     assert_eq!(
         all[2].event,
@@ -73,16 +73,16 @@ pub async fn events_arrive_in_the_order_of_their_commits(ports: &Ports) {
     assert!(all.is_sorted_by(|one, two| one.seq < two.seq) && all[0].seq > 0);
     assert_eq!(last(ports, id).await, all[3].seq);
     for (n, from) in all.iter().enumerate() {
-        assert_eq!(arrived(ports, id, from.seq, MANY).await, all[n + 1..]);
-        assert_eq!(arrived(ports, id, from.seq - 1, 1).await, all[n..=n]);
+        assert_eq!(list_after(ports, id, from.seq, MANY).await, all[n + 1..]);
+        assert_eq!(list_after(ports, id, from.seq - 1, 1).await, all[n..=n]);
     }
     for beyond in [all[3].seq + 1, u64::MAX] {
-        assert_eq!(arrived(ports, id, beyond, MANY).await, []);
+        assert_eq!(list_after(ports, id, beyond, MANY).await, []);
     }
 }
 
-/// A part ends before its documents are too many bytes, but one is always in it.
-pub async fn parts_of_large_documents_end_early(ports: &Ports) {
+/// A batch ends before its documents are too large, but contains at least one event.
+pub async fn batches_of_large_documents_end_early(ports: &Ports) {
     let id = seeded(ports).await;
     for n in 0..5 {
         let mut large = event(&n.to_string(), "A", at(n));
@@ -96,7 +96,7 @@ pub async fn parts_of_large_documents_end_early(ports: &Ports) {
     }
     let (mut after, mut texts) = (0, Vec::new());
     loop {
-        let part = arrived(ports, id, after, MANY).await;
+        let part = list_after(ports, id, after, MANY).await;
         let Some(end) = part.last() else { break };
         after = end.seq;
         texts.push(ids(&part).join(" "));
@@ -104,15 +104,15 @@ pub async fn parts_of_large_documents_end_early(ports: &Ports) {
     assert_eq!(texts, ["0 1", "2", "3 4"]);
 }
 
-/// To others, and once it is deleted, the conversation is not there, which is something else than one without events.
-pub async fn what_is_not_theirs_has_no_arrivals(ports: &Ports) {
+/// Other users, and all after the deletion, get `None`, which differs from a conversation without events.
+pub async fn invisible_conversations_have_no_sequence(ports: &Ports) {
     let id = seeded(ports).await;
     append(ports, id, &[event("1", "A", at(1))]).await;
     let sees = async |scope: Scope, id| {
-        let arrived = ports.events.list_after(&scope, id, 0, 9).await.unwrap();
+        let events = ports.events.list_after(&scope, id, 0, 9).await.unwrap();
         let last = ports.events.last_sequence(&scope, id).await.unwrap();
-        assert_eq!(arrived.is_some(), last.is_some());
-        arrived.map(|events| events.len())
+        assert_eq!(events.is_some(), last.is_some());
+        events.map(|events| events.len())
     };
     assert_eq!(sees(scope("alice"), id).await, Some(1));
     assert_eq!(sees(Scope::System, id).await, Some(1));
@@ -124,8 +124,8 @@ pub async fn what_is_not_theirs_has_no_arrivals(ports: &Ports) {
     assert_eq!(sees(Scope::System, id).await, None);
 }
 
-/// Many write at the same time, with repetitions, and followers read meanwhile: nobody ever sees a number come up below
-/// one that was there before, so each sees every event once, and all in the same order.
+/// Writers append concurrently and with repetitions while followers read. No number appears below one that was read
+/// before, so each follower sees every event once, in the same order.
 pub async fn followers_see_every_event_once(ports: &Ports) {
     let id = seeded(ports).await;
     let writing = AtomicUsize::new(WRITERS);
@@ -133,7 +133,7 @@ pub async fn followers_see_every_event_once(ports: &Ports) {
         for batch in 0..BATCHES {
             let named = |n: usize| event(&format!("{writer}-{batch}-{n}"), "A", at(1));
             let mut batch: Vec<Event> = (0..=batch % 4).map(named).collect();
-            // One that all of them send.
+            // An event that all of them send.
             batch.insert(0, event(&format!("all-{}", batch.len()), "A", at(1)));
             append(ports, id, &batch).await;
         }
@@ -144,7 +144,7 @@ pub async fn followers_see_every_event_once(ports: &Ports) {
         loop {
             let are_done = writing.load(Ordering::SeqCst) == 0;
             let after = seen.last().map_or(0, |it| it.seq);
-            let part = arrived(ports, id, after, 7).await;
+            let part = list_after(ports, id, after, 7).await;
             if part.is_empty() && are_done {
                 return seen;
             }
@@ -156,22 +156,22 @@ pub async fn followers_see_every_event_once(ports: &Ports) {
     };
     let writers = join_all((0..WRITERS).map(write));
     let (_, one, two) = tokio::join!(writers, follow(), follow());
-    let all = arrived(ports, id, 0, usize::MAX).await;
+    let all = list_after(ports, id, 0, usize::MAX).await;
     let own: usize = (0..BATCHES).map(|batch| batch % 4 + 1).sum();
     assert_eq!(all.len(), WRITERS * own + 4);
-    assert!(one == all && two == all, "they see what there is, as it is");
+    assert!(one == all && two == all, "a follower missed or reordered events");
 }
 
-/// Stamps the laws of following into tests. `$fresh`: a future of something that derefs to [`Ports`].
+/// Generates the conformance tests of followers of events. `$fresh` is a future of a value that derefs to [`Ports`].
 #[macro_export]
 macro_rules! event_sequence_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!((events::sequence),
             $fresh,
             [
-                events_arrive_in_the_order_of_their_commits,
-                parts_of_large_documents_end_early,
-                what_is_not_theirs_has_no_arrivals,
+                sequence_numbers_follow_the_order_of_commits,
+                batches_of_large_documents_end_early,
+                invisible_conversations_have_no_sequence,
                 followers_see_every_event_once,
             ]
         );

@@ -1,4 +1,4 @@
-//! Laws of `EventStore`.
+//! Conformance tests of `EventStore`.
 
 use domain::conversation::{ExecutionStatus, ConversationReport};
 use domain::error::StoreError;
@@ -49,7 +49,7 @@ fn ids(events: &[Event]) -> Vec<&str> {
     events.iter().map(|event| event.id.as_str()).collect()
 }
 
-/// A known id is left as it is, within a batch, after it, and at the same time; the answer says how many were new.
+/// A stored id is left as it is: within a batch, in a later batch, and concurrently. The result counts the new events.
 pub async fn append_is_idempotent(ports: &Ports) {
     let id = seeded(ports).await;
     let (one, two) = (event("1", "A", at(1)), event("2", "A", at(2)));
@@ -81,7 +81,7 @@ pub async fn append_is_idempotent(ports: &Ports) {
     assert_eq!(new, 40);
 }
 
-/// Sorted by time, both ways; ties by arrival.
+/// Events are ordered by time in both directions, ties by sequence.
 pub async fn events_are_ordered(ports: &Ports) {
     let id = seeded(ports).await;
     let batch = [
@@ -110,7 +110,7 @@ pub async fn events_are_ordered(ports: &Ports) {
     }
 }
 
-/// A page goes on where the last one ended, also when events arrive in between, before and behind.
+/// A page continues after the previous one, also when events are added in between, before and after it.
 pub async fn paging_is_stable(ports: &Ports) {
     let id = seeded(ports).await;
     let batch: Vec<Event> = (1..=4).map(|n| event(&n.to_string(), "A", at(n))).collect();
@@ -132,7 +132,7 @@ pub async fn paging_is_stable(ports: &Ports) {
     assert_eq!(rest.next, None);
 }
 
-/// A token of nobody's, of another order, or of another conversation is refused.
+/// A foreign token, or one of another order or conversation, is refused.
 pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
     let id = seeded(ports).await;
     let other = ports
@@ -164,7 +164,7 @@ pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
     }
 }
 
-/// Kind and time narrow search and count alike.
+/// Kind and time filter search and count alike.
 pub async fn filters_narrow(ports: &Ports) {
     let id = seeded(ports).await;
     for (n, kind) in [(1, "A"), (2, "B"), (3, "A"), (4, "%")] {
@@ -223,7 +223,7 @@ pub async fn find_many_keeps_order(ports: &Ports) {
     assert_eq!(found, expected);
 }
 
-/// Events of somebody else's conversation are not there; the same id in two conversations is two events.
+/// Events of another user's conversation are not found. The same id in two conversations is two events.
 pub async fn scopes_are_isolated(ports: &Ports) {
     let id = seeded(ports).await;
     let other = ports
@@ -262,7 +262,7 @@ pub async fn scopes_are_isolated(ports: &Ports) {
     assert_eq!(unknown.items, []);
 }
 
-/// Only the conversation's own sandbox may append, and nothing is written otherwise.
+/// Only the conversation's sandbox may append; otherwise nothing is written.
 pub async fn only_the_own_sandbox_appends(ports: &Ports) {
     let id = seeded(ports).await;
     ports.sandbox("t", "alice").await;
@@ -287,7 +287,7 @@ pub async fn only_the_own_sandbox_appends(ports: &Ports) {
     assert_eq!(row.execution_status, None);
 }
 
-/// The report that comes with a batch is applied with it, also when no event of it is new.
+/// The report of a batch is applied with it, also if no event is new.
 pub async fn the_report_is_applied_with_the_batch(ports: &Ports) {
     let id = seeded(ports).await;
     for (status, when) in [
@@ -313,7 +313,7 @@ pub async fn the_report_is_applied_with_the_batch(ports: &Ports) {
     }
 }
 
-/// Ids and documents are data: whatever the agent server sends comes back as it was, key order included.
+/// Ids and documents are returned exactly as the agent server sent them, including the order of keys.
 pub async fn documents_come_back_verbatim(ports: &Ports) {
     let id = seeded(ports).await;
     let odd = [
@@ -342,7 +342,7 @@ pub async fn documents_come_back_verbatim(ports: &Ports) {
     assert_eq!(keys, ["z", "a", ""]);
 }
 
-/// A large batch is stored whole and in order.
+/// A large batch is stored completely and in order.
 pub async fn a_large_batch_is_stored_whole(ports: &Ports) {
     let id = seeded(ports).await;
     let batch: Vec<Event> = (0..5_000)
@@ -356,7 +356,7 @@ pub async fn a_large_batch_is_stored_whole(ports: &Ports) {
     assert_eq!(ids(&last.items), ["4999"]);
 }
 
-/// A page of large documents ends early, and the walk still finds every event once and in order.
+/// A page of large documents ends early, and all pages together contain every event once and in order.
 pub async fn pages_of_large_documents_end_early(ports: &Ports) {
     let id = seeded(ports).await;
     let sizes = [
@@ -398,8 +398,8 @@ pub async fn pages_of_large_documents_end_early(ports: &Ports) {
     }
 }
 
-/// Stamps the laws of `EventStore` into tests. `$fresh`: a future of something that derefs to
-/// [`Ports`].
+/// Generates the conformance tests of `EventStore`. `$fresh` is a future of a value
+/// that derefs to [`Ports`].
 #[macro_export]
 macro_rules! event_store_conformance {
     ($fresh:expr) => {

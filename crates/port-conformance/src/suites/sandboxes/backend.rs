@@ -1,4 +1,4 @@
-//! Laws of `SandboxBackend`. They run real sandboxes, so each does as much as it can with one.
+//! Conformance tests of `SandboxBackend`. They run real sandboxes, so each does as much as it can with one.
 
 use std::future::Future;
 use std::time::Duration;
@@ -41,7 +41,7 @@ async fn listed(backend: &dyn SandboxBackend, id: &SandboxId) -> Vec<BackendStat
 }
 
 /// One that is booted dormant is listed, inspected, found again, stopped, brought back as any other, and removed like any other.
-pub async fn a_dormant_one_is_like_any_other(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+pub async fn a_dormant_sandbox_behaves_like_any_other(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     let dormant = SandboxLaunch {
         dormant: true,
         ..launch.clone()
@@ -63,7 +63,7 @@ pub async fn a_dormant_one_is_like_any_other(backend: &dyn SandboxBackend, launc
 }
 
 /// The recipe says the same each time, whatever is started, and names no key.
-pub async fn a_recipe_stays_while_nothing_changes(
+pub async fn the_recipe_is_stable(
     backend: &dyn SandboxBackend,
     launch: &SandboxLaunch,
 ) {
@@ -79,7 +79,7 @@ pub async fn a_recipe_stays_while_nothing_changes(
 }
 
 /// Starting twice, one after the other or at once, is one sandbox at one place.
-pub async fn starting_twice_is_one_sandbox(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+pub async fn two_starts_yield_one_sandbox(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     let (one, two) = futures::join!(backend.start(launch), backend.start(launch));
     let (one, two) = (one.expect("start"), two.expect("start at the same time"));
     assert_eq!(one, two, "two concurrent starts are one");
@@ -97,7 +97,7 @@ pub async fn starting_twice_is_one_sandbox(backend: &dyn SandboxBackend, launch:
 }
 
 /// `stop` keeps the sandbox, can be said twice, and `start` brings it back to the same workspace.
-pub async fn stop_keeps_and_start_brings_back(
+pub async fn stop_keeps_the_workspace_for_the_next_start(
     backend: &dyn SandboxBackend,
     launch: &SandboxLaunch,
 ) {
@@ -152,7 +152,7 @@ pub async fn remove_leaves_nothing(backend: &dyn SandboxBackend, launch: &Sandbo
 }
 
 /// What was never there is not found: `inspect` is `None`, `stop` is `NotFound`, `remove` is fine.
-pub async fn the_unknown_is_not_found(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+pub async fn an_unknown_sandbox_is_not_found(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     assert_eq!(backend.inspect(&launch.id).await.expect("inspect"), None);
     if backend.capabilities().pause {
         let stopped = backend.stop(&launch.id).await;
@@ -258,7 +258,7 @@ pub async fn an_exit_is_watched<F: Future<Output = ()>>(
 }
 
 /// What was asked for is not told as an exit.
-pub async fn what_was_asked_for_is_no_exit(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+pub async fn requested_stops_are_not_reported(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     let mut facts = backend.watch();
     backend.start(launch).await.expect("start");
     if backend.capabilities().pause {
@@ -298,7 +298,7 @@ async fn read_to(logs: &mut LogStream, end: &str) -> String {
 
 /// What the main process writes is read, without keys: its last lines, and what follows until it ends; also when it is
 /// stopped. `say` makes it write a line.
-pub async fn what_it_writes_is_read<F: Future<Output = ()>>(
+pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
     backend: &dyn SandboxBackend,
     launch: &SandboxLaunch,
     say: impl Fn(SandboxId, String) -> F,
@@ -349,7 +349,7 @@ pub async fn what_it_writes_is_read<F: Future<Output = ()>>(
 }
 
 /// `check` and `prepare` are quick and harmless when everything is there, also at the same time.
-pub async fn a_usable_backend_says_so(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+pub async fn a_usable_backend_passes_its_check(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     backend.check().await.expect("check");
     let silent = PrepareProgress::silent();
     let prepare = || backend.prepare(&launch.spec, &silent);
@@ -359,7 +359,7 @@ pub async fn a_usable_backend_says_so(backend: &dyn SandboxBackend, launch: &San
     backend.check().await.expect("check");
 }
 
-/// Stamps the laws of `SandboxBackend` into tests.
+/// Generates the conformance tests of `SandboxBackend`.
 ///
 /// * `fresh`: expression of a future of something that derefs to the backend;
 /// * `launch`: `fn() -> SandboxLaunch`, a fresh sandbox each time (see
@@ -370,15 +370,15 @@ pub async fn a_usable_backend_says_so(backend: &dyn SandboxBackend, launch: &San
 macro_rules! sandbox_backend_conformance {
     (fresh: $fresh:expr, launch: $launch:expr, exit: $exit:expr, say: $say:expr $(,)?) => {
         $crate::sandbox_backend_conformance!(@each $fresh, $launch, [
-            starting_twice_is_one_sandbox,
-            a_dormant_one_is_like_any_other,
-            a_recipe_stays_while_nothing_changes,
-            stop_keeps_and_start_brings_back,
+            two_starts_yield_one_sandbox,
+            a_dormant_sandbox_behaves_like_any_other,
+            the_recipe_is_stable,
+            stop_keeps_the_workspace_for_the_next_start,
             remove_leaves_nothing,
-            the_unknown_is_not_found,
+            an_unknown_sandbox_is_not_found,
             paths_stay_inside,
-            what_was_asked_for_is_no_exit,
-            a_usable_backend_says_so,
+            requested_stops_are_not_reported,
+            a_usable_backend_passes_its_check,
         ]);
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -389,11 +389,11 @@ macro_rules! sandbox_backend_conformance {
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn what_it_writes_is_read() {
+        async fn logs_are_read_and_followed() {
             let fresh = $fresh.await;
             let launch = $launch();
             let say = |id, line| $say(&fresh, id, line);
-            $crate::suites::sandboxes::backend::what_it_writes_is_read(&*fresh, &launch, say).await;
+            $crate::suites::sandboxes::backend::logs_are_read_and_followed(&*fresh, &launch, say).await;
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! Laws of `SandboxRepository`: caps, intents and facts.
+//! Conformance tests of `SandboxRepository`: caps, intents and facts.
 
 use domain::error::{ReachedCap, StoreError};
 use domain::id::HostId;
@@ -244,7 +244,7 @@ pub async fn facts_replace_each_other(ports: &Ports) {
 }
 
 /// What is fetched before a sandbox can start keeps it STARTING, with each line told; what then exists has none.
-pub async fn a_preparation_tells_how_far_it_is(ports: &Ports) {
+pub async fn a_preparation_reports_its_progress(ports: &Ports) {
     let id = ports.sandbox("a", "alice").await.id;
     let record = async |facts, when| {
         let known = ports
@@ -294,7 +294,7 @@ async fn one_of_each(ports: &Ports) -> Vec<Sandbox> {
 
 /// Only what its backend would still say something about is annotated: not what has failed or is gone, not another host,
 /// and nothing but the detail.
-pub async fn a_host_out_of_reach_is_annotated(ports: &Ports) {
+pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &Ports) {
     let rows = one_of_each(ports).await;
     let mut elsewhere = sandbox("elsewhere", "alice", at(0));
     elsewhere.host = HostId::parse("host-2").unwrap();
@@ -318,7 +318,7 @@ pub async fn a_host_out_of_reach_is_annotated(ports: &Ports) {
 }
 
 /// Whatever is recorded after an annotation takes it away, also the same as before.
-pub async fn a_fact_ends_an_annotation(ports: &Ports) {
+pub async fn a_fact_clears_an_annotation(ports: &Ports) {
     let id = ports.sandbox("a", "alice").await.id;
     let repo = &ports.sandboxes;
     let endpoints = endpoints(8000);

@@ -1,4 +1,4 @@
-//! Laws of `SandboxRepository`.
+//! Conformance tests of `SandboxRepository`.
 
 use domain::error::StoreError;
 use domain::id::HostId;
@@ -17,7 +17,7 @@ fn names<T: Clone + Into<SandboxView>>(sandboxes: &[T]) -> Vec<String> {
 }
 
 /// What is inserted is found, field by field, by id and by key; an id is taken once.
-pub async fn what_is_inserted_is_found(ports: &Ports) {
+pub async fn every_field_is_stored(ports: &Ports) {
     let endpoints = endpoints(8000);
     let stored = Sandbox {
         desired: DesiredState::Paused,
@@ -210,15 +210,15 @@ pub async fn conversations_outlive_their_sandbox(ports: &Ports) {
     );
 }
 
-/// Stamps the laws of `SandboxRepository` into tests. `$fresh`: a future of something that derefs to
-/// [`Ports`].
+/// Generates the conformance tests of `SandboxRepository`. `$fresh` is a future of a value
+/// that derefs to [`Ports`].
 #[macro_export]
 macro_rules! sandbox_repository_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!((sandboxes::repository),
             $fresh,
             [
-                what_is_inserted_is_found,
+                every_field_is_stored,
                 scopes_are_isolated,
                 deleted_is_hidden_and_final,
                 find_many_keeps_order,
@@ -236,29 +236,29 @@ macro_rules! sandbox_repository_conformance {
                 intents_are_committed,
                 facts_are_fenced_by_the_intent,
                 facts_replace_each_other,
-                a_preparation_tells_how_far_it_is,
-                a_host_out_of_reach_is_annotated,
-                a_fact_ends_an_annotation,
+                a_preparation_reports_its_progress,
+                sandboxes_of_an_unreachable_host_are_annotated,
+                a_fact_clears_an_annotation,
             ]
         );
         $crate::conformance_tests!((sandboxes::retirement),
             $fresh,
             [
-                what_is_idle_may_be_paused,
-                what_is_too_old_may_be_deleted,
+                idle_sandboxes_are_paused,
+                old_sandboxes_are_deleted,
                 the_longest_unchanged_come_first,
                 retiring_commits_an_intent,
-                reports_are_use,
+                reports_count_as_use,
             ]
         );
         $crate::conformance_tests!((sandboxes::retirement_races),
             $fresh,
             [
-                a_start_or_the_end_of_a_sandbox_wins,
-                a_start_comes_before_or_after_a_pause,
-                a_beginning_conversation_keeps_its_sandbox,
-                an_adopted_conversation_or_the_end_of_a_sandbox_wins,
-                a_run_comes_before_or_after,
+                a_start_or_a_deletion_wins,
+                a_start_prevents_or_follows_a_pause,
+                a_starting_conversation_keeps_its_sandbox,
+                an_adoption_or_a_deletion_wins,
+                a_run_prevents_or_follows_a_retirement,
                 a_race_to_retire_has_one_winner,
             ]
         );

@@ -1,4 +1,4 @@
-//! Laws of `SandboxRepository::retirable` and `retire`: what may be put down though nobody asked, and that nothing in use
+//! Conformance tests of `SandboxRepository::retirable` and `retire`: what may be put down though nobody asked, and that nothing in use
 //! ever is.
 
 use domain::conversation::{Conversation, ExecutionStatus, ConversationReport};
@@ -73,7 +73,7 @@ async fn exactly(ports: &Ports, why: RetirementReason, expected: &[&str]) {
 }
 
 /// Idle: RUNNING and wanted so, no conversation in it runs or starts, and nothing has changed since.
-pub async fn what_is_idle_may_be_paused(ports: &Ports) {
+pub async fn idle_sandboxes_are_paused(ports: &Ports) {
     use ExecutionStatus::{Finished, Running};
     let used = [
         "busy", "starting", "spoken", "changed", "edge", "pausing", "paused",
@@ -119,7 +119,7 @@ async fn elsewhere(ports: &Ports) {
 }
 
 /// Too old: whatever state it is in and however recently it was used, but not while a conversation in it runs or starts.
-pub async fn what_is_too_old_may_be_deleted(ports: &Ports) {
+pub async fn old_sandboxes_are_deleted(ports: &Ports) {
     let old = [
         "busy", "starting", "spoken", "paused", "failed", "deleted", "plain",
     ];
@@ -186,7 +186,7 @@ pub async fn retiring_commits_an_intent(ports: &Ports) {
 
 /// Whatever a sandbox reports about its conversations is use of it: an event without any news of the conversation (the
 /// user wrote something), a change of its state. What is said again is not.
-pub async fn reports_are_use(ports: &Ports) {
+pub async fn reports_count_as_use(ports: &Ports) {
     running(ports, "s", 0, 10).await;
     holds(ports, 1, "s", None, 10).await;
     let (s, id) = (sandbox_id("s"), conversation_id(1));

@@ -1,4 +1,4 @@
-//! Laws of `SandboxRepository::retire` when something else happens at the same moment. Every law runs many rounds, each in
+//! Conformance tests of `SandboxRepository::retire` when something else happens at the same moment. Every law runs many rounds, each in
 //! a sandbox of its own, and turns by turn lets either side begin.
 
 use domain::conversation::{Conversation, ExecutionStatus};
@@ -43,7 +43,7 @@ async fn agrees(ports: &Ports, id: &str, why: RetirementReason, retired: Option<
 }
 
 /// A start in a sandbox of too great an age: either the sandbox goes and the start is told so, or it stays.
-pub async fn a_start_or_the_end_of_a_sandbox_wins(ports: &Ports) {
+pub async fn a_start_or_a_deletion_wins(ports: &Ports) {
     for n in 0..ROUNDS {
         let (id, why) = (format!("s{n}"), OlderThan(at(40)));
         running(ports, &id, 0, 10).await;
@@ -59,7 +59,7 @@ pub async fn a_start_or_the_end_of_a_sandbox_wins(ports: &Ports) {
 }
 
 /// A start in an idle sandbox comes before, and nothing is paused, or finds it paused and resumes it; there is no third.
-pub async fn a_start_comes_before_or_after_a_pause(ports: &Ports) {
+pub async fn a_start_prevents_or_follows_a_pause(ports: &Ports) {
     for n in 0..ROUNDS {
         let (id, why) = (format!("s{n}"), IdleSince(at(40)));
         running(ports, &id, 0, 10).await;
@@ -82,7 +82,7 @@ pub async fn a_start_comes_before_or_after_a_pause(ports: &Ports) {
 
 /// While a start is under way its sandbox stays, and the conversation that it begins is in it. There is no moment between
 /// an unfinished start and the conversation that it begins.
-pub async fn a_beginning_conversation_keeps_its_sandbox(ports: &Ports) {
+pub async fn a_starting_conversation_keeps_its_sandbox(ports: &Ports) {
     for n in 0..ROUNDS {
         let id = format!("s{n}");
         let claimed = ports.claimed(&start(n, "alice", &id, at(0))).await;
@@ -118,7 +118,7 @@ pub async fn a_beginning_conversation_keeps_its_sandbox(ports: &Ports) {
 }
 
 /// A conversation that an agent server brings in, running: it is in a sandbox that stays, or not there.
-pub async fn an_adopted_conversation_or_the_end_of_a_sandbox_wins(ports: &Ports) {
+pub async fn an_adoption_or_a_deletion_wins(ports: &Ports) {
     for n in 0..ROUNDS {
         let (id, why) = (format!("s{n}"), OlderThan(at(40)));
         running(ports, &id, 0, 10).await;
@@ -137,7 +137,7 @@ pub async fn an_adopted_conversation_or_the_end_of_a_sandbox_wins(ports: &Ports)
 }
 
 /// A conversation that is told to run comes before, and nothing is retired, or after, and its report is still taken.
-pub async fn a_run_comes_before_or_after(ports: &Ports) {
+pub async fn a_run_prevents_or_follows_a_retirement(ports: &Ports) {
     for n in 0..ROUNDS {
         let id = format!("s{n}");
         running(ports, &id, 0, 10).await;

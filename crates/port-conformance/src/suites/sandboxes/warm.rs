@@ -1,4 +1,4 @@
-//! Laws of `WarmRepository`.
+//! Conformance tests of `WarmRepository`.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ async fn ids(ports: &Ports) -> Vec<String> {
 }
 
 /// What is stored is what is found, to the microsecond, before and after it is known where it is.
-pub async fn it_is_found_as_it_was_stored(ports: &Ports) {
+pub async fn every_field_is_stored(ports: &Ports) {
     let mut it = warm("12345678901234567890", at(0));
     "é – 'recipe' \" {}".clone_into(&mut it.recipe);
     assert!(ports.warm.insert(&it, 1).await.unwrap());
@@ -73,7 +73,7 @@ pub async fn it_is_found_as_it_was_stored(ports: &Ports) {
 }
 
 /// One that was stored with its place keeps it.
-pub async fn one_may_be_stored_in_any_state(ports: &Ports) {
+pub async fn a_ready_sandbox_can_be_stored(ports: &Ports) {
     let mut it = warm("1", at(0));
     it.state = WarmState::Ready;
     it.endpoints = Some(endpoints(8_000));
@@ -119,7 +119,7 @@ pub async fn states_follow_each_other(ports: &Ports) {
 }
 
 /// Until it is claimed it can be dismissed, and then nobody gets it.
-pub async fn a_dismissed_one_is_nobodys(ports: &Ports) {
+pub async fn a_dismissed_sandbox_is_never_claimed(ports: &Ports) {
     assert!(ports.warm.insert(&warm("1", at(0)), 9).await.unwrap());
     ready(ports, warm("2", at(0)), 8_002).await;
     for id in ["1", "2"] {
@@ -132,7 +132,7 @@ pub async fn a_dismissed_one_is_nobodys(ports: &Ports) {
 }
 
 /// The oldest goes first, and by id where two are of the same moment.
-pub async fn the_first_made_is_claimed_first(ports: &Ports) {
+pub async fn the_oldest_is_claimed_first(ports: &Ports) {
     for (id, age) in [("b", 3), ("9", 2), ("a", 3), ("10", 2), ("c", 1)] {
         ready(ports, warm(id, at(age)), 8_000).await;
     }
@@ -145,7 +145,7 @@ pub async fn the_first_made_is_claimed_first(ports: &Ports) {
 }
 
 /// Another host, template or recipe is another's.
-pub async fn what_differs_is_not_claimed(ports: &Ports) {
+pub async fn claims_match_host_spec_and_recipe(ports: &Ports) {
     let like = warm("1", at(0));
     ready(ports, like.clone(), 8_000).await;
     let other_host = HostId::parse("host-2").unwrap();
@@ -173,7 +173,7 @@ pub async fn what_differs_is_not_claimed(ports: &Ports) {
 }
 
 /// Those that are booting and ready are counted; those that are claimed make room.
-pub async fn no_more_are_stored_than_wanted(ports: &Ports) {
+pub async fn no_more_are_stored_than_the_maximum(ports: &Ports) {
     assert!(!ports.warm.insert(&warm("0", at(0)), 0).await.unwrap());
     ready(ports, warm("1", at(0)), 8_001).await;
     assert!(ports.warm.insert(&warm("2", at(0)), 2).await.unwrap());
@@ -192,7 +192,7 @@ pub async fn no_more_are_stored_than_wanted(ports: &Ports) {
 }
 
 /// However many are stored at once.
-pub async fn a_race_of_inserts_stores_no_more_than_wanted(ports: &Ports) {
+pub async fn a_race_never_exceeds_the_maximum(ports: &Ports) {
     let rows: Vec<_> = (0..20).map(|n| warm(&format!("w{n}"), at(n))).collect();
     let stored = join_all(rows.iter().map(|it| ports.warm.insert(it, 5))).await;
     let stored: Vec<bool> = stored.into_iter().map(Result::unwrap).collect();
@@ -201,7 +201,7 @@ pub async fn a_race_of_inserts_stores_no_more_than_wanted(ports: &Ports) {
 }
 
 /// A host has a bounded number, in any state, whatever is asked for.
-pub async fn a_host_has_only_so_many(ports: &Ports) {
+pub async fn the_number_of_a_host_is_bounded(ports: &Ports) {
     for n in 0..MAX_WARM_SANDBOXES_PER_HOST {
         let mut it = warm(&format!("w{n:04}"), at(0));
         it.spec_id = SpecId::parse(format!("spec-{}", n % 7)).unwrap();
@@ -254,7 +254,7 @@ pub async fn a_claim_or_a_dismissal_wins(ports: &Ports) {
 }
 
 /// One that has become a sandbox is not given back, and is not claimed even if it says that it is ready.
-pub async fn what_became_a_sandbox_is_never_given_away(ports: &Ports) {
+pub async fn a_warm_sandbox_with_a_row_is_never_claimed(ports: &Ports) {
     let it = ready(ports, warm("1", at(0)), 8_000).await;
     let claimed = claim(ports).await.unwrap();
     ports.sandbox("1", "alice").await;
@@ -270,25 +270,25 @@ pub async fn what_became_a_sandbox_is_never_given_away(ports: &Ports) {
     assert_eq!(claim(ports).await, None);
 }
 
-/// Stamps the laws of `WarmRepository` into tests.
+/// Generates the conformance tests of `WarmRepository`.
 #[macro_export]
 macro_rules! warm_repository_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!((sandboxes::warm),
             $fresh,
             [
-                it_is_found_as_it_was_stored,
-                one_may_be_stored_in_any_state,
+                every_field_is_stored,
+                a_ready_sandbox_can_be_stored,
                 states_follow_each_other,
-                a_dismissed_one_is_nobodys,
-                the_first_made_is_claimed_first,
-                what_differs_is_not_claimed,
-                no_more_are_stored_than_wanted,
-                a_race_of_inserts_stores_no_more_than_wanted,
-                a_host_has_only_so_many,
+                a_dismissed_sandbox_is_never_claimed,
+                the_oldest_is_claimed_first,
+                claims_match_host_spec_and_recipe,
+                no_more_are_stored_than_the_maximum,
+                a_race_never_exceeds_the_maximum,
+                the_number_of_a_host_is_bounded,
                 each_claim_has_one_winner,
                 a_claim_or_a_dismissal_wins,
-                what_became_a_sandbox_is_never_given_away,
+                a_warm_sandbox_with_a_row_is_never_claimed,
             ]
         );
     };

@@ -1,4 +1,4 @@
-//! Laws of `SecretRepository`.
+//! Conformance tests of `SecretRepository`.
 
 use domain::error::StoreError;
 use domain::page::{PageLimit, PageRequest, PageToken};
@@ -50,7 +50,7 @@ fn valued(n: u64) -> SecretChange {
 }
 
 /// Exactly what was stored is found again, to the microsecond, and lists are in order of creation.
-pub async fn what_is_stored_is_found(ports: &Ports) {
+pub async fn every_field_is_stored(ports: &Ports) {
     let alice = user("alice");
     assert_eq!(ports.secrets.find(&alice, "B").await.unwrap(), None);
     let b = insert(ports, 1, "alice", "B").await;
@@ -81,7 +81,7 @@ pub async fn a_name_is_taken_once(ports: &Ports) {
 }
 
 /// A change changes what it names and nothing else.
-pub async fn a_change_changes_what_it_names(ports: &Ports) {
+pub async fn a_change_applies_only_to_its_fields(ports: &Ports) {
     let (secrets, alice) = (&ports.secrets, user("alice"));
     let mut it = insert(ports, 1, "alice", "A").await;
     let nothing = SecretChange::default();
@@ -144,7 +144,7 @@ pub async fn put_stores_or_changes(ports: &Ports) {
 }
 
 /// What was deleted is gone, and its name is free.
-pub async fn what_is_deleted_is_gone(ports: &Ports) {
+pub async fn a_deleted_secret_is_gone(ports: &Ports) {
     let alice = user("alice");
     insert(ports, 1, "alice", "A").await;
     assert!(!ports.secrets.delete(&user("bob"), "A").await.unwrap());
@@ -228,7 +228,7 @@ pub async fn pages_are_stable(ports: &Ports) {
 }
 
 /// Of a crowd that wants one name one gets it; whoever puts it after that changes it, and no writer fails.
-pub async fn one_of_a_crowd_is_first(ports: &Ports) {
+pub async fn one_of_many_writers_takes_a_name(ports: &Ports) {
     let inserted = join_all((0..20).map(|n| async move {
         let it = secret(n, "alice", "A", at(1));
         ports.secrets.insert(&it).await
@@ -321,22 +321,23 @@ pub async fn the_cap_is_exact(ports: &Ports) {
     insert(ports, 20_002, "alice", "NEW").await;
 }
 
-/// Stamps the laws of `SecretRepository` into tests. `$fresh`: a future of something that derefs to [`Ports`].
+/// Generates the conformance tests of `SecretRepository`. `$fresh` is a future of a value
+/// that derefs to [`Ports`].
 #[macro_export]
 macro_rules! secret_repository_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!((secrets::repository),
             $fresh,
             [
-                what_is_stored_is_found,
+                every_field_is_stored,
                 a_name_is_taken_once,
-                a_change_changes_what_it_names,
+                a_change_applies_only_to_its_fields,
                 put_stores_or_changes,
-                what_is_deleted_is_gone,
+                a_deleted_secret_is_gone,
                 users_are_separate,
                 a_search_takes_its_text_literally,
                 pages_are_stable,
-                one_of_a_crowd_is_first,
+                one_of_many_writers_takes_a_name,
                 writers_lose_nothing,
                 the_cap_is_exact,
             ]

@@ -1,4 +1,4 @@
-//! Laws of `SealedRecordRepository`: what the rotation of the master key relies on.
+//! Conformance tests of `SealedRecordRepository`: what the rotation of the master key relies on.
 
 use domain::cipher::Sealed;
 use domain::id::SecretId;
@@ -180,7 +180,7 @@ pub async fn a_save_is_never_lost(ports: &Ports) {
     }
 }
 
-/// Stamps the laws of `SealedRecordRepository` into tests.
+/// Generates the conformance tests of `SealedRecordRepository`.
 #[macro_export]
 macro_rules! sealed_records_conformance {
     ($fresh:expr) => {

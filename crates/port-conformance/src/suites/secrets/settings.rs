@@ -1,4 +1,4 @@
-//! Laws of `SettingsRepository`.
+//! Conformance tests of `SettingsRepository`.
 
 use domain::cipher::Sealed;
 use domain::error::StoreError;
@@ -9,7 +9,7 @@ use crate::fixtures::{at, user};
 use crate::{Ports, assert_is};
 
 /// Nothing before the first save; then exactly what was saved, with its time and revision.
-pub async fn what_is_saved_is_loaded(ports: &Ports) {
+pub async fn saved_settings_are_loaded(ports: &Ports) {
     let (settings, alice) = (&ports.settings, user("alice"));
     assert_eq!(settings.load(&alice).await.unwrap(), None);
     let document = Sealed::from_text("v1:k:…é");
@@ -91,15 +91,15 @@ pub async fn no_update_is_lost(ports: &Ports) {
     assert_eq!(stored.document.as_text().len(), 50);
 }
 
-/// Stamps the laws of `SettingsRepository` into tests. `$fresh`: a future of something that derefs to
-/// [`Ports`].
+/// Generates the conformance tests of `SettingsRepository`. `$fresh` is a future of a value
+/// that derefs to [`Ports`].
 #[macro_export]
 macro_rules! settings_repository_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!((secrets::settings),
             $fresh,
             [
-                what_is_saved_is_loaded,
+                saved_settings_are_loaded,
                 a_stale_save_changes_nothing,
                 users_are_separate,
                 no_update_is_lost,

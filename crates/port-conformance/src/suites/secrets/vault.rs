@@ -1,4 +1,4 @@
-//! Laws of `VaultRepository`.
+//! Conformance tests of `VaultRepository`.
 
 use domain::cipher::Sealed;
 use domain::error::StoreError;
@@ -64,7 +64,7 @@ pub async fn a_replacement_needs_the_present_value(ports: &Ports) {
 }
 
 /// What a process says last counts, until it withdraws or is silent for long.
-pub async fn processes_say_which_keys_they_have(ports: &Ports) {
+pub async fn processes_announce_their_keys(ports: &Ports) {
     let vault = &ports.vault;
     let mut one = holder("one", &["k1"], 1);
     one.seals_with = None;
@@ -88,7 +88,7 @@ pub async fn processes_say_which_keys_they_have(ports: &Ports) {
     assert_eq!(vault.list_holders(at(0)).await.unwrap(), []);
 }
 
-/// Stamps the laws of `VaultRepository` into tests.
+/// Generates the conformance tests of `VaultRepository`.
 #[macro_export]
 macro_rules! vault_repository_conformance {
     ($fresh:expr) => {
@@ -97,7 +97,7 @@ macro_rules! vault_repository_conformance {
             [
                 the_first_writer_wins,
                 a_replacement_needs_the_present_value,
-                processes_say_which_keys_they_have,
+                processes_announce_their_keys,
             ]
         );
     };

@@ -1,4 +1,4 @@
-//! Laws of `StartTaskRepository` and `SandboxRepository::running`: where a start finds its place, and what becomes of that
+//! Conformance tests of `StartTaskRepository` and `SandboxRepository::running`: where a start finds its place, and what becomes of that
 //! place when its parent or neighbours go.
 
 use domain::error::{ReachedCap, StoreError};
@@ -44,7 +44,7 @@ async fn running(ports: &Ports, owner: &str, spec: &SpecId) -> Vec<SandboxOccupa
 }
 
 /// Those of this owner and template alone, and only what runs and is wanted to.
-pub async fn running_ones_are_found(ports: &Ports) {
+pub async fn running_sandboxes_are_listed(ports: &Ports) {
     for name in ["a", "b", "paused"] {
         up(ports, name, "alice").await;
     }
@@ -67,7 +67,7 @@ pub async fn running_ones_are_found(ports: &Ports) {
 }
 
 /// Conversations and starts that have none yet, each once; last used is the latest of both.
-pub async fn use_is_counted(ports: &Ports) {
+pub async fn occupancy_is_counted(ports: &Ports) {
     for name in ["empty", "used"] {
         up(ports, name, "alice").await;
     }
@@ -111,7 +111,7 @@ pub async fn use_is_counted(ports: &Ports) {
 }
 
 /// Any number of starts at once never put more into a shared sandbox than it may hold.
-pub async fn a_race_never_exceeds_the_room(ports: &Ports) {
+pub async fn a_race_never_exceeds_the_capacity(ports: &Ports) {
     up(ports, "s", "alice").await;
     ports
         .conversation(&conversation(99, "alice", "s", at(1)))
@@ -126,7 +126,7 @@ pub async fn a_race_never_exceeds_the_room(ports: &Ports) {
 }
 
 /// What does not run any more, or is somebody else's, is not shared; and nothing is resumed for it.
-pub async fn only_what_runs_is_shared(ports: &Ports) {
+pub async fn only_running_sandboxes_are_shared(ports: &Ports) {
     ports.sandbox("starting", "alice").await;
     up(ports, "bobs", "bob").await;
     up(ports, "paused", "alice").await;
@@ -190,7 +190,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
 }
 
 /// A part begins only while its parent is there; that of somebody else is none.
-pub async fn a_part_needs_its_parent(ports: &Ports) {
+pub async fn a_sub_conversation_needs_its_parent(ports: &Ports) {
     up(ports, "s", "alice").await;
     up(ports, "bobs", "bob").await;
     for (n, owner, name) in [(1, "alice", "s"), (2, "bob", "bobs")] {
@@ -233,7 +233,7 @@ pub async fn a_part_needs_its_parent(ports: &Ports) {
 }
 
 /// The replica that deletes a conversation may have a clock that is a little behind that of the one that took the start.
-pub async fn clocks_that_differ_orphan_no_sandbox(ports: &Ports) {
+pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &Ports) {
     up(ports, "s", "alice").await;
     ports
         .conversation(&conversation(1, "alice", "s", at(1)))
@@ -259,7 +259,7 @@ pub async fn clocks_that_differ_orphan_no_sandbox(ports: &Ports) {
 }
 
 /// A failed start lets go of a named sandbox only if that would have gone without it.
-pub async fn a_sandbox_without_losses_outlives_a_failed_start(ports: &Ports) {
+pub async fn a_named_sandbox_outlives_a_failed_start(ports: &Ports) {
     up(ports, "s", "alice").await;
     ports
         .conversation(&conversation(1, "alice", "s", at(1)))

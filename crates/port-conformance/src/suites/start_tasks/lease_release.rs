@@ -1,4 +1,4 @@
-//! Laws of `StartTaskRepository`: leases that are given back, and how many there are.
+//! Conformance tests of `StartTaskRepository`: leases that are given back, and how many there are.
 
 use domain::error::StoreError;
 use domain::id::HostId;
@@ -8,7 +8,7 @@ use crate::fixtures::{at, host, start, step, task_id};
 use crate::{Ports, assert_is};
 
 /// Whoever serves the host may claim at once, and only the new claim counts from then on.
-pub async fn a_lease_can_be_given_back(ports: &Ports) {
+pub async fn a_lease_can_be_released(ports: &Ports) {
     let first = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let nobody_elses = ports.tasks.release(task_id(1), first + 1).await;
     assert_is!(nobody_elses, Err(StoreError::Stale { .. }));
@@ -29,7 +29,7 @@ pub async fn a_lease_can_be_given_back(ports: &Ports) {
 }
 
 /// A task that has ended has no lease, nor one that is not there.
-pub async fn what_has_ended_is_not_given_back(ports: &Ports) {
+pub async fn ended_tasks_have_no_lease_to_release(ports: &Ports) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let failed = step(StartStatus::Error);
     let ended = ports.tasks.fail(task_id(1), fence, &failed, at(2)).await;
@@ -41,7 +41,7 @@ pub async fn what_has_ended_is_not_given_back(ports: &Ports) {
 }
 
 /// What waits and what is worked on are told apart, by host, and a lease that has run out counts for nothing.
-pub async fn the_queue_is_counted(ports: &Ports) {
+pub async fn unfinished_tasks_are_counted(ports: &Ports) {
     let queue = async |seconds| ports.tasks.count_unfinished(&host(), at(seconds)).await.unwrap();
     assert_eq!(queue(0).await, StartQueueCounts::default());
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;

@@ -1,4 +1,4 @@
-//! Laws of `StartTaskRepository`: leases, fences, steps and failure.
+//! Conformance tests of `StartTaskRepository`: leases, fences, steps and failure.
 
 use std::collections::BTreeMap;
 
@@ -113,7 +113,7 @@ pub async fn claims_go_by_host_and_age(ports: &Ports) {
 
 /// Whoever has the fewest leased tasks is next, so a long queue of one user keeps nobody else waiting; and nobody gets more
 /// than one may have.
-pub async fn claims_are_shared_out_among_users(ports: &Ports) {
+pub async fn claims_are_fair_among_users(ports: &Ports) {
     for (owner, tasks) in [("alice", 1..=9), ("bob", 11..=12), ("carol", 21..=21)] {
         ports.sandbox(owner, owner).await;
         for n in tasks {
@@ -148,7 +148,7 @@ pub async fn claims_are_shared_out_among_users(ports: &Ports) {
 }
 
 /// A lease holds until its end, can be prolonged, and then somebody else gets the task with a higher fence.
-pub async fn a_lease_can_be_prolonged_and_runs_out(ports: &Ports) {
+pub async fn a_lease_can_be_extended_and_expires(ports: &Ports) {
     let first = ports.claimed(&start(1, "alice", "s", at(0))).await;
     assert_eq!(claim(ports, 59, 99).await, []);
     ports
@@ -172,7 +172,7 @@ pub async fn a_lease_can_be_prolonged_and_runs_out(ports: &Ports) {
 }
 
 /// A step stores what it says and keeps what it does not say; `updated_at` moves with the status.
-pub async fn a_step_is_stored(ports: &Ports) {
+pub async fn an_update_is_stored(ports: &Ports) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
     let said = StartTaskUpdate {
         status: StartStatus::WaitingForSandbox,
@@ -365,7 +365,7 @@ pub async fn a_taken_conversation_is_not_begun(ports: &Ports) {
 
 /// Failure takes along the conversation that was begun (without remembering it as deleted), the secrets, the lease,
 /// and the sandbox that was made for it.
-pub async fn failure_releases_what_the_task_held(ports: &Ports) {
+pub async fn a_failure_releases_what_the_task_held(ports: &Ports) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     begin(ports, 1, fence, "s").await.unwrap();
     let said = StartTaskUpdate {
@@ -435,7 +435,7 @@ pub async fn a_failed_start_is_not_adopted(ports: &Ports) {
 }
 
 /// Failure leaves a sandbox that was not made for the task, or that another conversation or unfinished start needs.
-pub async fn failure_keeps_what_others_need(ports: &Ports) {
+pub async fn a_failure_keeps_what_others_need(ports: &Ports) {
     for (n, guest) in [(1, "conversation"), (2, "start"), (3, "named")] {
         let name = format!("s{n}");
         let new = if guest == "named" {
@@ -468,7 +468,7 @@ pub async fn failure_keeps_what_others_need(ports: &Ports) {
 }
 
 /// At start-up the leases of a host can be ended: its tasks are claimed at once, and nobody of before can write.
-pub async fn a_host_can_be_released(ports: &Ports) {
+pub async fn the_leases_of_a_host_can_be_ended(ports: &Ports) {
     let stale = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let mut elsewhere = start(2, "alice", "t", at(0));
     elsewhere.task.host = HostId::parse("host-2").unwrap();

@@ -1,4 +1,4 @@
-//! Laws of `StartTaskRepository`: committing, finding and listing. See `start_life` for what workers do.
+//! Conformance tests of `StartTaskRepository`: committing, finding and listing. See `start_life` for what workers do.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ fn numbers(tasks: &[StartTask]) -> Vec<u64> {
 }
 
 /// Every field comes back as it was committed, and the sandbox with it.
-pub async fn what_is_committed_is_found(ports: &Ports) {
+pub async fn every_field_is_committed(ports: &Ports) {
     let mut new = start(1, "alice", "s", at(0));
     new.task.notes = vec!["a note".to_owned()];
     new.task.timings = BTreeMap::from([("WORKING".to_owned(), 12)]);
@@ -211,7 +211,7 @@ pub async fn the_queue_of_one_user_is_bounded(ports: &Ports) {
 }
 
 /// A conversation whose start failed may be started again.
-pub async fn what_failed_may_be_tried_again(ports: &Ports) {
+pub async fn a_failed_start_can_be_repeated(ports: &Ports) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
     ports
         .tasks
@@ -386,15 +386,15 @@ pub async fn filters_narrow(ports: &Ports) {
     assert_eq!(found(of(2)).await, Vec::<u64>::new());
 }
 
-/// Stamps the laws of `StartTaskRepository` into tests. `$fresh`: a future of something that derefs to
-/// [`Ports`].
+/// Generates the conformance tests of `StartTaskRepository`. `$fresh` is a future of a value
+/// that derefs to [`Ports`].
 #[macro_export]
 macro_rules! start_task_repository_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!((start_tasks::repository),
             $fresh,
             [
-                what_is_committed_is_found,
+                every_field_is_committed,
                 scopes_are_isolated,
                 the_same_conversation_is_started_once,
                 a_race_starts_one_conversation,
@@ -402,7 +402,7 @@ macro_rules! start_task_repository_conformance {
                 a_named_sandbox_must_be_there,
                 a_race_never_exceeds_a_cap,
                 the_queue_of_one_user_is_bounded,
-                what_failed_may_be_tried_again,
+                a_failed_start_can_be_repeated,
                 find_many_keeps_order,
                 tasks_are_listed_in_every_order,
                 paging_is_stable,
@@ -416,41 +416,41 @@ macro_rules! start_task_repository_conformance {
             [
                 a_race_for_a_task_has_one_winner,
                 claims_go_by_host_and_age,
-                claims_are_shared_out_among_users,
-                a_lease_can_be_prolonged_and_runs_out,
-                a_step_is_stored,
+                claims_are_fair_among_users,
+                a_lease_can_be_extended_and_expires,
+                an_update_is_stored,
                 only_forward_and_only_once,
                 a_stale_worker_changes_nothing,
                 ready_erases_the_secrets,
                 a_conversation_is_begun_once,
                 a_conversation_needs_its_sandbox,
                 a_taken_conversation_is_not_begun,
-                failure_releases_what_the_task_held,
+                a_failure_releases_what_the_task_held,
                 a_paused_sandbox_is_left_alone,
                 a_failed_start_is_not_adopted,
-                failure_keeps_what_others_need,
-                a_host_can_be_released,
+                a_failure_keeps_what_others_need,
+                the_leases_of_a_host_can_be_ended,
             ]
         );
         $crate::conformance_tests!((start_tasks::lease_release),
             $fresh,
             [
-                a_lease_can_be_given_back,
-                what_has_ended_is_not_given_back,
-                the_queue_is_counted,
+                a_lease_can_be_released,
+                ended_tasks_have_no_lease_to_release,
+                unfinished_tasks_are_counted,
             ]
         );
         $crate::conformance_tests!((start_tasks::assignment),
             $fresh,
             [
-                running_ones_are_found,
-                clocks_that_differ_orphan_no_sandbox,
-                use_is_counted,
-                a_race_never_exceeds_the_room,
-                only_what_runs_is_shared,
+                running_sandboxes_are_listed,
+                clock_skew_leaves_no_orphaned_sandbox,
+                occupancy_is_counted,
+                a_race_never_exceeds_the_capacity,
+                only_running_sandboxes_are_shared,
                 a_named_sandbox_is_resumed_with_the_task,
-                a_part_needs_its_parent,
-                a_sandbox_without_losses_outlives_a_failed_start,
+                a_sub_conversation_needs_its_parent,
+                a_named_sandbox_outlives_a_failed_start,
             ]
         );
     };

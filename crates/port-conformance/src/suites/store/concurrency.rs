@@ -1,4 +1,4 @@
-//! Laws of all repositories: what has nothing to do with each other does not get in each other's way, however much of it
+//! Conformance tests of all repositories: what has nothing to do with each other does not get in each other's way, however much of it
 //! there is at once. Nobody is refused because others are busy.
 
 use domain::conversation::ConversationReport;
@@ -116,7 +116,8 @@ pub async fn many_starts_go_through(ports: &Ports) {
     .await;
 }
 
-/// Stamps the laws of many at once into tests. `$fresh`: a future of something that derefs to [`Ports`].
+/// Generates the conformance tests of many at once. `$fresh` is a future of a value
+/// that derefs to [`Ports`].
 #[macro_export]
 macro_rules! concurrency_conformance {
     ($fresh:expr) => {

@@ -1,4 +1,4 @@
-//! Laws of `HostRepository`.
+//! Conformance tests of `HostRepository`.
 
 use crate::Ports;
 use crate::fixtures::{at, host};
@@ -15,7 +15,7 @@ pub async fn a_host_is_known_once_registered(ports: &Ports) {
     assert!(!hosts.is_known(&other).await.unwrap());
 }
 
-/// Stamps the laws of `HostRepository` into tests.
+/// Generates the conformance tests of `HostRepository`.
 #[macro_export]
 macro_rules! host_repository_conformance {
     ($fresh:expr) => {

@@ -1,4 +1,4 @@
-//! Laws of `IdempotencyRepository`, and of the repositories that write its rows.
+//! Conformance tests of `IdempotencyRepository`, and of the repositories that write its rows.
 
 use domain::error::{ReachedCap, StoreError};
 use domain::idempotency::{IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, IdempotencyCheck};
@@ -35,7 +35,7 @@ fn keyed_start(n: u64, answer: IdempotentResponse) -> NewStartTask {
 }
 
 /// A repeated start makes nothing and gets the first answer; another request with the key gets nothing at all.
-pub async fn a_start_is_made_once(ports: &Ports) {
+pub async fn a_repeated_start_creates_once(ports: &Ports) {
     let asked = request("alice", "k", "this");
     let first = keyed_start(1, kept(asked.clone(), "one"));
     assert_eq!(
@@ -72,7 +72,7 @@ pub async fn a_start_is_made_once(ports: &Ports) {
 }
 
 /// The same for a sandbox.
-pub async fn a_sandbox_is_made_once(ports: &Ports) {
+pub async fn a_repeated_sandbox_creates_once(ports: &Ports) {
     let asked = request("alice", "k", "this");
     let insert = async |name: &str, request: IdempotentRequest| {
         let row = sandbox(name, "alice", at(1));
@@ -89,7 +89,7 @@ pub async fn a_sandbox_is_made_once(ports: &Ports) {
 }
 
 /// What was refused leaves no answer: the request may be made again.
-pub async fn a_refusal_is_not_kept(ports: &Ports) {
+pub async fn a_refusal_stores_no_response(ports: &Ports) {
     let none = SandboxCaps {
         per_user: 0,
         overall: 0,
@@ -113,7 +113,7 @@ pub async fn a_refusal_is_not_kept(ports: &Ports) {
 }
 
 /// Of many repetitions at once one makes something, and all others get its answer.
-pub async fn a_race_makes_one(ports: &Ports) {
+pub async fn a_race_creates_one(ports: &Ports) {
     let race = (0..20).map(|n| {
         let answer = kept(request("alice", "k", "this"), &format!("answer {n}"));
         let start = keyed_start(n, answer);
@@ -137,7 +137,7 @@ pub async fn a_race_makes_one(ports: &Ports) {
 }
 
 /// An answer that is too old is none, and its key is free for another request; pruning deletes what is old.
-pub async fn answers_are_forgotten(ports: &Ports) {
+pub async fn old_responses_are_pruned(ports: &Ports) {
     let asked = request("alice", "k", "this");
     let first = keyed_start(1, kept(asked.clone(), "one"));
     ports.tasks.insert(&first, &PLENTY).await.unwrap();
@@ -166,7 +166,7 @@ pub async fn answers_are_forgotten(ports: &Ports) {
 }
 
 /// The answer to a request that made nothing is kept like any other: once, and for that request only.
-pub async fn an_answer_is_kept_for_what_was_there(ports: &Ports) {
+pub async fn a_response_without_a_creation_is_stored(ports: &Ports) {
     let answers = &ports.answers;
     let asked = request("alice", "k", "this");
     let first = answers.store_response(&kept(asked.clone(), "one")).await.unwrap();
@@ -183,7 +183,7 @@ pub async fn an_answer_is_kept_for_what_was_there(ports: &Ports) {
 }
 
 /// The latest answers of a user are kept, and nobody else's go for them.
-pub async fn answers_of_one_user_are_bounded(ports: &Ports) {
+pub async fn responses_of_one_user_are_bounded(ports: &Ports) {
     let answers = &ports.answers;
     let bobs = request("bob", "k", "this");
     answers.store_response(&kept(bobs.clone(), "bob's")).await.unwrap();
@@ -200,20 +200,20 @@ pub async fn answers_of_one_user_are_bounded(ports: &Ports) {
     assert_ne!(answers.look_up(&bobs).await.unwrap(), IdempotencyCheck::New);
 }
 
-/// Stamps the laws of `IdempotencyRepository` into tests.
+/// Generates the conformance tests of `IdempotencyRepository`.
 #[macro_export]
 macro_rules! idempotency_repository_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!((store::idempotency),
             $fresh,
             [
-                a_start_is_made_once,
-                a_sandbox_is_made_once,
-                a_refusal_is_not_kept,
-                a_race_makes_one,
-                answers_are_forgotten,
-                an_answer_is_kept_for_what_was_there,
-                answers_of_one_user_are_bounded,
+                a_repeated_start_creates_once,
+                a_repeated_sandbox_creates_once,
+                a_refusal_stores_no_response,
+                a_race_creates_one,
+                old_responses_are_pruned,
+                a_response_without_a_creation_is_stored,
+                responses_of_one_user_are_bounded,
             ]
         );
     };

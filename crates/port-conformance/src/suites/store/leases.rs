@@ -1,4 +1,4 @@
-//! Laws of `LeaseRepository`.
+//! Conformance tests of `LeaseRepository`.
 
 use futures::future::join_all;
 
@@ -22,7 +22,7 @@ pub async fn a_lease_has_one_holder_until_its_end(ports: &Ports) {
 }
 
 /// Only its holder can end it early, and can do so twice.
-pub async fn only_the_holder_gives_back(ports: &Ports) {
+pub async fn only_the_holder_releases(ports: &Ports) {
     let leases = &ports.leases;
     assert!(leases.acquire("x", "one", at(0), at(10)).await.unwrap());
     leases.release("x", "two").await.unwrap();
@@ -48,7 +48,7 @@ pub async fn a_race_has_one_winner(ports: &Ports) {
 }
 
 /// Leases that have ended go, only so many at a time; one that was ended by its holder is gone before.
-pub async fn ended_leases_are_forgotten(ports: &Ports) {
+pub async fn ended_leases_are_pruned(ports: &Ports) {
     let leases = &ports.leases;
     for (n, until) in [(1, 10), (2, 11), (3, 12), (4, 20)] {
         let name = format!("lease-{n}");
@@ -63,7 +63,7 @@ pub async fn ended_leases_are_forgotten(ports: &Ports) {
     assert!(!held.unwrap(), "that one has not ended");
 }
 
-/// Stamps the laws of `LeaseRepository` into tests.
+/// Generates the conformance tests of `LeaseRepository`.
 #[macro_export]
 macro_rules! lease_repository_conformance {
     ($fresh:expr) => {
@@ -71,9 +71,9 @@ macro_rules! lease_repository_conformance {
             $fresh,
             [
                 a_lease_has_one_holder_until_its_end,
-                only_the_holder_gives_back,
+                only_the_holder_releases,
                 a_race_has_one_winner,
-                ended_leases_are_forgotten,
+                ended_leases_are_pruned,
             ]
         );
     };

@@ -1,4 +1,4 @@
-//! Laws of what is forgotten after a while.
+//! Conformance tests of what is forgotten after a while.
 
 use domain::id::{ConversationId, HostId};
 use domain::sandbox::DesiredState;
@@ -28,7 +28,7 @@ async fn tasks(ports: &Ports, all: &[u64]) -> Vec<u64> {
 }
 
 /// Ended tasks go, longest unchanged first and only so many; younger and unfinished ones stay.
-pub async fn ended_starts_are_forgotten(ports: &Ports) {
+pub async fn ended_start_tasks_are_pruned(ports: &Ports) {
     for (n, when) in [(1, 30), (2, 20), (3, 10), (4, 40)] {
         let it = start(n, "alice", &format!("s{n}"), at(0));
         ended(ports, &it, StartStatus::Ready, when).await;
@@ -43,7 +43,7 @@ pub async fn ended_starts_are_forgotten(ports: &Ports) {
 }
 
 /// A failed task stays until its sandbox is gone: without it a report that comes late would be adopted.
-pub async fn a_failed_start_is_remembered_while_its_sandbox_is_there(ports: &Ports) {
+pub async fn a_failed_start_stays_while_its_sandbox_exists(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let it = start_in(1, "alice", "s", at(0));
     ended(ports, &it, StartStatus::Error, 2).await;
@@ -70,7 +70,7 @@ async fn is_remembered(ports: &Ports, n: u64, probe: u64) -> bool {
 }
 
 /// Deleted conversations are forgotten oldest first and only so many, and never while their sandbox is there.
-pub async fn deleted_conversations_are_forgotten_with_their_sandbox(ports: &Ports) {
+pub async fn records_of_deleted_conversations_are_pruned(ports: &Ports) {
     for n in 1..=3 {
         let name = format!("s{n}");
         ports.sandbox(&name, "alice").await;
@@ -94,16 +94,17 @@ pub async fn deleted_conversations_are_forgotten_with_their_sandbox(ports: &Port
     assert!(is_remembered(ports, 3, 104).await, "it is too young");
 }
 
-/// Stamps the laws of pruning into tests. `$fresh`: a future of something that derefs to [`Ports`].
+/// Generates the conformance tests of pruning. `$fresh` is a future of a value
+/// that derefs to [`Ports`].
 #[macro_export]
 macro_rules! pruning_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!((store::pruning),
             $fresh,
             [
-                ended_starts_are_forgotten,
-                a_failed_start_is_remembered_while_its_sandbox_is_there,
-                deleted_conversations_are_forgotten_with_their_sandbox,
+                ended_start_tasks_are_pruned,
+                a_failed_start_stays_while_its_sandbox_exists,
+                records_of_deleted_conversations_are_pruned,
             ]
         );
     };

@@ -1,4 +1,4 @@
-//! Laws of all repositories about a character that not every database can hold: NUL. Logs, titles that a model made up and
+//! Conformance tests of all repositories about a character that not every database can hold: NUL. Logs, titles that a model made up and
 //! needles of a search may have it. It is stored as itself or as U+FFFD, and never in the way.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ fn odd() -> String {
 }
 
 /// What a sandbox printed before it died, and why a start failed.
-pub async fn a_cause_may_have_nul(ports: &Ports) {
+pub async fn a_cause_may_contain_nul(ports: &Ports) {
     let id = ports.sandbox("s", "alice").await.id;
     for facts in [
         SandboxFacts::Error { detail: odd() },
@@ -72,7 +72,7 @@ pub async fn a_cause_may_have_nul(ports: &Ports) {
 }
 
 /// What an agent server says of a conversation, and what its owner calls it and looks for.
-pub async fn a_conversation_may_have_nul(ports: &Ports) {
+pub async fn a_conversation_may_contain_nul(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let it = Conversation {
         title: Some(odd()),
@@ -122,7 +122,7 @@ pub async fn a_conversation_may_have_nul(ports: &Ports) {
 }
 
 /// Kinds of events are the agent server's; its documents come back as they were.
-pub async fn an_event_may_have_nul(ports: &Ports) {
+pub async fn an_event_may_contain_nul(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let id = ports
         .conversation(&conversation(1, "alice", "s", at(0)))
@@ -157,16 +157,17 @@ pub async fn an_event_may_have_nul(ports: &Ports) {
     }
 }
 
-/// Stamps the laws of odd texts into tests. `$fresh`: a future of something that derefs to [`Ports`].
+/// Generates the conformance tests of odd texts. `$fresh` is a future of a value
+/// that derefs to [`Ports`].
 #[macro_export]
 macro_rules! unusual_text_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!((store::unusual_text),
             $fresh,
             [
-                a_cause_may_have_nul,
-                a_conversation_may_have_nul,
-                an_event_may_have_nul,
+                a_cause_may_contain_nul,
+                a_conversation_may_contain_nul,
+                an_event_may_contain_nul,
             ]
         );
     };

@@ -1,4 +1,4 @@
-//! Laws of `AdministrationRepository`.
+//! Conformance tests of `AdministrationRepository`.
 
 use domain::audit::{AuditEntry, AuditFilter};
 use domain::cipher::Sealed;
@@ -77,7 +77,7 @@ pub async fn users_have_roles(ports: &Ports) {
 }
 
 /// A key is made for a user who is there, or makes them if that is wanted.
-pub async fn keys_are_made_for_users(ports: &Ports) {
+pub async fn keys_are_created_for_users(ports: &Ports) {
     let (one, two) = (key(1, "ada", 1), key(2, "ada", 2));
     assert_is!(
         administer(ports, 1, give(one.clone(), None)).await,
@@ -100,7 +100,7 @@ pub async fn keys_are_made_for_users(ports: &Ports) {
 }
 
 /// A rotated key ends when it is told to, or before; nobody else's, and none that is over, is rotated.
-pub async fn a_key_is_rotated(ports: &Ports) {
+pub async fn keys_are_rotated(ports: &Ports) {
     let (one, two) = (key(1, "ada", 1), key(2, "ada", 2));
     ports.keys.insert(&one).await.unwrap();
     ports.keys.insert(&key(3, "bob", 1)).await.unwrap();
@@ -151,7 +151,7 @@ pub async fn a_key_is_revoked_by_its_user(ports: &Ports) {
 
 /// With the beginning of a deletion nothing of the user opens anything, and nothing is made; what their sandboxes could use
 /// is gone with it, not with a later step.
-pub async fn a_deletion_begins(ports: &Ports) {
+pub async fn a_deletion_takes_effect_at_once(ports: &Ports) {
     let one = key(1, "ada", 1);
     ports.keys.insert(&one).await.unwrap();
     let delete = |name| AdminChange::DeleteUser { user: user(name) };
@@ -254,7 +254,7 @@ async fn by(
 
 /// Whoever asks with a key that was revoked, has expired, is somebody else's, or whose user was deleted, changes nothing,
 /// and whoever is no administrator only their own keys: the transaction looks, whoever looked before.
-pub async fn whoever_asks_still_may(ports: &Ports) {
+pub async fn callers_are_authorized_again(ports: &Ports) {
     administer(ports, 1, create("ada", Role::User))
         .await
         .unwrap();
@@ -301,7 +301,8 @@ pub async fn whoever_asks_still_may(ports: &Ports) {
     assert_is!(done, Err(StoreError::NotFound { entity: CALLER_ENTITY }));
 }
 
-/// Stamps the laws of `AdministrationRepository` into tests. `$fresh`: a future of something that derefs to [`Ports`].
+/// Generates the conformance tests of `AdministrationRepository`. `$fresh` is a future of a value
+/// that derefs to [`Ports`].
 #[macro_export]
 macro_rules! administration_conformance {
     ($fresh:expr) => {
@@ -309,11 +310,11 @@ macro_rules! administration_conformance {
             $fresh,
             [
                 users_have_roles,
-                keys_are_made_for_users,
-                a_key_is_rotated,
+                keys_are_created_for_users,
+                keys_are_rotated,
                 a_key_is_revoked_by_its_user,
-                a_deletion_begins,
-                whoever_asks_still_may,
+                a_deletion_takes_effect_at_once,
+                callers_are_authorized_again,
             ]
         );
     };

@@ -1,4 +1,4 @@
-//! Laws of `ApiKeyRepository`.
+//! Conformance tests of `ApiKeyRepository`.
 
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
@@ -88,7 +88,7 @@ pub async fn a_revoked_key_is_gone(ports: &Ports) {
 }
 
 /// `touch` notes a use; of a key that is gone it does nothing.
-pub async fn a_use_is_noted(ports: &Ports) {
+pub async fn a_use_is_recorded(ports: &Ports) {
     let one = key(1, "alice");
     ports.keys.insert(&one).await.unwrap();
     ports.keys.touch(one.id, at(9)).await.unwrap();
@@ -99,7 +99,7 @@ pub async fn a_use_is_noted(ports: &Ports) {
 }
 
 /// Keys that expired long enough ago go, only so many at a time; others never.
-pub async fn expired_keys_are_forgotten(ports: &Ports) {
+pub async fn expired_keys_are_pruned(ports: &Ports) {
     for (n, end) in [
         (1, Some(at(5))),
         (2, Some(at(9))),
@@ -120,8 +120,8 @@ pub async fn expired_keys_are_forgotten(ports: &Ports) {
     assert_eq!(left, [key(2, "alice").id, key(3, "alice").id]);
 }
 
-/// Stamps the laws of `ApiKeyRepository` into tests. `$fresh`: a future of something that derefs to
-/// [`Ports`].
+/// Generates the conformance tests of `ApiKeyRepository`. `$fresh` is a future of a value
+/// that derefs to [`Ports`].
 #[macro_export]
 macro_rules! api_key_repository_conformance {
     ($fresh:expr) => {
@@ -132,8 +132,8 @@ macro_rules! api_key_repository_conformance {
                 hash_and_id_are_unique,
                 keys_are_listed_oldest_first,
                 a_revoked_key_is_gone,
-                a_use_is_noted,
-                expired_keys_are_forgotten,
+                a_use_is_recorded,
+                expired_keys_are_pruned,
             ]
         );
     };

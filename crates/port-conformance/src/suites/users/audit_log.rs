@@ -1,4 +1,4 @@
-//! Laws of `AuditLog`.
+//! Conformance tests of `AuditLog`.
 
 use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditOutcome};
 use domain::error::StoreError;
@@ -58,7 +58,7 @@ pub async fn entries_are_found_newest_first(ports: &Ports) {
 }
 
 /// An entry that is there stays as it is, also when a batch with it is sent again.
-pub async fn a_batch_may_be_sent_again(ports: &Ports) {
+pub async fn a_batch_can_be_sent_again(ports: &Ports) {
     ports.audit.append(&[full(1, 1)]).await.unwrap();
     let again = [entry(1, 9), entry(2, 2)];
     ports.audit.append(&again).await.unwrap();
@@ -152,7 +152,7 @@ pub async fn pages_are_stable(ports: &Ports) {
 }
 
 /// What is old goes, the oldest first, only so many at a time.
-pub async fn old_entries_go(ports: &Ports) {
+pub async fn old_entries_are_pruned(ports: &Ports) {
     let all = [(1, 3), (2, 1), (3, 2), (4, 5)];
     let all: Vec<_> = all.into_iter().map(|(n, when)| entry(n, when)).collect();
     ports.audit.append(&all).await.unwrap();
@@ -173,7 +173,8 @@ pub async fn entries_outlive_their_user(ports: &Ports) {
     assert_eq!(found(ports, &AuditFilter::default()).await, [entry(1, 1)]);
 }
 
-/// Stamps the laws of `AuditLog` into tests. `$fresh`: a future of something that derefs to [`Ports`].
+/// Generates the conformance tests of `AuditLog`. `$fresh` is a future of a value
+/// that derefs to [`Ports`].
 #[macro_export]
 macro_rules! audit_log_conformance {
     ($fresh:expr) => {
@@ -181,11 +182,11 @@ macro_rules! audit_log_conformance {
             $fresh,
             [
                 entries_are_found_newest_first,
-                a_batch_may_be_sent_again,
+                a_batch_can_be_sent_again,
                 a_large_batch_is_stored,
                 a_filter_narrows,
                 pages_are_stable,
-                old_entries_go,
+                old_entries_are_pruned,
                 entries_outlive_their_user,
             ]
         );

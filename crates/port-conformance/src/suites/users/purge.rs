@@ -1,4 +1,4 @@
-//! Laws of `UserRepository::purge`: everything of a user goes, and nothing of anybody else.
+//! Conformance tests of `UserRepository::purge`: everything of a user goes, and nothing of anybody else.
 
 use domain::cipher::Sealed;
 use domain::conversation::{Conversation, ConversationFilter, ConversationView, ConversationReport};
@@ -65,7 +65,7 @@ async fn run(ports: &Ports, start: &NewStartTask, end: Option<StartStatus>) -> i
 }
 
 /// A user with something of everything; ids from `n` on. The fence of their unfinished start, which is `n + 8`.
-async fn furnish(ports: &Ports, owner: &str, n: u64) -> i64 {
+async fn seed_user(ports: &Ports, owner: &str, n: u64) -> i64 {
     ports.keys.insert(&key(n, owner, 0)).await.unwrap();
     ports.keys.insert(&key(n + 1, owner, 0)).await.unwrap();
     let (document, id) = (Sealed::from_text("sealed settings"), user(owner));
@@ -184,11 +184,11 @@ async fn purge(ports: &Ports, owner: &UserId, limit: usize) -> (PurgeCounts, usi
 }
 
 /// Of the sandboxes there is what it takes to remove them; of everything else nothing, whatever the size of a call.
-pub async fn nothing_of_a_user_is_left(ports: &Ports) {
+pub async fn a_purge_leaves_nothing(ports: &Ports) {
     let nothing = shown(ports, "nobody").await;
     for (round, limit) in [1, 3, 1000].into_iter().enumerate() {
         let (owner, n) = (format!("alice-{round}"), 100 * (round as u64 + 1));
-        furnish(ports, &owner, n).await;
+        seed_user(ports, &owner, n).await;
         let (sum, calls) = purge(ports, &user(&owner), limit).await;
         let expected = PurgeCounts {
             api_keys: 2,
@@ -227,11 +227,11 @@ pub async fn nothing_of_a_user_is_left(ports: &Ports) {
 }
 
 /// Not even with the same ids: a part of a conversation of theirs, a failed start of a conversation that they have.
-pub async fn others_are_left_alone(ports: &Ports) {
-    furnish(ports, "bob", 200).await;
+pub async fn others_are_unaffected(ports: &Ports) {
+    seed_user(ports, "bob", 200).await;
     let shared = start_in(150, "bob", "bob-up", at(1));
     run(ports, &shared, Some(StartStatus::Error)).await;
-    furnish(ports, "alice", 100).await;
+    seed_user(ports, "alice", 100).await;
     let mut hers = start(151, "alice", "alice-other", at(1));
     hers.task.conversation_id = conversation_id(150);
     run(ports, &hers, Some(StartStatus::Ready)).await;
@@ -253,8 +253,8 @@ pub async fn others_are_left_alone(ports: &Ports) {
 }
 
 /// From the first call on, however small: no key, no settings, no secret, no worker, no sandbox.
-pub async fn the_first_call_ends_everything(ports: &Ports) {
-    let fence = furnish(ports, "alice", 100).await;
+pub async fn the_first_call_revokes_all_access(ports: &Ports) {
+    let fence = seed_user(ports, "alice", 100).await;
     let alice = user("alice");
     let purged = ports.users.purge(&alice, at(9), 1).await.unwrap();
     assert!(purged.unwrap().more);
@@ -310,8 +310,8 @@ pub async fn the_first_call_ends_everything(ports: &Ports) {
 }
 
 /// A request that was let in a moment before stores nothing any more.
-pub async fn nothing_new_of_a_deleted_user_is_stored(ports: &Ports) {
-    furnish(ports, "alice", 100).await;
+pub async fn writes_of_a_deleted_user_are_refused(ports: &Ports) {
+    seed_user(ports, "alice", 100).await;
     let alice = user("alice");
     ports.users.purge(&alice, at(9), 1).await.unwrap();
     let gone = |error: Option<StoreError>| {
@@ -367,8 +367,8 @@ pub async fn nothing_new_of_a_deleted_user_is_stored(ports: &Ports) {
 }
 
 /// What a sandbox reports after the deletion is dropped, before its row is removed and after.
-pub async fn late_reports_bring_nothing_back(ports: &Ports) {
-    furnish(ports, "alice", 100).await;
+pub async fn late_reports_do_not_recreate_conversations(ports: &Ports) {
+    seed_user(ports, "alice", 100).await;
     purge(ports, &user("alice"), 1000).await;
     for round in 0..2 {
         for n in [102, 105, 107, 108, 140] {
@@ -387,8 +387,8 @@ pub async fn late_reports_bring_nothing_back(ports: &Ports) {
 }
 
 /// No call deletes many more rows than it was told to, also of one long conversation.
-pub async fn a_call_deletes_a_part(ports: &Ports) {
-    furnish(ports, "alice", 100).await;
+pub async fn a_call_deletes_a_bounded_part(ports: &Ports) {
+    seed_user(ports, "alice", 100).await;
     append(ports, "alice-paused", 104, 500).await;
     let mut events = 0;
     for _ in 0..200 {

@@ -1,4 +1,4 @@
-//! Laws of `UserRepository::purge` beside requests of the same user.
+//! Conformance tests of `UserRepository::purge` beside requests of the same user.
 
 use domain::cipher::Sealed;
 use domain::sandbox::DesiredState;
@@ -12,7 +12,7 @@ use crate::Ports;
 use crate::fixtures::{PLENTY, at, host, page, sandbox, secret, start, user};
 
 /// Whatever request comes at the moment of the deletion either is refused or goes along: nothing stays behind.
-pub async fn what_is_stored_at_the_same_moment_goes_along(ports: &Ports) {
+pub async fn concurrent_writes_are_deleted_too(ports: &Ports) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
     let alice = user("alice");
     let document = Sealed::from_text("sealed settings");

@@ -1,4 +1,4 @@
-//! Laws of `UserRepository` about users themselves; what goes with them is in `purge`.
+//! Conformance tests of `UserRepository` about users themselves; what goes with them is in `purge`.
 
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
@@ -71,7 +71,7 @@ pub async fn the_oldest_user_is_found(ports: &Ports) {
 }
 
 /// Deleting somebody who is not there changes nothing, and makes nobody.
-pub async fn a_user_who_is_not_there_is_not_deleted(ports: &Ports) {
+pub async fn an_unknown_user_is_not_deleted(ports: &Ports) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
     let purged = ports.users.purge(&user("alic"), at(1), 10).await;
     assert_eq!(purged.unwrap(), None);
@@ -95,7 +95,7 @@ pub async fn a_user_is_deleted_once(ports: &Ports) {
 }
 
 /// The name is nobody's until all is gone and it has rested; then it is a new user's. Other names are free all the time.
-pub async fn a_name_rests_before_it_is_used_again(ports: &Ports) {
+pub async fn a_name_is_reserved_after_a_deletion(ports: &Ports) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
     ports.sandbox("s", "alice").await;
     ports.users.purge(&user("alice"), at(5), 10).await.unwrap();
@@ -127,7 +127,7 @@ pub async fn a_name_rests_before_it_is_used_again(ports: &Ports) {
 }
 
 /// Rows of deleted users go when nothing is left and they are old enough, only so many at a time; others never.
-pub async fn deleted_users_are_forgotten(ports: &Ports) {
+pub async fn deleted_users_are_pruned(ports: &Ports) {
     for (n, owner) in [
         (1, "alice"),
         (2, "bob"),
@@ -151,7 +151,8 @@ pub async fn deleted_users_are_forgotten(ports: &Ports) {
     assert_eq!(users(ports).await.len(), 1);
 }
 
-/// Stamps the laws of `UserRepository` into tests. `$fresh`: a future of something that derefs to [`Ports`].
+/// Generates the conformance tests of `UserRepository`. `$fresh` is a future of a value
+/// that derefs to [`Ports`].
 #[macro_export]
 macro_rules! user_repository_conformance {
     ($fresh:expr) => {
@@ -160,27 +161,27 @@ macro_rules! user_repository_conformance {
             [
                 users_are_listed_by_name,
                 the_oldest_user_is_found,
-                a_user_who_is_not_there_is_not_deleted,
+                an_unknown_user_is_not_deleted,
                 a_user_is_deleted_once,
-                a_name_rests_before_it_is_used_again,
-                deleted_users_are_forgotten,
+                a_name_is_reserved_after_a_deletion,
+                deleted_users_are_pruned,
             ]
         );
         $crate::conformance_tests!((users::purge),
             $fresh,
             [
-                nothing_of_a_user_is_left,
-                others_are_left_alone,
-                the_first_call_ends_everything,
-                nothing_new_of_a_deleted_user_is_stored,
-                late_reports_bring_nothing_back,
-                a_call_deletes_a_part,
+                a_purge_leaves_nothing,
+                others_are_unaffected,
+                the_first_call_revokes_all_access,
+                writes_of_a_deleted_user_are_refused,
+                late_reports_do_not_recreate_conversations,
+                a_call_deletes_a_bounded_part,
                 a_local_user_without_a_key_can_be_deleted,
             ]
         );
         $crate::conformance_tests!((users::purge_races),
             $fresh,
-            [what_is_stored_at_the_same_moment_goes_along]
+            [concurrent_writes_are_deleted_too]
         );
     };
 }

@@ -108,7 +108,7 @@ fn batch(from: u64, count: u64) -> Vec<Event> {
 }
 
 /// Nothing is stored of a new user, and no user sees another one's figures.
-pub async fn figures_are_the_owners(ports: &Ports) {
+pub async fn usage_is_counted_by_owner(ports: &Ports) {
     assert_eq!(usage(ports, "alice").await, Usage::default());
     ports.sandbox("s", "alice").await;
     let it = conversation(1, "alice", "s", at(0));
@@ -122,7 +122,7 @@ pub async fn figures_are_the_owners(ports: &Ports) {
 }
 
 /// Events, conversations, starts, messages and secrets come and go; after each step the figures are those of a recount.
-pub async fn figures_equal_a_recount(ports: &Ports) {
+pub async fn usage_equals_a_recount(ports: &Ports) {
     for (id, owner) in [("s", "alice"), ("t", "bob")] {
         ports.sandbox(id, owner).await;
     }
@@ -205,7 +205,7 @@ pub async fn a_start_counts_as_its_conversation(ports: &Ports) {
 }
 
 /// While a user is deleted part by part the figures are right, and in the end there is nothing.
-pub async fn figures_shrink_with_each_part_of_a_purge(ports: &Ports) {
+pub async fn usage_shrinks_with_each_part_of_a_purge(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     ports.sandbox("t", "bob").await;
     for n in 1..=2 {
@@ -317,10 +317,10 @@ macro_rules! usage_repository_conformance {
         $crate::conformance_tests!((users::usage),
             $fresh,
             [
-                figures_are_the_owners,
-                figures_equal_a_recount,
+                usage_is_counted_by_owner,
+                usage_equals_a_recount,
                 a_start_counts_as_its_conversation,
-                figures_shrink_with_each_part_of_a_purge,
+                usage_shrinks_with_each_part_of_a_purge,
                 bulky_observations_are_shortened,
             ]
         );

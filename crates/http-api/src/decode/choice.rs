@@ -1,10 +1,10 @@
-//! Closed sets of words.
+//! Decodes closed sets of words.
 
 use serde_json::{Value, json};
 
 use super::{Decode, FieldErrors, FieldError, Path};
 
-/// Which Python type the set is on the reference's side; it only changes the `type` of the error.
+/// The Python type of the set in the reference; it only changes the `type` of the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChoiceKind {
     /// An enumeration: `enum`.
@@ -17,7 +17,7 @@ pub enum ChoiceKind {
 pub trait Choice: Copy + 'static {
     /// Enumeration or literal.
     const KIND: ChoiceKind = ChoiceKind::Enum;
-    /// The words, case-sensitive, and what they stand for.
+    /// The words, case-sensitive, and their values.
     const CHOICES: &'static [(&'static str, Self)];
 }
 
@@ -33,7 +33,7 @@ impl<T: Choice> Decode for T {
     }
 }
 
-/// The fault that lists the words of `T`; also for the keys of a map.
+/// The error that lists the words of `T`; also for the keys of a map.
 fn fault<T: Choice>() -> FieldError {
     let expected = listed(T::CHOICES.iter().map(|(name, _)| *name));
     let kind = match T::KIND {

@@ -1,4 +1,4 @@
-//! Optional values, lists, maps and documents that we pass on unread.
+//! Decodes optional values, lists, maps, and documents that are passed on unread.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,7 @@ impl<T: Decode> Decode for Vec<T> {
     }
 }
 
-/// A map whose keys are words of a type (a name, an enumeration). A refused key is reported at `…, <key>, "[key]"`.
+/// A map with typed keys (a name, an enumeration). A refused key is reported at `…, <key>, "[key]"`.
 impl<K: Decode + Ord, V: Decode> Decode for BTreeMap<K, V> {
     const SENSITIVE: bool = V::SENSITIVE;
 
@@ -100,7 +100,7 @@ impl<K: Decode + Ord, V: Decode> Decode for BTreeMap<K, V> {
     }
 }
 
-/// A document that is not ours to read. Anything goes; for objects only see [`JsonObject`].
+/// A document that is passed on unread. Accepts any value; for objects only, see [`JsonObject`].
 impl Decode for Value {
     fn decode(value: &Value, _at: &Path<'_>, _errors: &mut FieldErrors) -> Option<Self> {
         Some(value.clone())
@@ -111,7 +111,7 @@ impl Decode for Value {
     }
 }
 
-/// An object that is not ours to read (settings, agent documents). It may hold secrets, so it is never echoed.
+/// An object that is passed on unread (settings, agent documents). It may contain secrets, so errors never quote it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JsonObject(pub Map<String, Value>);
 

@@ -1,4 +1,4 @@
-//! The domain's own types as input: ids, instants and pages.
+//! Decodes types of the domain: ids, timestamps and pages.
 
 use std::ops::Bound;
 
@@ -57,13 +57,13 @@ impl Decode for Timestamp {
 }
 
 impl<Model: Decode> Object<'_, Model> {
-    /// Any integer, those beyond 64 bits as the nearest one: what older routes take for lengths and numbers of pages.
+    /// Any integer; beyond 64 bits, the nearest one. Legacy routes use it for page lengths and numbers.
     pub fn integer(&mut self, key: &'static str, usual: i64) -> Option<i64> {
         let integer = self.default(key, || SaturatedInt(usual));
         integer.map(|SaturatedInt(integer)| integer)
     }
 
-    /// `page_id` and `limit` (1 to 100), as every search takes them; `usual` is the limit of this route.
+    /// `page_id` and `limit` (1 to 100) of a search; `usual` is the default limit.
     pub fn page(&mut self, usual: PageLimit) -> Option<PageRequest> {
         let after = self.optional::<String>("page_id");
         let limit = self.default("limit", || {

@@ -1,4 +1,4 @@
-//! What is wrong with a request: all of it, bounded, and never with a secret in it.
+//! The errors of a request: complete, bounded, and without secrets.
 
 use std::borrow::Cow;
 
@@ -6,23 +6,23 @@ use serde_json::{Map, Value, json};
 
 use super::path::{Path, bounded};
 
-/// Error items that one answer lists at most.
+/// Error items in one response.
 const MAX_ERROR_ITEMS: usize = 100;
-/// Longest input that is echoed, in bytes of JSON (an estimate that is never too low by more than escapes).
+/// Longest input that an error quotes, in bytes of JSON (an estimate without escapes).
 const MAX_ECHO_BYTES: usize = 1024;
-/// Longest message; messages may quote the client.
+/// Longest message, in bytes; messages may quote the client.
 const MAX_MESSAGE_BYTES: usize = 2048;
 
-/// How errors are written on the wire.
+/// The form of errors on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
-    /// The V1 routes: `type`, `loc`, `msg`, `input`, `ctx`, as `FastAPI` writes them.
+    /// The V1 routes: `type`, `loc`, `msg`, `input`, `ctx`, as in `FastAPI`.
     V1,
-    /// The two legacy operations: `loc` (strings only), `msg`, `type`, and nothing that echoes input.
+    /// The two legacy operations: `loc` (strings only), `msg`, `type`, and nothing that quotes input.
     Legacy,
 }
 
-/// One reason to refuse a value.
+/// The error of one value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldError {
     kind: &'static str,
@@ -31,7 +31,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// A fault of this `type`, with this message.
+    /// An error with this `type` and message.
     pub fn new(kind: &'static str, msg: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind,
@@ -47,7 +47,7 @@ impl FieldError {
         self
     }
 
-    /// A rule of ours that pydantic has no word for: `value_error`, "Value error, …". The text must not quote a secret.
+    /// A rule without an equivalent in pydantic: `value_error`, "Value error, …". The text must not quote a secret.
     pub fn value_error(text: impl std::fmt::Display) -> Self {
         Self::new("value_error", format!("Value error, {text}")).with(json!({"error": {}}))
     }
@@ -93,19 +93,19 @@ struct ErrorItem {
     input: Option<Value>,
 }
 
-/// All that is wrong with one request, in the order found.
+/// All errors of a request, in order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FieldErrors {
     items: Vec<ErrorItem>,
 }
 
 impl FieldErrors {
-    /// Nothing wrong yet.
+    /// An empty list.
     pub const fn new() -> Self {
         Self { items: Vec::new() }
     }
 
-    /// Notes that the value `input` at `at` is refused. The value is echoed unless the place is secret.
+    /// Adds an error about the value `input` at `at`. It quotes the value unless the location is secret.
     pub fn push(&mut self, at: &Path<'_>, fault: FieldError, input: &Value) {
         if at.is_secret() {
             self.push_silent(at, fault);
@@ -114,7 +114,7 @@ impl FieldErrors {
         }
     }
 
-    /// Notes a refusal without repeating the value.
+    /// Adds an error without quoting the value.
     pub fn push_silent(&mut self, at: &Path<'_>, fault: FieldError) {
         self.push_item(at, fault, None);
     }
@@ -133,30 +133,30 @@ impl FieldErrors {
         });
     }
 
-    /// Adds what another attempt found (the arms of a union).
+    /// Adds the errors of another attempt (the arms of a union).
     pub fn append(&mut self, other: Self) {
         let room = MAX_ERROR_ITEMS - self.items.len().min(MAX_ERROR_ITEMS);
         self.items.extend(other.items.into_iter().take(room));
     }
 
-    /// Drops what the items repeat of the input.
+    /// Removes all quotes of the input.
     pub(crate) fn forget_inputs(&mut self) {
         for item in &mut self.items {
             item.input = None;
         }
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there are no errors.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// How many items there are.
+    /// The number of errors.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether more would no longer be listed: a decoder may stop looking.
+    /// Whether the list is full. A decoder may then stop.
     pub fn is_full(&self) -> bool {
         self.items.len() >= MAX_ERROR_ITEMS
     }
@@ -197,7 +197,7 @@ impl ErrorItem {
     }
 }
 
-/// What an item repeats of the refused value: short values whole, long texts cut, long lists and objects not at all.
+/// The quoted part of a refused value: short values whole, long texts cut, long lists and objects not at all.
 fn echo(input: &Value) -> Option<Value> {
     match input {
         Value::String(text) => Some(bounded(text, MAX_ECHO_BYTES).into()),
@@ -207,7 +207,7 @@ fn echo(input: &Value) -> Option<Value> {
     }
 }
 
-/// What is left of `budget` bytes after writing `value`; looks at no more of it than fits.
+/// The rest of `budget` bytes after serializing `value`; `None` if it does not fit. Reads no more than fits.
 fn size_within(value: &Value, budget: usize) -> Option<usize> {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => budget.checked_sub(5),

@@ -1,4 +1,4 @@
-//! UUIDs in every spelling that Python reads.
+//! Decodes UUIDs in every spelling that Python accepts.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -25,7 +25,7 @@ impl Decode for Uuid {
     }
 }
 
-/// The parser's own words, which are pydantic's too (it uses the same crate).
+/// The parser's text, which equals pydantic's (it uses the same crate).
 fn reason(error: &uuid::Error, _text: &str) -> String {
     error.to_string()
 }

@@ -1,4 +1,4 @@
-//! Points in time: ISO 8601 with or without zone, a date alone, Unix seconds or milliseconds. Without a zone it is UTC.
+//! Decodes timestamps: ISO 8601 with or without zone, a date alone, Unix seconds or milliseconds. The default zone is UTC.
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ fn config() -> DateTimeConfig {
 
 fn from_text(text: &str) -> Result<speedate::DateTime, FieldError> {
     speedate::DateTime::parse_bytes_with_config(text.as_bytes(), &config()).or_else(|_| {
-        // A text that is no datetime is tried as a date; it is that attempt which words the error.
+        // Like pydantic, try a date after a failed datetime, and report the date's error.
         let date = Date::parse_bytes_with_config(text.as_bytes(), &DateConfig::builder().build());
         date.map(midnight)
             .map_err(|error| from_date_parsing(&error))

@@ -1,4 +1,4 @@
-//! From bytes to a JSON value, or to the reason why not in the reference's words.
+//! Parses JSON, with the reference's error texts.
 
 use serde_json::Value;
 
@@ -9,9 +9,9 @@ use super::json_syntax;
 pub enum JsonError {
     /// Not UTF-8, or nested more deeply than any client needs (128 levels).
     Undecodable,
-    /// Not JSON: what is wrong at which character.
+    /// Not JSON: an error at a character.
     Syntax {
-        /// Characters before the fault.
+        /// Characters before the error.
         position: usize,
         /// What was expected there.
         message: &'static str,
@@ -29,7 +29,7 @@ fn explain(text: &str, error: &serde_json::Error) -> JsonError {
     match json_syntax::first_error(text) {
         Err(json_syntax::TooDeep) => JsonError::Undecodable,
         Ok(Some((position, message))) => JsonError::Syntax { position, message },
-        // What Python accepts and we cannot represent: numbers beyond a double, half of a surrogate pair.
+        // Values that Python accepts and Rust cannot represent: numbers beyond a double, unpaired surrogates.
         Ok(None) => JsonError::Syntax {
             position: offset(text, error),
             message: "Value out of range",

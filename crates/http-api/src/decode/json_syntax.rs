@@ -1,10 +1,10 @@
-//! Where and why a text is not JSON, in the words and positions of Python's `json` module, which clients see in
+//! Locates the first syntax error of a JSON text, with the text and position of Python's `json` module, which clients see in
 //! `json_invalid`. Runs only after `serde_json` has refused the text.
 
 /// Levels of nesting that `serde_json` accepts.
 const MAX_NESTING_LEVELS: usize = 127;
 
-/// The text is nested too deeply to be looked at.
+/// The text is nested too deeply to be scanned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooDeep;
 
@@ -25,7 +25,7 @@ impl From<SyntaxError> for ScanError {
 const EXPECTING_VALUE: &str = "Expecting value";
 const EXPECTING_PROPERTY: &str = "Expecting property name enclosed in double quotes";
 
-/// The first fault that Python would report, or `None` if it would accept the text.
+/// The first error that Python would report, or `None` if it would accept the text.
 pub(super) fn first_error(text: &str) -> Result<Option<SyntaxError>, TooDeep> {
     let chars: Vec<char> = text.chars().collect();
     let scanner = Scanner { chars: &chars };
@@ -40,7 +40,7 @@ pub(super) fn first_error(text: &str) -> Result<Option<SyntaxError>, TooDeep> {
     }
 }
 
-/// Every function takes the position where a thing starts and returns the one after it.
+/// Each method takes the position where an element starts and returns the position after it.
 struct Scanner<'a> {
     chars: &'a [char],
 }
@@ -93,7 +93,7 @@ impl Scanner<'_> {
         position
     }
 
-    /// A number ends where it stops making sense (`01` is `0` and extra data).
+    /// A number ends at the first character that cannot continue it (`01` is `0` and extra data).
     fn number(&self, start: usize) -> Result<usize, ScanError> {
         let first = if self.at(start) == Some('-') {
             start + 1
@@ -130,7 +130,7 @@ impl Scanner<'_> {
                     Some('"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't') => position += 2,
                     Some('u') => {
                         let hex = self.chars.get(position + 2..position + 6);
-                        // Digits that end the text are no escape to Python: it looks for the character after them first.
+                        // Python looks for the character after the digits first, so digits at the end of the text are no escape.
                         let is_last = self.at(position + 6).is_none();
                         if is_last
                             || !hex.is_some_and(|hex| hex.iter().all(char::is_ascii_hexdigit))

@@ -1,14 +1,14 @@
-//! From JSON, query and path parameters to input types, with **all** errors at once and in the words of `FastAPI`.
+//! Decodes JSON, query and path parameters into input types. Reports **all** errors at once, with `FastAPI`'s texts.
 //!
-//! A type that can be read from a request implements [`Decode`]. Scalars, lists, maps and ids are done here; a model
-//! is read member by member with [`Object`], a closed set of words with [`Choice`], alternatives with [`union()`].
-//! `serde` is not used for input because it stops at the first error.
+//! Input types implement [`Decode`]. This module has scalars, lists, maps and ids. [`Object`] reads a model member by member,
+//! [`Choice`] a closed set of words, [`union()`] alternatives. `serde` is not used for input because it stops at the first
+//! error.
 //!
-//! **Secrets.** A type that is or contains a secret says `const SENSITIVE: bool = true`; reading a sensitive member
-//! inside a model that does not say so does not compile. No error item repeats a sensitive value, the object around
-//! it, or a member of that object which nobody expected.
+//! **Secrets.** A type that is or contains a secret declares `const SENSITIVE: bool = true`. A model without it that reads a
+//! sensitive member does not compile. No error quotes a sensitive value, the object around it, or an unknown member of that
+//! object.
 //!
-//! Knows the wire's vocabulary of faults. Knows nothing of HTTP, of routes or of what a value is for.
+//! Knows the wire's error vocabulary. Knows nothing of HTTP, routes or the meaning of values.
 
 mod choice;
 mod collection;
@@ -42,21 +42,21 @@ pub use union::{UnionArm, union};
 
 /// A type that can be read from a request.
 pub trait Decode: Sized {
-    /// Whether a value of this type is, or contains, a secret. Such values are never repeated in an error.
+    /// Whether a value of this type is or contains a secret. Errors never quote such values.
     const SENSITIVE: bool = false;
     /// Whether a repeated query parameter is one value of this type (otherwise the last one counts).
     const LIST: bool = false;
 
-    /// Reads `value`, which stands at `at`. `None` means that at least one error has been noted.
+    /// Decodes `value`, located at `at`. `None` means that at least one error was added.
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self>;
 
-    /// The same for a value that nobody else needs: documents are taken over instead of copied.
+    /// Like [`Decode::decode`], for an owned value: documents are moved instead of copied.
     fn decode_owned(value: Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         Self::decode(&value, at, errors)
     }
 }
 
-/// Reads a whole value. `Err` holds at least one error.
+/// Decodes a whole value. `Err` contains at least one error.
 pub fn decode<T: Decode>(value: &Value, at: &Path<'_>) -> Result<T, FieldErrors> {
     let mut errors = FieldErrors::new();
     match T::decode(value, at, &mut errors) {

@@ -1,4 +1,4 @@
-//! Reading a model member by member.
+//! Decodes a model member by member.
 
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -37,12 +37,12 @@ pub struct Object<'a, Model> {
 }
 
 impl<'a, Model: Decode> Object<'a, Model> {
-    /// Opens an object; notes `model_attributes_type` if it is none.
+    /// Opens an object; adds `model_attributes_type` if the value is not one.
     pub fn open(value: &'a Value, at: &'a Path<'a>, errors: &'a mut FieldErrors) -> Option<Self> {
         Self::open_or(value, at, errors, FieldError::model_attributes_type)
     }
 
-    /// Opens an object that the reference declares as a free map; notes `dict_type` if it is none.
+    /// Opens an object that the reference declares as a free map; adds `dict_type` if the value is not one.
     pub fn open_dict(value: &'a Value, at: &'a Path<'a>, errors: &'a mut FieldErrors) -> Option<Self> {
         Self::open_or(value, at, errors, FieldError::dict_type)
     }
@@ -67,12 +67,12 @@ impl<'a, Model: Decode> Object<'a, Model> {
         })
     }
 
-    /// The raw member; of a query parameter that is no list, the last text given.
+    /// The raw member; for a query parameter that is not a list, the last value.
     fn find<T: Decode>(&mut self, key: &'static str) -> Option<&'a Value> {
         const {
             assert!(
                 Model::SENSITIVE || !T::SENSITIVE,
-                "this model holds a secret: say `const SENSITIVE: bool = true`"
+                "this model contains a secret: declare `const SENSITIVE: bool = true`"
             );
         }
         self.known.push(key);
@@ -87,7 +87,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
         T::decode(value, &self.at.key(key).of_type::<T>(), self.errors)
     }
 
-    /// A member that must be there.
+    /// A required member.
     pub fn required<T: Decode>(&mut self, key: &'static str) -> Option<T> {
         if let Some(value) = self.find::<T>(key) {
             return self.read(key, value);
@@ -110,7 +110,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
         }
     }
 
-    /// A member with a default. `null` is not the default, but whatever `T` says of `null`.
+    /// A member with a default. `T` decodes `null`; it does not mean the default.
     pub fn default<T: Decode>(
         &mut self,
         key: &'static str,
@@ -168,7 +168,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
         self.convert(key, member, |value| value.map(parse).transpose())
     }
 
-    /// Notes a fault of a member. The value is echoed only in models without secrets.
+    /// Adds an error of a member. Quotes the value only in models without secrets.
     fn refuse(&mut self, key: &'static str, fault: FieldError) {
         let place = self.at.key(key).of_type::<Model>();
         let input = match self.map.get(key) {
@@ -179,17 +179,17 @@ impl<'a, Model: Decode> Object<'a, Model> {
             .push(&place, fault, input.unwrap_or(&Value::Null));
     }
 
-    /// Notes a fault of the member `key`, for rules over several members.
+    /// Adds an error of the member `key`, for rules over several members.
     pub fn fault(&mut self, key: &'static str, fault: FieldError) {
         self.refuse(key, fault);
     }
 
-    /// Whether the member was sent at all (`null` counts).
+    /// Whether the member is present (`null` counts).
     pub fn has(&self, key: &str) -> bool {
         self.map.contains_key(key)
     }
 
-    /// Refuses every member that has not been asked for. Without this call they are ignored.
+    /// Refuses all members that were not read. Without this call they are ignored.
     pub fn forbid_extra(self) {
         for (key, value) in self.map {
             if !self.known.contains(&key.as_str()) {

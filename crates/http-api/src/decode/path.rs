@@ -1,4 +1,4 @@
-//! Where in a request a value stands: the `loc` of an error item.
+//! The location of a value in a request: the `loc` of an error.
 
 use serde_json::Value;
 
@@ -9,8 +9,8 @@ enum PathStep<'a> {
     Index(usize),
 }
 
-/// The way from the root of a request to a value: a list that lives on the stack, so that a request without errors
-/// allocates nothing for it.
+/// The path from the root of a request to a value: a linked list on the stack, so that a request without errors allocates
+/// nothing for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -19,7 +19,7 @@ pub struct Path<'a> {
     query: bool,
 }
 
-/// Longest key that an error item repeats; longer ones are cut, because the client chose them.
+/// Longest key that an error quotes; the client chose it, so longer ones are cut.
 const MAX_LOC_KEY_BYTES: usize = 256;
 
 impl<'a> Path<'a> {
@@ -32,12 +32,12 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// The root of a JSON body; `secret` if the body may hold one.
+    /// The root of a JSON body; `secret` if the body may contain one.
     pub const fn body(secret: bool) -> Path<'static> {
         Path::root("body", secret, false)
     }
 
-    /// The root of the query parameters. Every member of the value is the list of the texts given for that name.
+    /// The root of the query parameters. Each member of the value is the list of the texts with that name.
     pub const fn query() -> Path<'static> {
         Path::root("query", false, true)
     }
@@ -52,7 +52,7 @@ impl<'a> Path<'a> {
         Path::root("header", false, false)
     }
 
-    /// The member `key` of this value. As secret as this one: see [`Path::of_type`].
+    /// The member `key` of this value, with the same sensitivity: see [`Path::of_type`].
     pub const fn key<'b>(&'b self, key: &'b str) -> Path<'b> {
         Path {
             parent: Some(self),
@@ -62,7 +62,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// The element `index` of this value. As secret as this one: see [`Path::of_type`].
+    /// The element `index` of this value, with the same sensitivity: see [`Path::of_type`].
     pub const fn index(&self, index: usize) -> Path<'_> {
         Path {
             parent: Some(self),
@@ -72,14 +72,14 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// The same place, when it is known to hold a `T`: its value may be echoed exactly if `T` is not sensitive.
+    /// The same location, known to have the type `T`: its value may be quoted exactly if `T` is not sensitive.
     #[must_use]
     pub const fn of_type<T: super::Decode>(mut self) -> Self {
         self.secret = T::SENSITIVE;
         self
     }
 
-    /// Whether the value here must not be echoed.
+    /// Whether the value here must not be quoted.
     pub const fn is_secret(&self) -> bool {
         self.secret
     }
@@ -89,7 +89,7 @@ impl<'a> Path<'a> {
         self.query
     }
 
-    /// The steps from the root, as they stand in an error item.
+    /// The steps from the root, as in an error item.
     pub(crate) fn to_loc(self) -> Vec<Value> {
         let mut loc = self.parent.map_or_else(Vec::new, |parent| parent.to_loc());
         loc.push(match self.step {

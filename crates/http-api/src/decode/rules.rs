@@ -1,4 +1,4 @@
-//! Constraints on single members, decided by the `validator` crate's traits and worded as pydantic does.
+//! Constraints on single members, checked by the `validator` crate's traits, with pydantic's texts.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::LazyLock;
@@ -9,9 +9,9 @@ use validator::{ValidateLength, ValidateRange, ValidateRegex};
 
 use super::FieldError;
 
-/// A constraint; see [`super::Object::rule`]. A function from the value to a fault is one, too.
+/// A constraint; see [`super::Object::rule`]. A function from the value to an error is also a rule.
 pub trait Rule<T: ?Sized> {
-    /// What is wrong with the value.
+    /// Returns the error of the value, if any.
     fn check(&self, value: &T) -> Option<FieldError>;
 }
 
@@ -43,7 +43,7 @@ impl LengthRange {
         Self { min, max }
     }
 
-    /// The bound that `value` breaks: `Err(min)` or `Err(max)`, with its length.
+    /// The bound that `value` breaks, if any.
     fn broken_by(self, value: &impl ValidateLength<u64>) -> Option<(BrokenBound, u64)> {
         if !value.validate_length(self.min, None, None) {
             return self.min.map(|min| (BrokenBound::Min, min));

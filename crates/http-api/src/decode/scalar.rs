@@ -1,4 +1,4 @@
-//! Strings, booleans and numbers, as lenient as pydantic's lax mode.
+//! Decodes strings, booleans and numbers, as lenient as pydantic's lax mode.
 
 use serde_json::{Number, Value};
 
@@ -30,7 +30,7 @@ impl Decode for bool {
             Value::Number(number) => match (number.as_f64(), number.is_u64() && !number.is_i64()) {
                 (Some(0.0), _) => return Some(false),
                 (Some(1.0), _) => return Some(true),
-                // Whole numbers that fit in 64 bits could have been one; others are of another type.
+                // pydantic reports whole numbers of 64 bits as unparsable, and others as the wrong type.
                 (Some(real), false) if real.fract() == 0.0 && real.abs() < TWO_POW_63 => {
                     Err(bool_parsing())
                 }
@@ -71,7 +71,7 @@ impl Decode for i64 {
     }
 }
 
-/// A whole number that has bounds: what is beyond 64 bits is beyond them, too, and is refused as such.
+/// An integer for fields with bounds: beyond 64 bits it saturates, and the bounds refuse it.
 pub(super) struct SaturatedInt(pub i64);
 
 impl Decode for SaturatedInt {
@@ -173,7 +173,7 @@ impl Decode for f64 {
             }),
             _ => Err(FieldError::new("float_type", "Input should be a valid number")),
         };
-        // JSON cannot carry the others back to the client.
+        // JSON cannot represent infinity and NaN in a response.
         let finite = parsed.and_then(|real| {
             if real.is_finite() {
                 Ok(real)
@@ -189,7 +189,7 @@ fn finite_number() -> FieldError {
     FieldError::new("finite_number", "Input should be a finite number")
 }
 
-/// Unsigned numbers that fit; what does not is out of bounds, not of the wrong type.
+/// Unsigned numbers. A number that does not fit is out of bounds, not of the wrong type.
 macro_rules! unsigned_integers {
     ($($number:ty),*) => {$(
         impl Decode for $number {

@@ -1,4 +1,4 @@
-//! Values that no answer repeats.
+//! Decodes values that no error quotes.
 
 use std::fmt;
 
@@ -17,8 +17,8 @@ impl Decode for SecretString {
     }
 }
 
-/// Makes any type sensitive: for members that are not plain text but hold a secret (a map of environment variables).
-/// Not shown by `Debug`.
+/// Makes any type sensitive, for members that contain a secret and are not plain text (a map of environment variables).
+/// `Debug` redacts it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret<T>(pub T);
 
@@ -33,7 +33,7 @@ impl<T: Decode> Decode for Secret<T> {
     const LIST: bool = T::LIST;
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        // Whatever is wrong inside, nothing of it is repeated: run apart and keep only loc, type and message.
+        // No error inside may quote the value: decode separately, and keep only location, type and message.
         let mut inside = FieldErrors::new();
         let decoded = T::decode(value, at, &mut inside);
         inside.forget_inputs();

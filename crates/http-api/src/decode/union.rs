@@ -1,16 +1,16 @@
-//! Alternatives: the first arm that fits wins; if none does, the errors of every arm are listed under its name.
+//! Decodes alternatives: the first arm that fits wins. If none fits, the errors of every arm are listed under its name.
 
 use serde_json::Value;
 
 use super::{FieldErrors, Path};
 
-/// One alternative: the name that its errors carry in `loc`, and its reader.
+/// One alternative: its name in `loc`, and its decoder.
 pub type UnionArm<T> = (
     &'static str,
     fn(&Value, &Path<'_>, &mut FieldErrors) -> Option<T>,
 );
 
-/// Reads the first alternative that fits.
+/// Decodes the first alternative that fits.
 pub fn union<T>(value: &Value, at: &Path<'_>, errors: &mut FieldErrors, arms: &[UnionArm<T>]) -> Option<T> {
     let mut all = FieldErrors::new();
     for (name, read) in arms {

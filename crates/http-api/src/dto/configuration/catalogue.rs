@@ -1,4 +1,4 @@
-//! Names of models and their providers on the wire (contract v1, section 3.11).
+//! Names of models and their providers on the wire; see `docs/reference/wire/settings.md`.
 
 use application::catalogue::{CatalogueFilter, CatalogueModel, ModelProvider};
 use domain::page::{PageLimit, PageRequest, PageToken};
@@ -8,23 +8,23 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::decode::{Decode, FieldErrors, Object, Path};
 
-/// Items of a page when no limit is asked for.
+/// Default number of items on a page.
 const DEFAULT_PAGE_SIZE: i64 = 50;
 
 /// A model.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = LLMModel)]
 pub struct ModelDto {
-    /// What stands before the name in settings: `provider/name`.
+    /// The prefix of the name in settings: `provider/name`.
     #[schema(required)]
     provider: Option<&'static str>,
-    /// Without its provider.
+    /// The name without the provider.
     name: &'static str,
-    /// Whether agents were seen to work with it.
+    /// Whether agents are known to work with it.
     verified: bool,
-    /// Always `false`: no model is kept from users.
+    /// Always `false`: all models are listed.
     hidden: bool,
-    /// Always `null`: no model is another name of another one.
+    /// Always `null`: there are no aliases.
     #[schema(required)]
     canonical: Option<&'static str>,
 }
@@ -41,7 +41,7 @@ impl From<CatalogueModel> for ModelDto {
     }
 }
 
-/// Who offers models.
+/// A provider of models.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = LLMProvider)]
 pub struct ProviderDto {
@@ -59,25 +59,25 @@ impl From<ModelProvider> for ProviderDto {
     }
 }
 
-/// What providers to search.
+/// The query for providers.
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ProviderQuery {
-    /// `next_page_id` of the page before.
+    /// `next_page_id` of the previous page.
     #[param(value_type = String, required = false)]
     page_id: Option<PageToken>,
-    /// Most items of this page.
+    /// Maximum number of items on the page.
     #[param(value_type = i64, required = false, minimum = 1, maximum = 100, default = 50)]
     limit: PageLimit,
-    /// Only what has this in its name, in any case.
+    /// Only names that contain this, case-insensitive.
     #[param(required = false)]
     query: Option<String>,
-    /// Only what is, or is not, verified.
+    /// Only verified, or only unverified ones.
     #[param(rename = "verified__eq", required = false)]
     is_verified: Option<bool>,
 }
 
-/// What models to search, beside what providers can be searched by.
+/// The query for models, in addition to [`ProviderQuery`].
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ModelQuery {

@@ -1,4 +1,4 @@
-//! Git tokens on the wire. They come in and never go out.
+//! Git tokens on the wire. Requests contain them, responses never do.
 
 use std::collections::BTreeMap;
 
@@ -33,12 +33,12 @@ impl Choice for LegacyProviderKey {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProviderToken)]
 pub struct ProviderTokenDto {
-    /// Blank or absent: the stored one stays.
+    /// The token. If blank or absent, the stored one stays.
     #[schema(format = Password)]
     token: Option<String>,
-    /// The user's id there.
+    /// The user's id at the provider.
     user_id: Option<String>,
-    /// Host, or http(s) URL. Another host than the stored one needs the token again.
+    /// Host, or http(s) URL. Changing the stored host requires the token again.
     host: Option<String>,
 }
 
@@ -46,9 +46,9 @@ pub struct ProviderTokenDto {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = POSTProviderModel)]
 pub struct AddGitProvidersDto {
-    /// Replaces the stored one; null or absent leaves it.
+    /// Replaces the stored configuration; null or absent keeps it.
     mcp_config: Option<McpConfigDto>,
-    /// Tokens by provider (github, gitlab, bitbucket, forgejo, `azure_devops`, `enterprise_sso`). Others stay.
+    /// Tokens by provider (github, gitlab, bitbucket, forgejo, `azure_devops`, `enterprise_sso`). Other tokens stay.
     #[schema(required = false)]
     provider_tokens: BTreeMap<String, ProviderTokenDto>,
 }
@@ -93,18 +93,18 @@ impl Decode for AddGitProviders {
     }
 }
 
-/// Tokens that their providers do not accept; nothing was stored.
+/// Tokens that their providers reject; nothing was stored.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = TokensRejected)]
 pub struct TokensRejectedDto {
-    /// In words, about the first of them.
+    /// A text about the first of them.
     error: String,
-    /// One item for each, at `["body", "provider_tokens", <provider>, "token"]`, with `type` `invalid_token`.
+    /// One item per token, at `["body", "provider_tokens", <provider>, "token"]`, with `type` `invalid_token`.
     #[schema(value_type = Vec<Object>)]
     detail: Value,
 }
 
-/// Why no token was stored, in the shape of the route.
+/// The error response when no token was stored, in the form of the route.
 pub(crate) fn tokens_refused(error: UpdateError<TokenRefusal>, flavour: Flavour) -> Problem {
     match error {
         UpdateError::Refused(TokenRefusal::Invalid(issues)) => {
@@ -132,7 +132,7 @@ fn rejected(providers: &[GitProvider], flavour: Flavour) -> Problem {
     Problem::with_body(StatusCode::UNAUTHORIZED, json!(body))
 }
 
-/// The issues of the application as errors of the body.
+/// Converts issues of the application into errors of the body.
 pub(crate) fn errors_of(issues: &[Issue]) -> FieldErrors {
     let mut errors = FieldErrors::new();
     for issue in issues {
@@ -149,7 +149,7 @@ fn push_issue(errors: &mut FieldErrors, at: &Path<'_>, rest: &[String], fault: F
     }
 }
 
-/// All providers, as the V1 operation names them.
+/// All providers that the V1 operation names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ProviderKey(GitProvider);
 
@@ -172,12 +172,12 @@ impl Choice for ProviderKey {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = GitProvidersUpdate)]
 pub struct GitProvidersDto {
-    /// Tokens by provider (as the legacy operation, and `bitbucket_data_center`). Others stay.
+    /// Tokens by provider (those of the legacy operation, and `bitbucket_data_center`). Other tokens stay.
     #[schema(required = false)]
     provider_tokens: BTreeMap<String, ProviderTokenDto>,
 }
 
-/// Body of `POST /api/v1/secrets/git-providers`. An `mcp_config` in it is ignored: V1 has its own place for it.
+/// Body of `POST /api/v1/secrets/git-providers`. An `mcp_config` in it is ignored: V1 has another operation for it.
 #[derive(Debug, Clone)]
 pub struct GitProviders(pub GitProvidersInput);
 

@@ -1,4 +1,4 @@
-//! Profiles of models on the wire. Their keys come in and never go out; see [`SecretVisibility`].
+//! Model profiles on the wire. Requests contain their keys, responses never do; see [`SecretVisibility`].
 
 use std::sync::LazyLock;
 
@@ -24,7 +24,7 @@ pub struct ProfileName(pub String);
 
 impl Decode for ProfileName {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        // Not as a `String`: of a name with NUL the pattern speaks, too.
+        // Not decoded as `String`: the pattern's error also covers a name with NUL.
         let name = value.as_str().map(str::to_owned);
         let fault = name.as_ref().map_or_else(
             || Some(FieldError::string_type()),
@@ -56,7 +56,7 @@ pub struct SavedProfilesDto {
 }
 
 impl SavedProfilesDto {
-    /// The profiles with secrets as `reveal` says.
+    /// Converts profiles, with this visibility of secrets.
     pub fn of(profiles: &Profiles, reveal: SecretVisibility, now: Timestamp) -> Self {
         let shown = |p: &Profile| (p.name().to_owned(), p.view(reveal, now));
         Self {
@@ -73,7 +73,7 @@ pub struct ProfileInfoDto {
     name: String,
     #[schema(required)]
     model: Option<String>,
-    /// Null for the vendor's own.
+    /// The endpoint; null for the vendor's own.
     #[schema(required)]
     base_url: Option<String>,
     api_key_set: bool,
@@ -108,14 +108,14 @@ impl From<&Profiles> for ProfileListDto {
 #[schema(as = ProfileDetailResponse)]
 pub struct ProfileDetailDto {
     name: String,
-    /// As `agent_settings.llm`; secrets are null.
+    /// The configuration, as in `agent_settings.llm`; secrets are null.
     #[schema(value_type = Object)]
     config: Value,
     api_key_set: bool,
 }
 
 impl ProfileDetailDto {
-    /// The profile with secrets hidden.
+    /// Converts a profile without its secrets.
     pub fn of(profile: &Profile, now: Timestamp) -> Self {
         Self {
             name: profile.name().to_owned(),
@@ -125,46 +125,46 @@ impl ProfileDetailDto {
     }
 }
 
-/// What was done with a profile.
+/// The result of changing a profile.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProfileMutationResponse)]
 pub struct ProfileChangedDto {
-    /// Its name now.
+    /// The current name.
     pub name: String,
-    /// What was done.
+    /// A text about the result.
     pub message: String,
 }
 
-/// The profile that is in force now.
+/// The active profile.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ActivateProfileResponse)]
 pub struct ProfileActivatedDto {
-    /// Its name.
+    /// The name of the profile.
     pub name: String,
-    /// What was done.
+    /// A text about the result.
     pub message: String,
-    /// Its model.
+    /// The model.
     #[schema(required)]
     pub model: Option<String>,
 }
 
-/// A configuration to save under a name.
+/// A configuration to save as a profile.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SaveProfileRequest)]
 pub struct SaveProfileDto {
-    /// Whether keys are stored with it.
+    /// Whether to store keys with the profile.
     #[schema(required = false, default = true)]
     include_secrets: bool,
-    /// Fields of `agent_settings.llm`; `model` is needed, others are refused. Secrets that are absent, null or the mask stay
-    /// as they are in the profile of this name; blank clears. Without it the configuration in force is saved.
+    /// Fields of `agent_settings.llm`; `model` is required, others are refused. Secrets that are absent, null or the mask keep
+    /// their value in the profile of this name; blank clears. If absent, the active configuration is saved.
     #[schema(value_type = Option<Object>)]
     llm: Option<Value>,
-    /// Whether the key of the profile of this name, or that it has none, stays.
+    /// Whether to keep the key of the profile with this name, or its absence.
     #[schema(required = false, default = false)]
     preserve_existing_api_key: bool,
 }
 
-/// The fields of a model, which the settings judge.
+/// The fields of a model; the settings validate them.
 struct LlmFields(Map<String, Value>);
 
 impl Decode for LlmFields {
@@ -173,7 +173,7 @@ impl Decode for LlmFields {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         Object::<Self>::open(value, at, errors)?;
         let mut fields = value.as_object().cloned()?;
-        // Front ends of the 1.20 line name the connection to a provider, of which there are none here.
+        // Front ends of the 1.20 line send the connection to a provider, which this service does not have.
         if fields.get("provider_connection_id") == Some(&Value::Null) {
             fields.remove("provider_connection_id");
         }
@@ -181,7 +181,7 @@ impl Decode for LlmFields {
     }
 }
 
-/// Body of a save; it may be missing.
+/// The decoded body of a save, which is optional.
 #[derive(Debug, Clone, Default)]
 pub struct SaveProfileInput(pub SaveProfile);
 
@@ -205,7 +205,7 @@ impl Decode for SaveProfileInput {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RenameProfileRequest)]
 pub struct RenameProfileDto {
-    /// The name from now on.
+    /// The new name.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")]
     pub new_name: String,
 }
@@ -218,7 +218,7 @@ impl Decode for RenameProfileDto {
     }
 }
 
-/// Why nothing was done with the profile `name`.
+/// The error response when a profile was not changed.
 pub(crate) fn refused(error: UpdateError<ProfileRefusal>) -> Problem {
     let refusal = match error {
         UpdateError::Refused(refusal) => refusal,

@@ -1,5 +1,5 @@
-//! Custom secrets on the wire (contract v1, sections 3.5 and 3.9; v0-legacy, section 6). Values come in; they go out to
-//! sandboxes only, as plain text.
+//! Custom secrets on the wire; see `docs/reference/wire/secrets.md`. Requests contain values; only sandboxes get them, as plain
+//! text.
 
 use application::secrets::{
     NewSecret, SecretInfo, SecretUpdate, check_description, check_name, check_value,
@@ -20,9 +20,9 @@ use crate::extract::NamedParam;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CustomSecretWithoutValue)]
 pub struct SecretDto {
-    /// Name of the environment variable.
+    /// The name of the environment variable.
     pub name: String,
-    /// What it is for; may be empty.
+    /// The purpose; may be empty.
     pub description: Option<String>,
 }
 
@@ -52,7 +52,7 @@ pub struct SecretsDto {
     pub custom_secrets: Vec<SecretDto>,
 }
 
-/// What a sandbox may open.
+/// The secrets that a sandbox may read.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SecretNamesResponse)]
 pub struct SecretNamesDto {
@@ -64,23 +64,23 @@ pub struct SecretNamesDto {
 #[derive(Debug, Clone, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct SecretQuery {
-    /// Only names that contain this, whatever its case.
+    /// Only names that contain this, case-insensitive.
     #[param(rename = "name__contains", required = false, nullable = false)]
     pub name_contains: Option<String>,
-    /// `next_page_id` of the page before.
+    /// `next_page_id` of the previous page.
     #[param(required = false, nullable = false)]
     pub page_id: Option<String>,
-    /// Most items of this page.
+    /// Maximum number of items on the page.
     #[param(value_type = i64, required = false, minimum = 1, maximum = 100, default = 100)]
     pub limit: PageLimit,
 }
 
-/// The query, read.
+/// The decoded query.
 #[derive(Debug, Clone)]
 pub struct SecretSearch {
-    /// Part of the name.
+    /// A part of the name.
     pub name_contains: Option<String>,
-    /// Which page.
+    /// The page.
     pub page: PageRequest,
 }
 
@@ -96,7 +96,7 @@ impl Decode for SecretSearch {
     }
 }
 
-/// The name of a secret in a path. What cannot be one does not exist.
+/// The name of a secret in a path; an invalid one answers 404.
 #[derive(Debug, Clone)]
 pub struct SecretName(pub String);
 
@@ -115,13 +115,13 @@ impl NamedParam for SecretName {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CustomSecretCreate)]
 pub struct NewSecretDto {
-    /// Name of the environment variable.
+    /// The name of the environment variable.
     #[schema(pattern = "^[A-Za-z_][A-Za-z0-9_]*$", max_length = 255)]
     name: String,
-    /// At most 64 KiB.
+    /// The value, at most 64 KiB.
     #[schema(format = Password, write_only)]
     value: String,
-    /// What it is for.
+    /// The purpose.
     #[schema(max_length = 4096)]
     description: Option<String>,
 }
@@ -153,13 +153,13 @@ impl Decode for NewSecretInput {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CustomSecretUpdate)]
 pub struct SecretUpdateDto {
-    /// Its name from now on.
+    /// The new name.
     #[schema(pattern = "^[A-Za-z_][A-Za-z0-9_]*$", max_length = 255)]
     name: String,
-    /// What it is for; absent or null: nothing.
+    /// The purpose; absent or null clears it.
     #[schema(max_length = 4096)]
     description: Option<String>,
-    /// Its value from now on; absent, null or the mask: as it is.
+    /// The new value; absent, null or the mask keeps the stored one.
     #[schema(format = Password, write_only)]
     value: Option<String>,
 }

@@ -1,6 +1,6 @@
-//! Settings on the wire: the V1 documents, and what both APIs share.
+//! Settings on the wire: the V1 documents, and shapes that both APIs share.
 //!
-//! No secret leaves in an answer, except in clear to a sandbox that acts for its owner; see [`SecretVisibility`].
+//! No response contains a secret, except in clear to a sandbox that acts for its owner; see [`SecretVisibility`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,11 +16,11 @@ use utoipa::ToSchema;
 use crate::dto::configuration::profiles::SavedProfilesDto;
 use crate::problem::Problem;
 
-/// Kept for clients that expect it: always empty.
+/// Always empty; for clients that expect it.
 #[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
 pub struct Empty {}
 
-/// Provider → host of every stored token.
+/// The hosts of all stored tokens by provider.
 pub(crate) fn tokens_set(s: &Settings) -> BTreeMap<&'static str, Option<String>> {
     let tokens = s.provider_tokens.iter();
     tokens
@@ -31,11 +31,11 @@ pub(crate) fn tokens_set(s: &Settings) -> BTreeMap<&'static str, Option<String>>
 /// `{"message": …}`.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Message {
-    /// What was done.
+    /// A text about the result.
     pub message: &'static str,
 }
 
-/// A refused V1 save: the contract's family C.
+/// The error response to a refused V1 save; the text is in `error`.
 pub(crate) fn refused(refusal: V1Refusal) -> Problem {
     match refusal {
         V1Refusal::LegacyKeys(keys) => Problem::with_body(
@@ -46,15 +46,15 @@ pub(crate) fn refused(refusal: V1Refusal) -> Problem {
     }
 }
 
-/// `secrets_store` of the V1 answer.
+/// `secrets_store` of the V1 responses.
 #[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
 #[schema(as = SecretsStore)]
 pub struct SecretsStoreDto {
     provider_tokens: Empty,
 }
 
-/// What both V1 answers show.
-#[expect(clippy::struct_excessive_bools, reason = "the shape of the contract")]
+/// The members of both V1 responses.
+#[expect(clippy::struct_excessive_bools, reason = "the wire shape")]
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SettingsFields {
     language: Option<String>,
@@ -78,10 +78,10 @@ pub struct SettingsFields {
     git_user_email: Option<String>,
     git_full_clone: bool,
     v1_enabled: bool,
-    /// The agent's document, complete; its fields are described by `/settings/agent-schema`.
+    /// The agent's complete document; `/settings/agent-schema` describes its fields.
     #[schema(value_type = Object)]
     agent_settings: Value,
-    /// The conversation's document, complete.
+    /// The conversation's complete document.
     #[schema(value_type = Object)]
     conversation_settings: Value,
     #[schema(
@@ -133,7 +133,7 @@ impl SettingsFields {
     }
 }
 
-/// Answer of `GET /api/v1/settings`. Secrets are null; the flags say whether they are set.
+/// Response of `GET /api/v1/settings`. Secrets are null; flags say whether they are set.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = GETSettingsModel)]
 pub struct SettingsDto {
@@ -145,7 +145,7 @@ pub struct SettingsDto {
 }
 
 impl SettingsDto {
-    /// The settings with secrets hidden.
+    /// Converts settings without their secrets.
     pub fn of(s: &Settings, now: Timestamp) -> Self {
         Self {
             fields: SettingsFields::of(s, SecretVisibility::Hidden, now),
@@ -156,7 +156,7 @@ impl SettingsDto {
     }
 }
 
-/// Answer of `GET /api/v1/users/me`.
+/// Response of `GET /api/v1/users/me`.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = UserInfo)]
 pub struct UserDto {
@@ -169,8 +169,8 @@ pub struct UserDto {
     llm: Option<LlmDto>,
 }
 
-/// The model in clear, only with `expose_secrets`: where the SDK's cloud workspace looks for it.
-// `Debug` is not derived: it holds a key.
+/// The model with its key in clear, only with `expose_secrets`. The SDK's cloud workspace reads it here.
+// `Debug` is not derived: the type contains a key.
 #[derive(Serialize, ToSchema)]
 #[schema(as = UserLlm)]
 #[expect(clippy::struct_field_names, reason = "the wire's names")]
@@ -178,7 +178,7 @@ struct LlmDto {
     /// Model, as `agent_settings.llm.model`.
     #[schema(value_type = Option<String>)]
     llm_model: Value,
-    /// Key in clear.
+    /// The key in clear.
     #[schema(value_type = Option<String>)]
     llm_api_key: Value,
     /// Endpoint; null for the vendor's own.
@@ -195,7 +195,7 @@ impl fmt::Debug for LlmDto {
 }
 
 impl UserDto {
-    /// The user's settings with secrets as `reveal` says.
+    /// Converts settings, with this visibility of secrets.
     pub fn of(id: UserId, s: &Settings, reveal: SecretVisibility, now: Timestamp) -> Self {
         let fields = SettingsFields::of(s, reveal, now);
         let field = |name: &str| fields.agent_settings["llm"][name].clone();
@@ -208,11 +208,11 @@ impl UserDto {
     }
 }
 
-/// What to change: fields of the answer, and differences to its two documents. Unknown fields are ignored.
+/// The changes: fields of the response, and differences to its two documents. Unknown fields are ignored.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SettingsUpdate)]
 pub struct SettingsUpdateDto {
-    /// Merged into `agent_settings` key by key; `mcp_config` in it replaces the stored one.
+    /// Merged into `agent_settings` key by key; an `mcp_config` in it replaces the stored one.
     #[schema(value_type = Option<Object>)]
     agent_settings_diff: Option<Value>,
     /// Merged into `conversation_settings`.
@@ -253,9 +253,9 @@ pub struct SettingsUpdateDto {
     registered_marketplaces: Option<Vec<Value>>,
 }
 
-/// What is wrong, where the member is `error` instead of `detail`.
+/// An error response with the member `error` instead of `detail`.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ErrorText {
-    /// In words.
+    /// What is wrong, as a text.
     error: String,
 }

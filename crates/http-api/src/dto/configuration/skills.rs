@@ -1,4 +1,4 @@
-//! Skills to choose from, on the wire (contract v1, section 3.11).
+//! Skills on the wire; see `docs/reference/wire/settings.md`.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
 #[schema(as = SkillInfo)]
 pub struct SkillDto {
     name: String,
-    /// `knowledge`, `repo` or `task`, or what else its file says.
+    /// `knowledge`, `repo` or `task`, or the type in its file.
     #[serde(rename = "type")]
     kind: String,
     /// `global`, `user` or `marketplace:<name>`.
     source: String,
-    /// Words that call it up.
+    /// Words that trigger the skill.
     #[schema(required)]
     triggers: Option<Vec<String>>,
 }
@@ -45,7 +45,7 @@ pub struct PluginDto {
     name: String,
     #[schema(required)]
     description: Option<String>,
-    /// The marketplace's source, as it was sent.
+    /// The marketplace's source, as in the request.
     source: String,
     /// The marketplace's name.
     marketplace: String,
@@ -62,15 +62,15 @@ impl From<OfferedPlugin> for PluginDto {
     }
 }
 
-/// What marketplaces offer.
+/// The offers of marketplaces.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = MarketplaceSkillsPreviewResponse)]
 pub struct MarketplaceOffersDto {
     skills: Vec<SkillDto>,
     plugins: Vec<PluginDto>,
-    /// By marketplace the names of its skills.
+    /// The names of skills by marketplace.
     marketplace_skills: BTreeMap<String, Vec<String>>,
-    /// Marketplaces that could not be read, and why.
+    /// Marketplaces that could not be read, with the reason.
     errors: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ impl From<MarketplaceOffers> for MarketplaceOffersDto {
     }
 }
 
-/// Whom a marketplace is registered for. Read and of no matter here.
+/// The audience of a marketplace. Decoded, without effect.
 #[derive(Debug, Clone, Copy)]
 struct RegistrationScope;
 
@@ -127,7 +127,7 @@ impl Decode for RegistrationInput {
 pub struct MarketplaceRegistration {
     #[schema(pattern = "^[A-Za-z][A-Za-z0-9_-]*$", max_length = 128)]
     name: String,
-    /// `github:owner/repo`, or the address of a git repository. Paths are read where conversations run, not here.
+    /// `github:owner/repo`, or the URL of a git repository. Local paths are read where conversations run, not here.
     #[schema(max_length = 2048)]
     source: String,
     /// Branch, tag or commit.
@@ -136,10 +136,10 @@ pub struct MarketplaceRegistration {
     /// Directory inside the repository.
     #[schema(max_length = 2048)]
     repo_path: Option<String>,
-    /// Of no matter here.
+    /// Without effect.
     #[schema(required = false, default = false)]
     auto_load: bool,
-    /// Of no matter here.
+    /// Without effect.
     #[schema(pattern = "^(instance|org|personal)$")]
     scope: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What web front ends are told before anybody has logged in (contract v1, section 3.11).
+//! The configuration of web front ends, which they load before a user logs in; see `docs/reference/wire/web-client.md`.
 
 use std::sync::LazyLock;
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// Facts of the agent server's environment, written by `cargo xtask models`.
+/// ACP providers of the agent server's environment, written by `cargo xtask models`.
 static ACP_AGENTS: LazyLock<Vec<AcpProviderDto>> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../../../../config/acp-providers.json")).unwrap_or_default()
 });
 
-/// The web addresses of git providers that have one for everybody.
+/// Web hosts of git providers that have a public one.
 const PROVIDER_HOSTS: [(&str, &str); 5] = [
     ("github", "github.com"),
     ("gitlab", "gitlab.com"),
@@ -21,32 +21,32 @@ const PROVIDER_HOSTS: [(&str, &str); 5] = [
     ("azure_devops", "dev.azure.com"),
 ];
 
-/// What the operator says to web front ends.
+/// The operator's configuration of web front ends.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WebClient {
-    /// Maintenance is announced to begin then.
+    /// The announced start of a maintenance.
     pub maintenance_start_time: Option<Timestamp>,
     /// Models that front ends warn of.
     pub faulty_models: Vec<String>,
-    /// Shown on top of every page.
+    /// A text shown on top of every page.
     pub error_message: Option<String>,
-    /// Whether front ends leave out the settings of the model.
+    /// Whether front ends hide the settings of the model.
     pub hide_llm_settings: bool,
-    /// Whether front ends leave out the page of git providers.
+    /// Whether front ends hide the page of git providers.
     pub hide_integrations_page: bool,
-    /// Whether front ends offer agents that are programs of their own.
+    /// Whether front ends offer ACP agents.
     pub enable_acp: bool,
 }
 
 /// The configuration of a web front end.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = WebClientConfig)]
-#[expect(clippy::struct_excessive_bools, reason = "the contract's, one by one")]
+#[expect(clippy::struct_excessive_bools, reason = "the wire shape")]
 pub struct WebClientDto {
-    /// Always `oss`: front ends log in with a key, or not at all.
+    /// Always `oss`: front ends log in with a key, or without one in open mode.
     #[schema(pattern = "^oss$")]
     app_mode: &'static str,
-    /// Always `null`: nothing is measured.
+    /// Always `null`: there is no analytics.
     #[schema(required)]
     posthog_client_key: Option<String>,
     feature_flags: FeatureFlagsDto,
@@ -62,13 +62,13 @@ pub struct WebClientDto {
     faulty_models: Vec<String>,
     #[schema(required)]
     error_message: Option<String>,
-    /// When the service started: what is above can only have changed then.
+    /// When the service started; the values above only change then.
     #[schema(value_type = String, format = DateTime)]
     updated_at: Timestamp,
     #[schema(required)]
     github_app_slug: Option<String>,
     gitlab_enabled: bool,
-    /// By provider, in the order in which front ends list them.
+    /// Web hosts by provider, in the order in which front ends list them.
     #[schema(value_type = BTreeMap<String, String>)]
     provider_default_hosts: Map<String, Value>,
     slack_enabled: bool,
@@ -86,10 +86,10 @@ pub struct WebClientDto {
     kind: &'static str,
 }
 
-/// What front ends show.
+/// Features that front ends show.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = WebClientFeatureFlags)]
-#[expect(clippy::struct_excessive_bools, reason = "the contract's, one by one")]
+#[expect(clippy::struct_excessive_bools, reason = "the wire shape")]
 pub struct FeatureFlagsDto {
     enable_billing: bool,
     hide_llm_settings: bool,
@@ -108,18 +108,18 @@ pub struct FeatureFlagsDto {
     enable_automations: bool,
 }
 
-/// An agent that is a program of its own, as the settings name it in `acp_server`.
+/// An ACP agent, as `acp_server` in the settings names it.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = ACPProvider)]
 pub struct AcpProviderDto {
     key: String,
     display_name: String,
-    /// What the agent server starts when the settings name no command.
+    /// The command that the agent server runs when the settings name none.
     default_command: Vec<String>,
     #[schema(required)]
     default_model: Option<String>,
     available_models: Vec<AcpModelDto>,
-    /// The variable in which it takes its key.
+    /// The environment variable for its key.
     #[schema(required)]
     api_key_env_var: Option<String>,
     #[schema(required)]
@@ -135,7 +135,7 @@ pub struct AcpModelDto {
 }
 
 impl WebClientDto {
-    /// What the operator says, since `updated_at`.
+    /// Converts the operator's configuration, valid since `updated_at`.
     pub fn of(said: &WebClient, updated_at: Timestamp) -> Self {
         Self {
             app_mode: "oss",
@@ -167,7 +167,7 @@ impl WebClientDto {
 }
 
 impl FeatureFlagsDto {
-    /// What there is is on, everything else off.
+    /// Turns implemented features on, and all others off.
     fn of(said: &WebClient) -> Self {
         Self {
             enable_billing: false,
@@ -188,7 +188,7 @@ impl FeatureFlagsDto {
     }
 }
 
-/// The same for front ends of the 1.3 line.
+/// The configuration of front ends of the 1.3 line.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = LegacyWebClientConfig)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -201,7 +201,7 @@ pub struct LegacyWebClientDto {
     feature_flags: LegacyFeatureFlagsDto,
 }
 
-/// What front ends of the 1.3 line show.
+/// Features that front ends of the 1.3 line show.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = LegacyFeatureFlags)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]

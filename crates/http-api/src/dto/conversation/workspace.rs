@@ -1,4 +1,4 @@
-//! What is seen of the inside of a sandbox (contract v1, section 3.2, "Proxied reads"), and other models for agents.
+//! The workspace of a sandbox on the wire, and switching the agent's model; see `docs/reference/wire/conversations.md`.
 
 use application::inspection::{EventHooks, Hook, HookMatcher};
 use domain::workspace::ProjectSkill;
@@ -8,15 +8,14 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::decode::{Decode, FieldErrors, Object, Path, characters};
 
-/// Characters of a model's name.
+/// Longest name of a model.
 const MAX_MODEL_CHARS: u64 = 1000;
 
-/// Which file.
+/// The file to read.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct FileQuery {
-    /// Path in the sandbox; below `/workspace/project` is below the workspace, wherever that is. The plan when nothing is
-    /// said.
+    /// Path in the sandbox. `/workspace/project` stands for the workspace, wherever it is. If absent, the plan.
     #[param(required = false, default = "/workspace/project/PLAN.md")]
     pub file_path: Option<String>,
 }
@@ -30,11 +29,11 @@ impl Decode for FileQuery {
     }
 }
 
-/// Which directory.
+/// The directory to list.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct FilesQuery {
-    /// Path in the sandbox; below `/workspace/project` is below the workspace, wherever that is.
+    /// Path in the sandbox. `/workspace/project` stands for the workspace, wherever it is.
     #[param(required = false, default = "/workspace/project")]
     pub path: String,
 }
@@ -47,13 +46,13 @@ impl Decode for FilesQuery {
     }
 }
 
-/// Which repository, or which file of it.
+/// The repository, or a file in it.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct GitQuery {
-    /// Path in the sandbox; below `/workspace/project` is below the workspace, wherever that is.
+    /// Path in the sandbox. `/workspace/project` stands for the workspace, wherever it is.
     pub path: String,
-    /// What to compare with; the branch that this one comes from when nothing is said.
+    /// The revision to compare with; if absent, the base branch.
     #[param(rename = "ref", required = false)]
     pub reference: Option<String>,
 }
@@ -70,7 +69,7 @@ impl Decode for GitQuery {
     }
 }
 
-/// A changed file, as the agent server says it. Only described.
+/// A changed file in the agent server's form, for the document.
 #[derive(Debug, ToSchema)]
 #[schema(as = GitChange)]
 #[expect(dead_code, reason = "for the document only; it is passed on")]
@@ -83,15 +82,15 @@ pub struct GitChangeDto {
     path: Value,
 }
 
-/// A file before and after, as the agent server says it. Only described.
+/// A file before and after the change in the agent server's form, for the document.
 #[derive(Debug, ToSchema)]
 #[schema(as = GitDiff)]
 #[expect(dead_code, reason = "for the document only; it is passed on")]
 pub struct GitDiffDto {
-    /// Its text now.
+    /// The text after the change.
     #[schema(value_type = Value, required = false)]
     modified: Value,
-    /// Its text before.
+    /// The text before the change.
     #[schema(value_type = Value, required = false)]
     original: Value,
 }
@@ -152,13 +151,13 @@ pub struct HookMatcherDto {
     hooks: Vec<HookDto>,
 }
 
-/// What is done at an event.
+/// A hook.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = HookDefinition)]
 pub struct HookDto {
     r#type: String,
     command: String,
-    /// Seconds.
+    /// Timeout in seconds.
     timeout: u64,
     r#async: bool,
 }
@@ -204,11 +203,11 @@ impl From<Hook> for HookDto {
     }
 }
 
-/// Another model, by the name of a profile.
+/// Switches to the model of a profile.
 #[derive(Debug, ToSchema)]
 #[schema(as = SwitchProfileRequest)]
 pub struct SwitchProfileDto {
-    /// One of the caller's profiles.
+    /// The name of one of the caller's profiles.
     #[schema(min_length = 1)]
     pub profile_name: String,
 }
@@ -224,11 +223,11 @@ impl Decode for SwitchProfileDto {
     }
 }
 
-/// Another model of a program that is the agent.
+/// Switches an ACP agent to another model.
 #[derive(Debug, ToSchema)]
 #[schema(as = SwitchAcpModelRequest)]
 pub struct SwitchAcpModelDto {
-    /// As the program calls it.
+    /// The agent's name for the model.
     #[schema(min_length = 1, max_length = 1000)]
     pub model: String,
 }

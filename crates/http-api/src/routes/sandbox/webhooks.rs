@@ -104,10 +104,10 @@ async fn store(
     part: EventChunk,
 ) -> Result<(), Problem> {
     let EventChunk {
-        events,
+        events: batch,
         permit,
     } = part;
-    app.webhooks.events(&caller.0, id, events).await?;
+    app.webhooks.events(&caller.0, id, batch).await?;
     drop(permit);
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! `MCPConfig`: three lists of servers, with the shorthand that clients use (a text for a remote server, a command
-//! line for arguments, `A=1,B=2` for an environment).
+//! `MCPConfig`: three lists of servers, with the shorthands that clients use (a text for a remote server, a command line for
+//! arguments, `A=1,B=2` for an environment).
 //!
-//! No message quotes a value: addresses, arguments and variables may all be secret.
+//! No error quotes a value: URLs, arguments and variables may all be secret.
 
 mod shell;
 
@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 
 use crate::decode::{Decode, FieldErrors, FieldError, Object, Path, items};
 
-/// Servers in one list. Masks are matched with stored servers pair by pair.
+/// Servers in one list. Masks are matched with stored servers pairwise.
 const MAX_MCP_SERVERS: u64 = 100;
 
 /// Configuration of MCP servers.
@@ -42,9 +42,9 @@ pub struct McpConfigDto {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = MCPSSEServerConfig)]
 pub struct SseServerDto {
-    /// Address: http, https, ws or wss.
+    /// URL: http, https, ws or wss.
     url: String,
-    /// Bearer key. Answers show it masked; the mask in a request keeps what is stored for this address.
+    /// Bearer key. Responses mask it; the mask in a request keeps the stored key of this URL.
     #[schema(format = Password)]
     api_key: Option<String>,
 }
@@ -53,12 +53,12 @@ pub struct SseServerDto {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = MCPSHTTPServerConfig)]
 pub struct ShttpServerDto {
-    /// Address: http, https, ws or wss.
+    /// URL: http, https, ws or wss.
     url: String,
-    /// Bearer key. Answers show it masked; the mask in a request keeps what is stored for this address.
+    /// Bearer key. Responses mask it; the mask in a request keeps the stored key of this URL.
     #[schema(format = Password)]
     api_key: Option<String>,
-    /// Seconds, 1 to 3600.
+    /// Timeout in seconds, 1 to 3600.
     #[schema(minimum = 1, maximum = 3600, default = 60)]
     timeout: Option<i64>,
 }
@@ -67,19 +67,19 @@ pub struct ShttpServerDto {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = MCPStdioServerConfig)]
 pub struct StdioServerDto {
-    /// Letters, digits, `-` and `_`.
+    /// The name: letters, digits, `-` and `_`.
     name: String,
-    /// One program, without arguments.
+    /// The program, without arguments.
     command: String,
-    /// A list, or a command line.
+    /// The arguments: a list, or a command line.
     #[schema(required = false)]
     args: Vec<String>,
-    /// An object of texts, or `A=1,B=2`. Answers show the values masked.
+    /// The environment: an object of texts, or `A=1,B=2`. Responses mask the values.
     #[schema(required = false)]
     env: BTreeMap<String, String>,
 }
 
-/// An `MCPConfig` as it comes in.
+/// The decoded `MCPConfig`.
 #[derive(Debug, Clone)]
 pub struct McpConfigInput(pub McpConfig);
 
@@ -123,7 +123,7 @@ impl Decode for ShttpServerInput {
     }
 }
 
-/// A text stands for its address. Other members are ignored.
+/// Decodes a remote server. A text stands for its URL. Other members are ignored.
 fn remote<M: Decode>(
     value: &Value,
     at: &Path<'_>,
@@ -234,7 +234,7 @@ fn checked_command(text: &str) -> Result<String, &'static str> {
     Ok(command.to_owned())
 }
 
-/// Arguments: a list of texts, or one text split as a shell would.
+/// Arguments: a list of texts, or one text that is split like in a shell.
 struct StdioArgs(Vec<String>);
 
 impl Decode for StdioArgs {

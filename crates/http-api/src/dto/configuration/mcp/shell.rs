@@ -1,6 +1,6 @@
-//! Splitting a command line into words, as a POSIX shell quotes them.
+//! Splits a command line into words, with the quoting of a POSIX shell.
 
-/// Where the reader is.
+/// The state of the parser.
 enum QuoteState {
     Nothing,
     Word,
@@ -11,7 +11,7 @@ enum QuoteState {
 const UNBALANCED_QUOTES_HINT: &str =
     "Use shell-like format, e.g., \"arg1 arg2\" or '--config \"value with spaces\"'";
 
-/// The words of a line. The error names what is missing and quotes nothing.
+/// Splits a line into words. The error names what is missing and quotes nothing.
 pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
     let (mut words, mut word, mut within) = (Vec::new(), String::new(), QuoteState::Nothing);
     let mut chars = line.chars();

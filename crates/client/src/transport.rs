@@ -21,7 +21,7 @@ use url::Url;
 use crate::call::Call;
 use crate::error::Error;
 
-const USER_AGENT: &str = concat!("agent-workspace-client/", env!("CARGO_PKG_VERSION"));
+const CLIENT_USER_AGENT: &str = concat!("agent-workspace-client/", env!("CARGO_PKG_VERSION"));
 /// The header of API keys.
 const KEY_HEADER: &str = "x-session-api-key";
 /// Idle connections that are kept.
@@ -165,7 +165,7 @@ impl Http {
         let mut request = Request::builder()
             .method(call.operation.method)
             .uri(url.as_str())
-            .header(USER_AGENT, USER_AGENT)
+            .header(USER_AGENT, CLIENT_USER_AGENT)
             .header(ACCEPT, accept);
         if let Some(key) = &self.key {
             request = request.header(KEY_HEADER, key);

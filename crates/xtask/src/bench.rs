@@ -9,7 +9,7 @@ use crate::{debian, engine, images, micro};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    which: Which,
+    which: BenchSelection,
     /// With small numbers, to see that it works; with `--load`, `--start`, `--scale`, `--gateway`, `--postgres` or
     /// `--micro`.
     #[arg(long, conflicts_with_all = ["service", "docker"])]
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     clippy::struct_excessive_bools,
     reason = "switches of the command line, one of which is on"
 )]
-struct Which {
+struct BenchSelection {
     /// Start, memory, single requests, starts of conversations, 100,000 conversations; with `BENCH_REFERENCE_PYTHON`, beside
     /// the reference.
     #[arg(long)]
@@ -58,7 +58,7 @@ struct Which {
     docker: bool,
 }
 
-impl Which {
+impl BenchSelection {
     fn program(&self) -> &'static str {
         match self {
             Self { load: true, .. } => "bench-load",

@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use crate::run::{program, run, say};
 
 /// Somebody else may be installing something.
-const LOCK_WAIT: &str = "DPkg::Lock::Timeout=300";
+const APT_LOCK_TIMEOUT_OPTION: &str = "DPkg::Lock::Timeout=300";
 
 /// Whether packages can be installed here: as root or with sudo, with apt.
 pub(crate) fn can_install() -> bool {
@@ -58,7 +58,7 @@ pub(crate) fn install(missing: &str, packages: &[&str]) -> anyhow::Result<()> {
             "-y",
             "--no-install-recommends",
             "-o",
-            LOCK_WAIT,
+            APT_LOCK_TIMEOUT_OPTION,
         ])
         .args(packages)
         .env("DEBIAN_FRONTEND", "noninteractive");
@@ -69,7 +69,7 @@ pub(crate) fn install(missing: &str, packages: &[&str]) -> anyhow::Result<()> {
 }
 
 fn update() -> anyhow::Result<()> {
-    run(as_root("apt-get").args(["update", "-q", "-o", LOCK_WAIT]))
+    run(as_root("apt-get").args(["update", "-q", "-o", APT_LOCK_TIMEOUT_OPTION]))
 }
 
 /// A package that is installed for its programs starts its service, too, now and with the machine: that is taken back.

@@ -40,7 +40,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     for path in files {
         // Large data is not searched; a page that is named there is not read by a person.
         let text = fs::read_to_string(root().join(path)).unwrap_or_default();
-        let missing = mentions(&text)
+        let missing = page_references(&text)
             .filter(|it| !root().join(it).is_file())
             .collect::<BTreeSet<_>>();
         problems.extend(missing.iter().map(|it| format!("{path}: no page {it}")));
@@ -176,7 +176,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 }
 
 /// Names of pages (`docs/….md`) in any text.
-fn mentions(text: &str) -> impl Iterator<Item = &str> {
+fn page_references(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("docs/").filter_map(|(at, _)| {
         let before = text[..at].chars().next_back();
         if before.is_some_and(|it| it.is_alphanumeric() || "/_-.".contains(it)) {
@@ -230,7 +230,7 @@ mod tests {
         // Not in one piece, because this file is checked as well.
         let text = "see D/a/b.md. (D/c.md) https://example.org/D/d.md D/{file} D/e.rs";
         let text = text.replace('D', "docs");
-        let found: Vec<String> = mentions(&text).map(|it| it.replace("docs", "D")).collect();
+        let found: Vec<String> = page_references(&text).map(|it| it.replace("docs", "D")).collect();
         assert_eq!(found, ["D/a/b.md", "D/c.md"]);
     }
 }

@@ -11,9 +11,9 @@ use anyhow::{Context as _, bail};
 use crate::run::{Programs, print, program, root, say};
 
 /// Marks a block whose commands are run.
-const MARK: &str = "```sh run\n";
+const RUN_BLOCK_FENCE: &str = "```sh run\n";
 /// The address that tutorials name.
-const WRITTEN_ADDRESS: &str = "127.0.0.1:3000";
+const DOCUMENTED_ADDRESS: &str = "127.0.0.1:3000";
 /// How long the service may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ pub(crate) fn run(programs: &Programs) -> anyhow::Result<()> {
 
 /// The marked blocks of a page.
 fn marked(page: &str) -> Vec<&str> {
-    let blocks = page.split(MARK).skip(1);
+    let blocks = page.split(RUN_BLOCK_FENCE).skip(1);
     blocks
         .filter_map(|block| Some(block.split_once("```")?.0))
         .collect()
@@ -111,7 +111,7 @@ fn follow_in(home: &Path, programs: &Programs, script: &str) -> anyhow::Result<(
         }
         pause();
     }
-    let script = script.replace(WRITTEN_ADDRESS, &address);
+    let script = script.replace(DOCUMENTED_ADDRESS, &address);
     let script = format!("set -euo pipefail\n{script}");
     let status = with_environment(program("bash"))
         .args(["-c", &script])

@@ -12,22 +12,22 @@ use crate::debian;
 use crate::run::{program, root, run, say};
 
 /// Until an engine that was started answers.
-const START: Duration = Duration::from_secs(90);
-const PAUSE: Duration = Duration::from_millis(200);
+const START_TIMEOUT: Duration = Duration::from_secs(90);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How much of its log is shown when it does not.
-const SHOWN_LINES: usize = 15;
+const MAX_SHOWN_LINES: usize = 15;
 
 /// What an engine of Debian 12 keeps of its networks, and where its log says that it fell over it: killed in the middle of
 /// removing a network it leaves that one without addresses, and no start comes further.
-const NETWORKS: &str = "/var/lib/docker/network/files/local-kv.db";
-const FELL_OVER_NETWORKS: &str = "libnetwork.(*controller).reservePools";
+const NETWORK_DATABASE: &str = "/var/lib/docker/network/files/local-kv.db";
+const NETWORK_PANIC: &str = "libnetwork.(*controller).reservePools";
 
 /// The packages of an engine: it filters packets, and Debian only recommends the program for that.
 const PACKAGES: [&str; 2] = ["docker.io", "iptables"];
 
 /// Makes sure that an engine answers.
 pub(crate) fn prepare() -> anyhow::Result<()> {
-    let is_elsewhere = elsewhere();
+    let is_elsewhere = running_engine();
     let problem = match ask() {
         Ok(version) => {
             say(&format!(
@@ -57,7 +57,7 @@ pub(crate) fn prepare() -> anyhow::Result<()> {
         return Ok(());
     }
     mount_control_groups()?;
-    forget_the_dead();
+    remove_stale_state();
     start()
 }
 
@@ -82,7 +82,7 @@ fn mount_control_groups() -> anyhow::Result<()> {
     clippy::disallowed_methods,
     reason = "the variable of Docker's own programs; xtask has no configuration of its own"
 )]
-fn elsewhere() -> Option<String> {
+fn running_engine() -> Option<String> {
     std::env::var("DOCKER_HOST")
         .ok()
         .filter(|host| !host.is_empty())
@@ -108,7 +108,7 @@ fn ask() -> anyhow::Result<String> {
 
 /// An engine that was killed leaves the numbers of its processes behind, and one that starts takes whatever has such a number
 /// now (or is not waited for) for its predecessor.
-fn forget_the_dead() {
+fn remove_stale_state() {
     for (file, name) in [
         ("/var/run/docker.pid", "dockerd"),
         ("/var/run/docker/containerd/containerd.pid", "containerd"),
@@ -136,14 +136,14 @@ fn start() -> anyhow::Result<()> {
         Err(problem) => problem,
     };
     let said = fs::read_to_string(&log).unwrap_or_default();
-    if said.contains(FELL_OVER_NETWORKS) && Path::new(NETWORKS).exists() {
-        let aside = format!("{NETWORKS}.unreadable");
+    if said.contains(NETWORK_PANIC) && Path::new(NETWORK_DATABASE).exists() {
+        let aside = format!("{NETWORK_DATABASE}.unreadable");
         say(&format!(
-            "dockerd was once killed while it removed a network, and cannot read {NETWORKS} any more: that is {aside} \
+            "dockerd was once killed while it removed a network, and cannot read {NETWORK_DATABASE} any more: that is {aside} \
              now, networks made by hand have to be made again, and dockerd is started once more"
         ));
-        fs::rename(NETWORKS, &aside).with_context(|| format!("cannot rename {NETWORKS}"))?;
-        forget_the_dead();
+        fs::rename(NETWORK_DATABASE, &aside).with_context(|| format!("cannot rename {NETWORK_DATABASE}"))?;
+        remove_stale_state();
         return start_once(&log);
     }
     Err(problem)
@@ -166,8 +166,8 @@ fn start_once(log: &Path) -> anyhow::Result<()> {
         let lines: Vec<&str> = said.lines().collect();
         // A panic says what it is before the many lines of where.
         let from = lines.iter().rposition(|line| line.starts_with("panic: "));
-        let from = from.unwrap_or(lines.len().saturating_sub(SHOWN_LINES));
-        let shown = lines.iter().skip(from).take(SHOWN_LINES);
+        let from = from.unwrap_or(lines.len().saturating_sub(MAX_SHOWN_LINES));
+        let shown = lines.iter().skip(from).take(MAX_SHOWN_LINES);
         let tail = shown.copied().collect::<Vec<_>>().join("\n");
         return Err(problem.context(format!(
             "dockerd did not come up; the end of its log:\n{tail}"
@@ -192,7 +192,7 @@ fn wait(child: &mut Child) -> anyhow::Result<()> {
         if let Some(status) = child.try_wait()? {
             bail!("it ended with {status}");
         }
-        if started.elapsed() > START {
+        if started.elapsed() > START_TIMEOUT {
             // It is ours, and nobody would know of it.
             let _ = child.kill();
             return Err(problem);
@@ -206,5 +206,5 @@ fn pause() {
         clippy::disallowed_methods,
         reason = "a command for one person, who waits for exactly this"
     )]
-    std::thread::sleep(PAUSE);
+    std::thread::sleep(POLL_INTERVAL);
 }

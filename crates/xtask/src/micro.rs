@@ -17,14 +17,14 @@ const BENCHES: [(&str, &str); 4] = [
     ("store-sql", "store"),
 ];
 /// Seconds for each benchmark.
-const TIMES: [&str; 4] = ["--warm-up-time", "1", "--measurement-time", "3"];
+const CRITERION_ARGS: [&str; 4] = ["--warm-up-time", "1", "--measurement-time", "3"];
 /// How the two sides of a comparison are called.
-const OURS: &str = "ours";
-const BARE: &str = "bare";
+const SERVICE_BENCH: &str = "ours";
+const BASELINE_BENCH: &str = "bare";
 
 /// What criterion has measured.
 #[derive(Debug, Clone, PartialEq)]
-struct Measured {
+struct BenchResult {
     group: String,
     name: String,
     /// In nanoseconds.
@@ -43,7 +43,7 @@ pub(crate) fn micro(short: bool) -> anyhow::Result<()> {
     }
     let home = root().join("target").join("criterion");
     let began = SystemTime::now();
-    command.arg("--").args(TIMES).env("CRITERION_HOME", &home);
+    command.arg("--").args(CRITERION_ARGS).env("CRITERION_HOME", &home);
     run(&mut command)?;
     let measured = since(began, &home)?;
     ensure!(!measured.is_empty(), "nothing was measured");
@@ -53,7 +53,7 @@ pub(crate) fn micro(short: bool) -> anyhow::Result<()> {
 }
 
 /// All that was measured since then: what an earlier run has left there is not of this one.
-fn since(began: SystemTime, home: &Path) -> anyhow::Result<Vec<Measured>> {
+fn since(began: SystemTime, home: &Path) -> anyhow::Result<Vec<BenchResult>> {
     let mut measured = Vec::new();
     for group in folders(home)? {
         for benchmark in folders(&group)? {
@@ -81,10 +81,10 @@ fn folders(of: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// `new/benchmark.json` and `new/estimates.json`, as criterion 0.8 writes them.
-fn read(benchmark: &str, estimates: &str) -> Option<Measured> {
+fn read(benchmark: &str, estimates: &str) -> Option<BenchResult> {
     let benchmark: Value = serde_json::from_str(benchmark).ok()?;
     let estimates: Value = serde_json::from_str(estimates).ok()?;
-    Some(Measured {
+    Some(BenchResult {
         group: benchmark["group_id"].as_str()?.to_owned(),
         name: benchmark["function_id"].as_str()?.to_owned(),
         median: estimates["median"]["point_estimate"].as_f64()?,
@@ -92,16 +92,16 @@ fn read(benchmark: &str, estimates: &str) -> Option<Measured> {
 }
 
 /// A line for each; `ours` and `bare` of one group are one line with their ratio.
-fn table(measured: &[Measured]) -> String {
+fn table(measured: &[BenchResult]) -> String {
     let mut table = "| what | median | bare | ratio |\n|---|---|---|---|\n".to_owned();
     for one in measured {
         let find = |name: &str| {
             let mut others = measured.iter();
             others.find(|it| it.group == one.group && it.name == name)
         };
-        let line = match (one.name.as_str(), find(OURS), find(BARE)) {
-            (BARE, Some(_), _) => continue,
-            (OURS, _, Some(bare)) => {
+        let line = match (one.name.as_str(), find(SERVICE_BENCH), find(BASELINE_BENCH)) {
+            (BASELINE_BENCH, Some(_), _) => continue,
+            (SERVICE_BENCH, _, Some(bare)) => {
                 let (beside, ratio) = (shown(bare.median), one.median / bare.median);
                 format!(
                     "| {} | {} | {beside} | {ratio:.2} |\n",
@@ -171,8 +171,8 @@ mod tests {
         assert_eq!(of_later, []);
     }
 
-    fn measured(group: &str, name: &str, median: f64) -> Measured {
-        Measured {
+    fn measured(group: &str, name: &str, median: f64) -> BenchResult {
+        BenchResult {
             group: group.to_owned(),
             name: name.to_owned(),
             median,

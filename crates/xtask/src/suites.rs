@@ -7,7 +7,7 @@ use crate::{access, agent_servers, debian, engine, images, schemathesis};
 
 /// Tests that ran.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Count {
+struct TestCount {
     passed: u64,
     failed: u64,
     ignored: u64,
@@ -36,14 +36,14 @@ pub(crate) fn prepare(with_agent_servers: bool) -> anyhow::Result<()> {
 }
 
 /// Suites of the package `acceptance` that need more than this repository and Debian.
-const WITH_AGENT_SERVERS: [&str; 2] = ["real_agent", "schemathesis"];
+const AGENT_SERVER_SUITES: [&str; 2] = ["real_agent", "schemathesis"];
 
 /// Runs everything, also after a failure, and ends with one line of totals. Most suites go through nginx ([`access`]), unless
 /// `args` name what is to run: then at the service's own port, or as `ACCEPTANCE_BEHIND` says.
 pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<()> {
     prepare(with_agent_servers)?;
     say("test suites");
-    let mut count = Count::default();
+    let mut count = TestCount::default();
     let mut all_passed = true;
     if has_nextest() {
         let mut command = cargo();
@@ -95,9 +95,9 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
 }
 
 /// The suites that go through nginx; whether all passed.
-fn behind_nginx(with_agent_servers: bool, count: &mut Count) -> anyhow::Result<bool> {
+fn behind_nginx(with_agent_servers: bool, count: &mut TestCount) -> anyhow::Result<bool> {
     let mut suites = access::proxied();
-    suites.retain(|suite| with_agent_servers || !WITH_AGENT_SERVERS.contains(suite));
+    suites.retain(|suite| with_agent_servers || !AGENT_SERVER_SUITES.contains(suite));
     say(&format!("behind nginx, with TLS: {}", suites.join(", ")));
     let mut command = cargo();
     if has_nextest() {
@@ -144,7 +144,7 @@ fn libtest_parts(with_agent_servers: bool, without_proxied: bool) -> Vec<Vec<Str
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let needs_more = !with_agent_servers && WITH_AGENT_SERVERS.contains(&name.as_str());
+        let needs_more = !with_agent_servers && AGENT_SERVER_SUITES.contains(&name.as_str());
         let runs_apart = without_proxied && only_proxied.contains(&name.as_str());
         if !(needs_more || runs_apart) {
             ours.extend(["--test".to_owned(), name]);
@@ -160,7 +160,7 @@ fn has_nextest() -> bool {
     version.is_ok_and(|output| output.status.success())
 }
 
-impl Count {
+impl TestCount {
     /// `test result: ok. 24 passed; 0 failed; 0 ignored; …`
     fn add_libtest(&mut self, line: &str) {
         if let Some(result) = line.strip_prefix("test result: ") {
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn results_of_both_runners_are_counted() {
-        let mut count = Count::default();
+        let mut count = TestCount::default();
         count.add_libtest(
             "test result: ok. 24 passed; 0 failed; 1 ignored; 0 measured; finished in 0.1s",
         );
@@ -208,18 +208,18 @@ mod tests {
         count.add_libtest("24 passed; printed by a test");
         assert_eq!(
             count,
-            Count {
+            TestCount {
                 passed: 29,
                 failed: 2,
                 ignored: 1
             }
         );
 
-        let mut count = Count::default();
+        let mut count = TestCount::default();
         count.add_nextest("     Summary [   0.12s] 26 tests run: 24 passed (1 slow, 1 leaky), 1 failed, 1 timed out, 3 skipped");
         assert_eq!(
             count,
-            Count {
+            TestCount {
                 passed: 24,
                 failed: 2,
                 ignored: 3

@@ -10,18 +10,18 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 
 use super::base::Recipe;
-use super::{Changes, folder, hand_over, hash, import, is_there, libraries, lock, tar};
+use super::{ImageChanges, folder, hand_over, hash, import, is_there, libraries, lock, tar};
 use crate::run::{output, program, run, say};
 
 /// Changed when the recipe is.
 const RECIPE: &str = "4";
 const REPOSITORY: &str = "agent-workspace-test/agent-server";
 /// Where the installation is inside.
-const INSIDE: &str = "opt/agent-server";
+const INSTALL_DIR: &str = "opt/agent-server";
 /// Starts it, in the installation and inside.
 const BOOT: &str = "boot.py";
 /// What nobody imports, and what the system's own packages put there.
-const LEFT_OUT: [&str; 10] = [
+const EXCLUDED_PACKAGES: [&str; 10] = [
     "test",
     "idlelib",
     "ensurepip",
@@ -35,13 +35,13 @@ const LEFT_OUT: [&str; 10] = [
 ];
 
 /// Prints where a Python is, one fact a line.
-const FACTS: &str = "import os, sys, sysconfig
+const INTERPRETER_PROBE: &str = "import os, sys, sysconfig
 print(sys.base_prefix, os.path.realpath(sys.executable), '%d.%d' % sys.version_info[:2], sysconfig.get_path('stdlib'), sep='\\n')";
 
 /// Makes the image of a version (at once when it is there) whose Python is in the first word of `command`.
 pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
     let _lock = lock()?;
-    let python = Python::of(command)?;
+    let python = PythonInstallation::of(command)?;
     let base = Recipe::with(python.packages()?)?;
     let made = fs::read(python.environment.join(".complete")).with_context(|| {
         format!(
@@ -67,23 +67,23 @@ pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
         let archive = folder()?.join("image-unfinished.tar");
         fs::copy(&base.archive, &archive)?;
         python.append_to(&archive)?;
-        let changes = Changes::of(&hash)
+        let changes = ImageChanges::of(&hash)
             .with("ENV PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 LITELLM_LOCAL_MODEL_COST_MAP=True")
             .with("USER agent")
             .with("WORKDIR /")
             .with(format!(
-                r#"ENTRYPOINT ["/{INSIDE}/bin/python", "-P", "/{INSIDE}/{BOOT}", "--host", "0.0.0.0"]"#
+                r#"ENTRYPOINT ["/{INSTALL_DIR}/bin/python", "-P", "/{INSTALL_DIR}/{BOOT}", "--host", "0.0.0.0"]"#
             ))
             .with(r#"CMD ["--port", "8000"]"#);
         import(&archive, &tag, &changes)?;
         fs::remove_file(&archive)?;
-        forget_untagged();
+        remove_untagged_images();
     }
     hand_over(&format!("agent-server-{version}"), &tag)
 }
 
 /// What had the tag before, unless it is in use.
-fn forget_untagged() {
+fn remove_untagged_images() {
     let label = format!("label={}", super::LABEL);
     // It is only room on the disk.
     let _ = super::docker()
@@ -92,7 +92,7 @@ fn forget_untagged() {
 }
 
 /// The Python of an installation.
-struct Python {
+struct PythonInstallation {
     /// The virtual environment.
     environment: PathBuf,
     /// Where the interpreter that it is made of is installed.
@@ -102,7 +102,7 @@ struct Python {
     library: PathBuf,
 }
 
-impl Python {
+impl PythonInstallation {
     fn of(command: &str) -> anyhow::Result<Self> {
         let (python, _) = command
             .split_once(" -")
@@ -112,7 +112,7 @@ impl Python {
             .ancestors()
             .nth(2)
             .context("the Python is in no environment")?;
-        let known = output(program(python).args(["-I", "-c", FACTS]))?;
+        let known = output(program(python).args(["-I", "-c", INTERPRETER_PROBE]))?;
         let [prefix, program, version, library] = known.lines().collect::<Vec<_>>()[..] else {
             bail!(
                 "{} says strange things about itself: {known}",
@@ -133,13 +133,13 @@ impl Python {
         self.environment.join(BOOT)
     }
 
-    fn is_the_systems(&self) -> bool {
+    fn is_system_python(&self) -> bool {
         self.prefix == Path::new("/usr")
     }
 
     /// The system's packages that it needs: the image's system is of the same release, so its names are ours.
     fn packages(&self) -> anyhow::Result<Vec<String>> {
-        if self.is_the_systems() {
+        if self.is_system_python() {
             return Ok(vec![format!("python{}", self.version)]);
         }
         let modules = fs::read_dir(self.library.join("lib-dynload"))
@@ -175,18 +175,18 @@ impl Python {
 
     /// Adds the interpreter and the installation to an archive. An engine takes no path twice.
     fn append_to(&self, archive: &Path) -> anyhow::Result<()> {
-        if !self.is_the_systems() {
+        if !self.is_system_python() {
             self.append_interpreter(archive)?;
         }
         // Links are left as they are: most are relative.
-        let inside = format!("--transform=s,^lib,{INSIDE}/lib,S");
+        let inside = format!("--transform=s,^lib,{INSTALL_DIR}/lib,S");
         run(append(archive)
             .args([inside.as_str(), "--hard-dereference", "-C"])
             .arg(&self.environment)
             .arg("lib"))?;
         let place = folder()?.join("image-skeleton");
         let _ = fs::remove_dir_all(&place);
-        let root = place.join(INSIDE);
+        let root = place.join(INSTALL_DIR);
         fs::create_dir_all(root.join("bin"))?;
         symlink(&self.program, root.join("bin/python"))?;
         let home = self.program.parent().context("a Python is in a folder")?;
@@ -204,7 +204,7 @@ impl Python {
         run(append(archive)
             .arg("-C")
             .arg(&place)
-            .args([INSIDE, on_path]))?;
+            .args([INSTALL_DIR, on_path]))?;
         fs::remove_dir_all(&place)?;
         Ok(())
     }
@@ -226,7 +226,7 @@ impl Python {
         run(append(archive)
             .args(["--no-recursion", "--mode=0755", "-C", "/"])
             .args(parents))?;
-        let left_out = LEFT_OUT.iter().map(|name| format!("--exclude={name}"));
+        let left_out = EXCLUDED_PACKAGES.iter().map(|name| format!("--exclude={name}"));
         let parts = parts.iter().filter_map(|part| part.strip_prefix("/").ok());
         run(append(archive).args(left_out).args(["-C", "/"]).args(parts))
     }

@@ -126,8 +126,8 @@ fn sources() -> anyhow::Result<String> {
     let mut lines: Vec<&str> = known.lines().collect();
     lines.sort_unstable();
     lines.dedup();
-    let is_the_systems = |line: &&str| line.contains("debian") || line.contains("ubuntu");
-    lines.retain(is_the_systems);
+    let is_distribution_line = |line: &&str| line.contains("debian") || line.contains("ubuntu");
+    lines.retain(is_distribution_line);
     if lines.is_empty() {
         bail!("apt knows no mirror: run apt-get update");
     }

@@ -67,9 +67,9 @@ fn is_there(tag: &str, hash: &str) -> bool {
 
 /// What runs in an image, as `docker import --change` takes it.
 #[derive(Debug, Default)]
-struct Changes(Vec<String>);
+struct ImageChanges(Vec<String>);
 
-impl Changes {
+impl ImageChanges {
     fn of(hash: &str) -> Self {
         Self(vec![format!("LABEL {LABEL}={hash}")])
     }
@@ -81,7 +81,7 @@ impl Changes {
 }
 
 /// Makes an image of a file system.
-fn import(archive: &Path, tag: &str, changes: &Changes) -> anyhow::Result<()> {
+fn import(archive: &Path, tag: &str, changes: &ImageChanges) -> anyhow::Result<()> {
     let mut command = docker();
     command.arg("import");
     for change in &changes.0 {

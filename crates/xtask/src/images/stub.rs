@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::{Changes, folder, hand_over, hash, import, is_there, libraries, lock, tar};
+use super::{ImageChanges, folder, hand_over, hash, import, is_there, libraries, lock, tar};
 use crate::run::{output, program, run, say};
 
 /// Changed when the recipe is.
@@ -16,7 +16,7 @@ const REPOSITORY: &str = "agent-workspace-test/stub";
 const KIND: &str = "agent-workspace.test-stub";
 const BUSYBOX: &str = "/bin/busybox";
 /// How long images of earlier builds are kept: another checkout may be using them.
-const KEPT: &str = "48h";
+const RETENTION: &str = "48h";
 
 /// Makes it (at once when it is there) of the program `stub`.
 pub(crate) fn prepare(stub: &Path) -> anyhow::Result<()> {
@@ -37,7 +37,7 @@ pub(crate) fn prepare(stub: &Path) -> anyhow::Result<()> {
             .arg("-C")
             .arg(&place)
             .arg("."))?;
-        let changes = Changes::of(&hash)
+        let changes = ImageChanges::of(&hash)
             .with(format!("LABEL {KIND}=1"))
             .with("ENV PATH=/usr/bin:/bin")
             .with("WORKDIR /workspace")
@@ -46,15 +46,15 @@ pub(crate) fn prepare(stub: &Path) -> anyhow::Result<()> {
         import(&archive, &tag, &changes)?;
         fs::remove_dir_all(&place)?;
         fs::remove_file(&archive)?;
-        forget_old();
+        remove_old_images();
     }
     hand_over("stub", &tag)
 }
 
 /// Only those of this recipe, by label, and none that is in use.
-fn forget_old() {
+fn remove_old_images() {
     let label = format!("label={KIND}");
-    let until = format!("until={KEPT}");
+    let until = format!("until={RETENTION}");
     // It is only room on the disk.
     let _ = super::docker()
         .args(["image", "prune", "--all", "--force"])

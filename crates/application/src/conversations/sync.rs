@@ -366,8 +366,8 @@ impl ConversationSyncer {
                 .await?;
             match appended {
                 AppendOutcome::Stored { new } if new > 0 => {
-                    let bytes = quotas.stored(&row.owner, &admitted, new);
-                    quotas.reported(&row.id, bytes);
+                    let bytes = quotas.count_stored(&row.owner, &admitted, new);
+                    quotas.count_report(&row.id, bytes);
                     self.0.streams.wake(id);
                     tracing::debug!(conversation.id = %id, events = new, "back-filled from the agent server");
                 }

@@ -55,7 +55,7 @@ impl Webhooks {
         let sent = batch.len();
         let quotas = &self.0.quotas;
         let bytes = batch.iter().map(|it| text_bytes(it) as u64).sum();
-        quotas.reported(&from.id, bytes);
+        quotas.count_report(&from.id, bytes);
         let events: Vec<_> = batch
             .into_iter()
             .filter_map(|body| Event::from_document(body, now))
@@ -79,7 +79,7 @@ impl Webhooks {
         if let AppendOutcome::Stored { new } = appended
             && new > 0
         {
-            quotas.stored(&from.owner, &admitted, new);
+            quotas.count_stored(&from.owner, &admitted, new);
             if let Some(oldest) = events.iter().map(|event| event.timestamp).min() {
                 let lag = self.0.ports.clock.now().since(oldest);
                 self.0.measures.lag(lag.min(MAX_LAG));

@@ -1,12 +1,12 @@
 //! Quotas: how much each user may store, and how fast each sandbox may report.
 //!
-//! The figures are sums over counters in the store. They are not asked for at each report: this process remembers them for a
-//! while and counts what it stores itself, so an append costs no further query. Several processes see each other's share
-//! only when they read the figures again; a quota is a bound with some tolerance, not a sharp one.
+//! Usage is a sum of counters in the store. It is not queried for each report: this process caches it for a while and
+//! adds what it stores itself, so an append needs no further query. Several processes see each other's share only
+//! after the next query, so a quota is a bound with some tolerance.
 //!
-//! * Requests of users are refused, never because of a remembered figure alone: it is read again before.
-//! * Reports of sandboxes are not refused for what is stored. Their events are shortened, and in the end left out; what
-//!   they say about the status, the title and the figures of their conversation is kept (see [`EventStorage`]).
+//! * Requests of users are never refused because of cached usage alone: it is queried again first.
+//! * Reports of sandboxes are not refused for stored data. Their events are shortened, and in the end dropped. The
+//!   status, title and metrics of their conversation are kept (see [`EventStorage`]).
 
 mod report_rate;
 
@@ -29,26 +29,26 @@ use crate::runtime::live_setting::LiveSetting;
 use crate::tasks::BackgroundTasks;
 use crate::{AppError, Inner};
 
-/// How long figures are believed that are within all quotas, and those that are not.
+/// Lifetime of cached usage within all quotas, and above one.
 const USAGE_TTL: Duration = Duration::from_secs(30);
 const EXCEEDED_USAGE_TTL: Duration = Duration::from_secs(2);
 
-/// How long a user who has no bulky observation any more is not asked for some again.
+/// Pause before a user's events are shortened again, after there was nothing left to shorten.
 const SHORTENING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Users whose figures are remembered. With more, those that are too old are forgotten, and if there are none, all.
+/// Users in the cache. Above this number expired entries are removed, and if there are none, all.
 const MAX_USERS: usize = 10_000;
 
-/// The figures of a user as they were read, with what this process has stored since.
+/// A user's usage as it was queried, plus what this process has stored since.
 #[derive(Debug, Clone, Copy)]
 struct KnownUsage {
     usage: Usage,
     read_at: Instant,
-    /// Until then no other task begins to shorten the user's events.
+    /// Until then no other task shortens the user's events.
     no_shortening_before: Option<Instant>,
 }
 
-/// Checks and counts. Cheap to clone.
+/// Checks and counts usage. Cheap to clone.
 #[derive(Clone)]
 pub struct Quotas(Arc<Shared>);
 
@@ -68,36 +68,36 @@ struct Shared {
 #[derive(Debug)]
 pub(crate) struct AdmittedEvents {
     pub(crate) events: Vec<Event>,
-    /// Of their documents.
+    /// Bytes of their documents.
     bytes: u64,
 }
 
-/// The bytes of the documents.
+/// Bytes of the documents of events.
 pub(crate) fn event_bytes(events: &[Event]) -> u64 {
     events.iter().map(|it| text_bytes(&it.body) as u64).sum()
 }
 
-/// What a user stores and may store.
+/// Usage and limits of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UsageReport {
     /// What is stored.
     pub usage: Usage,
-    /// What may be.
+    /// The limits.
     pub limits: QuotaLimits,
 }
 
-/// What this process has counted about quotas since it began.
+/// Metrics of quotas since the start of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaCounts {
-    /// Requests that were refused, by quota.
+    /// Refused requests by quota.
     pub refusals: [(&'static str, u64); Quota::ALL.len()],
-    /// Reports that were refused because of the rate of their sandbox.
+    /// Reports that were refused by the report rate.
     pub slowed_reports: u64,
     /// Events that were shortened, before or after they were stored.
     pub shortened_events: u64,
-    /// Events that were not stored.
+    /// Events that were dropped.
     pub discarded_events: u64,
-    /// Of the users who did something lately: those above four fifths of a quota, and those of whom one is used up.
+    /// Recently active users above four fifths of a quota, and above a quota.
     pub users: [(&'static str, u64); 2],
 }
 
@@ -120,7 +120,7 @@ impl Quotas {
         }))
     }
 
-    /// What the user stores now, and what they may store.
+    /// The current usage and limits of a user.
     pub async fn usage(&self, user: &UserId) -> Result<UsageReport, AppError> {
         let usage = self.read(&Scope::User(user.clone()), user).await?;
         Ok(UsageReport {
@@ -129,7 +129,7 @@ impl Quotas {
         })
     }
 
-    /// The limits in force, as users meet them.
+    /// The limits in force, including fixed ones.
     fn limits(&self) -> QuotaLimits {
         let limits = self.0.limits.get();
         let most = MAX_SECRETS_PER_USER as u64;
@@ -137,7 +137,7 @@ impl Quotas {
         limits.with(Quota::Secrets, Some(secrets))
     }
 
-    /// Refuses what would exceed a quota.
+    /// Refuses a request that would exceed a quota.
     pub(crate) async fn check(
         &self,
         user: &UserId,
@@ -157,7 +157,7 @@ impl Quotas {
             found.map(|(quota, _)| *quota)
         };
         if self
-            .remembered(user)
+            .cached_usage(user)
             .is_some_and(|usage| exceeded(&usage).is_none())
         {
             return Ok(());
@@ -174,7 +174,7 @@ impl Quotas {
         ))
     }
 
-    /// Counts what was stored.
+    /// Adds stored data to the cached usage.
     pub(crate) fn add(&self, user: &UserId, stored: &[(Quota, u64)]) {
         if let Some(known) = self.lock().get_mut(user) {
             for (quota, more) in stored {
@@ -183,7 +183,7 @@ impl Quotas {
         }
     }
 
-    /// The form in which new events of a user, of so many bytes, are stored: as they are, shortened, or not at all.
+    /// Decides how new events of a user are stored: complete, shortened, or not at all. `bytes` is their size.
     pub(crate) async fn admit(
         &self,
         user: &UserId,
@@ -221,22 +221,22 @@ impl Quotas {
         AdmittedEvents { events, bytes }
     }
 
-    /// Counts events of which so many were new. How many bytes they took.
-    pub(crate) fn stored(&self, user: &UserId, admitted: &AdmittedEvents, new: usize) -> u64 {
+    /// Adds stored events, of which `new` were new. Returns their bytes.
+    pub(crate) fn count_stored(&self, user: &UserId, admitted: &AdmittedEvents, new: usize) -> u64 {
         let (all, new) = (admitted.events.len().max(1) as u64, new as u64);
-        // Which of them were new is not known; mostly all are.
+        // Which events were new is not known; mostly all are.
         let bytes = admitted.bytes / all * new;
         self.add(user, &[(Quota::Events, new), (Quota::EventBytes, bytes)]);
         bytes
     }
 
-    /// Whether a sandbox has reported too much in the last minute to report more now.
+    /// Whether a sandbox is above its report rate.
     pub(crate) fn must_wait(&self, sandbox: &SandboxId) -> bool {
         let rate = self.0.limits.get().report_bytes_per_minute;
         rate.is_some_and(|rate| self.0.report_rate.wait(sandbox, rate).is_some())
     }
 
-    /// Refuses a report of a sandbox that has reported too much in the last minute.
+    /// Refuses a report of a sandbox above its report rate.
     pub(crate) fn check_report(&self, sandbox: &SandboxId) -> Result<(), AppError> {
         let Some(bytes_per_minute) = self.0.limits.get().report_bytes_per_minute else {
             return Ok(());
@@ -253,14 +253,14 @@ impl Quotas {
         }
     }
 
-    /// Counts what a sandbox reported.
-    pub(crate) fn reported(&self, sandbox: &SandboxId, bytes: u64) {
+    /// Counts the bytes of a report.
+    pub(crate) fn count_report(&self, sandbox: &SandboxId, bytes: u64) {
         if let Some(bytes_per_minute) = self.0.limits.get().report_bytes_per_minute {
             self.0.report_rate.draw(sandbox, bytes, bytes_per_minute);
         }
     }
 
-    /// What was counted.
+    /// The metrics.
     pub(crate) fn counts(&self) -> QuotaCounts {
         let limits = self.limits();
         let (mut near, mut exceeded) = (0, 0);
@@ -292,15 +292,15 @@ impl Quotas {
         }
     }
 
-    /// The figures as they are remembered, unless they are old.
-    fn remembered(&self, user: &UserId) -> Option<Usage> {
+    /// The cached usage, unless it has expired.
+    fn cached_usage(&self, user: &UserId) -> Option<Usage> {
         let users = self.lock();
         let known = users.get(user).filter(|it| !it.is_older_than(USAGE_TTL));
         known.map(|it| it.usage)
     }
 
-    /// The figures for a report, which waits for the store only if nothing is known. One of many reports reads them again
-    /// when they are old; the others go on with what was known.
+    /// The usage for a report. It waits for the store only if nothing is cached. One of many reports refreshes expired
+    /// usage; the others continue with the cached one.
     async fn recent(&self, user: &UserId, limits: QuotaLimits) -> Option<Usage> {
         let known = {
             let mut users = self.lock();
@@ -331,7 +331,7 @@ impl Quotas {
                 Some(usage)
             }
             Err(error) => {
-                tracing::debug!(user = %user, error = %chain(&error), "cannot read the usage of {user}; going on with what was known");
+                tracing::debug!(user = %user, error = %chain(&error), "cannot read the usage of {user}; continuing with the cached usage");
                 known
             }
         }
@@ -357,8 +357,8 @@ impl Quotas {
         Ok(usage)
     }
 
-    /// Shortens stored events of the user until they are within nine tenths of the quota, in the background and once at a
-    /// time. It is begun again by a later report if it is cut off.
+    /// Shortens stored events of the user to nine tenths of the quota, in one background task. A later report starts
+    /// it again if it is interrupted.
     fn shorten_stored(&self, user: &UserId) {
         {
             let (mut users, now) = (self.lock(), Instant::now());
@@ -386,14 +386,14 @@ impl Quotas {
                 self.set_no_shortening_before(user, None);
                 return Ok(());
             }
-            // A hundred parts between two looks at the figures.
+            // A hundred batches between two queries of the usage.
             for _ in 0..100 {
                 let done = self.0.usage.shorten_events(user).await?;
                 self.0.shortened_events.add(done.events);
                 if done.events == 0 {
                     return Ok(());
                 }
-                // It goes on: no other task begins meanwhile.
+                // Still running: no other task may start.
                 self.set_no_shortening_before(user, Some(Instant::now() + SHORTENING_INTERVAL));
             }
         }
@@ -416,7 +416,7 @@ impl KnownUsage {
     }
 }
 
-/// What a client reads: how much there is, and what makes room.
+/// The message for the client: current usage, and how to reduce it.
 fn refusal(quota: Quota, used: u64, limit: u64) -> String {
     match quota {
         Quota::Conversations => format!(
@@ -445,7 +445,7 @@ fn refusal(quota: Quota, used: u64, limit: u64) -> String {
 }
 
 impl Inner {
-    /// Refuses a conversation more, with a request of so many bytes.
+    /// Refuses a new conversation above a quota; `request_bytes` is the size of its request.
     pub(crate) async fn check_new_conversation(
         &self,
         user: &UserId,

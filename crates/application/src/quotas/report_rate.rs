@@ -1,7 +1,7 @@
-//! How many bytes of events each sandbox may report: a token bucket of one minute's worth.
+//! Report rate of each sandbox: a token bucket with the bytes of one minute.
 //!
-//! A report is admitted before its body is read, so its size is not known yet. It is admitted while the bucket is not
-//! empty, and what it takes beyond that is owed: a batch of any size gets through, and the next one waits for it.
+//! A report is admitted before its body is read, so its size is unknown. It is admitted while the bucket is not empty,
+//! and may overdraw it: a batch of any size passes, and the next one waits.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,12 +10,12 @@ use std::time::Duration;
 use domain::id::SandboxId;
 use tokio::time::Instant;
 
-/// Buckets that are remembered. With more, the full ones are forgotten, and if there are none, all.
+/// Buckets in memory. Above this number full ones are removed, and if there are none, all.
 const MAX_BUCKETS: usize = 10_000;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Bytes that may still be reported; what is owed is negative.
+/// Bytes that may still be reported; an overdraft is negative.
 #[derive(Debug, Clone, Copy)]
 struct ByteBucket {
     left: i128,
@@ -27,7 +27,7 @@ impl ByteBucket {
         let passed = i128::try_from(now.duration_since(self.at).as_millis()).unwrap_or(i128::MAX);
         let most = i128::from(bytes_per_minute);
         let more = passed.saturating_mul(most) / 60_000;
-        // What is less than a byte is not lost: the time goes on only when something was filled in.
+        // The time only advances when a byte was added, so fractions are not lost.
         let at = if more > 0 { now } else { self.at };
         Self {
             left: self.left.saturating_add(more).min(most),
@@ -36,12 +36,12 @@ impl ByteBucket {
     }
 }
 
-/// A bucket for each sandbox that reported lately.
+/// Buckets of recently reporting sandboxes.
 #[derive(Debug, Default)]
 pub(super) struct ReportRate(Mutex<HashMap<SandboxId, ByteBucket>>);
 
 impl ReportRate {
-    /// How long the sandbox has to wait before it may report; `None`: not at all.
+    /// How long the sandbox must wait before its next report; `None`: not at all.
     pub(super) fn wait(&self, sandbox: &SandboxId, bytes_per_minute: u64) -> Option<Duration> {
         let buckets = self.lock();
         let bucket = buckets.get(sandbox)?;
@@ -54,7 +54,7 @@ impl ReportRate {
         )
     }
 
-    /// It has reported so much.
+    /// Takes the bytes of a report from the bucket.
     pub(super) fn draw(&self, sandbox: &SandboxId, bytes: u64, bytes_per_minute: u64) {
         let (mut buckets, now) = (self.lock(), Instant::now());
         if buckets.len() >= MAX_BUCKETS && !buckets.contains_key(sandbox) {

@@ -1,10 +1,10 @@
-//! Access tokens: what stands for one provider's token inside one sandbox.
+//! Access tokens: stand-ins for a provider's token inside one sandbox.
 //!
-//! A program in the sandbox (a git credential helper) holds the access token and gets the provider's token for it, again
-//! and again (`GET /api/v1/webhooks/secrets`). So the provider's token lies on no disk of the sandbox, and a rotated one
-//! is used at once. An access token is opaque, opens one provider's token of one user, only while the sandbox it was made
-//! for is at work, and not after its end. Whoever asks has fixed beforehand where the provider's token will be sent: when
-//! another host's has been stored meanwhile, it is refused.
+//! A program in the sandbox (a git credential helper) holds an access token and exchanges it for the provider's token
+//! on each use (`GET /api/v1/webhooks/secrets`). So the provider's token is on no disk of the sandbox, and a replaced
+//! one takes effect at once. An access token is opaque. It opens one provider's token of one user, only while its
+//! sandbox runs, and not after its expiry. It fixes the host that the provider's token is sent to: if a token for
+//! another host has been stored meanwhile, it is refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,24 +19,24 @@ use serde::{Deserialize, Serialize};
 use crate::AppError;
 use crate::settings::ProviderToken;
 
-/// Associated data: nothing else that is sealed opens as a token, and no token as anything else.
+/// Context of the seal: no other sealed value opens as an access token, and no access token as another value.
 const SEAL_CONTEXT: &str = "access-token";
-/// No token of ours is longer; a longer text is refused unopened.
+/// Longest token in bytes; longer texts are refused unopened.
 const MAX_TOKEN_BYTES: usize = 4_096;
-/// The reference's tokens live for 14 days.
+/// Longest lifetime, as in the reference: 14 days.
 const MAX_TOKEN_TTL: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// What decides how a stored token may be used: where it goes, and how it is written.
+/// How a stored token may be used: its host and its form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenUse {
-    /// The host, normalised; `None` is the provider's own.
+    /// The normalised host; `None` is the provider's own.
     host: Option<String>,
-    /// It is `user:secret`, of which git sends the halves separately.
+    /// Whether it is `user:secret`, of which git sends the halves separately.
     is_pair: bool,
 }
 
 impl TokenUse {
-    /// How the token that is stored now may be used.
+    /// The use of the token that is stored now.
     pub fn of(provider: GitProvider, stored: &ProviderToken) -> Self {
         Self {
             host: stored.access(provider).host.map(String::from),
@@ -45,18 +45,18 @@ impl TokenUse {
     }
 }
 
-/// What an access token says.
+/// The content of an access token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AccessGrant {
     pub(super) owner: UserId,
     pub(super) sandbox: SandboxId,
     pub(super) provider: GitProvider,
-    /// What the stored token must still be like.
+    /// The use that the stored token must still allow.
     pub(super) usage: TokenUse,
     expires_at: Timestamp,
 }
 
-/// Makes access tokens, and reads them.
+/// Mints and reads access tokens.
 #[derive(Clone)]
 pub struct AccessTokens {
     cipher: Arc<dyn Cipher>,
@@ -64,14 +64,13 @@ pub struct AccessTokens {
 }
 
 impl AccessTokens {
-    /// Over these ports.
+    /// Uses these ports.
     pub fn new(cipher: Arc<dyn Cipher>, clock: Arc<dyn Clock>) -> Self {
         Self { cipher, clock }
     }
 
-    /// A token that opens this user's token of `provider` from inside `sandbox` for the time `ttl` (at most 14 days), as long
-    /// as the one that is stored may be used in the same way.
-    /// URL-safe text of a few hundred characters, for the header `X-Access-Token`.
+    /// Mints a token for this user's token of `provider` inside `sandbox`, for `ttl` (at most 14 days), as long as the
+    /// stored token has the same use.
     pub fn mint(
         &self,
         owner: &UserId,
@@ -93,7 +92,7 @@ impl AccessTokens {
         Ok(SecretString::from(sealed.as_text().to_owned()))
     }
 
-    /// What the token says; `None` if it is not ours, was changed, or is past its end.
+    /// The content of the token; `None` if it is foreign, changed or expired.
     pub(super) fn read(&self, token: &SecretString) -> Option<AccessGrant> {
         let text = token.expose_secret();
         if text.len() > MAX_TOKEN_BYTES {

@@ -1,10 +1,10 @@
-//! A user's own secrets, and what of a user's secrets a live sandbox may open.
+//! Secrets of users, and the access of running sandboxes to them.
 //!
-//! Knows: names, bounds, who may read a value. Must never know: HTTP, where secrets are stored, how they are sealed.
+//! Knows: names, limits, who may read a value. Must never know: HTTP, where secrets are stored, how they are sealed.
 //!
-//! * A value goes in and comes out nowhere but in a sandbox of its owner that is at work ([`SecretsService::reveal`],
+//! * Values only leave to a running sandbox of their owner ([`SecretsService::reveal`],
 //!   [`SecretsService::provider_token`]).
-//! * Every write is one transaction that needs nothing of what was read before, so writers at the same time lose nothing.
+//! * Every write is one transaction that does not depend on an earlier read, so parallel writers lose nothing.
 
 mod access_token;
 mod validation;
@@ -28,44 +28,44 @@ pub(crate) use validation::{MAX_SECRET_VALUE_BYTES, is_reserved};
 pub use validation::{check_description, check_name, check_value};
 pub use sandbox_access::{SecretInfo, may_read_secrets};
 
-/// What a new secret takes.
+/// What a new secret uses of the quotas.
 const ONE_SECRET: [(Quota, u64); 1] = [(Quota::Secrets, 1)];
 
-/// A secret as it comes in.
+/// A secret in a request.
 #[derive(Debug, Clone)]
 pub struct NewSecret {
     /// Name, see [`check_name`].
     pub name: String,
     /// Value, see [`check_value`].
     pub value: SecretString,
-    /// What it is for; `None`: as it was, or empty.
+    /// Description; `None` keeps the stored one, or is empty.
     pub description: Option<String>,
 }
 
-/// A change of a secret as it comes in.
+/// A change of a secret in a request.
 #[derive(Debug, Clone)]
 pub struct SecretUpdate {
-    /// Its name from now on.
+    /// The new name.
     pub name: String,
-    /// Its description from now on.
+    /// The new description.
     pub description: String,
-    /// Its value from now on; `None` keeps it.
+    /// The new value; `None` keeps the stored one.
     pub value: Option<SecretString>,
 }
 
-/// Loads and changes secrets.
+/// Reads and changes secrets.
 #[derive(Clone)]
 pub struct SecretsService {
     ports: Ports,
     quotas: Quotas,
     settings: SettingsService,
     tokens: AccessTokens,
-    /// `…/api/v1/`, as sandboxes reach us.
+    /// `…/api/v1/`, as sandboxes reach the service.
     base: Url,
 }
 
 impl SecretsService {
-    /// Over these ports; `webhook_url` is where sandboxes report to (`…/api/v1/webhooks`).
+    /// Uses these ports; `webhook_url` is the URL for webhook reports (`…/api/v1/webhooks`).
     pub fn new(
         (ports, quotas): (Ports, Quotas),
         settings: SettingsService,
@@ -81,12 +81,12 @@ impl SecretsService {
         }
     }
 
-    /// Makes access tokens.
+    /// The service for access tokens.
     pub fn access_tokens(&self) -> &AccessTokens {
         &self.tokens
     }
 
-    /// A page by name; only names that contain the text, whatever its case.
+    /// Lists a page of secrets by name whose names contain the text, in any case.
     pub async fn search(
         &self,
         owner: &UserId,
@@ -97,12 +97,13 @@ impl SecretsService {
         Ok(found.await?)
     }
 
-    /// All of them, oldest first.
+    /// Lists all secrets, oldest first.
     pub async fn list(&self, owner: &UserId) -> Result<Vec<SecretSummary>, AppError> {
         Ok(self.ports.secrets.all(owner).await?)
     }
 
-    /// Stores a secret; one of this name gets the value, and the description if there is one. Whether it was new.
+    /// Stores a secret. An existing one of this name gets the value, and the description if there is one. Returns
+    /// whether it is new.
     pub async fn put(&self, owner: &UserId, input: &NewSecret) -> Result<bool, AppError> {
         let secret = self.sealed(owner, input)?;
         let change = SecretChange {
@@ -122,7 +123,7 @@ impl SecretsService {
         Ok(is_new)
     }
 
-    /// Stores a secret whose name is free; `Invalid` if it is not.
+    /// Creates a secret; `Invalid` if the name is taken.
     pub async fn create(&self, owner: &UserId, input: &NewSecret) -> Result<(), AppError> {
         let secret = self.sealed(owner, input)?;
         self.check_quota(owner).await?;
@@ -136,7 +137,7 @@ impl SecretsService {
         self.quotas.check(owner, &ONE_SECRET).await
     }
 
-    /// Changes the secret of this name. `NotFound` if there is none, `Invalid` if the new name is another's.
+    /// Changes a secret. `NotFound` if it does not exist, `Invalid` if the new name is taken.
     pub async fn update(
         &self,
         owner: &UserId,
@@ -161,7 +162,7 @@ impl SecretsService {
         }
     }
 
-    /// Deletes the secret of this name; `NotFound` if there is none.
+    /// Deletes a secret; `NotFound` if it does not exist.
     pub async fn delete(&self, owner: &UserId, name: &str) -> Result<(), AppError> {
         if self.ports.secrets.delete(owner, name).await? {
             Ok(())
@@ -196,8 +197,8 @@ impl SecretsService {
         })
     }
 
-    /// Whether there is nothing sealed in it. That needs no key, so a value that does not open (damaged, or under a key that
-    /// is missing) is one like others until somebody asks for it.
+    /// Whether the sealed value is empty, judged by its length. That needs no key, so a value that does not open
+    /// (damaged, or under a missing key) is treated like others until it is requested.
     fn is_empty(&self, owner: &UserId, secret: &SecretSummary) -> Result<bool, AppError> {
         let context = SecretValue::context(owner, SecretId::new(uuid::Uuid::nil()));
         let empty = self.ports.cipher.seal(&context, &SecretString::default())?;
@@ -219,7 +220,7 @@ fn missing(name: &str) -> AppError {
     AppError::not_found(format!("Secret with ID {name} not found"))
 }
 
-/// A taken name is a client's mistake and no race: 400 on the wire.
+/// A taken name is an error of the client and not a race: 400 on the wire.
 fn taken(error: StoreError, name: &str) -> AppError {
     match error {
         StoreError::Conflict { .. } => AppError::invalid(format!("Secret {name} already exists")),

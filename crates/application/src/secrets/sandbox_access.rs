@@ -1,7 +1,8 @@
-//! What a sandbox may open of its owner's secrets, and how its agent server is told where.
+//! Access of sandboxes to their owner's secrets, and the URLs where their agent servers look them up.
 //!
-//! Names: a custom secret by its own; a provider's token by the name that its environment variable has (`GITHUB_TOKEN`), or
-//! by the one that lists show (`github_token`). A custom secret of the same name comes first: its owner made it on purpose.
+//! Names: a custom secret has its own name. A provider's token has the name of its environment variable
+//! (`GITHUB_TOKEN`) or the one in lists (`github_token`). A custom secret of the same name takes precedence, because
+//! its owner created it on purpose.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,7 @@ use super::{SecretsService, TokenUse};
 use crate::AppError;
 use crate::settings::{ProviderToken, token_name};
 
-/// Header by which a sandbox shows who it is.
+/// Header with the session key.
 const KEY_HEADER: &str = "X-Session-API-Key";
 
 /// A secret without its value.
@@ -26,12 +27,12 @@ const KEY_HEADER: &str = "X-Session-API-Key";
 pub struct SecretInfo {
     /// Name.
     pub name: String,
-    /// What it is for, if somebody said so.
+    /// Description, if there is one.
     pub description: Option<String>,
 }
 
 impl SecretsService {
-    /// What the sandbox may open: custom secrets, oldest first, then the tokens of git providers (as `github_token`).
+    /// Lists the secrets of a sandbox: custom ones, oldest first, then tokens of git providers (as `github_token`).
     pub async fn visible(&self, to: &Sandbox) -> Result<Vec<SecretInfo>, AppError> {
         let mut found: Vec<_> = self
             .list(&to.owner)
@@ -74,9 +75,8 @@ impl SecretsService {
         Ok(value)
     }
 
-    /// The provider's token that an access token stands for. `Unauthenticated` for every token that does not count
-    /// (any more), whatever is wrong with it, and when the stored token is for another host now, or of another form: who asks
-    /// would send it to the former one.
+    /// The provider's token of an access token. `Unauthenticated` for every invalid token, whatever the cause, and if
+    /// the stored token is now for another host or of another form: the caller would send it to the former host.
     pub async fn provider_token(&self, token: &SecretString) -> Result<SecretString, AppError> {
         let refused = || AppError::refused(ErrorClass::Unauthenticated, "Unauthorized");
         let grant = self.tokens.read(token).ok_or_else(refused)?;
@@ -92,9 +92,8 @@ impl SecretsService {
         Ok(stored.token)
     }
 
-    /// Where the agent server of this sandbox asks for the owner's secrets, by the name of the environment variable: a value
-    /// that changes later reaches the sandbox while it lives. An address is given, never a value; secrets without a value
-    /// are left out.
+    /// URLs where the agent server of this sandbox looks up the owner's secrets, by environment variable, so that a
+    /// changed value reaches a running sandbox. Secrets without a value are left out.
     pub async fn launch_secrets(
         &self,
         sandbox: &Sandbox,
@@ -152,13 +151,13 @@ impl SecretsService {
     }
 }
 
-/// Whether a sandbox may open secrets: it runs or starts, and its owner wants it to. Unlike for late reports there is no
-/// grace after a pause: an agent that was stopped needs no secrets.
+/// Whether a sandbox may read secrets: it runs or starts, and its owner wants it to. Unlike for late reports there is
+/// no grace after a pause: a stopped agent needs no secrets.
 pub fn may_read_secrets(sandbox: &Sandbox) -> bool {
     sandbox.status.is_up() && sandbox.desired == DesiredState::Running
 }
 
-/// `…/api/v1` of `…/api/v1/webhooks`.
+/// `…/api/v1` for `…/api/v1/webhooks`.
 pub(super) fn base_of(webhook_url: &Url) -> Url {
     let mut base = webhook_url.clone();
     if let Ok(mut path) = base.path_segments_mut() {

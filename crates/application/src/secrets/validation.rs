@@ -1,15 +1,14 @@
-//! What a secret may be called and how large it may be: one list of names for the user's own secrets and for those of a
-//! request.
+//! Validation of secrets: one list of reserved names for the user's own secrets and those of a request.
 
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::settings::MASK;
 
-/// Characters of a name.
+/// Longest name in characters.
 const MAX_SECRET_NAME_CHARS: usize = 255;
-/// Characters of a description.
+/// Longest description in characters.
 const MAX_DESCRIPTION_CHARS: usize = 4_096;
-/// Bytes of a value.
+/// Longest value in bytes.
 pub(crate) const MAX_SECRET_VALUE_BYTES: usize = 65_536;
 /// Names that the sandbox itself needs.
 const RESERVED_NAMES: &[&str] = &[
@@ -26,13 +25,13 @@ const RESERVED_NAMES: &[&str] = &[
     "WORKER_2",
 ];
 
-/// Whether a secret of this name would get into the way of the sandbox, or of the agent's own model.
+/// Whether the name would conflict with the sandbox, or with the agent's own model.
 pub(crate) fn is_reserved(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
     RESERVED_NAMES.contains(&upper.as_str()) || upper.starts_with("LLM_")
 }
 
-/// Whether the text can be the name of an environment variable in every shell.
+/// Whether the text is a name of an environment variable in every shell.
 pub(super) fn is_valid_name(text: &str) -> bool {
     let head = text.bytes().next().unwrap_or_default();
     text.len() <= MAX_SECRET_NAME_CHARS
@@ -40,7 +39,7 @@ pub(super) fn is_valid_name(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Why this cannot be the name of a secret. Does not repeat it: people paste a value into the wrong field.
+/// Checks the name of a secret. The error does not repeat it: people paste values into the wrong field.
 pub fn check_name(name: &str) -> Result<(), String> {
     if name.chars().count() > MAX_SECRET_NAME_CHARS {
         return Err(format!(
@@ -60,7 +59,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Why this cannot be a description.
+/// Checks a description.
 pub fn check_description(text: &str) -> Result<(), String> {
     if text.chars().count() > MAX_DESCRIPTION_CHARS {
         return Err(format!(
@@ -70,7 +69,7 @@ pub fn check_description(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Why this cannot be the value of a secret. Never repeats it.
+/// Checks a value. The error never repeats it.
 pub fn check_value(value: &SecretString) -> Result<(), String> {
     let text = value.expose_secret();
     if text.len() > MAX_SECRET_VALUE_BYTES {

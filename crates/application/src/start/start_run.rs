@@ -1,7 +1,7 @@
-//! One start, step by step, under a lease.
+//! One run of a start task, step by step, under a lease.
 //!
-//! Every step is idempotent and every status is stored before it is published, so a run may be cut off between any two
-//! lines: the next worker begins again at the first step, finds what is done, and never goes backwards in status.
+//! Every step is idempotent, and every status is stored before it is published. So a run may be cut off between any
+//! two lines: the next worker begins at the first step, finds what is done, and never goes back to an earlier status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,15 +26,15 @@ use crate::settings::SettingsService;
 use crate::trace::StepSpan;
 use crate::{AppError, Inner};
 
-/// A task that could not be finished in so many claims (each a crash, a lost lease or a store that went away) fails.
+/// A task fails after this many claims without an end. Each is a crash, a lost lease or an unavailable store.
 const MAX_ATTEMPTS: u32 = 50;
-/// How long a full sandbox is asked again before the start fails: a slot is held meanwhile.
+/// Longest retries of a full sandbox before the start fails; they occupy a start slot.
 const FULL_SANDBOX_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Looking for advice must not make a start late.
+/// Timeout for advice, which must not delay a start.
 const ADVICE_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// A claimed task on its way.
+/// A run of a claimed task.
 pub(super) struct StartRun {
     inner: Arc<Inner>,
     settings: SettingsService,
@@ -49,10 +49,10 @@ pub(super) struct StartRun {
 
 /// Why a run ends before READY.
 enum RunStop {
-    /// With a cause for the person who asked, and one for the log.
+    /// The start failed: detail for the owner, cause for the log.
     Failed(String, Option<AppError>),
-    /// Without a word: the lease is lost, the task was ended by somebody else, or the store is away. Whoever claims the
-    /// task next goes on.
+    /// The run stops silently: the lease is lost, the task was ended elsewhere, or the store is unavailable. The next
+    /// worker continues.
     Abandoned,
 }
 
@@ -67,8 +67,8 @@ impl From<AppError> for RunStop {
         match error {
             AppError::Store(StoreError::Unavailable { .. } | StoreError::Stale { .. })
             | AppError::TakenOver => Self::Abandoned,
-            // A task is read by its owner alone: what the agent server objects to (its client removed every key) is what
-            // helps them.
+            // Only the owner reads a task, so it may show the agent server's objection, which helps them. (The client
+            // has removed all keys from it.)
             AppError::Agent(agent) => Self::Failed(agent.to_string(), Some(agent.into())),
             other => Self::Failed(other.public().into_owned(), Some(other)),
         }
@@ -100,7 +100,7 @@ impl StartRun {
         }
     }
 
-    /// Runs all steps; ends in READY or ERROR, or leaves the task to the next worker.
+    /// Runs all steps to READY or ERROR, or leaves the task to the next worker.
     pub(super) async fn run(mut self) {
         let inner = Arc::clone(&self.inner);
         let _running = inner.measures.start();
@@ -118,7 +118,7 @@ impl StartRun {
             }
             Err(RunStop::Abandoned) => {
                 inner.measures.ended(StartOutcome::Abandoned);
-                tracing::info!("start left to the next worker");
+                tracing::info!("start abandoned; the next worker continues it");
                 publish_if_ended(&self.inner, self.task.id).await;
             }
             Err(RunStop::Failed(detail, cause)) => {
@@ -140,7 +140,7 @@ impl StartRun {
             let (advice, ()) = futures::join!(self.advice(&sandbox), self.clean_up());
             return self.complete(&sandbox, &info, advice).await;
         }
-        // Settings first: a start that cannot succeed costs no sandbox.
+        // Settings first, so that a start which cannot succeed costs no sandbox.
         let model = self.task.request.llm_model.as_deref();
         let profile = self
             .settings
@@ -158,7 +158,8 @@ impl StartRun {
         self.note(seeded.into_iter().collect());
         let prepared = self.prepare(&plan, &at, &endpoints.workspace).await?;
         let mut task = self.task.clone();
-        // Also where none was named: its parts and its plan go by it, whatever is in the settings by then.
+        // Also without a named provider: sub-conversations and the plan path depend on it, whatever the settings
+        // become.
         task.request.git_provider = plan.provider().or(task.request.git_provider);
         let (inner, task) = (&self.inner, &task);
         let (request, notes) =
@@ -177,7 +178,7 @@ impl StartRun {
         self.complete(&sandbox.id, &info?, advice).await
     }
 
-    /// Leaves nothing in the sandbox that only the preparation needed: access tokens before all.
+    /// Removes what only the preparation needed from the sandbox, above all access tokens.
     async fn clean_up(&self) {
         let Some(at) = &self.at else { return };
         if self.task.request.selected_repository.is_none() {
@@ -185,12 +186,12 @@ impl StartRun {
         }
         let command = WorkspacePreparation::cleanup_command(&self.task);
         if let Err(error) = self.inner.ports.workspace.run(at, &command).await {
-            tracing::debug!(error = %chain(&error), "could not tidy up after the preparation");
+            tracing::debug!(error = %chain(&error), "cannot clean up after the preparation");
         }
     }
 
-    /// The conversation that an earlier run has asked for, if there is one. It is looked for before anything is done again:
-    /// its agent may be at work, and nothing that fails now must cost it.
+    /// Finds the conversation that an earlier run requested. Called before any step is repeated: its agent may be at
+    /// work, and no later failure may end it.
     async fn find_earlier(&mut self) -> Result<Option<(SandboxId, AgentConversation)>, RunStop> {
         if self.task.status != StartStatus::StartingConversation {
             return Ok(None);
@@ -224,7 +225,7 @@ impl StartRun {
         Ok(())
     }
 
-    /// The running sandbox. While it has to be waited for, the task tells what for.
+    /// Returns the running sandbox. Meanwhile the task shows the progress.
     async fn sandbox(&mut self) -> Result<(Sandbox, SandboxEndpoints), RunStop> {
         let (keeper, id) = (self.inner.keeper.clone(), self.task.sandbox_id.clone());
         let mut progress = keeper.progress(&id);
@@ -244,8 +245,8 @@ impl StartRun {
         }
     }
 
-    /// Repository, setup script, git hooks, skills and agent hooks: a status each, also where there is nothing to do
-    /// (contract v1, section 4.1).
+    /// Prepares repository, setup script, git hooks, skills and agent hooks. Each has a status, even if there is
+    /// nothing to do (`docs/reference/wire/start-tasks.md`).
     async fn prepare(
         &mut self,
         plan: &PreparationPlan,
@@ -272,7 +273,7 @@ impl StartRun {
         Ok(prepared)
     }
 
-    /// An earlier run may have noted it already.
+    /// Adds notes that an earlier run has not added.
     fn note(&mut self, notes: Vec<String>) {
         for note in notes {
             if !self.task.notes.contains(&note) {
@@ -281,7 +282,7 @@ impl StartRun {
         }
     }
 
-    /// What the owner should know about a sandbox that runs. It is looked for while the conversation is being made.
+    /// Advice for the owner about a running sandbox. Fetched while the conversation is created.
     async fn advice(&self, sandbox: &SandboxId) -> Vec<String> {
         let (ports, policy) = (&self.inner.ports, &self.inner.policy);
         let advice = ports.backend.list_warnings(sandbox, &policy.webhook_url);
@@ -290,7 +291,8 @@ impl StartRun {
             .unwrap_or_default()
     }
 
-    /// Tells the agent server. One at its limit of concurrent runs is asked again for a while: a run will end.
+    /// Sends the launch request. An agent server at its limit of concurrent runs is retried for a while, because a run
+    /// will end.
     async fn launch(
         &self,
         at: &AgentEndpoint,
@@ -316,7 +318,7 @@ impl StartRun {
         self.enter_with(status, None).await
     }
 
-    /// The same, saying what is being done.
+    /// The same with a detail.
     async fn enter_with(
         &mut self,
         status: StartStatus,
@@ -336,7 +338,7 @@ impl StartRun {
         Ok(())
     }
 
-    /// The conversation's row is there before the agent server hears of it, so its first reports find it.
+    /// Stores the conversation's row before the agent server gets the request, so that its first reports find the row.
     async fn begin(
         &mut self,
         endpoints: &SandboxEndpoints,
@@ -422,7 +424,7 @@ impl StartRun {
         {
             Ok(task) => self.apply_stored(task),
             Err(error) => {
-                return tracing::warn!(error = %chain(&error), "failure not recorded; the next worker will");
+                return tracing::warn!(error = %chain(&error), "cannot record the failure of a start; the next worker will");
             }
         }
         if self.task.owns_sandbox
@@ -432,8 +434,8 @@ impl StartRun {
         }
     }
 
-    /// The agent server may have made the conversation all the same (a time-out says nothing, and an earlier run may have
-    /// asked), and the sandbox may live on.
+    /// Deletes the conversation from the agent server, which may have created it all the same (after a timeout, or in
+    /// an earlier run), and whose sandbox may live on.
     async fn forget_conversation(&self) {
         if self.task.status != StartStatus::StartingConversation {
             return;
@@ -441,7 +443,7 @@ impl StartRun {
         let Some(at) = &self.at else { return };
         let (agents, id) = (&self.inner.ports.agents, self.task.conversation_id);
         if let Err(error) = agents.delete_conversation(at, id).await {
-            tracing::debug!(error = %chain(&error), "could not take back a conversation whose start failed");
+            tracing::debug!(error = %chain(&error), "cannot delete the conversation of a failed start from its agent server");
         }
     }
 
@@ -478,7 +480,7 @@ impl StartRun {
     }
 }
 
-/// Whoever follows a task that somebody else ended (its conversation was deleted, another worker was faster) is told.
+/// Publishes the end of a task that was ended elsewhere: its conversation was deleted, or another worker was faster.
 pub(super) async fn publish_if_ended(inner: &Inner, id: StartTaskId) {
     let found = inner
         .ports

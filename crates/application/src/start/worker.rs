@@ -37,7 +37,7 @@ impl StartService {
             self.release_leases().await;
         }
         let slots = Arc::new(Semaphore::new(policy.max_parallel_starts));
-        // After [`App::hand_over`](crate::App::hand_over) new tasks are for other processes, and so are the
+        // After `App::hand_over` new tasks are for other processes, and so are the
         // handed-over ones, which wake this loop.
         while !self.inner.leaving.is_cancelled() {
             let until = Instant::now() + policy.lease;

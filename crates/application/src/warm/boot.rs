@@ -95,7 +95,7 @@ impl WarmSandboxPool {
     async fn prepare(&self, spec: &SpecId) -> Result<(), AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         let silent = PrepareProgress::silent();
-        let work = ports.backend.prepare(spec, &unanswered);
+        let work = ports.backend.prepare(spec, &silent);
         let prepared = tokio::time::timeout(policy.prepare_deadline, work).await;
         prepared.unwrap_or(Err(SandboxError::TimedOut {
             what: "preparing the sandbox backend",

@@ -1,8 +1,8 @@
-//! Preparing a sandbox for a conversation: its repository, setup script, git hooks, skills and agent hooks.
+//! Preparation of a sandbox for a conversation: its repository, setup script, git hooks, skills and agent hooks.
 //!
-//! All of it happens inside the sandbox, by commands through its agent server ([`scripts`]). Each step may be cut off
-//! anywhere: the next worker does it again and finds what is done. A clone that fails ends the start with a cause; a setup
-//! script, hooks or skills that fail are noted.
+//! All steps are commands inside the sandbox, through its agent server ([`scripts`]). Each step may be cut off
+//! anywhere: the next worker repeats it and finds what is done. A failed clone ends the start with a cause; failures
+//! of setup script, hooks or skills become notes.
 
 mod plan;
 mod output;
@@ -30,51 +30,51 @@ use crate::ports::Ports;
 use crate::secrets::{AccessTokens, TokenUse};
 use crate::{AppError, Policy};
 
-/// For commands that only look, or write a few files.
+/// Timeout of commands that only inspect, or write a few files.
 const QUICK_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a clone's access token is good for, at the least: it is asked for once, at the beginning.
+/// Shortest lifetime of a clone's access token, which git requests once at the beginning.
 const MIN_ACCESS_TOKEN_TTL: Duration = Duration::from_secs(10 * 60);
 
-/// How often a command is asked again of an agent server that was away.
+/// Retries of a command while the agent server is unreachable.
 const MAX_RETRIES: u32 = 3;
-/// Between two looks at it.
+/// Interval of health checks.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// How long it may be away each time.
+/// Longest wait for the agent server before each retry.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What the launch takes from the preparation.
+/// Results of the preparation for the launch.
 #[derive(Debug, Default)]
 pub(super) struct PreparedWorkspace {
-    /// Absolute directory inside the sandbox in which the agent works: the repository, or the workspace without one.
+    /// Absolute working directory of the agent in the sandbox: the repository, or the workspace without one.
     pub(super) working_dir: String,
-    /// The project's agent hooks, for the launch.
+    /// Agent hooks of the project.
     pub(super) hooks: Option<Value>,
-    /// What did not go as asked, for the person who asked.
+    /// Notes for the user about failures.
     pub(super) notes: Vec<String>,
 }
 
-/// A preparation on its way: [`WorkspacePreparation::repository`] first, then the others in their order.
+/// A running preparation: [`WorkspacePreparation::repository`] first, then the other steps in their order.
 pub(super) struct WorkspacePreparation<'a> {
     ports: &'a Ports,
     policy: &'a Policy,
     at: &'a AgentEndpoint,
     plan: &'a PreparationPlan,
-    /// Id of the task: it names what belongs to this start, and to every attempt of it.
+    /// Id of the task, which names the files of this start in all its attempts.
     task: String,
-    /// Where it runs.
+    /// The sandbox.
     sandbox: SandboxId,
     /// The sandbox's workspace.
     root: String,
     /// Directory for repositories.
     workspace: String,
-    /// Ours in the sandbox.
+    /// The private directory of this start in the sandbox.
     private: String,
     found: WorkspaceFacts,
     prepared: PreparedWorkspace,
 }
 
 impl<'a> WorkspacePreparation<'a> {
-    /// In the sandbox's workspace `root`, or in the directory in it that the conversation was given.
+    /// Prepares in the sandbox's workspace `root`, or in the conversation's own directory in it.
     pub(super) fn new(
         ports: &'a Ports,
         policy: &'a Policy,
@@ -104,7 +104,7 @@ impl<'a> WorkspacePreparation<'a> {
         }
     }
 
-    /// What is being cloned, for the task's detail.
+    /// Detail of the task while the repository is cloned.
     pub(super) fn progress_detail(&self) -> Option<String> {
         let repository = self.plan.repository.as_ref()?;
         Some(format!(
@@ -114,7 +114,7 @@ impl<'a> WorkspacePreparation<'a> {
         ))
     }
 
-    /// Makes the workspace and brings the repository there.
+    /// Creates the workspace and clones the repository.
     pub(super) async fn repository(&mut self, task: &StartTask) -> Result<(), AppError> {
         let wanted = self.plan.repository.as_ref();
         let look = scripts::inspect(&self.workspace, &self.task, &self.plan.identity, wanted);
@@ -144,7 +144,7 @@ impl<'a> WorkspacePreparation<'a> {
         match self.found.state {
             CheckoutState::Ours => Ok(()),
             CheckoutState::Same => {
-                // A part of a conversation works where its parent does: nothing to tell.
+                // A sub-conversation works in its parent's repository: no note.
                 if task.request.parent_conversation_id.is_none() {
                     self.note(&existing_repository_note(repository, self.found.branch.as_deref()));
                 }
@@ -166,7 +166,7 @@ impl<'a> WorkspacePreparation<'a> {
         task: &StartTask,
         repository: &PlannedRepository,
     ) -> Result<(), AppError> {
-        // Named by the attempt: an earlier one that is still at work removes its own at its end.
+        // The name has the number of the attempt: a running earlier attempt removes its own file at its end.
         let helper = repository
             .token_use
             .as_ref()
@@ -186,7 +186,7 @@ impl<'a> WorkspacePreparation<'a> {
         if !matches!(&cloned, Ok(outcome) if outcome.is_success()) {
             let remove_partial_clone = scripts::remove_partial_clone(workspace, private, &self.task, helper);
             if let Err(error) = self.run(remove_partial_clone, QUICK_COMMAND_TIMEOUT).await {
-                tracing::debug!(error = %chain(&error), "could not clean up after a clone that failed");
+                tracing::debug!(error = %chain(&error), "cannot clean up after a failed clone");
             }
         }
         let outcome = cloned?;
@@ -199,7 +199,8 @@ impl<'a> WorkspacePreparation<'a> {
         Err(AppError::refused(ErrorClass::Upstream, cause))
     }
 
-    /// The provider's token never enters the sandbox as a file: git gets it from this script, which asks us for it.
+    /// Writes the credential helper. The provider's token never lies in a file of the sandbox: git gets it from this
+    /// script, which requests it from the service.
     fn credential_helper(
         &self,
         task: &StartTask,
@@ -276,8 +277,8 @@ impl<'a> WorkspacePreparation<'a> {
         Ok(())
     }
 
-    /// Reads the project's agent hooks for the launch, and looks whether its skills can be read (the agent server loads them
-    /// itself when the conversation begins).
+    /// Reads the project's agent hooks for the launch, and checks that its skills can be read. (The agent server loads
+    /// them itself.)
     pub(super) async fn skills(&mut self) {
         let (workspace, project) = (&self.ports.workspace, &self.prepared.working_dir);
         let hooks = async {
@@ -318,7 +319,7 @@ impl<'a> WorkspacePreparation<'a> {
         }
     }
 
-    /// The command that removes what the preparation of a start has left in its private directory.
+    /// The command that removes the leftovers of a start from its private directory.
     pub(super) fn cleanup_command(task: &StartTask) -> ShellCommand {
         ShellCommand {
             script: scripts::remove_leftovers(&task.id.to_string()),
@@ -327,7 +328,7 @@ impl<'a> WorkspacePreparation<'a> {
         }
     }
 
-    /// What the launch needs.
+    /// Returns the results.
     pub(super) fn finish(self) -> PreparedWorkspace {
         self.prepared
     }
@@ -343,8 +344,8 @@ impl<'a> WorkspacePreparation<'a> {
             .await?)
     }
 
-    /// An agent server that is away for a moment (the setup script ended it, and it is started again) ends no start. What
-    /// it may have begun can be asked again: see [`scripts`].
+    /// Retries a command while the agent server is unreachable: a setup script may end it, and it is restarted. All
+    /// commands can be repeated, see [`scripts`].
     async fn retry_unreachable<T, F: Future<Output = Result<T, AgentError>>>(
         &self,
         ask: impl Fn() -> F,
@@ -352,7 +353,7 @@ impl<'a> WorkspacePreparation<'a> {
         for _ in 0..MAX_RETRIES {
             match ask().await {
                 Err(AgentError::Unreachable(cause)) => {
-                    tracing::debug!(%cause, "agent server away while preparing; asking again");
+                    tracing::debug!(%cause, "agent server unreachable during the preparation; trying again");
                     self.wait_until_alive().await;
                 }
                 finish => return finish,
@@ -361,7 +362,7 @@ impl<'a> WorkspacePreparation<'a> {
         ask().await
     }
 
-    /// Waits until it answers, for a while.
+    /// Waits until the agent server answers, at most [`RESTART_TIMEOUT`].
     async fn wait_until_alive(&self) {
         let answers = async {
             loop {
@@ -383,7 +384,7 @@ impl<'a> WorkspacePreparation<'a> {
         self.prepared.notes.push(note.to_owned());
     }
 
-    /// What no quotation of a command's output may show. The sandbox's own keys are in it, as far as they can be had.
+    /// The secrets and directories that no quoted output may show. The sandbox's own keys are included, if they open.
     async fn redactor(&self) -> Redactor {
         let mut secrets = self.plan.secrets.clone();
         secrets.push(self.at.key.clone());
@@ -415,7 +416,7 @@ fn existing_repository_note(repository: &PlannedRepository, branch: Option<&str>
     )
 }
 
-/// Where sandboxes ask for a provider's token.
+/// The URL where sandboxes request a provider's token.
 fn secrets_url(webhooks: &Url) -> Url {
     let mut url = webhooks.clone();
     if let Ok(mut path) = url.path_segments_mut() {

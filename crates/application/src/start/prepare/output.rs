@@ -1,4 +1,4 @@
-//! From what the preparing commands print to what is there, and to causes that a person can act on.
+//! Parses the output of preparation commands, and turns failures into causes that a user can act on.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -10,18 +10,18 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::plan::PlannedRepository;
 
-/// Characters of a command's output that are quoted in a note or a cause.
+/// Characters of output in a note or a cause.
 const MAX_QUOTED_CHARS: usize = 500;
-/// Shorter values are not worth hiding and would maim every text.
+/// Shorter secrets are not redacted: they would garble every text.
 const MIN_SECRET_BYTES: usize = 4;
 
-/// What a project directory brings along, and where the private directory is.
+/// What the inspection of a project directory found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct WorkspaceFacts {
     pub(super) private: Option<String>,
     pub(super) state: CheckoutState,
     pub(super) git: GitAvailability,
-    /// Branch that is checked out in a repository that was there before.
+    /// Branch that is checked out in an existing repository.
     pub(super) branch: Option<String>,
     brings: BTreeSet<String>,
 }
@@ -29,31 +29,31 @@ pub(super) struct WorkspaceFacts {
 /// Whether the sandbox has git.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum GitAvailability {
-    /// It has.
+    /// It works.
     #[default]
     Works,
-    /// There is none.
+    /// It is missing.
     Missing,
-    /// It could not make a repository.
+    /// It failed to create a repository.
     Failed,
 }
 
-/// What is where the repository belongs.
+/// What the target directory of the repository contains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum CheckoutState {
     /// Nothing.
     #[default]
     Absent,
-    /// This start's own clone.
+    /// This start's clone.
     Ours,
-    /// A clone of the same address that was there before.
+    /// An existing clone of the same URL.
     Same,
     /// Something else.
     Other,
 }
 
 impl WorkspaceFacts {
-    /// Reads `key=value` lines; others are passed over.
+    /// Parses `key=value` lines and skips others.
     pub(super) fn read(output: &str) -> Self {
         let mut found = Self::default();
         for (key, value) in output.lines().filter_map(|line| line.split_once('=')) {
@@ -82,23 +82,23 @@ impl WorkspaceFacts {
     }
 }
 
-/// What is taken out of a text before it is quoted.
+/// Removes secrets and host directories from quoted output.
 #[derive(Debug, Default)]
 pub(super) struct Redactor {
     secrets: Vec<SecretString>,
-    /// Directories of ours and what is shown in their place.
+    /// Directories and their replacements.
     places: Vec<(String, &'static str)>,
 }
 
 impl Redactor {
-    /// Hides secrets; and of these absolute directories where they are: in a process's sandbox they are the host's.
+    /// Redacts secrets, and these absolute directories: in a process's sandbox they are the host's.
     pub(super) fn new(mut secrets: Vec<SecretString>, directories: &[&str]) -> Self {
-        // Longest first, so that what contains another goes as a whole.
+        // Longest first, so that a value which contains another is replaced as a whole.
         secrets.retain(|value| value.expose_secret().len() >= MIN_SECRET_BYTES);
         secrets.sort_by_key(|value| Reverse(value.expose_secret().len()));
         let mut places = Vec::new();
         for directory in directories.iter().map(Path::new) {
-            // One directly below the root says nothing about the host, and is in many texts.
+            // A directory directly below the root reveals nothing about the host, and is in many texts.
             let above = directory
                 .ancestors()
                 .filter(|it| it.components().count() > 2);
@@ -120,9 +120,9 @@ impl Redactor {
     }
 }
 
-/// The end of an output as one line; `None` if nothing was printed.
-pub(super) fn quote(output: &str, hidden: &Redactor) -> Option<String> {
-    let clean = hidden.redact(output);
+/// The end of the output as one line; `None` if it is empty.
+pub(super) fn quote(output: &str, redactor: &Redactor) -> Option<String> {
+    let clean = redactor.redact(output);
     let line = clean.split_whitespace().collect::<Vec<_>>().join(" ");
     let skip = line.chars().count().saturating_sub(MAX_QUOTED_CHARS);
     let end: String = line.chars().skip(skip).collect();
@@ -133,7 +133,7 @@ pub(super) fn quote(output: &str, hidden: &Redactor) -> Option<String> {
     }
 }
 
-/// What goes wrong with clones.
+/// Kinds of clone failures.
 #[derive(Debug, Clone, Copy)]
 enum CloneFailure {
     NoProgram,
@@ -149,7 +149,7 @@ enum CloneFailure {
     SentAway,
 }
 
-/// What git (in the language C), curl, or our credential helper say. The first line that has a match decides.
+/// Patterns in the output of git (language C), curl and the credential helper. The first match decides.
 const CLONE_FAILURE_PATTERNS: [(CloneFailure, &[&str]); 11] = [
     (
         CloneFailure::NoProgram,
@@ -219,13 +219,13 @@ pub(super) fn clone_failure(
     repository: &PlannedRepository,
     outcome: &ShellOutcome,
     deadline: Duration,
-    hidden: &Redactor,
+    redactor: &Redactor,
 ) -> String {
     let said = outcome.output.as_str();
-    let trouble = CLONE_FAILURE_PATTERNS
+    let failure = CLONE_FAILURE_PATTERNS
         .iter()
         .find(|(_, texts)| texts.iter().any(|text| said.contains(text)));
-    let why = match (outcome.exit_code, trouble) {
+    let why = match (outcome.exit_code, failure) {
         (None, _) => {
             let less = if repository.full {
                 ", or without its whole history (git_full_clone)"
@@ -235,19 +235,19 @@ pub(super) fn clone_failure(
             let (host, seconds) = (repository.host(), deadline.as_secs());
             format!("{host} did not deliver it within {seconds} s. Try again{less}.")
         }
-        (Some(_), Some((trouble, _))) => explain(*trouble, repository),
-        (Some(code), None) => report_of(said, code, hidden),
+        (Some(_), Some((failure, _))) => explain(*failure, repository),
+        (Some(code), None) => report_of(said, code, redactor),
     };
     format!("Repository {} was not cloned: {why}", repository.name)
 }
 
-fn report_of(said: &str, code: i32, hidden: &Redactor) -> String {
-    quote(said, hidden).unwrap_or_else(|| format!("git ended with exit code {code}."))
+fn report_of(said: &str, code: i32, redactor: &Redactor) -> String {
+    quote(said, redactor).unwrap_or_else(|| format!("git ended with exit code {code}."))
 }
 
-fn explain(trouble: CloneFailure, repository: &PlannedRepository) -> String {
+fn explain(failure: CloneFailure, repository: &PlannedRepository) -> String {
     let (host, provider) = (repository.host(), repository.provider);
-    match trouble {
+    match failure {
         CloneFailure::NoProgram => {
             "the sandbox's image has neither curl nor python3, one of which is needed to ask for the token.".to_owned()
         }
@@ -317,8 +317,8 @@ mod tests {
             output: output.to_owned(),
         };
         let secrets = vec![SecretString::from("hunter2hunter2")];
-        let hidden = Redactor::new(secrets, &[]);
-        clone_failure(&repository(), &outcome, Duration::from_secs(120), &hidden)
+        let redactor = Redactor::new(secrets, &[]);
+        clone_failure(&repository(), &outcome, Duration::from_secs(120), &redactor)
     }
 
     /// What is printed, and what the cause says.
@@ -429,7 +429,7 @@ mod tests {
         let secrets = ["abcd-efgh", "abcd", "abc"]
             .map(SecretString::from)
             .to_vec();
-        let hidden = Redactor::new(secrets, &directories);
+        let redactor = Redactor::new(secrets, &directories);
         for (said, quoted) in [
             (
                 "rm: /srv/aw/sandboxes/S/workspace/c/tools: in use",
@@ -445,7 +445,7 @@ mod tests {
                 "x=********** y=********** z=abc",
             ),
         ] {
-            assert_eq!(quote(said, &hidden).as_deref(), Some(quoted));
+            assert_eq!(quote(said, &redactor).as_deref(), Some(quoted));
         }
         let container = Redactor::new(Vec::new(), &["/workspace"]);
         assert_eq!(

@@ -1,5 +1,5 @@
-//! What there is to prepare, from the request and the owner's settings. Known before a sandbox is made, so that a start
-//! which cannot succeed costs none.
+//! The plan of a preparation, from the request and the owner's settings. It is made before the sandbox, so that a
+//! start which cannot succeed costs none.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::secrets::TokenUse;
 use crate::settings::{LaunchProfile, Settings};
 use crate::start::working_dir::REPOSITORY_TAG;
 
-/// How often a provider that is away is asked again: for half a minute in all, without what the asking takes.
+/// Retries while a git provider is unavailable: half a minute in all, plus the requests themselves.
 const MAX_SOURCE_RETRIES: u32 = 4;
 const MIN_SOURCE_BACKOFF: Duration = Duration::from_secs(2);
 
-/// Who commits are by; what is missing is left as the sandbox has it.
+/// Author of commits; missing values are left as the sandbox has them.
 #[derive(Debug, Clone, Default)]
 pub(in crate::start) struct GitIdentity {
     pub(super) name: Option<String>,
@@ -31,45 +31,45 @@ pub(in crate::start) struct GitIdentity {
 /// A repository to clone.
 #[derive(Debug, Clone)]
 pub(in crate::start) struct PlannedRepository {
-    /// As asked for: `owner/repo`.
+    /// The name in the request: `owner/repo`.
     pub(super) name: String,
-    /// Its directory inside the workspace.
+    /// Its directory in the workspace.
     pub(super) directory: String,
-    /// Branch (or tag) asked for.
+    /// The requested branch or tag.
     pub(super) branch: Option<String>,
-    /// Branch to work on when none was asked for: the same for every attempt of this start.
+    /// Branch to work on without a requested one; the same for every attempt of this start.
     pub(super) working_branch: String,
-    /// With the whole history.
+    /// Whether to clone the whole history.
     pub(super) full: bool,
-    /// Who hosts it.
+    /// The provider.
     pub(in crate::start) provider: GitProvider,
-    /// Where it is.
+    /// URL and credentials.
     pub(super) source: CloneSource,
-    /// The stored token is `user:secret`, of which git gets the secret.
+    /// Whether the stored token is `user:secret`, of which git gets the secret.
     pub(super) is_pair: bool,
-    /// Of the token in `source`.
+    /// How the token in `source` may be used.
     pub(super) token_use: Option<TokenUse>,
 }
 
 impl PlannedRepository {
-    /// Name of the host that it is cloned from.
+    /// Name of the host.
     pub(super) fn host(&self) -> &str {
         self.source.url.host_str().unwrap_or_default()
     }
 }
 
-/// Everything that is prepared.
+/// Everything to prepare.
 #[derive(Debug, Clone, Default)]
 pub(in crate::start) struct PreparationPlan {
     pub(super) identity: GitIdentity,
     pub(in crate::start) repository: Option<PlannedRepository>,
-    /// Values of the owner's that must not be in a note.
+    /// Secrets of the owner that notes must not show.
     pub(super) secrets: Vec<SecretString>,
 }
 
 impl PreparationPlan {
-    /// Reads the request and the settings. Refused is what the person who asked can mend: a host that may not be called, a
-    /// provider that does not answer.
+    /// Makes the plan. Refuses what the user can correct: a host that may not be called, a provider that does not
+    /// answer.
     pub(in crate::start) async fn of(
         ports: &Ports,
         task: &StartTask,
@@ -109,12 +109,12 @@ impl PreparationPlan {
 }
 
 impl PreparationPlan {
-    /// Where the repository comes from, if there is one.
+    /// Provider of the repository, if there is one.
     pub(in crate::start) fn provider(&self) -> Option<GitProvider> {
         Some(self.repository.as_ref()?.provider)
     }
 
-    /// What a conversation says about its repository (contract v1, section 2.1).
+    /// Tags of a conversation with a repository (`docs/reference/wire/conversations.md`).
     pub(in crate::start) fn tags(&self) -> BTreeMap<String, String> {
         let Some(repository) = &self.repository else {
             return BTreeMap::new();
@@ -130,7 +130,7 @@ impl PreparationPlan {
     }
 }
 
-/// Without a named provider: the one that a token is stored of, if it is the only one; else GitHub.
+/// The default provider: the only one with a stored token, else GitHub.
 fn default_provider(settings: &Settings) -> GitProvider {
     let mut stored = settings.provider_tokens.keys();
     match (stored.next(), stored.next()) {
@@ -139,7 +139,7 @@ fn default_provider(settings: &Settings) -> GitProvider {
     }
 }
 
-/// A name server or a provider that is away for a moment ends no start.
+/// Finds the clone URL. A short failure of a name server or a provider does not end the start.
 async fn resolve_source(
     ports: &Ports,
     settings: &Settings,
@@ -150,7 +150,7 @@ async fn resolve_source(
     for _ in 0..MAX_SOURCE_RETRIES {
         match source(ports, settings, provider, repository).await {
             Err(error @ GitError::Unavailable { .. }) => {
-                tracing::debug!(error = %chain(&error), "git provider away; asking again");
+                tracing::debug!(error = %chain(&error), "git provider unavailable; trying again");
                 tokio::time::sleep(pause).await;
                 pause *= 2;
             }
@@ -182,7 +182,7 @@ fn source_error(name: &str, provider: GitProvider, error: &GitError) -> AppError
     )
 }
 
-/// The last part of its name.
+/// The last part of the name.
 pub(in crate::start) fn directory_of_repository(name: &str) -> &str {
     let last = name.rsplit('/').next().unwrap_or(name);
     last.strip_suffix(".git")
@@ -207,20 +207,20 @@ fn is_pair(settings: &Settings, provider: GitProvider, source: &CloneSource) -> 
     }
 }
 
-/// `openhands-workspace-…`, as clients know it from other servers of this API.
+/// `openhands-workspace-…`, as clients of the reference know it.
 fn working_branch(conversation: ConversationId) -> String {
     let id = conversation.to_string();
     let end = id.len().saturating_sub(16);
     format!("openhands-workspace-{}", &id[end..])
 }
 
-/// What scripts of a repository could print, and a note must not show.
+/// Secrets that scripts of a repository could print and notes must not show.
 fn secrets(profile: &LaunchProfile) -> Vec<SecretString> {
     let mut all: Vec<SecretString> = profile.secrets.values().cloned().collect();
     all.extend(profile.llm.api_key.clone());
     all.extend(profile.llm.secret_options.values().cloned());
     all.extend(profile.search_api_key.clone());
-    // What git is given of a pair.
+    // The part of a `user:secret` token that git gets.
     let halves = profile.secrets.values();
     let halves = halves.filter_map(|token| token.expose_secret().split_once(':'));
     all.extend(halves.map(|(_, secret)| SecretString::from(secret)));

@@ -1,10 +1,10 @@
-//! The commands that prepare a workspace, as text for `bash`.
+//! Bash scripts that prepare a workspace.
 //!
-//! Everything that comes from outside is one quoted word. Each script may be cut off anywhere and run again: what is
-//! done is found, what is half done is removed. A script that takes long leaves its process id in the private directory,
-//! so that the worker after a crash waits for it instead of running it twice beside itself.
+//! Every external value is one quoted word. Each script may be cut off anywhere and run again: it finds what is done
+//! and removes what is half done. A long script leaves its process id in the private directory, so that the worker
+//! after a crash waits for it instead of running it twice.
 //!
-//! What the next step has to know is printed as lines `key=value`; [`super::output`] reads them.
+//! Results are printed as lines `key=value`; [`super::output`] parses them.
 
 use std::fmt::Write;
 
@@ -12,25 +12,26 @@ use url::Position;
 
 use super::plan::{GitIdentity, PlannedRepository};
 
-/// Ours inside a sandbox: under its home (or, if that cannot be written to, its directory for temporary files).
+/// Private directory of this service in a sandbox: in its home, or in its directory for temporary files if the home is
+/// not writable.
 const PRIVATE_DIRECTORY: &str = ".agent-workspace";
-/// How the hook that we install is recognised.
+/// Mark of the git hook that this service installs.
 const HOOK_MARK: &str = "Installed by agent-workspace";
-/// The first line about a setup script that had begun and not ended.
+/// First line of output about a setup script that began and did not end.
 pub(super) const INTERRUPTED: &str = "agent-workspace: interrupted";
-/// Bytes of a command's output that are shown.
+/// Bytes of output that a script prints.
 const MAX_OUTPUT_BYTES: usize = 3_000;
 
-/// One word for a shell.
+/// Quotes a text as one word for a shell.
 pub(super) fn shell_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Keys of the sandbox that some agent servers (1.34) leave in the environment of commands. What a project's script starts,
-/// and prints, has no use for them.
+/// Removes keys of the sandbox that some agent servers (1.34) leave in the environment of commands. Scripts of a
+/// project do not need them and might print them.
 pub(super) const UNSET_SANDBOX_KEYS: &str = "unset OH_SECRET_KEY SESSION_API_KEY ${!OH_SESSION_API_KEYS@}\n";
 
-/// Tells what a project brings along. `$1`: its directory.
+/// Prints what a project contains. `$1`: its directory.
 const FACTS_FUNCTION: &str = r#"
 facts() {
   for name in setup.sh pre-commit.sh hooks.json; do
@@ -43,8 +44,8 @@ facts() {
 }
 "#;
 
-/// Waits while an earlier run of the script with this name is at work. `$private` is on its command line, so a process
-/// that only has the same number is not taken for it.
+/// Waits while an earlier run of the script with this name is running. `$private` is on its command line, so another
+/// process with the same id is not mistaken for it.
 const TURN_FUNCTION: &str = r#"
 turn() {
   while
@@ -55,7 +56,7 @@ turn() {
 }
 "#;
 
-/// Sets who commits are by. `$@`: git's arguments before the names of the settings.
+/// Sets the author of commits. `$@`: git's arguments before the names of the settings.
 fn identity(identity: &GitIdentity) -> String {
     let mut text = String::from("identity() {\n  :\n");
     for (key, value) in [
@@ -71,7 +72,7 @@ fn identity(identity: &GitIdentity) -> String {
     text
 }
 
-/// The same as text of a file of git's; `None` for what git should write itself.
+/// The same as text of a git configuration file; `None` for values that git should write itself.
 fn identity_section(identity: &GitIdentity) -> Option<String> {
     let mut text = String::new();
     for (key, value) in [("name", &identity.name), ("email", &identity.email)] {
@@ -86,15 +87,15 @@ fn identity_section(identity: &GitIdentity) -> Option<String> {
     })
 }
 
-/// A value for a file of git's; `None` where that takes more than quotes.
+/// A value for a git configuration file; `None` if quotes are not enough.
 fn in_git_config(value: &str) -> Option<String> {
     let is_plain = !value.chars().any(char::is_control);
     is_plain.then(|| format!("\"{}\"", value.replace('\\', r"\\").replace('"', r#"\""#)))
 }
 
-/// Writes git's file of the home, of which there is none yet in most sandboxes. Each setting by `git config` would take a
-/// process, for which somebody waits. One that is there is git's to change: then, and where this cannot be written, the
-/// command fails. `set -C` lets one of two that come here at once through.
+/// Writes git's global configuration file, which most sandboxes do not have yet: each `git config` would cost a
+/// process, and the start waits. Fails if the file exists (git changes it then) or cannot be written. With `set -C`
+/// only one of two parallel writers succeeds.
 fn new_global_settings(workspace: &str, who: &GitIdentity) -> String {
     let text = identity_section(who).zip(in_git_config(workspace));
     let Some((section, workspace)) = text else {
@@ -113,7 +114,7 @@ new_global_settings"#
     )
 }
 
-/// Makes the private directory of this start, in the variable `private`.
+/// Creates the private directory of this start, in the variable `private`.
 fn private_directory(task: &str) -> String {
     format!(
         r#"private_directory() {{
@@ -131,9 +132,9 @@ fn private_directory(task: &str) -> String {
     )
 }
 
-/// The first command: makes the workspace and, if anything will need it, the private directory of this start, and tells what
-/// is there. Without a repository an empty workspace becomes one. It begins no process that it can do without: each takes
-/// milliseconds, and every start waits for this one.
+/// The first command: creates the workspace and, if a later step needs it, the private directory of this start; then
+/// prints what exists. Without a repository an empty workspace becomes one. It starts as few processes as possible:
+/// each takes milliseconds, and every start waits for this command.
 pub(super) fn inspect(
     workspace: &str,
     task: &str,
@@ -188,7 +189,7 @@ facts "$workspace"
     )
 }
 
-/// Tells what is where the repository belongs.
+/// Prints what the target directory of the repository contains.
 fn state_of(repository: &PlannedRepository) -> String {
     format!(
         r#"target="$workspace"/{directory}
@@ -206,8 +207,8 @@ else echo state=absent; fi
     )
 }
 
-/// Clones beside the target and moves the whole thing there. `helper` is the file name of the credential helper in the
-/// private directory; it is removed at the end, whatever the end is.
+/// Clones beside the target and moves the result there. `helper` is the file name of the credential helper in the
+/// private directory; it is removed at the end in any case.
 pub(super) fn clone(
     workspace: &str,
     private: &str,
@@ -274,7 +275,7 @@ facts "$target"
     )
 }
 
-/// Removes what a clone left that was ended from outside.
+/// Removes the leftovers of a clone that was ended from outside.
 pub(super) fn remove_partial_clone(workspace: &str, private: &str, task: &str, helper: Option<&str>) -> String {
     let helper = helper.map_or_else(String::new, |name| {
         format!("rm -f -- {}/{}\n", shell_quote(private), shell_quote(name))
@@ -282,8 +283,8 @@ pub(super) fn remove_partial_clone(workspace: &str, private: &str, task: &str, h
     format!("{helper}rm -rf -- {}/.clone-{task}\n", shell_quote(workspace))
 }
 
-/// Runs the project's setup script, once for each start: one that was cut off (at its deadline, or with its agent server) is
-/// not run again, and the first line says so. What it starts in the background goes on.
+/// Runs the project's setup script once for each start. A run that was cut off (at its deadline, or with its agent
+/// server) is not repeated, and the first line of output says so. Background processes of the script keep running.
 pub(super) fn setup(private: &str, project: &str) -> String {
     format!(
         r#"private={private}
@@ -304,7 +305,7 @@ exit "$(cat "$private/setup.exit")"
     )
 }
 
-/// Removes what only the preparation needed, of every attempt. What tells that a step is done stays.
+/// Removes what only the preparation needed, of every attempt. Marks of finished steps stay.
 pub(super) fn remove_leftovers(task: &str) -> String {
     format!(
         r#"for base in "$HOME" "${{TMPDIR:-/tmp}}"; do
@@ -316,12 +317,12 @@ done
     )
 }
 
-/// Shows the end of what the setup script printed.
+/// Prints the end of the setup script's output.
 pub(super) fn show_setup_output(private: &str) -> String {
     format!("tail -c {MAX_OUTPUT_BYTES} {}/setup.out", shell_quote(private))
 }
 
-/// Has git run `.openhands/pre-commit.sh` before each commit. A hook that was there goes on running, before it.
+/// Makes git run `.openhands/pre-commit.sh` before each commit. An existing hook still runs, before it.
 pub(super) fn pre_commit(project: &str) -> String {
     let hook = format!(
         r#"#!/bin/sh
@@ -347,8 +348,8 @@ printf %s {hook} >"$hook.part" && chmod +x "$hook.part" && mv -f -- "$hook.part"
     )
 }
 
-/// A git credential helper that asks `url` for the token, with the access token `{access}` in a header. It answers only for
-/// the host `origin`; the secret is in no process's arguments or environment, and in no file.
+/// A git credential helper that requests the token from `url`, with the access token `access` in a header. It only
+/// answers for the host `origin`. The secret is in no argument, environment variable or file.
 pub(super) fn credential_helper(repository: &PlannedRepository, url: &str, access: &str) -> String {
     let (source, pair) = (
         &repository.source,

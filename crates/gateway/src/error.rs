@@ -38,7 +38,7 @@ pub enum ForwardError {
     UploadBroken,
     /// Whoever asked may not have an answer any more.
     #[error(
-        "The request was ended: its key is no longer valid, or the sandbox does not run any more. UpstreamRequest again to be told which."
+        "The request was ended: its key is no longer valid, or the sandbox does not run any more. Ask again to be told which."
     )]
     Ended,
     /// Nobody takes the connection.

@@ -64,7 +64,7 @@ impl Connection {
                 )
             }
             Error::Unreachable { .. } => {
-                format!("Is the service running, and is this its URL_VARIABLE (--url or {URL_VARIABLE})?")
+                format!("Is the service running, and is this its URL (--url or {URL_VARIABLE})?")
             }
             Error::Refused(refusal) if refusal.status == 401 => format!(
                 "The key was {}. Give one by --key-file, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}; where the service runs, \

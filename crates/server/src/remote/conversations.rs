@@ -17,7 +17,7 @@ use super::output::{Output, plain};
 use super::sandboxes::{TableOutput, seconds};
 
 /// Longest message that is read from standard input, in bytes.
-const MAX_MESSAGE_CHARS: u64 = 1 << 20;
+const MAX_MESSAGE_BYTES: u64 = 1 << 20;
 
 const TABLE_HEADER: &str =
     "ID                                EXECUTION  SANDBOX   UPDATED               TITLE";
@@ -106,12 +106,12 @@ async fn start(start: Start, connection: &Connection, output: &Output) -> anyhow
 
 fn from_stdin() -> anyhow::Result<String> {
     let mut message = String::new();
-    let mut limited = std::io::stdin().lock().take(MAX_MESSAGE_CHARS + 1);
+    let mut limited = std::io::stdin().lock().take(MAX_MESSAGE_BYTES + 1);
     limited
         .read_to_string(&mut message)
         .context("cannot read the message")?;
-    if message.len() as u64 > MAX_MESSAGE_CHARS {
-        bail!("the message on standard input has more than {MAX_MESSAGE_CHARS} bytes");
+    if message.len() as u64 > MAX_MESSAGE_BYTES {
+        bail!("the message on standard input has more than {MAX_MESSAGE_BYTES} bytes");
     }
     if message.trim().is_empty() {
         bail!("there is no message on standard input");

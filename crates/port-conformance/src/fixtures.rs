@@ -267,7 +267,7 @@ pub fn foreign_tokens() -> Vec<PageToken> {
 }
 
 /// Reads all pages and collects the items. Panics after `max_pages` pages.
-pub async fn walk<T, F>(max_pages: usize, mut fetch: impl FnMut(Option<PageToken>) -> F) -> Vec<T>
+pub async fn read_all_pages<T, F>(max_pages: usize, mut fetch: impl FnMut(Option<PageToken>) -> F) -> Vec<T>
 where
     F: Future<Output = Page<T>>,
 {

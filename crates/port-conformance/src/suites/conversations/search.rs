@@ -11,7 +11,7 @@ use domain::patch::Patch;
 use domain::scope::Scope;
 
 use crate::fixtures::{
-    after, at, conversation, conversation_id, foreign_tokens, page, sandbox_id, scope, walk,
+    after, at, conversation, conversation_id, foreign_tokens, page, sandbox_id, scope, read_all_pages,
 };
 use crate::{Ports, assert_is};
 
@@ -82,7 +82,7 @@ pub async fn paging_is_stable(ports: &Ports) {
     assert_eq!(numbers(&second.items), [3, 2]);
     let third = search(ports, &alice, &all(), &after(2, second.next)).await;
     assert_eq!((numbers(&third.items), third.next), (vec![1], None));
-    let walked = walk(9, async |token| {
+    let walked = read_all_pages(9, async |token| {
         search(ports, &alice, &all(), &after(1, token)).await
     });
     assert_eq!(numbers(&walked.await), [6, 5, 3, 2, 1]);
@@ -103,7 +103,7 @@ pub async fn pages_of_long_titles_end_early(ports: &Ports) {
     let alice = scope("alice");
     for filter in [ConversationFilter::default(), all()] {
         let seen = RefCell::new(Vec::new());
-        let walked = walk(9, async |token| {
+        let walked = read_all_pages(9, async |token| {
             let found = search(ports, &alice, &filter, &after(9, token)).await;
             seen.borrow_mut().push(found.items.len());
             found

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::fixtures::{
     after, at, conversation, conversation_id, event, foreign_tokens, page, report, sandbox_id,
-    scope, walk,
+    scope, read_all_pages,
 };
 use crate::{Ports, assert_is};
 
@@ -103,7 +103,7 @@ pub async fn events_are_ordered(ports: &Ports) {
     assert!(ids(&down.items).into_iter().eq(expected.into_iter().rev()));
     for order in [EventOrder::Timestamp, EventOrder::TimestampDesc] {
         let whole = search(ports, id, order, &page(9)).await;
-        let walked = walk(9, async |token| {
+        let walked = read_all_pages(9, async |token| {
             search(ports, id, order, &after(1, token)).await
         });
         assert_eq!(walked.await, whole.items);

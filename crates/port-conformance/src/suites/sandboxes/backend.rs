@@ -1,4 +1,4 @@
-//! Conformance tests of `SandboxBackend`. They run real sandboxes, so each does as much as it can with one.
+//! Conformance tests of `SandboxBackend`. They run real sandboxes, so each test does as much as it can with one.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 use uuid::Uuid;
 
-/// A launch of a fresh sandbox of `spec`. Takes a random id, so that laws can share one backend.
+/// A launch of a new sandbox of `spec`. The caller chooses a random id, so that tests can share one backend.
 pub fn launch(id: Uuid, spec: &SpecId) -> SandboxLaunch {
     SandboxLaunch {
         id: SandboxId::parse(id.simple().to_string()).expect("hex is a sandbox id"),
@@ -40,7 +40,7 @@ async fn listed(backend: &dyn SandboxBackend, id: &SandboxId) -> Vec<BackendStat
         .collect()
 }
 
-/// One that is booted dormant is listed, inspected, found again, stopped, brought back as any other, and removed like any other.
+/// A sandbox with a dormant agent server is listed, inspected, found, stopped, restarted and removed like any other.
 pub async fn a_dormant_sandbox_behaves_like_any_other(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     let dormant = SandboxLaunch {
         dormant: true,
@@ -50,7 +50,7 @@ pub async fn a_dormant_sandbox_behaves_like_any_other(backend: &dyn SandboxBacke
     let states = listed(backend, &launch.id).await;
     assert_eq!(states, [BackendState::Running(endpoints.clone())]);
     assert!(is_running(backend, &launch.id).await);
-    // Whoever takes it over finds it where it is, and starts nothing.
+    // A second start finds the running sandbox.
     let found = backend.start(launch).await.expect("find the running one");
     assert_eq!(found, endpoints);
     backend.stop(&launch.id).await.expect("stop");
@@ -62,7 +62,7 @@ pub async fn a_dormant_sandbox_behaves_like_any_other(backend: &dyn SandboxBacke
     assert!(listed(backend, &launch.id).await.is_empty());
 }
 
-/// The recipe says the same each time, whatever is started, and names no key.
+/// The recipe does not change when sandboxes start, and contains no key.
 pub async fn the_recipe_is_stable(
     backend: &dyn SandboxBackend,
     launch: &SandboxLaunch,
@@ -78,7 +78,7 @@ pub async fn the_recipe_is_stable(
     backend.remove(&launch.id).await.expect("remove");
 }
 
-/// Starting twice, one after the other or at once, is one sandbox at one place.
+/// Two starts, sequential or concurrent, yield one sandbox with one address.
 pub async fn two_starts_yield_one_sandbox(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     let (one, two) = futures::join!(backend.start(launch), backend.start(launch));
     let (one, two) = (one.expect("start"), two.expect("start at the same time"));
@@ -96,7 +96,7 @@ pub async fn two_starts_yield_one_sandbox(backend: &dyn SandboxBackend, launch: 
     backend.remove(&launch.id).await.expect("remove");
 }
 
-/// `stop` keeps the sandbox, can be said twice, and `start` brings it back to the same workspace.
+/// `stop` keeps the sandbox and can be repeated; `start` restarts it in the same workspace.
 pub async fn stop_keeps_the_workspace_for_the_next_start(
     backend: &dyn SandboxBackend,
     launch: &SandboxLaunch,
@@ -126,7 +126,7 @@ pub async fn stop_keeps_the_workspace_for_the_next_start(
     backend.remove(&launch.id).await.expect("remove");
 }
 
-/// `remove` leaves nothing, in whatever state the sandbox was, and can be said twice.
+/// `remove` leaves nothing, in any state of the sandbox, and can be repeated.
 pub async fn remove_leaves_nothing(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     backend.start(launch).await.expect("start");
     backend
@@ -151,7 +151,7 @@ pub async fn remove_leaves_nothing(backend: &dyn SandboxBackend, launch: &Sandbo
     assert_eq!(backend.inspect(&launch.id).await.expect("inspect"), None);
 }
 
-/// What was never there is not found: `inspect` is `None`, `stop` is `NotFound`, `remove` is fine.
+/// For an unknown sandbox, `inspect` is `None`, `stop` is `NotFound` and `remove` succeeds.
 pub async fn an_unknown_sandbox_is_not_found(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     assert_eq!(backend.inspect(&launch.id).await.expect("inspect"), None);
     if backend.capabilities().pause {
@@ -164,8 +164,8 @@ pub async fn an_unknown_sandbox_is_not_found(backend: &dyn SandboxBackend, launc
     backend.remove(&launch.id).await.expect("remove");
 }
 
-/// A path is resolved inside of the sandbox, also one of something that does not exist yet, and never leads out of it. Where
-/// nothing isolates sandboxes, that is everything but their own directories.
+/// A path is resolved inside the sandbox, also if it does not exist, and never leaves it. Without isolation, every path
+/// outside the sandbox's own directories leaves it.
 pub async fn paths_stay_inside(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     let workspace = backend.start(launch).await.expect("start").workspace;
     let resolve = async |path: &str| backend.resolve(&launch.id, path).await;
@@ -193,7 +193,7 @@ pub async fn paths_stay_inside(backend: &dyn SandboxBackend, launch: &SandboxLau
     backend.remove(&launch.id).await.expect("remove");
 }
 
-/// Two sandboxes do not share an address or a workspace, and removing one leaves the other alone.
+/// Two sandboxes share neither an address nor a workspace, and removing one does not affect the other.
 pub async fn sandboxes_are_separate(
     backend: &dyn SandboxBackend,
     one: &SandboxLaunch,
@@ -202,7 +202,7 @@ pub async fn sandboxes_are_separate(
     let (at_one, at_two) = futures::join!(backend.start(one), backend.start(two));
     let (at_one, at_two) = (at_one.expect("start"), at_two.expect("start"));
     assert_ne!(at_one.agent_url, at_two.agent_url);
-    // Inside isolated ones the same path is not the same place.
+    // In isolated sandboxes the same path is another directory.
     if !backend.capabilities().isolated {
         assert_ne!(at_one.workspace, at_two.workspace);
     }
@@ -211,8 +211,8 @@ pub async fn sandboxes_are_separate(
     backend.remove(&two.id).await.expect("remove");
 }
 
-/// An exit that nobody asked for is told by `watch` and seen by `inspect` and `list` (not as a stop), and `start`
-/// starts the sandbox again. What was asked for (stop, remove) is not told. `exit` makes the main process end.
+/// `watch` reports an exit without a request; `inspect` and `list` show it (not as a stop), and `start` restarts the
+/// sandbox. Requested stops and removals are not reported. `exit` ends the main process.
 pub async fn an_exit_is_watched<F: Future<Output = ()>>(
     backend: &dyn SandboxBackend,
     launch: &SandboxLaunch,
@@ -257,7 +257,7 @@ pub async fn an_exit_is_watched<F: Future<Output = ()>>(
     backend.remove(&launch.id).await.expect("remove");
 }
 
-/// What was asked for is not told as an exit.
+/// Requested stops are not reported as exits.
 pub async fn requested_stops_are_not_reported(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     let mut facts = backend.watch();
     backend.start(launch).await.expect("start");
@@ -266,8 +266,8 @@ pub async fn requested_stops_are_not_reported(backend: &dyn SandboxBackend, laun
         backend.start(launch).await.expect("start again");
     }
     backend.remove(&launch.id).await.expect("remove");
-    // Whatever the watcher had to say about this was said before `remove` returned, or is about an exit it took for a
-    // crash; in both cases it is at hand.
+    // A report of the watcher is available by now: it was sent before `remove` returned, or concerns an exit that
+    // looked like a crash.
     while let Some(Some(fact)) = futures::FutureExt::now_or_never(facts.next()) {
         assert!(
             fact.id != launch.id || !matches!(fact.state, BackendState::Exited { .. }),
@@ -276,10 +276,10 @@ pub async fn requested_stops_are_not_reported(backend: &dyn SandboxBackend, laun
     }
 }
 
-/// Longest wait for a line that was written.
-const WRITTEN: Duration = Duration::from_secs(60);
+/// Timeout for a written line to arrive.
+const LOG_LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Reads up to and with a text, or to the end.
+/// Reads up to and including a text, or to the end.
 async fn read_to(logs: &mut LogStream, end: &str) -> String {
     let mut text = String::new();
     let read = async {
@@ -291,13 +291,13 @@ async fn read_to(logs: &mut LogStream, end: &str) -> String {
             text.push_str(std::str::from_utf8(&piece).expect("a piece is text"));
         }
     };
-    let read = tokio::time::timeout(WRITTEN, read).await;
+    let read = tokio::time::timeout(LOG_LINE_TIMEOUT, read).await;
     assert!(read.is_ok(), "nothing comes after {text:?}");
     text
 }
 
-/// What the main process writes is read, without keys: its last lines, and what follows until it ends; also when it is
-/// stopped. `say` makes it write a line.
+/// The output of the main process is read without keys: its last lines and what follows until it ends, also of a
+/// stopped sandbox. `say` makes it write a line.
 pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
     backend: &dyn SandboxBackend,
     launch: &SandboxLaunch,
@@ -330,13 +330,13 @@ pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
     assert_eq!(last(2).await, "the key ***\nthird\n");
     assert_eq!(last(0).await, "");
     let mut later = open(1, true).await.expect("follow");
-    // Which lines were the last ones is decided when it is first read.
+    // The first read decides which lines are the last ones.
     assert_eq!(read_to(&mut later, "third\n").await, "third\n");
     say(launch.id.clone(), "fourth".to_owned()).await;
     assert_eq!(read_to(&mut later, "fourth\n").await, "fourth\n");
     if backend.capabilities().pause {
         backend.stop(&launch.id).await.expect("stop");
-        // To its end, which comes.
+        // Reads to the end.
         read_to(&mut followed, "\0").await;
         let text = last(1_000).await;
         assert!(text.contains("the key ***\nthird\nfourth\n"), "{text:?}");
@@ -348,7 +348,7 @@ pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
     assert!(is_missing(open(10, false).await), "it is gone");
 }
 
-/// `check` and `prepare` are quick and harmless when everything is there, also at the same time.
+/// `check` and `prepare` are fast and change nothing if nothing is missing, also concurrently.
 pub async fn a_usable_backend_passes_its_check(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     backend.check().await.expect("check");
     let silent = PrepareProgress::silent();
@@ -361,10 +361,10 @@ pub async fn a_usable_backend_passes_its_check(backend: &dyn SandboxBackend, lau
 
 /// Generates the conformance tests of `SandboxBackend`.
 ///
-/// * `fresh`: expression of a future of something that derefs to the backend;
-/// * `launch`: `fn() -> SandboxLaunch`, a fresh sandbox each time (see
+/// * `fresh`: expression of a future of a value that derefs to the backend;
+/// * `launch`: `fn() -> SandboxLaunch`, a new sandbox each time (see
 ///   [`suites::sandboxes::backend::launch`](crate::suites::sandboxes::backend::launch));
-/// * `exit`: `async fn(&Fresh, SandboxId)`, makes the sandbox's main process end by itself;
+/// * `exit`: `async fn(&Fresh, SandboxId)`, makes the sandbox's main process exit;
 /// * `say`: `async fn(&Fresh, SandboxId, String)`, makes the sandbox's main process write a line.
 #[macro_export]
 macro_rules! sandbox_backend_conformance {
@@ -404,11 +404,11 @@ macro_rules! sandbox_backend_conformance {
             $crate::suites::sandboxes::backend::an_exit_is_watched(&*fresh, &launch, exit).await;
         }
     };
-    (@each $fresh:expr, $launch:expr, [$($law:ident),* $(,)?]) => {$(
+    (@each $fresh:expr, $launch:expr, [$($test:ident),* $(,)?]) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $law() {
+        async fn $test() {
             let fresh = $fresh.await;
-            $crate::suites::sandboxes::backend::$law(&*fresh, &$launch()).await;
+            $crate::suites::sandboxes::backend::$test(&*fresh, &$launch()).await;
         }
     )*};
 }

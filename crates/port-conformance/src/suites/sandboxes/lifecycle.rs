@@ -8,7 +8,7 @@ use futures::future::join_all;
 use crate::fixtures::{PLENTY, at, host, endpoints, sandbox, sandbox_id, scope};
 use crate::{Ports, assert_is};
 
-/// 50 inserts at once under a cap of 7: exactly 7 win, whichever cap it is.
+/// 50 concurrent inserts under a cap of 7: exactly 7 succeed, for each cap.
 pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
     let per_user = SandboxCaps {
         per_user: 7,
@@ -34,7 +34,7 @@ pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
     }
 }
 
-/// The caps count what is wanted and starting or running, and nothing else. 0 means none may run.
+/// The caps count sandboxes that are desired to run and starting or running. 0 allows none.
 pub async fn the_caps_count_what_runs(ports: &Ports) {
     let (repo, alice) = (&ports.sandboxes, scope("alice"));
     let two = SandboxCaps {
@@ -51,7 +51,7 @@ pub async fn the_caps_count_what_runs(ports: &Ports) {
         repo.insert(&third, &two).await,
         Err(StoreError::CapReached(ReachedCap::PerUser(2)))
     );
-    // Neither paused nor failed ones count.
+    // Paused and failed sandboxes do not count.
     repo.set_desired(&alice, &one.id, DesiredState::Paused, &two, at(1))
         .await
         .unwrap();
@@ -64,7 +64,7 @@ pub async fn the_caps_count_what_runs(ports: &Ports) {
             .await
             .unwrap()
     );
-    // Resuming is checked like inserting, and what is refused stays as it was.
+    // A resume is checked like an insert, and a refused one changes nothing.
     repo.set_desired(&alice, &one.id, DesiredState::Running, &two, at(2))
         .await
         .unwrap();
@@ -82,7 +82,7 @@ pub async fn the_caps_count_what_runs(ports: &Ports) {
     assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(0))));
 }
 
-/// Pause, resume and their repetition.
+/// Pause and resume, each repeated.
 pub async fn intents_are_committed(ports: &Ports) {
     let id = ports.sandbox("a", "alice").await.id;
     let (repo, alice) = (&ports.sandboxes, scope("alice"));
@@ -96,7 +96,7 @@ pub async fn intents_are_committed(ports: &Ports) {
         per_user: 0,
         overall: 0,
     };
-    // Already starting: stays as it is, whatever the caps are by now.
+    // It is starting already and stays so, whatever the caps are.
     let same = repo
         .set_desired(&alice, &id, DesiredState::Running, &none, at(1))
         .await;
@@ -186,7 +186,7 @@ pub async fn facts_are_fenced_by_the_intent(ports: &Ports) {
     );
 }
 
-/// What is running has a place; what is paused, failed or missing has none, and only the last two have a cause.
+/// A running sandbox has addresses. A paused, failed or missing one has none, and only the last two have a cause.
 pub async fn facts_replace_each_other(ports: &Ports) {
     let id = ports.sandbox("a", "alice").await.id;
     let record = async |facts: SandboxFacts, when| {
@@ -243,7 +243,7 @@ pub async fn facts_replace_each_other(ports: &Ports) {
     assert_eq!(row.status_detail, None);
 }
 
-/// What is fetched before a sandbox can start keeps it STARTING, with each line told; what then exists has none.
+/// A preparation keeps the sandbox STARTING and stores each line of progress; the facts that follow clear it.
 pub async fn a_preparation_reports_its_progress(ports: &Ports) {
     let id = ports.sandbox("a", "alice").await.id;
     let record = async |facts, when| {
@@ -266,7 +266,7 @@ pub async fn a_preparation_reports_its_progress(ports: &Ports) {
     };
     let row = record(starting, 3).await;
     assert_eq!(row, (SandboxStatus::Starting, None, true));
-    // A container that is made anew is nowhere meanwhile.
+    // A container that is created again has no addresses meanwhile.
     record(SandboxFacts::Running { endpoints }, 4).await;
     let detail = "pulling".to_owned();
     let row = record(SandboxFacts::Preparing { detail }, 5).await;
@@ -276,7 +276,7 @@ pub async fn a_preparation_reports_its_progress(ports: &Ports) {
     );
 }
 
-/// One sandbox of each status, all of our host.
+/// One sandbox of each status, all on the host of the fixtures.
 async fn one_of_each(ports: &Ports) -> Vec<Sandbox> {
     use SandboxStatus::{Error, Missing, Paused, Running, Starting};
     let mut rows = Vec::new();
@@ -292,8 +292,7 @@ async fn one_of_each(ports: &Ports) -> Vec<Sandbox> {
     rows
 }
 
-/// Only what its backend would still say something about is annotated: not what has failed or is gone, not another host,
-/// and nothing but the detail.
+/// Only STARTING, RUNNING and PAUSED sandboxes of the host are annotated, and only their detail changes.
 pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &Ports) {
     let rows = one_of_each(ports).await;
     let mut elsewhere = sandbox("elsewhere", "alice", at(0));
@@ -317,7 +316,7 @@ pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &Ports) {
     assert_eq!(annotated.unwrap(), 0);
 }
 
-/// Whatever is recorded after an annotation takes it away, also the same as before.
+/// Every fact that is recorded after an annotation clears it, also an unchanged one.
 pub async fn a_fact_clears_an_annotation(ports: &Ports) {
     let id = ports.sandbox("a", "alice").await.id;
     let repo = &ports.sandboxes;

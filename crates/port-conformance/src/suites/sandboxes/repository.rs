@@ -7,7 +7,7 @@ use domain::scope::Scope;
 
 use crate::fixtures::{
     PLENTY, after, at, conversation, foreign_tokens, host, endpoints, page, sandbox, sandbox_id,
-    scope, user, walk,
+    scope, user, read_all_pages,
 };
 use crate::{Ports, assert_is};
 
@@ -16,7 +16,7 @@ fn names<T: Clone + Into<SandboxView>>(sandboxes: &[T]) -> Vec<String> {
     views.map(|it| it.id.to_string()).collect()
 }
 
-/// What is inserted is found, field by field, by id and by key; an id is taken once.
+/// An inserted sandbox is found with every field, by id and by key. An id cannot be inserted twice.
 pub async fn every_field_is_stored(ports: &Ports) {
     let endpoints = endpoints(8000);
     let stored = Sandbox {
@@ -45,7 +45,7 @@ pub async fn every_field_is_stored(ports: &Ports) {
     assert_is!(again, Err(StoreError::Conflict { .. }));
 }
 
-/// Somebody else's sandbox is not there, for any method; the system sees all.
+/// No method finds another user's sandbox; the system sees all.
 pub async fn scopes_are_isolated(ports: &Ports) {
     let id = ports.sandbox("a1", "alice").await.id;
     let bob = scope("bob");
@@ -64,8 +64,8 @@ pub async fn scopes_are_isolated(ports: &Ports) {
     assert_eq!(names(&all.items), ["a1"]);
 }
 
-/// A sandbox to be deleted is hidden from its owner at once, stays deleted, and is still seen by the system and found
-/// by its key.
+/// A sandbox that is marked for deletion is hidden from its owner at once and stays marked. The system still sees it,
+/// and it is found by its key.
 pub async fn deleted_is_hidden_and_final(ports: &Ports) {
     let it = ports.sandbox("a1", "alice").await;
     let (alice, repo) = (scope("alice"), &ports.sandboxes);
@@ -109,7 +109,7 @@ pub async fn find_many_keeps_order(ports: &Ports) {
     assert_eq!(none.unwrap(), []);
 }
 
-/// Pages go newest first, ties by id, and stay stable when rows come and go between them.
+/// Pages are ordered newest first, ties by id, and stay stable when rows are added and deleted in between.
 pub async fn paging_is_stable(ports: &Ports) {
     for (id, created) in [("a", 1), ("b", 2), ("c", 2), ("d", 2), ("e", 3)] {
         let row = sandbox(id, "alice", at(created));
@@ -130,13 +130,13 @@ pub async fn paging_is_stable(ports: &Ports) {
     assert_eq!(third.items, [shown.expect("it is there").into()]);
     let exact = repo.search(&alice, &page(5)).await.unwrap();
     assert_eq!((exact.items.len(), exact.next), (5, None));
-    let walked = walk(9, async |token| {
+    let walked = read_all_pages(9, async |token| {
         repo.search(&alice, &after(1, token)).await.unwrap()
     });
     assert_eq!(names(&walked.await), ["f", "e", "c", "b", "a"]);
 }
 
-/// A token of nobody's, or of another listing, is refused.
+/// A foreign token, or one of another list, is refused.
 pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
     ports.sandbox("a", "alice").await;
     for n in [1, 2] {
@@ -162,7 +162,7 @@ pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
     }
 }
 
-/// The reconciler walks through a host by id, whatever the state.
+/// All sandboxes of a host are listed by id, in any state.
 pub async fn a_host_is_walked_by_id(ports: &Ports) {
     for (id, owner) in [("c", "alice"), ("a", "bob"), ("b", "alice")] {
         ports.sandbox(id, owner).await;
@@ -193,7 +193,7 @@ pub async fn conversations_outlive_their_sandbox(ports: &Ports) {
         .conversation(&conversation(1, "alice", "a", at(0)))
         .await;
     assert_eq!(ports.view(id).await.unwrap().sandbox, Some(it.clone()));
-    // Hidden already while it is only marked.
+    // It is hidden already while it is only marked.
     ports
         .sandboxes
         .set_desired(&scope("alice"), &it.id, DesiredState::Deleted, &PLENTY, at(1))

@@ -1,5 +1,5 @@
-//! Conformance tests of `SandboxRepository::retirable` and `retire`: what may be put down though nobody asked, and that nothing in use
-//! ever is.
+//! Conformance tests of `SandboxRepository::list_retirable` and `retire`: which sandboxes the service pauses or deletes
+//! by itself. A sandbox in use is never among them.
 
 use domain::conversation::{Conversation, ExecutionStatus, ConversationReport};
 use domain::event::AppendOutcome;
@@ -14,7 +14,7 @@ use crate::fixtures::{
     scope, start_in,
 };
 
-/// Stores a sandbox that was asked for at `created` and has been RUNNING since `changed`.
+/// Stores a sandbox that was created at `created` and has been RUNNING since `changed`.
 pub(super) async fn running(ports: &Ports, id: &str, created: i64, changed: i64) {
     let row = sandbox(id, "alice", at(created));
     ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
@@ -31,7 +31,7 @@ async fn record(ports: &Ports, id: &str, facts: SandboxFacts, when: i64) {
     assert!(recorded.unwrap(), "{id}");
 }
 
-async fn want(ports: &Ports, id: &str, desired: DesiredState, when: i64) {
+async fn set_desired(ports: &Ports, id: &str, desired: DesiredState, when: i64) {
     let set = ports
         .sandboxes
         .set_desired(&scope("alice"), &sandbox_id(id), desired, &PLENTY, at(when))
@@ -40,7 +40,7 @@ async fn want(ports: &Ports, id: &str, desired: DesiredState, when: i64) {
 }
 
 /// Stores conversation `n` of that sandbox, last changed at `changed`.
-async fn holds(ports: &Ports, n: u64, id: &str, status: Option<ExecutionStatus>, changed: i64) {
+async fn store_conversation(ports: &Ports, n: u64, id: &str, status: Option<ExecutionStatus>, changed: i64) {
     let it = Conversation {
         execution_status: status,
         updated_at: at(changed),
@@ -59,8 +59,8 @@ pub(super) async fn retire(ports: &Ports, id: &str, why: RetirementReason, when:
     retired.unwrap()
 }
 
-/// Exactly these sandboxes of our host are found, in this order, and of all that are there exactly these are retired.
-async fn exactly(ports: &Ports, why: RetirementReason, expected: &[&str]) {
+/// Checks that exactly these sandboxes of the host are listed, in this order, and that exactly these can be retired.
+async fn assert_retirable(ports: &Ports, why: RetirementReason, expected: &[&str]) {
     assert_eq!(list_retirable(ports, why, 100).await, expected);
     for row in ports.sandboxes.list_on_host(&host(), None, 100).await.unwrap() {
         let id = row.id.as_str();
@@ -72,7 +72,7 @@ async fn exactly(ports: &Ports, why: RetirementReason, expected: &[&str]) {
     assert_eq!(list_retirable(ports, why, 100).await, [""; 0]);
 }
 
-/// Idle: RUNNING and wanted so, no conversation in it runs or starts, and nothing has changed since.
+/// Idle means: RUNNING and desired to run, no conversation in it runs or starts, and nothing has changed since.
 pub async fn idle_sandboxes_are_paused(ports: &Ports) {
     use ExecutionStatus::{Finished, Running};
     let used = [
@@ -82,20 +82,20 @@ pub async fn idle_sandboxes_are_paused(ports: &Ports) {
         running(ports, id, 0, 10).await;
     }
     running(ports, "empty", 0, 9).await;
-    holds(ports, 1, "busy", Some(Running), 5).await;
-    holds(ports, 2, "busy", Some(Finished), 5).await;
+    store_conversation(ports, 1, "busy", Some(Running), 5).await;
+    store_conversation(ports, 2, "busy", Some(Finished), 5).await;
     ports.start(&start_in(3, "alice", "starting", at(5))).await;
-    holds(ports, 4, "spoken", Some(Finished), 5).await;
-    holds(ports, 5, "spoken", None, 41).await;
+    store_conversation(ports, 4, "spoken", Some(Finished), 5).await;
+    store_conversation(ports, 5, "spoken", None, 41).await;
     let facts = SandboxFacts::Preparing {
         detail: "half".to_owned(),
     };
     record(ports, "changed", facts, 20).await;
     let endpoints = endpoints(8000);
     record(ports, "changed", SandboxFacts::Running { endpoints }, 41).await;
-    holds(ports, 6, "edge", None, 40).await;
-    want(ports, "pausing", DesiredState::Paused, 11).await;
-    want(ports, "paused", DesiredState::Paused, 11).await;
+    store_conversation(ports, 6, "edge", None, 40).await;
+    set_desired(ports, "pausing", DesiredState::Paused, 11).await;
+    set_desired(ports, "paused", DesiredState::Paused, 11).await;
     record(ports, "paused", SandboxFacts::Paused, 12).await;
     let detail = "it died".to_owned();
     let failed = SandboxFacts::Error {
@@ -103,22 +103,23 @@ pub async fn idle_sandboxes_are_paused(ports: &Ports) {
     };
     record(ports, "failed", failed, 12).await;
     record(ports, "gone", SandboxFacts::Missing { detail }, 12).await;
-    want(ports, "deleted", DesiredState::Deleted, 11).await;
-    holds(ports, 7, "quiet", Some(Finished), 39).await;
+    set_desired(ports, "deleted", DesiredState::Deleted, 11).await;
+    store_conversation(ports, 7, "quiet", Some(Finished), 39).await;
     ports.sandbox("booting", "alice").await;
-    elsewhere(ports).await;
-    exactly(ports, IdleSince(at(40)), &["empty", "quiet"]).await;
+    store_on_another_host(ports).await;
+    assert_retirable(ports, IdleSince(at(40)), &["empty", "quiet"]).await;
 }
 
-/// A sandbox of another host, as idle and old as can be.
-async fn elsewhere(ports: &Ports) {
+/// An idle and old sandbox of another host.
+async fn store_on_another_host(ports: &Ports) {
     let mut row = sandbox("elsewhere", "alice", at(0));
     row.host = HostId::parse("host-2").unwrap();
     row.status = SandboxStatus::Running;
     ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
 }
 
-/// Too old: whatever state it is in and however recently it was used, but not while a conversation in it runs or starts.
+/// An old sandbox is deleted in any state and regardless of its last use, but not while a conversation in it runs or
+/// starts.
 pub async fn old_sandboxes_are_deleted(ports: &Ports) {
     let old = [
         "busy", "starting", "spoken", "paused", "failed", "deleted", "plain",
@@ -127,20 +128,20 @@ pub async fn old_sandboxes_are_deleted(ports: &Ports) {
         running(ports, id, 39, 41).await;
     }
     running(ports, "young", 40, 41).await;
-    holds(ports, 1, "busy", Some(ExecutionStatus::Running), 5).await;
+    store_conversation(ports, 1, "busy", Some(ExecutionStatus::Running), 5).await;
     ports.start(&start_in(2, "alice", "starting", at(5))).await;
-    holds(ports, 3, "spoken", Some(ExecutionStatus::Finished), 80).await;
-    want(ports, "paused", DesiredState::Paused, 42).await;
+    store_conversation(ports, 3, "spoken", Some(ExecutionStatus::Finished), 80).await;
+    set_desired(ports, "paused", DesiredState::Paused, 42).await;
     record(ports, "paused", SandboxFacts::Paused, 43).await;
     let detail = "it died".to_owned();
     record(ports, "failed", SandboxFacts::Error { detail }, 44).await;
-    want(ports, "deleted", DesiredState::Deleted, 45).await;
-    elsewhere(ports).await;
+    set_desired(ports, "deleted", DesiredState::Deleted, 45).await;
+    store_on_another_host(ports).await;
     let expected = ["plain", "spoken", "paused", "failed"];
-    exactly(ports, OlderThan(at(40)), &expected).await;
+    assert_retirable(ports, OlderThan(at(40)), &expected).await;
 }
 
-/// Longest unchanged first, ties by id, at most so many.
+/// The list is ordered longest unchanged first, ties by id, up to the limit.
 pub async fn the_longest_unchanged_come_first(ports: &Ports) {
     for (id, changed) in [("c", 12), ("a", 12), ("b", 11), ("d", 13)] {
         running(ports, id, 0, changed).await;
@@ -152,7 +153,8 @@ pub async fn the_longest_unchanged_come_first(ports: &Ports) {
     }
 }
 
-/// What is committed: to be paused, with the time of it, or to be deleted, hidden from the owner; facts stay facts.
+/// Retirement commits the intent: paused, with its time, or deleted, which hides the sandbox from its owner. Facts stay
+/// unchanged.
 pub async fn retiring_commits_an_intent(ports: &Ports) {
     running(ports, "a", 0, 10).await;
     let before = ports.sandbox_row(&sandbox_id("a")).await.unwrap();
@@ -184,11 +186,11 @@ pub async fn retiring_commits_an_intent(ports: &Ports) {
     }
 }
 
-/// Whatever a sandbox reports about its conversations is use of it: an event without any news of the conversation (the
-/// user wrote something), a change of its state. What is said again is not.
+/// Every report about a sandbox's conversations counts as use: an event without a change of the conversation (the user
+/// wrote a message), or a change of its status. A repeated report does not.
 pub async fn reports_count_as_use(ports: &Ports) {
     running(ports, "s", 0, 10).await;
-    holds(ports, 1, "s", None, 10).await;
+    store_conversation(ports, 1, "s", None, 10).await;
     let (s, id) = (sandbox_id("s"), conversation_id(1));
     let message = [event("1", "MessageEvent", at(1))];
     for (new, when) in [(1, 20), (0, 30)] {

@@ -1,5 +1,5 @@
-//! Conformance tests of `SandboxRepository::retire` when something else happens at the same moment. Every law runs many rounds, each in
-//! a sandbox of its own, and turns by turn lets either side begin.
+//! Conformance tests of `SandboxRepository::retire` with concurrent changes. Each test runs many rounds in sandboxes of
+//! their own, and lets each side begin in turn.
 
 use domain::conversation::{Conversation, ExecutionStatus};
 use domain::error::StoreError;
@@ -19,8 +19,8 @@ use crate::fixtures::{
 
 const ROUNDS: u64 = 30;
 
-/// Polls both, first the one or the other.
-async fn at_once<A, B>(
+/// Runs both futures concurrently and polls `one` first if `one_first` is set.
+async fn join_in_order<A, B>(
     one_first: bool,
     one: impl Future<Output = A>,
     two: impl Future<Output = B>,
@@ -33,8 +33,8 @@ async fn at_once<A, B>(
     }
 }
 
-/// The answer of `retire` is what the row says.
-async fn agrees(ports: &Ports, id: &str, why: RetirementReason, retired: Option<&Sandbox>) {
+/// The result of `retire` matches the row.
+async fn assert_matches_row(ports: &Ports, id: &str, why: RetirementReason, retired: Option<&Sandbox>) {
     let row = ports.sandbox_row(&sandbox_id(id)).await.unwrap();
     match retired {
         Some(retired) => assert_eq!((&row, row.desired), (retired, why.desired())),
@@ -42,30 +42,30 @@ async fn agrees(ports: &Ports, id: &str, why: RetirementReason, retired: Option<
     }
 }
 
-/// A start in a sandbox of too great an age: either the sandbox goes and the start is told so, or it stays.
+/// A start in an old sandbox: either the sandbox is deleted and the start is refused, or it stays.
 pub async fn a_start_or_a_deletion_wins(ports: &Ports) {
     for n in 0..ROUNDS {
         let (id, why) = (format!("s{n}"), OlderThan(at(40)));
         running(ports, &id, 0, 10).await;
         let new = start_in(n, "alice", &id, at(50));
         let starting = ports.tasks.insert(&new, &PLENTY);
-        let (retired, started) = at_once(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
+        let (retired, started) = join_in_order(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
         match (&retired, started) {
             (Some(_), Err(StoreError::NotFound { .. })) | (None, Ok(StartTaskInsertOutcome::New)) => {}
             other => panic!("{other:?}"),
         }
-        agrees(ports, &id, why, retired.as_ref()).await;
+        assert_matches_row(ports, &id, why, retired.as_ref()).await;
     }
 }
 
-/// A start in an idle sandbox comes before, and nothing is paused, or finds it paused and resumes it; there is no third.
+/// A start in an idle sandbox either prevents the pause, or finds the sandbox paused and resumes it.
 pub async fn a_start_prevents_or_follows_a_pause(ports: &Ports) {
     for n in 0..ROUNDS {
         let (id, why) = (format!("s{n}"), IdleSince(at(40)));
         running(ports, &id, 0, 10).await;
         let new = start_in(n, "alice", &id, at(50));
         let starting = ports.tasks.insert(&new, &PLENTY);
-        let (retired, started) = at_once(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
+        let (retired, started) = join_in_order(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
         assert_eq!(started.unwrap(), StartTaskInsertOutcome::New);
         let row = ports.sandbox_row(&sandbox_id(&id)).await.unwrap();
         let status = match retired {
@@ -73,15 +73,15 @@ pub async fn a_start_prevents_or_follows_a_pause(ports: &Ports) {
             None => SandboxStatus::Running,
         };
         assert_eq!((row.desired, row.status), (DesiredState::Running, status));
-        // Whoever came last: from now on the start keeps it.
+        // In both orders the start keeps the sandbox from now on.
         for why in [why, OlderThan(at(99))] {
             assert_eq!(retire(ports, &id, why, 60).await, None);
         }
     }
 }
 
-/// While a start is under way its sandbox stays, and the conversation that it begins is in it. There is no moment between
-/// an unfinished start and the conversation that it begins.
+/// A sandbox with an unfinished start stays, and so does the conversation that the start begins. There is no gap
+/// between the unfinished start and its conversation.
 pub async fn a_starting_conversation_keeps_its_sandbox(ports: &Ports) {
     for n in 0..ROUNDS {
         let id = format!("s{n}");
@@ -111,13 +111,13 @@ pub async fn a_starting_conversation_keeps_its_sandbox(ports: &Ports) {
                 .advance(task_id(n), claimed.fence, &step_to[1], at(6));
             ready.await.unwrap();
         };
-        let (retired, ()) = at_once(n % 2 == 0, retire(ports, &id, why, 50), start).await;
+        let (retired, ()) = join_in_order(n % 2 == 0, retire(ports, &id, why, 50), start).await;
         assert_eq!(retired, None);
-        agrees(ports, &id, why, None).await;
+        assert_matches_row(ports, &id, why, None).await;
     }
 }
 
-/// A conversation that an agent server brings in, running: it is in a sandbox that stays, or not there.
+/// A running conversation that an agent server adds is either in a sandbox that stays, or not stored.
 pub async fn an_adoption_or_a_deletion_wins(ports: &Ports) {
     for n in 0..ROUNDS {
         let (id, why) = (format!("s{n}"), OlderThan(at(40)));
@@ -127,16 +127,16 @@ pub async fn an_adoption_or_a_deletion_wins(ports: &Ports) {
             ..conversation(n, "alice", &id, at(50))
         };
         let adopting = ports.conversations.adopt(&it);
-        let (retired, adopted) = at_once(n % 2 == 0, retire(ports, &id, why, 50), adopting).await;
+        let (retired, adopted) = join_in_order(n % 2 == 0, retire(ports, &id, why, 50), adopting).await;
         match (&retired, adopted) {
             (Some(_), Ok(AppendOutcome::Unknown)) | (None, Ok(AppendOutcome::Stored { new: 1 })) => {}
             other => panic!("{other:?}"),
         }
-        agrees(ports, &id, why, retired.as_ref()).await;
+        assert_matches_row(ports, &id, why, retired.as_ref()).await;
     }
 }
 
-/// A conversation that is told to run comes before, and nothing is retired, or after, and its report is still taken.
+/// A conversation that starts to run either prevents the retirement, or its report is accepted after it.
 pub async fn a_run_prevents_or_follows_a_retirement(ports: &Ports) {
     for n in 0..ROUNDS {
         let id = format!("s{n}");
@@ -150,9 +150,9 @@ pub async fn a_run_prevents_or_follows_a_retirement(ports: &Ports) {
         let observing = ports
             .conversations
             .apply_report(&origin, conversation, &said, at(50));
-        let (retired, observed) = at_once(n % 2 == 0, retire(ports, &id, why, 50), observing).await;
+        let (retired, observed) = join_in_order(n % 2 == 0, retire(ports, &id, why, 50), observing).await;
         assert_eq!(observed.unwrap(), AppendOutcome::Stored { new: 0 });
-        agrees(ports, &id, why, retired.as_ref()).await;
+        assert_matches_row(ports, &id, why, retired.as_ref()).await;
         let row = ports.view(conversation).await.unwrap().conversation;
         assert_eq!(row.execution_status, Some(ExecutionStatus::Running));
         let later = retire(ports, &id, why, 60).await;
@@ -160,7 +160,7 @@ pub async fn a_run_prevents_or_follows_a_retirement(ports: &Ports) {
     }
 }
 
-/// Of many that retire the same sandbox one does.
+/// Of many concurrent retirements of a sandbox, one succeeds.
 pub async fn a_race_to_retire_has_one_winner(ports: &Ports) {
     for why in [IdleSince(at(40)), OlderThan(at(40))] {
         let id = format!("{:?}", why.desired());

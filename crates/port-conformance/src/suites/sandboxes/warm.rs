@@ -12,7 +12,7 @@ use crate::Ports;
 use crate::assert_is;
 use crate::fixtures::{PLENTY, at, host, endpoints, sandbox, sandbox_id, warm};
 
-/// Stores one that answers, dormant, at this port; what is stored then.
+/// Stores a READY warm sandbox at this port and returns it.
 async fn ready(ports: &Ports, mut it: WarmSandbox, port: u16) -> WarmSandbox {
     assert!(ports.warm.insert(&it, 1_000).await.unwrap());
     let place = endpoints(port);
@@ -23,7 +23,7 @@ async fn ready(ports: &Ports, mut it: WarmSandbox, port: u16) -> WarmSandbox {
     it
 }
 
-/// A claim of what the fixtures make.
+/// Claims with the host, spec and recipe of the fixtures.
 async fn claim(ports: &Ports) -> Option<WarmSandbox> {
     let like = warm("like", at(0));
     let claimed = ports
@@ -41,7 +41,7 @@ async fn ids(ports: &Ports) -> Vec<String> {
     all.into_iter().map(|it| it.id.to_string()).collect()
 }
 
-/// What is stored is what is found, to the microsecond, before and after it is known where it is.
+/// Every field is stored, times to the microsecond, with and without addresses.
 pub async fn every_field_is_stored(ports: &Ports) {
     let mut it = warm("12345678901234567890", at(0));
     "é – 'recipe' \" {}".clone_into(&mut it.recipe);
@@ -72,7 +72,7 @@ pub async fn every_field_is_stored(ports: &Ports) {
     assert_eq!(all(ports).await, [expected]);
 }
 
-/// One that was stored with its place keeps it.
+/// A sandbox that is stored with its addresses keeps them.
 pub async fn a_ready_sandbox_can_be_stored(ports: &Ports) {
     let mut it = warm("1", at(0));
     it.state = WarmState::Ready;
@@ -81,12 +81,12 @@ pub async fn a_ready_sandbox_can_be_stored(ports: &Ports) {
     assert_eq!(all(ports).await, [it]);
 }
 
-/// Each change is possible in one state only, and says so.
+/// Each change succeeds in one state only and returns whether it did.
 pub async fn states_follow_each_other(ports: &Ports) {
     let warm_rows = &ports.warm;
     let id = sandbox_id("1");
     let place = endpoints(8_000);
-    // Not there.
+    // Not stored.
     assert!(!warm_rows.mark_ready(&id, &place, at(1)).await.unwrap());
     assert!(!warm_rows.release(&id, at(1)).await.unwrap());
     assert!(!warm_rows.dismiss(&id).await.unwrap());
@@ -106,19 +106,19 @@ pub async fn states_follow_each_other(ports: &Ports) {
     assert!(!warm_rows.mark_ready(&id, &place, at(10)).await.unwrap());
     assert!(!warm_rows.dismiss(&id).await.unwrap());
     assert_eq!(all(ports).await[0].state, WarmState::Claimed);
-    // READY again, and taken again.
+    // READY again, and claimed again.
     assert!(warm_rows.release(&id, at(11)).await.unwrap());
     assert_eq!(all(ports).await[0].updated_at, at(11));
     assert!(!warm_rows.release(&id, at(12)).await.unwrap());
     assert_eq!(claim(ports).await.unwrap().endpoints, Some(place));
-    // Gone.
+    // Removed.
     assert!(warm_rows.remove(&id).await.unwrap());
     assert!(!warm_rows.remove(&id).await.unwrap());
     assert_eq!(claim(ports).await, None);
     assert_eq!(all(ports).await, []);
 }
 
-/// Until it is claimed it can be dismissed, and then nobody gets it.
+/// A sandbox can be dismissed until it is claimed, and is never claimed after it.
 pub async fn a_dismissed_sandbox_is_never_claimed(ports: &Ports) {
     assert!(ports.warm.insert(&warm("1", at(0)), 9).await.unwrap());
     ready(ports, warm("2", at(0)), 8_002).await;
@@ -131,7 +131,7 @@ pub async fn a_dismissed_sandbox_is_never_claimed(ports: &Ports) {
     assert!(!ports.warm.mark_ready(&id, &place, at(2)).await.unwrap());
 }
 
-/// The oldest goes first, and by id where two are of the same moment.
+/// The oldest is claimed first, ties by id.
 pub async fn the_oldest_is_claimed_first(ports: &Ports) {
     for (id, age) in [("b", 3), ("9", 2), ("a", 3), ("10", 2), ("c", 1)] {
         ready(ports, warm(id, at(age)), 8_000).await;
@@ -144,7 +144,7 @@ pub async fn the_oldest_is_claimed_first(ports: &Ports) {
     assert_eq!(claim(ports).await, None);
 }
 
-/// Another host, template or recipe is another's.
+/// A claim finds neither another host nor another spec or recipe.
 pub async fn claims_match_host_spec_and_recipe(ports: &Ports) {
     let like = warm("1", at(0));
     ready(ports, like.clone(), 8_000).await;
@@ -160,7 +160,7 @@ pub async fn claims_match_host_spec_and_recipe(ports: &Ports) {
         assert_eq!(claimed, None, "{host} {spec} {recipe}");
     }
     assert_eq!(ports.warm.list_on_host(&other_host).await.unwrap(), []);
-    // And its places are counted by themselves, whatever the recipe.
+    // Each spec is counted by itself, whatever the recipe.
     let mut more = warm("2", at(0));
     "recipe-2".clone_into(&mut more.recipe);
     assert!(!ports.warm.insert(&more, 1).await.unwrap());
@@ -172,7 +172,7 @@ pub async fn claims_match_host_spec_and_recipe(ports: &Ports) {
     assert!(claim(ports).await.is_some());
 }
 
-/// Those that are booting and ready are counted; those that are claimed make room.
+/// Booting and ready sandboxes count; claimed ones make room.
 pub async fn no_more_are_stored_than_the_maximum(ports: &Ports) {
     assert!(!ports.warm.insert(&warm("0", at(0)), 0).await.unwrap());
     ready(ports, warm("1", at(0)), 8_001).await;
@@ -182,7 +182,7 @@ pub async fn no_more_are_stored_than_the_maximum(ports: &Ports) {
     assert!(ports.warm.insert(&warm("3", at(0)), 2).await.unwrap());
     assert!(!ports.warm.insert(&warm("4", at(0)), 2).await.unwrap());
     assert_eq!(ids(ports).await, ["1", "2", "3"]);
-    // An id or a key that is there already is an error, not a full pool.
+    // A taken id or key is an error, not a full pool.
     let again = ports.warm.insert(&warm("3", at(0)), 9).await;
     assert_is!(again, Err(StoreError::Conflict { .. }));
     let mut same_key = warm("5", at(0));
@@ -191,7 +191,7 @@ pub async fn no_more_are_stored_than_the_maximum(ports: &Ports) {
     assert_is!(again, Err(StoreError::Conflict { .. }));
 }
 
-/// However many are stored at once.
+/// The maximum holds for concurrent inserts.
 pub async fn a_race_never_exceeds_the_maximum(ports: &Ports) {
     let rows: Vec<_> = (0..20).map(|n| warm(&format!("w{n}"), at(n))).collect();
     let stored = join_all(rows.iter().map(|it| ports.warm.insert(it, 5))).await;
@@ -200,7 +200,7 @@ pub async fn a_race_never_exceeds_the_maximum(ports: &Ports) {
     assert_eq!(all(ports).await.len(), 5);
 }
 
-/// A host has a bounded number, in any state, whatever is asked for.
+/// A host has a bounded number in all states, whatever the requested maximum.
 pub async fn the_number_of_a_host_is_bounded(ports: &Ports) {
     for n in 0..MAX_WARM_SANDBOXES_PER_HOST {
         let mut it = warm(&format!("w{n:04}"), at(0));
@@ -228,7 +228,7 @@ pub async fn the_number_of_a_host_is_bounded(ports: &Ports) {
     );
 }
 
-/// Of many claimers each gets one of its own while there are any, and the others nothing.
+/// Of many concurrent claims, each gets a sandbox of its own while there are any, and the others get none.
 pub async fn each_claim_has_one_winner(ports: &Ports) {
     for n in 0..10 {
         ready(ports, warm(&format!("w{n}"), at(n)), 8_000).await;
@@ -241,7 +241,7 @@ pub async fn each_claim_has_one_winner(ports: &Ports) {
     assert_eq!(claim(ports).await, None);
 }
 
-/// A claim and a dismissal at the same moment: one of them has it.
+/// Of a concurrent claim and dismissal, one succeeds.
 pub async fn a_claim_or_a_dismissal_wins(ports: &Ports) {
     for round in 0..20 {
         let it = ready(ports, warm(&format!("w{round}"), at(round)), 8_000).await;
@@ -253,7 +253,7 @@ pub async fn a_claim_or_a_dismissal_wins(ports: &Ports) {
     }
 }
 
-/// One that has become a sandbox is not given back, and is not claimed even if it says that it is ready.
+/// A warm sandbox whose id is a sandbox row is neither released nor claimed, even if it is READY.
 pub async fn a_warm_sandbox_with_a_row_is_never_claimed(ports: &Ports) {
     let it = ready(ports, warm("1", at(0)), 8_000).await;
     let claimed = claim(ports).await.unwrap();

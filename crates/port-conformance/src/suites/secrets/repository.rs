@@ -19,8 +19,8 @@ async fn names(ports: &Ports, owner: &str) -> Vec<String> {
     all.into_iter().map(|it| it.name).collect()
 }
 
-/// Names that contain the text, all of them.
-async fn found(ports: &Ports, owner: &str, contains: Option<&str>) -> Vec<String> {
+/// All names that contain the text.
+async fn search(ports: &Ports, owner: &str, contains: Option<&str>) -> Vec<String> {
     let page = PageRequest::default();
     let found = ports.secrets.search(&user(owner), contains, &page).await;
     let found = found.unwrap();
@@ -49,7 +49,7 @@ fn valued(n: u64) -> SecretChange {
     }
 }
 
-/// Exactly what was stored is found again, to the microsecond, and lists are in order of creation.
+/// Every field is stored, times to the microsecond, and lists are in order of creation.
 pub async fn every_field_is_stored(ports: &Ports) {
     let alice = user("alice");
     assert_eq!(ports.secrets.find(&alice, "B").await.unwrap(), None);
@@ -58,7 +58,7 @@ pub async fn every_field_is_stored(ports: &Ports) {
     let found = ports.secrets.find(&alice, "B").await.unwrap();
     assert_eq!(found.as_ref(), Some(&b));
     assert_eq!(ports.secrets.find(&alice, "b").await.unwrap(), None);
-    // The same moment: by name.
+    // Created at the same time: ordered by name.
     let (d, c) = (
         secret(3, "alice", "D", at(2)),
         secret(4, "alice", "C", at(2)),
@@ -69,7 +69,7 @@ pub async fn every_field_is_stored(ports: &Ports) {
     assert_eq!(ports.secrets.all(&alice).await.unwrap(), expected);
 }
 
-/// A taken name is taken, for its owner only.
+/// A name is unique for its owner only.
 pub async fn a_name_is_taken_once(ports: &Ports) {
     let first = insert(ports, 1, "alice", "A").await;
     let again = ports.secrets.insert(&secret(2, "alice", "A", at(5))).await;
@@ -80,7 +80,7 @@ pub async fn a_name_is_taken_once(ports: &Ports) {
     assert_eq!(found, Some(first));
 }
 
-/// A change changes what it names and nothing else.
+/// A change sets only its fields.
 pub async fn a_change_applies_only_to_its_fields(ports: &Ports) {
     let (secrets, alice) = (&ports.secrets, user("alice"));
     let mut it = insert(ports, 1, "alice", "A").await;
@@ -118,7 +118,7 @@ pub async fn a_change_applies_only_to_its_fields(ports: &Ports) {
     assert_eq!(secrets.find(&alice, "B").await.unwrap(), Some(it));
 }
 
-/// `put` stores what is new and changes what is there, and says which.
+/// `put` stores a new secret or changes an existing one, and returns which.
 pub async fn put_stores_or_changes(ports: &Ports) {
     let (secrets, alice) = (&ports.secrets, user("alice"));
     let first = secret(1, "alice", "A", at(1));
@@ -143,7 +143,7 @@ pub async fn put_stores_or_changes(ports: &Ports) {
     );
 }
 
-/// What was deleted is gone, and its name is free.
+/// A deleted secret is gone, and its name is free.
 pub async fn a_deleted_secret_is_gone(ports: &Ports) {
     let alice = user("alice");
     insert(ports, 1, "alice", "A").await;
@@ -155,11 +155,11 @@ pub async fn a_deleted_secret_is_gone(ports: &Ports) {
     insert(ports, 2, "alice", "A").await;
 }
 
-/// Users do not see or disturb each other.
+/// Users neither see nor affect each other's secrets.
 pub async fn users_are_separate(ports: &Ports) {
     let theirs = insert(ports, 1, "alice", "A").await;
     assert_eq!(names(ports, "bob").await, [""; 0]);
-    assert_eq!(found(ports, "bob", None).await, [""; 0]);
+    assert_eq!(search(ports, "bob", None).await, [""; 0]);
     assert_eq!(ports.secrets.find(&user("bob"), "A").await.unwrap(), None);
     let own = secret(2, "bob", "A", at(2));
     assert!(ports.secrets.put(&own, &valued(2)).await.unwrap());
@@ -168,7 +168,7 @@ pub async fn users_are_separate(ports: &Ports) {
     assert_eq!(found, Some(theirs));
 }
 
-/// The needle is found in any case and anywhere, and has no wildcards.
+/// The search term matches any part in any case, and has no wildcards.
 pub async fn a_search_takes_its_text_literally(ports: &Ports) {
     for (n, name) in (1..).zip(["MY_KEY", "MYXKEY", "other", "_"]) {
         insert(ports, n, "alice", name).await;
@@ -184,16 +184,16 @@ pub async fn a_search_takes_its_text_literally(ports: &Ports) {
         (Some("\0"), vec![]),
         (Some("OTHER"), vec!["other"]),
         (Some("my_key_and_more"), vec![]),
-        // The Kelvin sign is no ASCII letter, though Unicode folds it into one.
+        // The Kelvin sign is not an ASCII letter, though Unicode folds it into one.
         (Some("\u{212a}ey"), vec![]),
     ] {
-        assert_eq!(found(ports, "alice", needle).await, expected, "{needle:?}");
+        assert_eq!(search(ports, "alice", needle).await, expected, "{needle:?}");
     }
     let long = "x".repeat(60_000);
-    assert_eq!(found(ports, "alice", Some(&long)).await, [""; 0]);
+    assert_eq!(search(ports, "alice", Some(&long)).await, [""; 0]);
 }
 
-/// Pages are in order of bytes, and stable while secrets come, go and change.
+/// Pages are in byte order, and stable while secrets are added, deleted and changed.
 pub async fn pages_are_stable(ports: &Ports) {
     let (secrets, alice) = (&ports.secrets, user("alice"));
     for (n, name) in (1..).zip(["c", "B", "a", "_x", "D"]) {
@@ -203,7 +203,7 @@ pub async fn pages_are_stable(ports: &Ports) {
     let first = secrets.search(&alice, None, &limit(2, None)).await.unwrap();
     let shown = |page: &[SecretSummary]| page.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
     assert_eq!(shown(&first.items), ["B", "D"]);
-    // Before the place, at the place, after it.
+    // Before, at and after the position of the token.
     insert(ports, 10, "alice", "A").await;
     assert!(secrets.delete(&alice, "D").await.unwrap());
     insert(ports, 11, "alice", "b").await;
@@ -227,7 +227,7 @@ pub async fn pages_are_stable(ports: &Ports) {
     }
 }
 
-/// Of a crowd that wants one name one gets it; whoever puts it after that changes it, and no writer fails.
+/// Of many concurrent writers of a name, one inserts; each later `put` changes it, and no writer fails.
 pub async fn one_of_many_writers_takes_a_name(ports: &Ports) {
     let inserted = join_all((0..20).map(|n| async move {
         let it = secret(n, "alice", "A", at(1));
@@ -266,7 +266,7 @@ pub async fn one_of_many_writers_takes_a_name(ports: &Ports) {
     assert_eq!(names(ports, "alice").await.len(), 22);
 }
 
-/// Of many writers with secrets of their own none loses anything, whatever it writes.
+/// Concurrent writers of different secrets lose nothing.
 pub async fn writers_lose_nothing(ports: &Ports) {
     let alice = &user("alice");
     join_all((0..50).map(|n| async move {
@@ -289,13 +289,14 @@ pub async fn writers_lose_nothing(ports: &Ports) {
     assert_eq!(names(ports, "alice").await.len(), 50);
 }
 
-/// Nobody has more than the cap, and of a crowd that finds room for three, three get it. What is there can be changed.
+/// The cap is exact: with room for three, three of many concurrent writers succeed. Existing secrets can be changed at
+/// the cap.
 pub async fn the_cap_is_exact(ports: &Ports) {
     let most = u64::try_from(MAX_SECRETS_PER_USER).unwrap();
     for n in 0..most - 3 {
         insert(ports, n, "alice", &format!("S{n}")).await;
     }
-    let crowd = join_all((0..20).map(|n| async move {
+    let writers = join_all((0..20).map(|n| async move {
         let it = secret(10_000 + n, "alice", &format!("C{n}"), at(1));
         if n % 2 == 0 {
             ports.secrets.insert(&it).await
@@ -303,7 +304,7 @@ pub async fn the_cap_is_exact(ports: &Ports) {
             ports.secrets.put(&it, &valued(n)).await.map(|_| ())
         }
     }));
-    let stored = crowd.await.into_iter().filter(|it| match it {
+    let stored = writers.await.into_iter().filter(|it| match it {
         Ok(()) => true,
         Err(StoreError::Full {
             entity: SECRETS_ENTITY, ..

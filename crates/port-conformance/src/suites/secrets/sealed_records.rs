@@ -1,4 +1,4 @@
-//! Conformance tests of `SealedRecordRepository`: what the rotation of the master key relies on.
+//! Conformance tests of `SealedRecordRepository`, on which the rotation of the master key relies.
 
 use domain::cipher::Sealed;
 use domain::id::SecretId;
@@ -34,7 +34,7 @@ fn secret(owner: &str, n: u64) -> CustomSecret {
     }
 }
 
-/// All of a kind, `limit` at a time.
+/// All records of a kind, `limit` at a time.
 async fn all(ports: &Ports, kind: SealedKind, limit: usize) -> Vec<SealedRecord> {
     let mut all: Vec<SealedRecord> = Vec::new();
     loop {
@@ -49,7 +49,7 @@ async fn all(ports: &Ports, kind: SealedKind, limit: usize) -> Vec<SealedRecord>
     }
 }
 
-/// Stores one or two values of each kind, and answers what there is of each.
+/// Stores one or two values of each kind, and returns all records by kind.
 async fn fill(ports: &Ports) -> Vec<(SealedKind, Vec<SealedRecord>)> {
     for name in ["bob", "alice", "carol"] {
         let (owner, document) = (user(name), sealed(&format!("{name}'s settings")));
@@ -103,7 +103,7 @@ async fn fill(ports: &Ports) -> Vec<(SealedKind, Vec<SealedRecord>)> {
     ]
 }
 
-/// Every sealed value is found once, however large the pages are.
+/// Every sealed value is listed once, whatever the size of pages.
 pub async fn everything_sealed_is_found(ports: &Ports) {
     let expected = fill(ports).await;
     assert_eq!(expected.len(), SealedKind::ALL.len());
@@ -114,8 +114,7 @@ pub async fn everything_sealed_is_found(ports: &Ports) {
     }
 }
 
-/// What is unchanged is replaced, by itself and without a trace in revisions and times; what was changed meanwhile, or is
-/// gone, is left alone.
+/// An unchanged value is replaced without a change of revisions and times. A changed or deleted one is left alone.
 pub async fn only_what_is_unchanged_is_replaced(ports: &Ports) {
     let expected = fill(ports).await;
     let alice = user("alice");
@@ -133,7 +132,7 @@ pub async fn only_what_is_unchanged_is_replaced(ports: &Ports) {
         assert_eq!(ports.sealed.replace(&wrong).await.unwrap(), 0, "{kind:?}");
         assert_eq!(all(ports, kind, 100).await, records, "{kind:?}");
         let mut right: Vec<_> = records.iter().map(|it| anew(it, &it.sealed)).collect();
-        // Twice: the second time there is nothing to do.
+        // The second call has nothing to do.
         right.extend(right.clone());
         let count = ports.sealed.replace(&right).await.unwrap();
         assert_eq!(count, records.len() as u64, "{kind:?}");
@@ -152,7 +151,7 @@ pub async fn only_what_is_unchanged_is_replaced(ports: &Ports) {
     assert_eq!(ports.settings.load(&user("nobody")).await.unwrap(), None);
 }
 
-/// A save and a replacement at the same moment: the save is there afterwards, whoever was first.
+/// After a concurrent save and replacement, the saved value is stored, whichever came first.
 pub async fn a_save_is_never_lost(ports: &Ports) {
     let alice = user("alice");
     let mut revision = None;

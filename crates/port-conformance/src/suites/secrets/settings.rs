@@ -8,7 +8,7 @@ use futures::future::join_all;
 use crate::fixtures::{at, user};
 use crate::{Ports, assert_is};
 
-/// Nothing before the first save; then exactly what was saved, with its time and revision.
+/// Nothing before the first save; then the saved document with its time and revision.
 pub async fn saved_settings_are_loaded(ports: &Ports) {
     let (settings, alice) = (&ports.settings, user("alice"));
     assert_eq!(settings.load(&alice).await.unwrap(), None);
@@ -29,7 +29,7 @@ pub async fn saved_settings_are_loaded(ports: &Ports) {
     assert_eq!((stored.revision, stored.updated_at), (next, at(2)));
 }
 
-/// A save that expects another state than the stored one is stale and changes nothing.
+/// A save that expects another revision than the stored one is stale and changes nothing.
 pub async fn a_stale_save_changes_nothing(ports: &Ports) {
     let (settings, alice) = (&ports.settings, user("alice"));
     let document = Sealed::from_text("1");
@@ -52,7 +52,7 @@ pub async fn a_stale_save_changes_nothing(ports: &Ports) {
     assert_eq!((stored.revision, stored.document), (second, document));
 }
 
-/// Users do not see or disturb each other.
+/// Users neither see nor affect each other's settings.
 pub async fn users_are_separate(ports: &Ports) {
     let (settings, alice, bob) = (&ports.settings, user("alice"), user("bob"));
     let theirs = Sealed::from_text("alice's");
@@ -64,7 +64,7 @@ pub async fn users_are_separate(ports: &Ports) {
     assert_eq!(stored.document, theirs);
 }
 
-/// 50 concurrent savers that each add a letter, reading again when they lost, lose no letter.
+/// 50 concurrent savers each add a letter and retry when they are stale. No letter is lost.
 pub async fn no_update_is_lost(ports: &Ports) {
     let alice = user("alice");
     join_all((0..50).map(|_| async {

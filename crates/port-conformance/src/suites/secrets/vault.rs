@@ -21,7 +21,7 @@ fn holder(id: &str, keys: &[&str], seen: i64) -> KeyHolder {
     }
 }
 
-/// Of many first starts one stores its secret, and all get that one.
+/// Of many concurrent first starts one stores its secret, and all get that one.
 pub async fn the_first_writer_wins(ports: &Ports) {
     assert_eq!(ports.vault.installation().await.unwrap(), None);
     let race = (0..8).map(|n| async move {
@@ -39,7 +39,7 @@ pub async fn the_first_writer_wins(ports: &Ports) {
     assert_eq!(late, stored);
 }
 
-/// It is replaced only by who knows what is stored: of several at once one does.
+/// The secret is replaced only by a caller that knows the stored value; of several concurrent ones, one succeeds.
 pub async fn a_replacement_needs_the_present_value(ports: &Ports) {
     let early = ports
         .vault
@@ -63,7 +63,7 @@ pub async fn a_replacement_needs_the_present_value(ports: &Ports) {
     assert_ne!(ports.vault.installation().await.unwrap(), Some(first));
 }
 
-/// What a process says last counts, until it withdraws or is silent for long.
+/// The latest announcement of a process counts, until it withdraws or becomes too old.
 pub async fn processes_announce_their_keys(ports: &Ports) {
     let vault = &ports.vault;
     let mut one = holder("one", &["k1"], 1);

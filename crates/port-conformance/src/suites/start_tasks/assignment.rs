@@ -1,5 +1,5 @@
-//! Conformance tests of `StartTaskRepository` and `SandboxRepository::running`: where a start finds its place, and what becomes of that
-//! place when its parent or neighbours go.
+//! Conformance tests of `StartTaskRepository` and `SandboxRepository::list_running`: the sandbox of a start, and its
+//! fate when the parent or other conversations are deleted.
 
 use domain::error::{ReachedCap, StoreError};
 use domain::id::SpecId;
@@ -13,8 +13,8 @@ use crate::fixtures::{
 };
 use crate::{Ports, assert_is};
 
-/// A sandbox that runs.
-async fn up(ports: &Ports, name: &str, owner: &str) {
+/// Stores a running sandbox.
+async fn start_sandbox(ports: &Ports, name: &str, owner: &str) {
     ports.sandbox(name, owner).await;
     let facts = SandboxFacts::Running {
         endpoints: endpoints(1),
@@ -25,37 +25,37 @@ async fn up(ports: &Ports, name: &str, owner: &str) {
 }
 
 /// A start that shares a sandbox.
-fn sharing(n: u64, name: &str, max_conversations: u32) -> NewStartTask {
+fn start_in_shared(n: u64, name: &str, max_conversations: u32) -> NewStartTask {
     let mut start = start_in(n, "alice", name, at(2));
     start.assignment = SandboxAssignment::Shared { max_conversations };
     start
 }
 
-fn part_of(mut start: NewStartTask, parent: u64) -> NewStartTask {
+fn as_sub_conversation(mut start: NewStartTask, parent: u64) -> NewStartTask {
     start.task.request.parent_conversation_id = Some(conversation_id(parent));
     start
 }
 
-/// The sandboxes and their conversations, by id.
-async fn running(ports: &Ports, owner: &str, spec: &SpecId) -> Vec<SandboxOccupancy> {
+/// The running sandboxes with their occupancy, by id.
+async fn list_running(ports: &Ports, owner: &str, spec: &SpecId) -> Vec<SandboxOccupancy> {
     let mut found = ports.sandboxes.list_running(&user(owner), spec).await.unwrap();
     found.sort_by_key(|it| it.sandbox.id.to_string());
     found
 }
 
-/// Those of this owner and template alone, and only what runs and is wanted to.
+/// Only sandboxes of this owner and spec are listed that are desired to run and RUNNING.
 pub async fn running_sandboxes_are_listed(ports: &Ports) {
     for name in ["a", "b", "paused"] {
-        up(ports, name, "alice").await;
+        start_sandbox(ports, name, "alice").await;
     }
-    up(ports, "bobs", "bob").await;
+    start_sandbox(ports, "bobs", "bob").await;
     let starting = ports.sandbox("starting", "alice").await;
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
     let pause = ports
         .sandboxes
         .set_desired(&alice, &paused, DesiredState::Paused, &PLENTY, at(3));
     pause.await.unwrap();
-    let found = running(ports, "alice", &starting.spec_id).await;
+    let found = list_running(ports, "alice", &starting.spec_id).await;
     let names: Vec<_> = found.iter().map(|it| it.sandbox.id.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
     assert_eq!(
@@ -63,13 +63,13 @@ pub async fn running_sandboxes_are_listed(ports: &Ports) {
         ports.sandbox_row(&sandbox_id("a")).await.unwrap()
     );
     let other = SpecId::parse("another-template").unwrap();
-    assert_eq!(running(ports, "alice", &other).await, []);
+    assert_eq!(list_running(ports, "alice", &other).await, []);
 }
 
-/// Conversations and starts that have none yet, each once; last used is the latest of both.
+/// Occupancy counts conversations and starts without one, each once; the last use is the latest of both.
 pub async fn occupancy_is_counted(ports: &Ports) {
     for name in ["empty", "used"] {
-        up(ports, name, "alice").await;
+        start_sandbox(ports, name, "alice").await;
     }
     let mut talk = conversation(1, "alice", "used", at(5));
     talk.updated_at = at(40);
@@ -87,7 +87,7 @@ pub async fn occupancy_is_counted(ports: &Ports) {
         let figures = found.iter().map(|it| (it.conversations, it.used_at));
         figures.collect()
     };
-    let found = running(ports, "alice", &spec).await;
+    let found = list_running(ports, "alice", &spec).await;
     assert_eq!(seen(&found), [(0, at(0)), (3, at(40))]);
 
     let fence = ports
@@ -102,7 +102,7 @@ pub async fn occupancy_is_counted(ports: &Ports) {
         .tasks
         .begin_conversation(task_id(3), fence, &third, &begun, at(50));
     stored.await.unwrap();
-    let found = running(ports, "alice", &spec).await;
+    let found = list_running(ports, "alice", &spec).await;
     assert_eq!(
         seen(&found),
         [(0, at(0)), (3, at(50))],
@@ -110,13 +110,13 @@ pub async fn occupancy_is_counted(ports: &Ports) {
     );
 }
 
-/// Any number of starts at once never put more into a shared sandbox than it may hold.
+/// Concurrent starts never exceed the maximum of a shared sandbox.
 pub async fn a_race_never_exceeds_the_capacity(ports: &Ports) {
-    up(ports, "s", "alice").await;
+    start_sandbox(ports, "s", "alice").await;
     ports
         .conversation(&conversation(99, "alice", "s", at(1)))
         .await;
-    let starts: Vec<_> = (1..=20).map(|n| sharing(n, "s", 6)).collect();
+    let starts: Vec<_> = (1..=20).map(|n| start_in_shared(n, "s", 6)).collect();
     let answers = join_all(starts.iter().map(|it| ports.tasks.insert(it, &PLENTY))).await;
     let (new, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
     assert_eq!(new.len(), 5);
@@ -125,29 +125,29 @@ pub async fn a_race_never_exceeds_the_capacity(ports: &Ports) {
     }
 }
 
-/// What does not run any more, or is somebody else's, is not shared; and nothing is resumed for it.
+/// A sandbox that does not run or belongs to another user is not shared, and is not resumed.
 pub async fn only_running_sandboxes_are_shared(ports: &Ports) {
     ports.sandbox("starting", "alice").await;
-    up(ports, "bobs", "bob").await;
-    up(ports, "paused", "alice").await;
+    start_sandbox(ports, "bobs", "bob").await;
+    start_sandbox(ports, "paused", "alice").await;
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
     let pause = ports
         .sandboxes
         .set_desired(&alice, &paused, DesiredState::Paused, &PLENTY, at(3));
     pause.await.unwrap();
     for (n, name) in [(1, "starting"), (2, "bobs"), (3, "paused"), (4, "nowhere")] {
-        let answer = ports.tasks.insert(&sharing(n, name, 20), &PLENTY).await;
+        let answer = ports.tasks.insert(&start_in_shared(n, name, 20), &PLENTY).await;
         assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
     }
     let row = ports.sandbox_row(&paused).await.unwrap();
     assert_eq!(row.desired, DesiredState::Paused);
 }
 
-/// A sandbox that its owner names is resumed with the task, or neither is committed.
+/// A named sandbox is resumed in the transaction of the task, or neither is committed.
 pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
     let alice = scope("alice");
     for name in ["paused", "other"] {
-        up(ports, name, "alice").await;
+        start_sandbox(ports, name, "alice").await;
     }
     let paused = sandbox_id("paused");
     let pause = ports
@@ -163,7 +163,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
     assert_is!(answer, Err(StoreError::CapReached(ReachedCap::PerUser(1))));
     let found = ports.tasks.find_many(&alice, &[task_id(1)]).await.unwrap();
     assert_eq!(found, [None]);
-    let orphan = part_of(start_in(2, "alice", "paused", at(4)), 77);
+    let orphan = as_sub_conversation(start_in(2, "alice", "paused", at(4)), 77);
     let answer = ports.tasks.insert(&orphan, &PLENTY).await;
     assert_is!(answer, Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY }));
     let row = ports.sandbox_row(&paused).await.unwrap();
@@ -189,21 +189,21 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
     );
 }
 
-/// A part begins only while its parent is there; that of somebody else is none.
+/// A sub-conversation begins only while its parent exists and belongs to the same user.
 pub async fn a_sub_conversation_needs_its_parent(ports: &Ports) {
-    up(ports, "s", "alice").await;
-    up(ports, "bobs", "bob").await;
+    start_sandbox(ports, "s", "alice").await;
+    start_sandbox(ports, "bobs", "bob").await;
     for (n, owner, name) in [(1, "alice", "s"), (2, "bob", "bobs")] {
         ports
             .conversation(&conversation(n, owner, name, at(1)))
             .await;
     }
-    let foreign = part_of(start_in(10, "alice", "s", at(2)), 2);
+    let foreign = as_sub_conversation(start_in(10, "alice", "s", at(2)), 2);
     let answer = ports.tasks.insert(&foreign, &PLENTY).await;
     assert_is!(answer, Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY }));
 
     let fence = ports
-        .claimed(&part_of(start_in(11, "alice", "s", at(2)), 1))
+        .claimed(&as_sub_conversation(start_in(11, "alice", "s", at(2)), 1))
         .await
         .fence;
     let alice = scope("alice");
@@ -229,12 +229,12 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &Ports) {
         .await
         .unwrap();
     let row = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
-    assert_eq!(row.desired, DesiredState::Deleted, "nobody needs it any more");
+    assert_eq!(row.desired, DesiredState::Deleted, "no conversation needs it");
 }
 
-/// The replica that deletes a conversation may have a clock that is a little behind that of the one that took the start.
+/// The clock of the replica that deletes a conversation may be behind that of the replica that accepted the start.
 pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &Ports) {
-    up(ports, "s", "alice").await;
+    start_sandbox(ports, "s", "alice").await;
     ports
         .conversation(&conversation(1, "alice", "s", at(1)))
         .await;
@@ -255,12 +255,12 @@ pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &Ports) {
         .await
         .unwrap();
     let row = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
-    assert_eq!(row.desired, DesiredState::Deleted, "nobody needs it any more");
+    assert_eq!(row.desired, DesiredState::Deleted, "no conversation needs it");
 }
 
-/// A failed start lets go of a named sandbox only if that would have gone without it.
+/// A failed start deletes a named sandbox only if a deletion left it because of this start.
 pub async fn a_named_sandbox_outlives_a_failed_start(ports: &Ports) {
-    up(ports, "s", "alice").await;
+    start_sandbox(ports, "s", "alice").await;
     ports
         .conversation(&conversation(1, "alice", "s", at(1)))
         .await;
@@ -274,7 +274,7 @@ pub async fn a_named_sandbox_outlives_a_failed_start(ports: &Ports) {
         .fail(task_id(10), fence, &failed, at(5))
         .await
         .unwrap();
-    up(ports, "empty", "alice").await;
+    start_sandbox(ports, "empty", "alice").await;
     let fence = ports
         .claimed(&start_in(11, "alice", "empty", at(2)))
         .await

@@ -1,4 +1,4 @@
-//! Conformance tests of `StartTaskRepository`: leases that are given back, and how many there are.
+//! Conformance tests of `StartTaskRepository`: releasing leases, and counting unfinished tasks.
 
 use domain::error::StoreError;
 use domain::id::HostId;
@@ -7,7 +7,7 @@ use domain::start_task::{ClaimLimit, StartQueueCounts, StartStatus};
 use crate::fixtures::{at, host, start, step, task_id};
 use crate::{Ports, assert_is};
 
-/// Whoever serves the host may claim at once, and only the new claim counts from then on.
+/// After a release, a worker of the host can claim the task at once, and only the new claim may write.
 pub async fn a_lease_can_be_released(ports: &Ports) {
     let first = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let nobody_elses = ports.tasks.release(task_id(1), first + 1).await;
@@ -15,7 +15,7 @@ pub async fn a_lease_can_be_released(ports: &Ports) {
     ports.tasks.release(task_id(1), first).await.unwrap();
     let again = ports.tasks.release(task_id(1), first).await;
     assert_is!(again, Err(StoreError::Stale { .. }));
-    // The lease that was given back had not run out.
+    // The released lease had not expired.
     let claimed = ports
         .tasks
         .claim(&host(), at(1), at(60), ClaimLimit::tasks(9))
@@ -28,7 +28,7 @@ pub async fn a_lease_can_be_released(ports: &Ports) {
     assert_is!(late, Err(StoreError::Stale { .. }));
 }
 
-/// A task that has ended has no lease, nor one that is not there.
+/// A task that has ended, or does not exist, has no lease.
 pub async fn ended_tasks_have_no_lease_to_release(ports: &Ports) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let failed = step(StartStatus::Error);
@@ -40,7 +40,7 @@ pub async fn ended_tasks_have_no_lease_to_release(ports: &Ports) {
     }
 }
 
-/// What waits and what is worked on are told apart, by host, and a lease that has run out counts for nothing.
+/// Waiting and leased tasks are counted by host; a task with an expired lease counts as waiting.
 pub async fn unfinished_tasks_are_counted(ports: &Ports) {
     let queue = async |seconds| ports.tasks.count_unfinished(&host(), at(seconds)).await.unwrap();
     assert_eq!(queue(0).await, StartQueueCounts::default());

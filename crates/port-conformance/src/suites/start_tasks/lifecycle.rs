@@ -1,4 +1,4 @@
-//! Conformance tests of `StartTaskRepository`: leases, fences, steps and failure.
+//! Conformance tests of `StartTaskRepository`: leases, fences, updates and failure.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ async fn begin(ports: &Ports, n: u64, fence: i64, sandbox: &str) -> Result<Start
         .await
 }
 
-/// 20 workers claim at once: each of 10 tasks goes to exactly one.
+/// 20 concurrent workers: each of 10 tasks goes to exactly one.
 pub async fn a_race_for_a_task_has_one_winner(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     for n in 0..10 {
@@ -75,7 +75,7 @@ pub async fn a_race_for_a_task_has_one_winner(ports: &Ports) {
     }
 }
 
-/// A worker gets unfinished tasks of its own host, oldest first, at most so many.
+/// A worker gets the unfinished tasks of its own host, oldest first, up to the limit.
 pub async fn claims_go_by_host_and_age(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     for (n, created) in [(1, 3), (2, 1), (3, 2)] {
@@ -102,7 +102,7 @@ pub async fn claims_go_by_host_and_age(ports: &Ports) {
     advance(ports, 2, first[0].fence, StartStatus::Ready)
         .await
         .unwrap();
-    // The lease of 3 has run out, 2 is finished.
+    // The lease of 3 has expired, 2 is finished.
     let ids: Vec<_> = claim(ports, 61, 99)
         .await
         .iter()
@@ -111,8 +111,8 @@ pub async fn claims_go_by_host_and_age(ports: &Ports) {
     assert_eq!(ids, [3, 1].map(task_id));
 }
 
-/// Whoever has the fewest leased tasks is next, so a long queue of one user keeps nobody else waiting; and nobody gets more
-/// than one may have.
+/// The next task is that of the owner with the fewest leased tasks, so that a long queue does not delay other users. No
+/// owner exceeds the limit.
 pub async fn claims_are_fair_among_users(ports: &Ports) {
     for (owner, tasks) in [("alice", 1..=9), ("bob", 11..=12), ("carol", 21..=21)] {
         ports.sandbox(owner, owner).await;
@@ -137,17 +137,17 @@ pub async fn claims_are_fair_among_users(ports: &Ports) {
         [21],
         "those who have none go first"
     );
-    assert_eq!(claim(100, 2, 1).await, [0; 0], "everybody has one");
+    assert_eq!(claim(100, 2, 1).await, [0; 0], "every owner has one");
     assert_eq!(claim(100, 9, 3).await, [2, 3, 12]);
     assert_eq!(claim(100, 9, 3).await, [0; 0]);
-    // Leases that ran out hold no place, and a task that ended frees its own.
+    // Expired leases and ended tasks do not count.
     assert_eq!(claim(200, 3, 1).await, [1, 11, 21]);
     advance(ports, 1, 2, StartStatus::Ready).await.unwrap();
     assert_eq!(claim(200, 9, 1).await, [2]);
     assert_eq!(claim(200, 9, any).await, [3, 4, 5, 6, 7, 8, 9, 12]);
 }
 
-/// A lease holds until its end, can be prolonged, and then somebody else gets the task with a higher fence.
+/// A lease is valid until its end and can be extended; then another worker gets the task with a higher fence.
 pub async fn a_lease_can_be_extended_and_expires(ports: &Ports) {
     let first = ports.claimed(&start(1, "alice", "s", at(0))).await;
     assert_eq!(claim(ports, 59, 99).await, []);
@@ -171,7 +171,7 @@ pub async fn a_lease_can_be_extended_and_expires(ports: &Ports) {
     );
 }
 
-/// A step stores what it says and keeps what it does not say; `updated_at` moves with the status.
+/// An update stores its fields and keeps the others; `updated_at` changes with the status.
 pub async fn an_update_is_stored(ports: &Ports) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
     let said = StartTaskUpdate {
@@ -216,7 +216,7 @@ pub async fn an_update_is_stored(ports: &Ports) {
     assert_eq!(task(ports, 1).await, expected);
 }
 
-/// A task goes forward (skipping is fine) and ends once.
+/// A task only moves forward, may skip steps, and ends once.
 pub async fn only_forward_and_only_once(ports: &Ports) {
     use StartStatus::{Error, PreparingRepository, Ready, StartingConversation, Working};
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
@@ -247,7 +247,7 @@ pub async fn only_forward_and_only_once(ports: &Ports) {
     assert_eq!(claim(ports, 999, 1000).await, []);
 }
 
-/// Once somebody else has the lease, the worker of before can neither advance, begin, fail nor renew.
+/// Once another worker has the lease, the former one can neither advance, begin, fail nor renew.
 pub async fn a_stale_worker_changes_nothing(ports: &Ports) {
     let stale = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let fence = claim(ports, 61, 120).await[0].fence;
@@ -289,8 +289,8 @@ pub async fn ready_erases_the_secrets(ports: &Ports) {
     assert_eq!(task(ports, 1).await.sealed_secrets, None);
 }
 
-/// The conversation is stored with the step; saying it again (after a crash, by another worker) stores nothing twice
-/// and overwrites nothing.
+/// The conversation is stored with the update. Repeating it (after a crash, by another worker) stores nothing twice and
+/// overwrites nothing.
 pub async fn a_conversation_is_begun_once(ports: &Ports) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let begun = begin(ports, 1, fence, "s").await.unwrap();
@@ -311,7 +311,7 @@ pub async fn a_conversation_is_begun_once(ports: &Ports) {
     assert_eq!(ports.view(conversation_id(1)).await, before);
 }
 
-/// Without its sandbox (gone, or to be deleted) a conversation is not begun, and the task stays as it was.
+/// Without its sandbox (removed or marked for deletion) a conversation is not begun, and the task is unchanged.
 pub async fn a_conversation_needs_its_sandbox(ports: &Ports) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let before = task(ports, 1).await;
@@ -330,7 +330,7 @@ pub async fn a_conversation_needs_its_sandbox(ports: &Ports) {
     assert_eq!(ports.view(conversation_id(1)).await, None);
 }
 
-/// An id that somebody else took meanwhile, or that was deleted, is a conflict.
+/// An id that was taken or deleted meanwhile is a conflict.
 pub async fn a_taken_conversation_is_not_begun(ports: &Ports) {
     ports.sandbox("t", "alice").await;
     ports
@@ -363,8 +363,8 @@ pub async fn a_taken_conversation_is_not_begun(ports: &Ports) {
     assert_eq!(task(ports, 1).await.status, StartStatus::Working);
 }
 
-/// Failure takes along the conversation that was begun (without remembering it as deleted), the secrets, the lease,
-/// and the sandbox that was made for it.
+/// A failure deletes the conversation that was begun (without a record of the deletion), the secrets, the lease, and
+/// the sandbox that was created for the task.
 pub async fn a_failure_releases_what_the_task_held(ports: &Ports) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     begin(ports, 1, fence, "s").await.unwrap();
@@ -392,13 +392,13 @@ pub async fn a_failure_releases_what_the_task_held(ports: &Ports) {
     );
     assert_eq!(claim(ports, 999, 1000).await, []);
     assert_eq!(ports.conversations.list_pending_agent_deletions(9).await.unwrap(), []);
-    // Not remembered: the id may be used again.
+    // There is no record of a deletion: the id can be used again.
     let mut again = start(2, "alice", "t", at(8));
     again.task.conversation_id = conversation_id(1);
     ports.start(&again).await;
 }
 
-/// A sandbox that its owner paused under the start takes no conversation, and stays when the start fails.
+/// A sandbox that its owner paused during the start takes no conversation, and stays when the start fails.
 pub async fn a_paused_sandbox_is_left_alone(ports: &Ports) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let (id, alice) = (sandbox_id("s"), scope("alice"));
@@ -418,7 +418,7 @@ pub async fn a_paused_sandbox_is_left_alone(ports: &Ports) {
     assert_eq!(sandbox.desired, DesiredState::Paused);
 }
 
-/// What an agent server made of a start that failed is not adopted: it may go on with a request that we gave up.
+/// A conversation of a failed start is not adopted: its agent server may continue a request that the service gave up.
 pub async fn a_failed_start_is_not_adopted(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let fence = ports.claimed(&start_in(1, "alice", "s", at(0))).await.fence;
@@ -434,7 +434,7 @@ pub async fn a_failed_start_is_not_adopted(ports: &Ports) {
     assert_eq!(ports.view(conversation_id(1)).await, None);
 }
 
-/// Failure leaves a sandbox that was not made for the task, or that another conversation or unfinished start needs.
+/// A failure keeps a sandbox that was not created for the task, or that another conversation or unfinished start needs.
 pub async fn a_failure_keeps_what_others_need(ports: &Ports) {
     for (n, guest) in [(1, "conversation"), (2, "start"), (3, "named")] {
         let name = format!("s{n}");
@@ -467,7 +467,7 @@ pub async fn a_failure_keeps_what_others_need(ports: &Ports) {
     }
 }
 
-/// At start-up the leases of a host can be ended: its tasks are claimed at once, and nobody of before can write.
+/// The leases of a host can be ended at start-up: its tasks can be claimed at once, and former holders cannot write.
 pub async fn the_leases_of_a_host_can_be_ended(ports: &Ports) {
     let stale = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let mut elsewhere = start(2, "alice", "t", at(0));

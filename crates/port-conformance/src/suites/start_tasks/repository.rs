@@ -1,4 +1,5 @@
-//! Conformance tests of `StartTaskRepository`: committing, finding and listing. See `start_life` for what workers do.
+//! Conformance tests of `StartTaskRepository`: committing, finding and listing. See `lifecycle` for the work of
+//! workers.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use serde_json::json;
 
 use crate::fixtures::{
     PLENTY, after, at, conversation, conversation_id, foreign_tokens, host, page, sandbox_id,
-    scope, start, start_in, step, task_id, walk,
+    scope, start, start_in, step, task_id, read_all_pages,
 };
 use crate::{Ports, assert_is};
 
@@ -43,7 +44,7 @@ fn numbers(tasks: &[StartTask]) -> Vec<u64> {
         .collect()
 }
 
-/// Every field comes back as it was committed, and the sandbox with it.
+/// Every field is stored, together with the sandbox.
 pub async fn every_field_is_committed(ports: &Ports) {
     let mut new = start(1, "alice", "s", at(0));
     new.task.notes = vec!["a note".to_owned()];
@@ -72,7 +73,7 @@ pub async fn every_field_is_committed(ports: &Ports) {
     assert_eq!(sandbox.map(SandboxAssignment::New), Some(new.assignment));
 }
 
-/// Somebody else's task is not there; the system sees all.
+/// Another user's task is not found; the system sees all.
 pub async fn scopes_are_isolated(ports: &Ports) {
     ports.start(&start(1, "alice", "s", at(0))).await;
     let bob = scope("bob");
@@ -88,7 +89,8 @@ pub async fn scopes_are_isolated(ports: &Ports) {
     assert_eq!(ports.tasks.count(&Scope::System, &filter).await.unwrap(), 1);
 }
 
-/// The same owner asking again for a conversation gets the task of before, and nothing is written: no sandbox, no cap.
+/// A second request of the same owner for a conversation gets the existing task, and nothing is written: no sandbox,
+/// and no cap applies.
 pub async fn the_same_conversation_is_started_once(ports: &Ports) {
     let first = start(1, "alice", "s", at(0));
     ports.start(&first).await;
@@ -104,7 +106,7 @@ pub async fn the_same_conversation_is_started_once(ports: &Ports) {
     assert_eq!(ports.sandbox_row(&sandbox_id("t")).await, None);
 }
 
-/// 20 starts of one conversation at once make one task and one sandbox.
+/// 20 concurrent starts of one conversation create one task and one sandbox.
 pub async fn a_race_starts_one_conversation(ports: &Ports) {
     let starts: Vec<_> = (1..=20)
         .map(|n| {
@@ -126,7 +128,7 @@ pub async fn a_race_starts_one_conversation(ports: &Ports) {
     assert_eq!(sandboxes.items.len(), 1);
 }
 
-/// A conversation that is somebody else's, or has no task, or a task id that is taken, is a conflict.
+/// A conversation of another user or without a task, and a taken task id, are conflicts.
 pub async fn a_taken_conversation_is_a_conflict(ports: &Ports) {
     ports.start(&start(1, "alice", "s", at(0))).await;
     ports
@@ -146,7 +148,7 @@ pub async fn a_taken_conversation_is_a_conflict(ports: &Ports) {
     }
 }
 
-/// A named sandbox must be there, wanted, and the user's own.
+/// A named sandbox must exist, not be marked for deletion, and belong to the user.
 pub async fn a_named_sandbox_must_be_there(ports: &Ports) {
     ports.sandbox("mine", "alice").await;
     ports.sandbox("bobs", "bob").await;
@@ -165,8 +167,8 @@ pub async fn a_named_sandbox_must_be_there(ports: &Ports) {
     }
 }
 
-/// 50 starts at once under a cap of 6: exactly 6 win, and the others leave neither task nor sandbox. A start in a
-/// sandbox that is there needs no room.
+/// 50 concurrent starts under a cap of 6: exactly 6 succeed, and the others leave neither task nor sandbox. A start in
+/// an existing sandbox is not capped.
 pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
     let caps = SandboxCaps {
         per_user: 6,
@@ -193,7 +195,7 @@ pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
     assert_eq!(answer.unwrap(), StartTaskInsertOutcome::New);
 }
 
-/// The queue of one user ends somewhere, also for starts that need no new sandbox; that of others goes on.
+/// The number of one user's unfinished starts is bounded, also in existing sandboxes; other users are unaffected.
 pub async fn the_queue_of_one_user_is_bounded(ports: &Ports) {
     for owner in ["alice", "bob"] {
         ports.sandbox(&format!("of-{owner}"), owner).await;
@@ -210,7 +212,7 @@ pub async fn the_queue_of_one_user_is_bounded(ports: &Ports) {
     ports.start(&start_in(1_001, "bob", "of-bob", at(1))).await;
 }
 
-/// A conversation whose start failed may be started again.
+/// A conversation whose start failed can be started again.
 pub async fn a_failed_start_can_be_repeated(ports: &Ports) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
     ports
@@ -257,7 +259,7 @@ pub async fn tasks_are_listed_in_every_order(ports: &Ports) {
         assert_eq!(numbers(&whole.items), expected, "{order:?}");
         assert_eq!(whole.next, None);
         for size in [1, 3] {
-            let walked = walk(9, async |token| {
+            let walked = read_all_pages(9, async |token| {
                 search(ports, order, &after(size, token)).await
             });
             assert_eq!(numbers(&walked.await), expected, "{order:?} by {size}");
@@ -266,7 +268,7 @@ pub async fn tasks_are_listed_in_every_order(ports: &Ports) {
     assert_eq!(StartTaskOrder::default(), StartTaskOrder::CreatedAtDesc);
 }
 
-/// A page goes on where the last one ended, also when tasks come in between.
+/// A page continues after the previous one, also when tasks are added in between.
 pub async fn paging_is_stable(ports: &Ports) {
     for n in 1..=3_u64 {
         let created = at(i64::try_from(n).unwrap());
@@ -281,7 +283,7 @@ pub async fn paging_is_stable(ports: &Ports) {
     assert_eq!((numbers(&rest.items), rest.next), (vec![1], None));
 }
 
-/// A page of large requests ends early, and the walk still finds every task once and in order.
+/// A page of large requests ends early, and all pages together contain every task once and in order.
 pub async fn pages_of_large_requests_end_early(ports: &Ports) {
     let half = MAX_PAGE_BYTES / 2;
     for (size, n) in [half, 1, half, MAX_PAGE_BYTES + 1, 1, 1]
@@ -302,7 +304,7 @@ pub async fn pages_of_large_requests_end_early(ports: &Ports) {
         ),
     ] {
         let seen = RefCell::new(Vec::new());
-        let walked = walk(9, async |token| {
+        let walked = read_all_pages(9, async |token| {
             let found = search(ports, order, &after(9, token)).await;
             seen.borrow_mut().push(found.items.len());
             found
@@ -312,7 +314,7 @@ pub async fn pages_of_large_requests_end_early(ports: &Ports) {
     }
 }
 
-/// A token of nobody's, or of another order, is refused.
+/// A foreign token, or one of another order, is refused.
 pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
     for n in [1, 2] {
         ports
@@ -343,7 +345,7 @@ pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
     }
 }
 
-/// The conversation filter finds READY tasks only; `count` agrees with `search`.
+/// The conversation filter finds only READY tasks; `count` agrees with `search`.
 pub async fn filters_narrow(ports: &Ports) {
     for (n, created) in [(1, 1), (2, 2)] {
         let name = format!("s{n}");

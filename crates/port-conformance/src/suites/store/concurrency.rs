@@ -1,5 +1,5 @@
-//! Conformance tests of all repositories: what has nothing to do with each other does not get in each other's way, however much of it
-//! there is at once. Nobody is refused because others are busy.
+//! Conformance tests of concurrency: independent operations do not disturb each other under load, and none is refused
+//! because others run.
 
 use domain::conversation::ConversationReport;
 use domain::event::AppendOutcome;
@@ -40,7 +40,7 @@ pub async fn many_sandboxes_send_events(ports: &Ports) {
     .await;
 }
 
-/// Many sandboxes change their state, while their owners change their minds about others.
+/// Many sandboxes change their state, while owners change the intent of others.
 pub async fn many_sandboxes_change(ports: &Ports) {
     for n in 0..MANY {
         ports.sandbox(&format!("s{n}"), &format!("user-{n}")).await;
@@ -82,7 +82,7 @@ async fn pause(ports: &Ports, id: &SandboxId, turn: i64) {
     assert!(paused.unwrap().is_some());
 }
 
-/// Many users start conversations at once, and as many workers take them through.
+/// Many users start conversations concurrently, and as many workers process them.
 pub async fn many_starts_go_through(ports: &Ports) {
     let starts: Vec<_> = (0..MANY)
         .map(|n| start(n, &format!("user-{n}"), &format!("s{n}"), at(0)))
@@ -116,8 +116,7 @@ pub async fn many_starts_go_through(ports: &Ports) {
     .await;
 }
 
-/// Generates the conformance tests of many at once. `$fresh` is a future of a value
-/// that derefs to [`Ports`].
+/// Generates the conformance tests of concurrency. `$fresh` is a future of a value that derefs to [`Ports`].
 #[macro_export]
 macro_rules! concurrency_conformance {
     ($fresh:expr) => {

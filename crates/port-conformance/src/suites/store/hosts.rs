@@ -4,7 +4,7 @@ use crate::Ports;
 use crate::fixtures::{at, host};
 use domain::id::HostId;
 
-/// A host is known from its registration on, which can be repeated.
+/// A host is known once it is registered; the registration can be repeated.
 pub async fn a_host_is_known_once_registered(ports: &Ports) {
     let hosts = &ports.hosts;
     assert!(!hosts.is_known(&host()).await.unwrap());

@@ -18,7 +18,7 @@ fn request(owner: &str, key: &str, asked: &str) -> IdempotentRequest {
     }
 }
 
-fn kept(request: IdempotentRequest, answer: &str) -> IdempotentResponse {
+fn response(request: IdempotentRequest, answer: &str) -> IdempotentResponse {
     IdempotentResponse {
         request,
         answer: answer.to_owned(),
@@ -34,10 +34,10 @@ fn keyed_start(n: u64, answer: IdempotentResponse) -> NewStartTask {
     }
 }
 
-/// A repeated start makes nothing and gets the first answer; another request with the key gets nothing at all.
+/// A repeated start creates nothing and gets the first response. Another request with the key gets a mismatch.
 pub async fn a_repeated_start_creates_once(ports: &Ports) {
     let asked = request("alice", "k", "this");
-    let first = keyed_start(1, kept(asked.clone(), "one"));
+    let first = keyed_start(1, response(asked.clone(), "one"));
     assert_eq!(
         ports.answers.look_up(&asked).await.unwrap(),
         IdempotencyCheck::New
@@ -45,17 +45,17 @@ pub async fn a_repeated_start_creates_once(ports: &Ports) {
     assert_is!(ports.tasks.insert(&first, &PLENTY).await, Ok(StartTaskInsertOutcome::New));
     let same = IdempotencyCheck::Replay("one".to_owned());
     assert_eq!(ports.answers.look_up(&asked).await.unwrap(), same);
-    // Not even a cap is looked at.
+    // Not even the caps are checked.
     let none = SandboxCaps {
         per_user: 0,
         overall: 0,
     };
-    let again = keyed_start(2, kept(asked, "two"));
+    let again = keyed_start(2, response(asked, "two"));
     assert_eq!(
         ports.tasks.insert(&again, &none).await.unwrap(),
         StartTaskInsertOutcome::Repeated(same)
     );
-    let other = keyed_start(3, kept(request("alice", "k", "that"), "three"));
+    let other = keyed_start(3, response(request("alice", "k", "that"), "three"));
     assert_eq!(
         ports.tasks.insert(&other, &none).await.unwrap(),
         StartTaskInsertOutcome::Repeated(IdempotencyCheck::Mismatch)
@@ -66,17 +66,17 @@ pub async fn a_repeated_start_creates_once(ports: &Ports) {
             None
         );
     }
-    // Another user's key of the same text is another key.
-    let bobs = keyed_start(4, kept(request("bob", "k", "that"), "four"));
+    // Keys of different users are independent.
+    let bobs = keyed_start(4, response(request("bob", "k", "that"), "four"));
     assert_is!(ports.tasks.insert(&bobs, &PLENTY).await, Ok(StartTaskInsertOutcome::New));
 }
 
-/// The same for a sandbox.
+/// The same for sandboxes.
 pub async fn a_repeated_sandbox_creates_once(ports: &Ports) {
     let asked = request("alice", "k", "this");
     let insert = async |name: &str, request: IdempotentRequest| {
         let row = sandbox(name, "alice", at(1));
-        let answer = kept(request, name);
+        let answer = response(request, name);
         let inserted = ports.sandboxes.insert_once(&row, &PLENTY, &answer).await;
         inserted.unwrap()
     };
@@ -88,7 +88,7 @@ pub async fn a_repeated_sandbox_creates_once(ports: &Ports) {
     assert_eq!(ports.sandbox_row(&sandbox_id("b")).await, None);
 }
 
-/// What was refused leaves no answer: the request may be made again.
+/// A refused request stores no response: it can be repeated.
 pub async fn a_refusal_stores_no_response(ports: &Ports) {
     let none = SandboxCaps {
         per_user: 0,
@@ -97,13 +97,13 @@ pub async fn a_refusal_stores_no_response(ports: &Ports) {
     let asked = request("alice", "k", "this");
     let refused = ports
         .tasks
-        .insert(&keyed_start(1, kept(asked.clone(), "one")), &none)
+        .insert(&keyed_start(1, response(asked.clone(), "one")), &none)
         .await;
     assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(0))));
     let row = sandbox("a", "alice", at(1));
     let refused = ports
         .sandboxes
-        .insert_once(&row, &none, &kept(asked.clone(), "a"))
+        .insert_once(&row, &none, &response(asked.clone(), "a"))
         .await;
     assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(0))));
     assert_eq!(
@@ -112,10 +112,10 @@ pub async fn a_refusal_stores_no_response(ports: &Ports) {
     );
 }
 
-/// Of many repetitions at once one makes something, and all others get its answer.
+/// Of many concurrent repetitions one creates, and all others get its response.
 pub async fn a_race_creates_one(ports: &Ports) {
     let race = (0..20).map(|n| {
-        let answer = kept(request("alice", "k", "this"), &format!("answer {n}"));
+        let answer = response(request("alice", "k", "this"), &format!("answer {n}"));
         let start = keyed_start(n, answer);
         async move { ports.tasks.insert(&start, &PLENTY).await }
     });
@@ -136,10 +136,10 @@ pub async fn a_race_creates_one(ports: &Ports) {
     );
 }
 
-/// An answer that is too old is none, and its key is free for another request; pruning deletes what is old.
+/// A response that is too old is ignored, and its key is free for another request. Pruning deletes old responses.
 pub async fn old_responses_are_pruned(ports: &Ports) {
     let asked = request("alice", "k", "this");
-    let first = keyed_start(1, kept(asked.clone(), "one"));
+    let first = keyed_start(1, response(asked.clone(), "one"));
     ports.tasks.insert(&first, &PLENTY).await.unwrap();
     let later = IdempotentRequest {
         since: at(2),
@@ -149,7 +149,7 @@ pub async fn old_responses_are_pruned(ports: &Ports) {
         ports.answers.look_up(&later).await.unwrap(),
         IdempotencyCheck::New
     );
-    let mut second = keyed_start(2, kept(later.clone(), "two"));
+    let mut second = keyed_start(2, response(later.clone(), "two"));
     if let Some(answer) = &mut second.answer {
         answer.at = at(9);
     }
@@ -157,7 +157,7 @@ pub async fn old_responses_are_pruned(ports: &Ports) {
         ports.tasks.insert(&second, &PLENTY).await,
         Ok(StartTaskInsertOutcome::New)
     );
-    let third = keyed_start(3, kept(request("alice", "other", "x"), "three"));
+    let third = keyed_start(3, response(request("alice", "other", "x"), "three"));
     ports.tasks.insert(&third, &PLENTY).await.unwrap();
     assert_eq!(ports.answers.prune(at(5), 10).await.unwrap(), 1);
     assert_eq!(ports.answers.prune(at(5), 10).await.unwrap(), 0);
@@ -165,31 +165,31 @@ pub async fn old_responses_are_pruned(ports: &Ports) {
     assert_eq!(ports.answers.look_up(&later).await.unwrap(), same);
 }
 
-/// The answer to a request that made nothing is kept like any other: once, and for that request only.
+/// The response to a request that created nothing is stored like any other: once, and only for that request.
 pub async fn a_response_without_a_creation_is_stored(ports: &Ports) {
     let answers = &ports.answers;
     let asked = request("alice", "k", "this");
-    let first = answers.store_response(&kept(asked.clone(), "one")).await.unwrap();
+    let first = answers.store_response(&response(asked.clone(), "one")).await.unwrap();
     assert_eq!(first, IdempotencyCheck::New);
     let same = IdempotencyCheck::Replay("one".to_owned());
-    let second = answers.store_response(&kept(asked.clone(), "two")).await.unwrap();
+    let second = answers.store_response(&response(asked.clone(), "two")).await.unwrap();
     assert_eq!(second, same);
     assert_eq!(answers.look_up(&asked).await.unwrap(), same);
-    let other = kept(request("alice", "k", "that"), "three");
+    let other = response(request("alice", "k", "that"), "three");
     assert_eq!(answers.store_response(&other).await.unwrap(), IdempotencyCheck::Mismatch);
-    let start = keyed_start(1, kept(asked, "four"));
+    let start = keyed_start(1, response(asked, "four"));
     let inserted = ports.tasks.insert(&start, &PLENTY).await.unwrap();
     assert_eq!(inserted, StartTaskInsertOutcome::Repeated(same));
 }
 
-/// The latest answers of a user are kept, and nobody else's go for them.
+/// The latest responses of a user are stored, and those of other users are unaffected.
 pub async fn responses_of_one_user_are_bounded(ports: &Ports) {
     let answers = &ports.answers;
     let bobs = request("bob", "k", "this");
-    answers.store_response(&kept(bobs.clone(), "bob's")).await.unwrap();
+    answers.store_response(&response(bobs.clone(), "bob's")).await.unwrap();
     let number = |n: usize| request("alice", &format!("k{n}"), "this");
     for n in 0..=MAX_RESPONSES_PER_USER {
-        let mut answer = kept(number(n), "an answer");
+        let mut answer = response(number(n), "an answer");
         answer.at = at(2 + i64::try_from(n).unwrap());
         assert_eq!(answers.store_response(&answer).await.unwrap(), IdempotencyCheck::New);
     }

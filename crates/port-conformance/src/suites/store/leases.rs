@@ -5,7 +5,7 @@ use futures::future::join_all;
 use crate::Ports;
 use crate::fixtures::at;
 
-/// A lease has one holder until its end, who may prolong it; then it is anybody's.
+/// A lease has one holder until its end, who may extend it; then it is free.
 pub async fn a_lease_has_one_holder_until_its_end(ports: &Ports) {
     let take = async |holder: &str, now: i64, until: i64| {
         let taken = ports.leases.acquire("x", holder, at(now), at(until)).await;
@@ -21,7 +21,7 @@ pub async fn a_lease_has_one_holder_until_its_end(ports: &Ports) {
     assert!(other.unwrap(), "another name is another lease");
 }
 
-/// Only its holder can end it early, and can do so twice.
+/// Only its holder can release it, also repeatedly.
 pub async fn only_the_holder_releases(ports: &Ports) {
     let leases = &ports.leases;
     assert!(leases.acquire("x", "one", at(0), at(10)).await.unwrap());
@@ -32,7 +32,7 @@ pub async fn only_the_holder_releases(ports: &Ports) {
     assert!(leases.acquire("x", "two", at(1), at(11)).await.unwrap());
 }
 
-/// Of many at once exactly one gets it, free or run out.
+/// Of many concurrent callers, exactly one gets a free or expired lease.
 pub async fn a_race_has_one_winner(ports: &Ports) {
     for round in 0..10 {
         let name = format!("lease-{}", round % 2);
@@ -47,7 +47,7 @@ pub async fn a_race_has_one_winner(ports: &Ports) {
     }
 }
 
-/// Leases that have ended go, only so many at a time; one that was ended by its holder is gone before.
+/// Pruning deletes expired leases, up to the limit; released ones are gone already.
 pub async fn ended_leases_are_pruned(ports: &Ports) {
     let leases = &ports.leases;
     for (n, until) in [(1, 10), (2, 11), (3, 12), (4, 20)] {

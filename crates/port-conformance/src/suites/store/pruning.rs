@@ -1,4 +1,4 @@
-//! Conformance tests of what is forgotten after a while.
+//! Conformance tests of the deletion of old rows.
 
 use domain::id::{ConversationId, HostId};
 use domain::sandbox::DesiredState;
@@ -11,7 +11,7 @@ use crate::fixtures::{
 };
 
 /// Commits a start and ends it.
-async fn ended(ports: &Ports, start: &NewStartTask, end: StartStatus, when: i64) {
+async fn store_ended_start(ports: &Ports, start: &NewStartTask, end: StartStatus, when: i64) {
     let fence = ports.claimed(start).await.fence;
     let ended = ports
         .tasks
@@ -27,11 +27,11 @@ async fn tasks(ports: &Ports, all: &[u64]) -> Vec<u64> {
     there.map(|(n, _)| *n).collect()
 }
 
-/// Ended tasks go, longest unchanged first and only so many; younger and unfinished ones stay.
+/// Pruning deletes ended tasks, longest unchanged first, up to the limit. Younger and unfinished ones stay.
 pub async fn ended_start_tasks_are_pruned(ports: &Ports) {
     for (n, when) in [(1, 30), (2, 20), (3, 10), (4, 40)] {
         let it = start(n, "alice", &format!("s{n}"), at(0));
-        ended(ports, &it, StartStatus::Ready, when).await;
+        store_ended_start(ports, &it, StartStatus::Ready, when).await;
     }
     ports.start(&start(5, "alice", "s5", at(0))).await;
     let all = [1, 2, 3, 4, 5];
@@ -42,11 +42,11 @@ pub async fn ended_start_tasks_are_pruned(ports: &Ports) {
     assert_eq!(tasks(ports, &all).await, [4, 5]);
 }
 
-/// A failed task stays until its sandbox is gone: without it a report that comes late would be adopted.
+/// A failed task stays until its sandbox is gone: without it a late report would be adopted.
 pub async fn a_failed_start_stays_while_its_sandbox_exists(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let it = start_in(1, "alice", "s", at(0));
-    ended(ports, &it, StartStatus::Error, 2).await;
+    store_ended_start(ports, &it, StartStatus::Error, 2).await;
     assert_eq!(ports.tasks.prune(at(99), 9).await.unwrap(), 0);
     ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
     assert_eq!(ports.tasks.prune(at(99), 9).await.unwrap(), 1);
@@ -64,12 +64,13 @@ async fn delete(ports: &Ports, id: ConversationId, when: i64) {
 async fn is_remembered(ports: &Ports, n: u64, probe: u64) -> bool {
     let mut it = start(probe, "alice", &format!("probe-{probe}"), at(0));
     it.task.conversation_id = conversation_id(n);
-    // Another host: nothing here claims it.
+    // On another host, so that no test claims it.
     it.task.host = HostId::parse("probes").unwrap();
     ports.tasks.insert(&it, &PLENTY).await.is_err()
 }
 
-/// Deleted conversations are forgotten oldest first and only so many, and never while their sandbox is there.
+/// Pruning deletes records of deleted conversations, oldest first, up to the limit, and never while their sandbox
+/// exists.
 pub async fn records_of_deleted_conversations_are_pruned(ports: &Ports) {
     for n in 1..=3 {
         let name = format!("s{n}");
@@ -94,8 +95,7 @@ pub async fn records_of_deleted_conversations_are_pruned(ports: &Ports) {
     assert!(is_remembered(ports, 3, 104).await, "it is too young");
 }
 
-/// Generates the conformance tests of pruning. `$fresh` is a future of a value
-/// that derefs to [`Ports`].
+/// Generates the conformance tests of pruning. `$fresh` is a future of a value that derefs to [`Ports`].
 #[macro_export]
 macro_rules! pruning_conformance {
     ($fresh:expr) => {

@@ -1,5 +1,5 @@
-//! Conformance tests of all repositories about a character that not every database can hold: NUL. Logs, titles that a model made up and
-//! needles of a search may have it. It is stored as itself or as U+FFFD, and never in the way.
+//! Conformance tests of NUL, which not every database can hold. Logs, generated titles and search terms may contain it.
+//! It is stored as itself or as U+FFFD, and never makes a call fail.
 
 use std::collections::BTreeMap;
 
@@ -14,29 +14,29 @@ use crate::fixtures::{at, conversation, event, page, sandbox_id, scope, start, s
 
 const ODD: &str = "a\0b";
 
-/// As itself or replaced.
-fn same(stored: Option<&str>) {
+/// Checks that NUL was stored as itself or replaced.
+fn assert_nul_kept_or_replaced(stored: Option<&str>) {
     let stored = stored.map(|text| text.replace('\0', "\u{fffd}"));
     assert_eq!(stored.as_deref(), Some("a\u{fffd}b"));
 }
 
-fn odd() -> String {
+fn text_with_nul() -> String {
     ODD.to_owned()
 }
 
-/// What a sandbox printed before it died, and why a start failed.
+/// The output of a failed sandbox, and the cause of a failed start.
 pub async fn a_cause_may_contain_nul(ports: &Ports) {
     let id = ports.sandbox("s", "alice").await.id;
     for facts in [
-        SandboxFacts::Error { detail: odd() },
-        SandboxFacts::Preparing { detail: odd() },
+        SandboxFacts::Error { detail: text_with_nul() },
+        SandboxFacts::Preparing { detail: text_with_nul() },
     ] {
         let known = ports
             .sandboxes
             .record_facts(&id, DesiredState::Running, &facts, at(1))
             .await;
         assert!(known.unwrap());
-        same(
+        assert_nul_kept_or_replaced(
             ports
                 .sandbox_row(&id)
                 .await
@@ -47,7 +47,7 @@ pub async fn a_cause_may_contain_nul(ports: &Ports) {
     }
     let host = crate::fixtures::host();
     ports.sandboxes.annotate(&host, Some(ODD)).await.unwrap();
-    same(
+    assert_nul_kept_or_replaced(
         ports
             .sandbox_row(&id)
             .await
@@ -57,42 +57,42 @@ pub async fn a_cause_may_contain_nul(ports: &Ports) {
     );
 
     let mut new = start(1, "alice", "own", at(0));
-    new.task.request.llm_model = Some(odd());
+    new.task.request.llm_model = Some(text_with_nul());
     let claimed = ports.claimed(&new).await;
-    same(claimed.task.request.llm_model.as_deref());
+    assert_nul_kept_or_replaced(claimed.task.request.llm_model.as_deref());
     let mut failed = step(StartStatus::Error);
-    (failed.detail, failed.notes) = (Some(odd()), vec![odd()]);
+    (failed.detail, failed.notes) = (Some(text_with_nul()), vec![text_with_nul()]);
     let task = ports
         .tasks
         .fail(claimed.task.id, claimed.fence, &failed, at(2))
         .await
         .unwrap();
-    same(task.detail.as_deref());
-    same(task.notes.first().map(String::as_str));
+    assert_nul_kept_or_replaced(task.detail.as_deref());
+    assert_nul_kept_or_replaced(task.notes.first().map(String::as_str));
 }
 
-/// What an agent server says of a conversation, and what its owner calls it and looks for.
+/// The report of an agent server, and the title and search terms of the owner.
 pub async fn a_conversation_may_contain_nul(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let it = Conversation {
-        title: Some(odd()),
-        selected_repository: Some(odd()),
-        selected_branch: Some(odd()),
-        llm_model: Some(odd()),
-        agent_kind: odd(),
-        tags: BTreeMap::from([("k".to_owned(), odd())]),
+        title: Some(text_with_nul()),
+        selected_repository: Some(text_with_nul()),
+        selected_branch: Some(text_with_nul()),
+        llm_model: Some(text_with_nul()),
+        agent_kind: text_with_nul(),
+        tags: BTreeMap::from([("k".to_owned(), text_with_nul())]),
         ..conversation(1, "alice", "s", at(0))
     };
     let id = ports.conversation(&it).await;
     let seen = async || ports.view(id).await.unwrap().conversation;
     let row = seen().await;
-    same(row.title.as_deref());
-    same(row.selected_branch.as_deref());
-    same(Some(&row.agent_kind));
-    same(row.tags.get("k").map(String::as_str));
+    assert_nul_kept_or_replaced(row.title.as_deref());
+    assert_nul_kept_or_replaced(row.selected_branch.as_deref());
+    assert_nul_kept_or_replaced(Some(&row.agent_kind));
+    assert_nul_kept_or_replaced(row.tags.get("k").map(String::as_str));
     let said = ConversationReport {
         title: Some(format!("{ODD}{ODD}")),
-        llm_model: Some(odd()),
+        llm_model: Some(text_with_nul()),
         ..ConversationReport::default()
     };
     let stored = ports
@@ -100,15 +100,15 @@ pub async fn a_conversation_may_contain_nul(ports: &Ports) {
         .apply_report(&sandbox_id("s"), id, &said, at(1))
         .await;
     assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
-    same(seen().await.llm_model.as_deref());
+    assert_nul_kept_or_replaced(seen().await.llm_model.as_deref());
     let change = ConversationChange {
-        title: Patch::Set(odd()),
-        selected_branch: Patch::Set(odd()),
+        title: Patch::Set(text_with_nul()),
+        selected_branch: Patch::Set(text_with_nul()),
         ..ConversationChange::default()
     };
     let alice = scope("alice");
     let updated = ports.conversations.update(&alice, id, &change, at(2)).await;
-    same(updated.unwrap().unwrap().conversation.title.as_deref());
+    assert_nul_kept_or_replaced(updated.unwrap().unwrap().conversation.title.as_deref());
     for (needle, expected) in [("A\0B", 1), ("\0\0", 0)] {
         let filter = ConversationFilter {
             title_contains: Some(needle.to_owned()),
@@ -121,7 +121,7 @@ pub async fn a_conversation_may_contain_nul(ports: &Ports) {
     }
 }
 
-/// Kinds of events are the agent server's; its documents come back as they were.
+/// Agent servers choose the kinds of events; their documents are returned unchanged.
 pub async fn an_event_may_contain_nul(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     let id = ports
@@ -151,14 +151,13 @@ pub async fn an_event_may_contain_nul(ports: &Ports) {
             .unwrap();
         assert_eq!(found.items.len(), expected, "{kind:?}");
         for it in found.items {
-            same(Some(&it.kind));
+            assert_nul_kept_or_replaced(Some(&it.kind));
             assert_eq!(it.body, body);
         }
     }
 }
 
-/// Generates the conformance tests of odd texts. `$fresh` is a future of a value
-/// that derefs to [`Ports`].
+/// Generates the conformance tests of unusual texts. `$fresh` is a future of a value that derefs to [`Ports`].
 #[macro_export]
 macro_rules! unusual_text_conformance {
     ($fresh:expr) => {

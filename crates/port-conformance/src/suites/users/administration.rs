@@ -48,8 +48,8 @@ fn give(key: ApiKey, new_user: Option<Role>) -> AdminChange {
     AdminChange::CreateKey { key, new_user }
 }
 
-/// A user is made once, with a role that may change and that every look-up of their keys tells; each change leaves its
-/// entry, and what is refused leaves none.
+/// A user is created once; every look-up of their keys returns their present role. Each change stores its entry, and a
+/// refused change stores none.
 pub async fn users_have_roles(ports: &Ports) {
     administer(ports, 1, create("ada", Role::Admin))
         .await
@@ -76,7 +76,7 @@ pub async fn users_have_roles(ports: &Ports) {
     assert_eq!(entries(ports).await, 2);
 }
 
-/// A key is made for a user who is there, or makes them if that is wanted.
+/// A key is created for an existing user, or together with the user if the change says so.
 pub async fn keys_are_created_for_users(ports: &Ports) {
     let (one, two) = (key(1, "ada", 1), key(2, "ada", 2));
     assert_is!(
@@ -99,7 +99,7 @@ pub async fn keys_are_created_for_users(ports: &Ports) {
     assert_eq!(entries(ports).await, 3);
 }
 
-/// A rotated key ends when it is told to, or before; nobody else's, and none that is over, is rotated.
+/// A rotated key expires at the given time, or before. Keys of other users and expired keys cannot be rotated.
 pub async fn keys_are_rotated(ports: &Ports) {
     let (one, two) = (key(1, "ada", 1), key(2, "ada", 2));
     ports.keys.insert(&one).await.unwrap();
@@ -119,7 +119,7 @@ pub async fn keys_are_rotated(ports: &Ports) {
     let former = known(ports, &one).await.unwrap().key;
     assert_eq!(former.expires_at, Some(at(50)));
     assert_eq!(known(ports, &two).await.unwrap().key, two);
-    // Again: the end does not move away.
+    // A second rotation does not postpone the expiry.
     let three = key(5, "ada", 3);
     administer(ports, 3, rotate(&one, &three, 90))
         .await
@@ -134,7 +134,7 @@ pub async fn keys_are_rotated(ports: &Ports) {
     assert_eq!((known(ports, &late).await, entries(ports).await), (None, 2));
 }
 
-/// A user's key is revoked, and nobody else's.
+/// Only keys of the named user can be revoked.
 pub async fn a_key_is_revoked_by_its_user(ports: &Ports) {
     let one = key(1, "ada", 1);
     ports.keys.insert(&one).await.unwrap();
@@ -149,8 +149,8 @@ pub async fn a_key_is_revoked_by_its_user(ports: &Ports) {
     assert_eq!((known(ports, &one).await, entries(ports).await), (None, 1));
 }
 
-/// With the beginning of a deletion nothing of the user opens anything, and nothing is made; what their sandboxes could use
-/// is gone with it, not with a later step.
+/// The first call of a deletion revokes the user's access and refuses new objects. It also deletes what their sandboxes
+/// could use.
 pub async fn a_deletion_takes_effect_at_once(ports: &Ports) {
     let one = key(1, "ada", 1);
     ports.keys.insert(&one).await.unwrap();
@@ -189,7 +189,7 @@ pub async fn a_deletion_takes_effect_at_once(ports: &Ports) {
     let sandboxes = ports.sandboxes.search(&all, &page).await.unwrap().items;
     assert_eq!(sandboxes, []);
     let half = ports.users.list_partially_deleted(9).await.unwrap();
-    assert_eq!(half, [user("ada")], "whoever looks goes on");
+    assert_eq!(half, [user("ada")], "the deletion can continue");
     assert_is!(
         administer(ports, 3, give(key(2, "ada", 3), None)).await,
         Err(StoreError::NotFound { entity: "user" })
@@ -208,7 +208,7 @@ pub async fn a_deletion_takes_effect_at_once(ports: &Ports) {
     assert_eq!(entries(ports).await, 1);
 }
 
-/// One change of every kind, by `ada`: of her own keys, then what takes an administrator.
+/// One change of every kind by `ada`: first those to her own keys, then those that require an administrator.
 fn changes(n: u64, mine: &ApiKey, theirs: &ApiKey) -> ([AdminChange; 3], [AdminChange; 6]) {
     let revoke = |it: &ApiKey| AdminChange::RevokeKey {
         id: it.id,
@@ -238,7 +238,7 @@ fn changes(n: u64, mine: &ApiKey, theirs: &ApiKey) -> ([AdminChange; 3], [AdminC
     (own, others)
 }
 
-/// The change, asked for by `ada` with this key.
+/// Makes the change on behalf of `ada`, authenticated by this key.
 async fn by(
     ports: &Ports,
     n: u64,
@@ -252,8 +252,8 @@ async fn by(
     ports.administration.administer(change, &asked).await
 }
 
-/// Whoever asks with a key that was revoked, has expired, is somebody else's, or whose user was deleted, changes nothing,
-/// and whoever is no administrator only their own keys: the transaction looks, whoever looked before.
+/// A caller whose key was revoked, has expired or belongs to another user, or whose user was deleted, changes nothing.
+/// A caller who is no administrator changes only their own keys. The transaction checks this again.
 pub async fn callers_are_authorized_again(ports: &Ports) {
     administer(ports, 1, create("ada", Role::User))
         .await

@@ -21,7 +21,7 @@ fn key(n: u64, owner: &str) -> ApiKey {
     }
 }
 
-/// A key is found by its hash, with every field, also when it is past its end; an unknown hash finds nothing.
+/// A key is found by its hash, with every field, also if it has expired. An unknown hash finds nothing.
 pub async fn a_key_is_found_by_its_hash(ports: &Ports) {
     let stored = ApiKey {
         expires_at: Some(at(-1)),
@@ -41,7 +41,7 @@ pub async fn a_key_is_found_by_its_hash(ports: &Ports) {
     assert_eq!(unknown.unwrap(), None);
 }
 
-/// Neither hash nor id can be taken twice; a user may have several keys.
+/// Hash and id are unique; a user may have several keys.
 pub async fn hash_and_id_are_unique(ports: &Ports) {
     ports.keys.insert(&key(1, "alice")).await.unwrap();
     let same_hash = ApiKey {
@@ -62,7 +62,7 @@ pub async fn hash_and_id_are_unique(ports: &Ports) {
     assert_eq!(ports.keys.list(None).await.unwrap().len(), 2);
 }
 
-/// `list` answers oldest first, of one user or of all.
+/// `list` is ordered oldest first, for one user or for all.
 pub async fn keys_are_listed_oldest_first(ports: &Ports) {
     let (one, two, three) = (key(1, "alice"), key(2, "bob"), key(3, "alice"));
     for stored in [&three, &one, &two] {
@@ -76,7 +76,7 @@ pub async fn keys_are_listed_oldest_first(ports: &Ports) {
     assert_eq!(nobodys, []);
 }
 
-/// A revoked key is gone at once, and only it.
+/// Revoking deletes exactly one key at once.
 pub async fn a_revoked_key_is_gone(ports: &Ports) {
     let (one, two) = (key(1, "alice"), key(2, "alice"));
     ports.keys.insert(&one).await.unwrap();
@@ -87,7 +87,7 @@ pub async fn a_revoked_key_is_gone(ports: &Ports) {
     assert_eq!(ports.keys.list(None).await.unwrap(), [two]);
 }
 
-/// `touch` notes a use; of a key that is gone it does nothing.
+/// `touch` records a use, and does nothing for a deleted key.
 pub async fn a_use_is_recorded(ports: &Ports) {
     let one = key(1, "alice");
     ports.keys.insert(&one).await.unwrap();
@@ -98,7 +98,7 @@ pub async fn a_use_is_recorded(ports: &Ports) {
     assert_eq!(ports.keys.list(None).await.unwrap().len(), 1);
 }
 
-/// Keys that expired long enough ago go, only so many at a time; others never.
+/// Pruning deletes keys that expired long enough ago, up to the limit, and no others.
 pub async fn expired_keys_are_pruned(ports: &Ports) {
     for (n, end) in [
         (1, Some(at(5))),

@@ -26,7 +26,7 @@ pub fn entry(n: u64, when: i64) -> AuditEntry {
     }
 }
 
-fn full(n: u64, when: i64) -> AuditEntry {
+fn full_entry(n: u64, when: i64) -> AuditEntry {
     AuditEntry {
         actor: AuditActor::Sandbox(sandbox_id("s")),
         key: Some(ApiKeyId::new(uuid(77))),
@@ -41,52 +41,52 @@ fn full(n: u64, when: i64) -> AuditEntry {
     }
 }
 
-async fn found(ports: &Ports, filter: &AuditFilter) -> Vec<AuditEntry> {
+async fn search(ports: &Ports, filter: &AuditFilter) -> Vec<AuditEntry> {
     let found = ports.audit.search(filter, &page(100)).await.unwrap();
     assert_eq!(found.next, None);
     found.items
 }
 
-/// What was appended is found with every field, newest first; entries of one moment in a fixed order.
+/// Every field is stored. Entries are ordered newest first, and entries of the same time in a fixed order.
 pub async fn entries_are_found_newest_first(ports: &Ports) {
     ports.audit.append(&[]).await.unwrap();
-    let all = [full(1, 1), entry(2, 3), entry(3, 3), entry(4, 2)];
+    let all = [full_entry(1, 1), entry(2, 3), entry(3, 3), entry(4, 2)];
     ports.audit.append(&all).await.unwrap();
     let [one, two, three, four] = all;
-    let everything = found(ports, &AuditFilter::default()).await;
+    let everything = search(ports, &AuditFilter::default()).await;
     assert_eq!(everything, [three, two, four, one]);
 }
 
-/// An entry that is there stays as it is, also when a batch with it is sent again.
+/// A stored entry is unchanged, also when a batch with it is sent again.
 pub async fn a_batch_can_be_sent_again(ports: &Ports) {
-    ports.audit.append(&[full(1, 1)]).await.unwrap();
+    ports.audit.append(&[full_entry(1, 1)]).await.unwrap();
     let again = [entry(1, 9), entry(2, 2)];
     ports.audit.append(&again).await.unwrap();
-    let everything = found(ports, &AuditFilter::default()).await;
-    assert_eq!(everything, [entry(2, 2), full(1, 1)]);
+    let everything = search(ports, &AuditFilter::default()).await;
+    assert_eq!(everything, [entry(2, 2), full_entry(1, 1)]);
 }
 
-/// A large batch is stored whole.
+/// A large batch is stored completely.
 pub async fn a_large_batch_is_stored(ports: &Ports) {
-    let all: Vec<_> = (1..=1_200).map(|n| full(n, 1)).collect();
+    let all: Vec<_> = (1..=1_200).map(|n| full_entry(n, 1)).collect();
     ports.audit.append(&all).await.unwrap();
     assert_eq!(ports.audit.prune(at(2), 5_000).await.unwrap(), 1_200);
 }
 
-/// Each part of a filter counts: since includes its moment, until does not.
+/// Every part of a filter applies: `since` is inclusive, `until` is exclusive.
 pub async fn a_filter_narrows(ports: &Ports) {
     let other = AuditEntry {
         action: "POST /thing".to_owned(),
         ..entry(4, 4)
     };
-    let all = [full(1, 1), entry(2, 2), entry(3, 3), other.clone()];
+    let all = [full_entry(1, 1), entry(2, 2), entry(3, 3), other.clone()];
     ports.audit.append(&all).await.unwrap();
     let by = |change: &dyn Fn(&mut AuditFilter)| {
         let mut filter = AuditFilter::default();
         change(&mut filter);
         filter
     };
-    let (failed, one) = (AuditOutcome::Failed, full(1, 1));
+    let (failed, one) = (AuditOutcome::Failed, full_entry(1, 1));
     let table = [
         (
             by(&|it| it.actor = Some(one.actor.clone())),
@@ -116,11 +116,11 @@ pub async fn a_filter_narrows(ports: &Ports) {
         ),
     ];
     for (filter, expected) in table {
-        assert_eq!(found(ports, &filter).await, expected, "{filter:?}");
+        assert_eq!(search(ports, &filter).await, expected, "{filter:?}");
     }
 }
 
-/// Pages go on where the one before ended, whatever is added or deleted meanwhile.
+/// A page continues after the previous one, whatever is added or deleted meanwhile.
 pub async fn pages_are_stable(ports: &Ports) {
     let all: Vec<_> = (1..=5).map(|n| entry(n, i64::from(n > 2))).collect();
     ports.audit.append(&all).await.unwrap();
@@ -151,26 +151,26 @@ pub async fn pages_are_stable(ports: &Ports) {
     );
 }
 
-/// What is old goes, the oldest first, only so many at a time.
+/// Pruning deletes old entries, oldest first, up to the limit.
 pub async fn old_entries_are_pruned(ports: &Ports) {
     let all = [(1, 3), (2, 1), (3, 2), (4, 5)];
     let all: Vec<_> = all.into_iter().map(|(n, when)| entry(n, when)).collect();
     ports.audit.append(&all).await.unwrap();
     assert_eq!(ports.audit.prune(at(5), 2).await.unwrap(), 2);
-    let left = found(ports, &AuditFilter::default()).await;
+    let left = search(ports, &AuditFilter::default()).await;
     assert_eq!(left, [entry(4, 5), entry(1, 3)]);
     assert_eq!(ports.audit.prune(at(5), 2).await.unwrap(), 1);
     assert_eq!(ports.audit.prune(at(5), 2).await.unwrap(), 0);
 }
 
-/// The deletion of a user leaves what they did.
+/// The entries of a deleted user stay.
 pub async fn entries_outlive_their_user(ports: &Ports) {
     let key = super::repository::key(1, "ada", 0);
     ports.keys.insert(&key).await.unwrap();
     ports.audit.append(&[entry(1, 1)]).await.unwrap();
     let purged = ports.users.purge(&user("ada"), at(2), 100).await.unwrap();
     assert!(purged.is_some_and(|purged| !purged.more));
-    assert_eq!(found(ports, &AuditFilter::default()).await, [entry(1, 1)]);
+    assert_eq!(search(ports, &AuditFilter::default()).await, [entry(1, 1)]);
 }
 
 /// Generates the conformance tests of `AuditLog`. `$fresh` is a future of a value

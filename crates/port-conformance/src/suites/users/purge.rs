@@ -1,4 +1,4 @@
-//! Conformance tests of `UserRepository::purge`: everything of a user goes, and nothing of anybody else.
+//! Conformance tests of `UserRepository::purge`: it deletes everything of one user and nothing of others.
 
 use domain::cipher::Sealed;
 use domain::conversation::{Conversation, ConversationFilter, ConversationView, ConversationReport};
@@ -21,7 +21,7 @@ use crate::fixtures::{
 };
 use crate::{Ports, assert_is};
 
-/// A key that both users chose for a request.
+/// An idempotency key that both users use.
 fn request(owner: &str) -> IdempotentRequest {
     IdempotentRequest {
         owner: user(owner),
@@ -31,7 +31,7 @@ fn request(owner: &str) -> IdempotentRequest {
     }
 }
 
-fn kept(owner: &str) -> IdempotentResponse {
+fn response(owner: &str) -> IdempotentResponse {
     IdempotentResponse {
         request: request(owner),
         answer: "answer".to_owned(),
@@ -51,7 +51,7 @@ async fn append(ports: &Ports, sandbox: &str, n: u64, events: u64) -> AppendOutc
     stored.unwrap()
 }
 
-/// Commits a start, leases it, and ends it if it shall end. The fence.
+/// Commits a start, leases it, and ends it if `end` is set. Returns the fence.
 async fn run(ports: &Ports, start: &NewStartTask, end: Option<StartStatus>) -> i64 {
     let fence = ports.claimed(start).await.fence;
     if let Some(end) = end {
@@ -64,7 +64,8 @@ async fn run(ports: &Ports, start: &NewStartTask, end: Option<StartStatus>) -> i
     fence
 }
 
-/// A user with something of everything; ids from `n` on. The fence of their unfinished start, which is `n + 8`.
+/// Stores a user with objects of every kind; ids begin at `n`. Returns the fence of their unfinished start, which has
+/// number `n + 8`.
 async fn seed_user(ports: &Ports, owner: &str, n: u64) -> i64 {
     ports.keys.insert(&key(n, owner, 0)).await.unwrap();
     ports.keys.insert(&key(n + 1, owner, 0)).await.unwrap();
@@ -108,7 +109,7 @@ async fn seed_user(ports: &Ports, owner: &str, n: u64) -> i64 {
         .await;
     assert!(deleted.unwrap());
     let mut keyed = start(n + 6, owner, &name("own"), at(1));
-    keyed.answer = Some(kept(owner));
+    keyed.answer = Some(response(owner));
     run(ports, &keyed, Some(StartStatus::Ready)).await;
     let failed = start_in(n + 7, owner, &name("up"), at(1));
     run(ports, &failed, Some(StartStatus::Error)).await;
@@ -123,7 +124,7 @@ async fn seed_user(ports: &Ports, owner: &str, n: u64) -> i64 {
     fence
 }
 
-/// What waits for these conversations.
+/// The pending messages of these conversations.
 async fn waiting(ports: &Ports, all: &[ConversationView]) -> Vec<PendingMessage> {
     let mut waiting = Vec::new();
     for it in all {
@@ -133,8 +134,8 @@ async fn waiting(ports: &Ports, all: &[ConversationView]) -> Vec<PendingMessage>
     waiting
 }
 
-/// Everything that the ports show of a user.
-async fn shown(ports: &Ports, owner: &str) -> Vec<String> {
+/// Everything of a user that the ports return.
+async fn visible_objects(ports: &Ports, owner: &str) -> Vec<String> {
     let all = ConversationFilter {
         include_sub_conversations: true,
         ..ConversationFilter::default()
@@ -170,7 +171,7 @@ async fn shown(ports: &Ports, owner: &str) -> Vec<String> {
     shown
 }
 
-/// All calls that it takes, of so many rows each; there are no endless ones.
+/// Repeats the purge, with this limit, until it is complete. Panics if it does not end.
 async fn purge(ports: &Ports, owner: &UserId, limit: usize) -> (PurgeCounts, usize) {
     let mut sum = PurgeCounts::default();
     for calls in 1..200 {
@@ -183,9 +184,9 @@ async fn purge(ports: &Ports, owner: &UserId, limit: usize) -> (PurgeCounts, usi
     panic!("purging does not end");
 }
 
-/// Of the sandboxes there is what it takes to remove them; of everything else nothing, whatever the size of a call.
+/// After the purge only the sandboxes to be removed are left, whatever the limit of a call.
 pub async fn a_purge_leaves_nothing(ports: &Ports) {
-    let nothing = shown(ports, "nobody").await;
+    let nothing = visible_objects(ports, "nobody").await;
     for (round, limit) in [1, 3, 1000].into_iter().enumerate() {
         let (owner, n) = (format!("alice-{round}"), 100 * (round as u64 + 1));
         seed_user(ports, &owner, n).await;
@@ -194,39 +195,40 @@ pub async fn a_purge_leaves_nothing(ports: &Ports) {
             api_keys: 2,
             settings: 1,
             secrets: 2,
-            // `up`, `paused` and `own`; the fourth was on its way already.
+            // `up`, `paused` and `own`; the fourth was marked already.
             sandboxes: 3,
             start_tasks: 3,
             conversations: 3,
             events: 7,
-            // An answer, the memory of a deleted conversation, and two messages.
+            // A stored response, the record of a deleted conversation, and two messages.
             others: 4,
             more: false,
         };
         assert_eq!(sum, expected);
-        // One at a time: so many rows, and the call that finds no more.
+        // With limit 1: one call for each row, and one that finds no more.
         assert_eq!(calls, [18, 6, 1][round]);
-        assert_eq!(shown(ports, &owner).await, nothing);
+        assert_eq!(visible_objects(ports, &owner).await, nothing);
         for what in ["up", "paused", "deleted", "own"] {
             let id = sandbox_id(&format!("{owner}-{what}"));
             let row = ports
                 .sandbox_row(&id)
                 .await
-                .expect("to be removed by whoever serves its host");
+                .expect("a sandbox marked for removal");
             assert_eq!(row.desired, DesiredState::Deleted);
         }
-        // Also the memory of what was deleted before, and the reserved id: both may be used by others.
+        // The records of deleted conversations and the reserved id are gone, too: other users can use both ids.
         for id in [n + 5, n + 8] {
             let mut new = start(1000 + id, "bob", &format!("bob-{id}"), at(9));
             new.task.conversation_id = conversation_id(id);
-            // Nobody claims it.
+            // No worker claims it.
             new.task.host = HostId::parse("elsewhere").unwrap();
             ports.start(&new).await;
         }
     }
 }
 
-/// Not even with the same ids: a part of a conversation of theirs, a failed start of a conversation that they have.
+/// Other users' objects stay, also with the same ids: a sub-conversation of a deleted user's conversation, and a failed
+/// start of it.
 pub async fn others_are_unaffected(ports: &Ports) {
     seed_user(ports, "bob", 200).await;
     let shared = start_in(150, "bob", "bob-up", at(1));
@@ -241,9 +243,9 @@ pub async fn others_are_unaffected(ports: &Ports) {
     };
     ports.conversation(&part).await;
     append(ports, "bob-up", 160, 3).await;
-    let before = shown(ports, "bob").await;
+    let before = visible_objects(ports, "bob").await;
     purge(ports, &user("alice"), 4).await;
-    assert_eq!(shown(ports, "bob").await, before);
+    assert_eq!(visible_objects(ports, "bob").await, before);
     assert_eq!(append(ports, "bob-up", 205, 1).await, AppendOutcome::Deleted);
     let users = ports.users.list(None, 9).await.unwrap();
     assert_eq!(users[1].id, user("bob"));
@@ -252,7 +254,7 @@ pub async fn others_are_unaffected(ports: &Ports) {
     assert_eq!(ports.answers.look_up(&request("bob")).await.unwrap(), same);
 }
 
-/// From the first call on, however small: no key, no settings, no secret, no worker, no sandbox.
+/// After the first call, with any limit, no key, settings, secret, worker or sandbox of the user is usable.
 pub async fn the_first_call_revokes_all_access(ports: &Ports) {
     let fence = seed_user(ports, "alice", 100).await;
     let alice = user("alice");
@@ -309,7 +311,7 @@ pub async fn the_first_call_revokes_all_access(ports: &Ports) {
     assert_eq!(ports.users.list_partially_deleted(9).await.unwrap(), []);
 }
 
-/// A request that was let in a moment before stores nothing any more.
+/// A request that was authenticated before the deletion stores nothing after it.
 pub async fn writes_of_a_deleted_user_are_refused(ports: &Ports) {
     seed_user(ports, "alice", 100).await;
     let alice = user("alice");
@@ -324,7 +326,7 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &Ports) {
     };
     let row = sandbox("new", "alice", at(9));
     gone(ports.sandboxes.insert(&row, &PLENTY).await.err());
-    let mut answer = kept("alice");
+    let mut answer = response("alice");
     "other".clone_into(&mut answer.request.key);
     gone(
         ports
@@ -363,10 +365,10 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &Ports) {
         })
     );
     purge(ports, &alice, 1000).await;
-    assert_eq!(shown(ports, "alice").await, shown(ports, "nobody").await);
+    assert_eq!(visible_objects(ports, "alice").await, visible_objects(ports, "nobody").await);
 }
 
-/// What a sandbox reports after the deletion is dropped, before its row is removed and after.
+/// Reports of a sandbox after the deletion are dropped, before and after its row is removed.
 pub async fn late_reports_do_not_recreate_conversations(ports: &Ports) {
     seed_user(ports, "alice", 100).await;
     purge(ports, &user("alice"), 1000).await;
@@ -383,10 +385,10 @@ pub async fn late_reports_do_not_recreate_conversations(ports: &Ports) {
             .await
             .unwrap();
     }
-    assert_eq!(shown(ports, "alice").await, shown(ports, "nobody").await);
+    assert_eq!(visible_objects(ports, "alice").await, visible_objects(ports, "nobody").await);
 }
 
-/// No call deletes many more rows than it was told to, also of one long conversation.
+/// A call deletes not much more than its limit, also of one long conversation.
 pub async fn a_call_deletes_a_bounded_part(ports: &Ports) {
     seed_user(ports, "alice", 100).await;
     append(ports, "alice-paused", 104, 500).await;
@@ -405,7 +407,7 @@ pub async fn a_call_deletes_a_bounded_part(ports: &Ports) {
     panic!("purging does not end");
 }
 
-/// Where requests need no key the local user has no row, and is deleted like any other.
+/// The local user of open mode has no row and is deleted like any other.
 pub async fn a_local_user_without_a_key_can_be_deleted(ports: &Ports) {
     ports.sandbox("s", "local").await;
     ports
@@ -413,7 +415,7 @@ pub async fn a_local_user_without_a_key_can_be_deleted(ports: &Ports) {
         .await;
     let (sum, _) = purge(ports, &user("local"), 10).await;
     assert_eq!((sum.sandboxes, sum.conversations), (1, 1));
-    assert_eq!(shown(ports, "local").await, shown(ports, "nobody").await);
+    assert_eq!(visible_objects(ports, "local").await, visible_objects(ports, "nobody").await);
     let row = sandbox("new", "local", at(9));
     let inserted = ports.sandboxes.insert(&row, &PLENTY).await;
     assert_is!(inserted, Err(StoreError::NotFound { .. }));

@@ -1,4 +1,4 @@
-//! Conformance tests of `UserRepository::purge` beside requests of the same user.
+//! Conformance tests of `UserRepository::purge` with concurrent requests of the same user.
 
 use domain::cipher::Sealed;
 use domain::sandbox::DesiredState;
@@ -11,7 +11,7 @@ use super::repository::key;
 use crate::Ports;
 use crate::fixtures::{PLENTY, at, host, page, sandbox, secret, start, user};
 
-/// Whatever request comes at the moment of the deletion either is refused or goes along: nothing stays behind.
+/// A request at the moment of the deletion is either refused, or its objects are deleted, too.
 pub async fn concurrent_writes_are_deleted_too(ports: &Ports) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
     let alice = user("alice");
@@ -21,7 +21,7 @@ pub async fn concurrent_writes_are_deleted_too(ports: &Ports) {
         let row = sandbox(&format!("t-{n}"), "alice", at(1));
         let (alice, document) = (&alice, &document);
         async move {
-            // Each of them may be refused, and none may fail otherwise.
+            // Each of them may be refused; no other failure is allowed.
             let _ = ports.tasks.insert(&new, &PLENTY).await;
             let _ = ports.sandboxes.insert(&row, &PLENTY).await;
             let _ = ports.settings.save(alice, document, None, at(1)).await;
@@ -42,7 +42,7 @@ pub async fn concurrent_writes_are_deleted_too(ports: &Ports) {
         {}
     };
     join(requests, purge).await;
-    // What the calls found; nothing can have come since.
+    // The rows that were found; none can have been stored since.
     assert_eq!(ports.users.list_partially_deleted(9).await.unwrap(), []);
     assert_eq!(ports.keys.list(None).await.unwrap(), []);
     assert_eq!(ports.settings.load(&alice).await.unwrap(), None);

@@ -1,4 +1,4 @@
-//! Conformance tests of `UserRepository` about users themselves; what goes with them is in `purge`.
+//! Conformance tests of `UserRepository` about users themselves; `purge` tests the deletion of their objects.
 
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
@@ -21,7 +21,7 @@ pub(crate) fn key(n: u64, owner: &str, when: i64) -> ApiKey {
     }
 }
 
-fn rested(when: i64) -> i64 {
+fn after_reuse_grace(when: i64) -> i64 {
     when + i64::try_from(USER_NAME_REUSE_GRACE.as_secs()).unwrap()
 }
 
@@ -29,7 +29,7 @@ async fn users(ports: &Ports) -> Vec<User> {
     ports.users.list(None, 100).await.unwrap()
 }
 
-/// A user is there from the first key on, once; they are listed by name, in pages.
+/// A user exists once, from the first key on. Users are listed by name, in pages.
 pub async fn users_are_listed_by_name(ports: &Ports) {
     for (n, owner) in [(1, "carol"), (2, "alice"), (3, "bob"), (4, "alice")] {
         let when = i64::try_from(n).unwrap();
@@ -51,7 +51,7 @@ pub async fn users_are_listed_by_name(ports: &Ports) {
     assert_eq!(ports.users.find(&user("bo")).await.unwrap(), None);
 }
 
-/// The first of those who were not deleted; of two of the same moment the one whose name comes first.
+/// The user with the earliest creation time that is not deleted; ties by name.
 pub async fn the_oldest_user_is_found(ports: &Ports) {
     assert_eq!(ports.users.find_oldest().await.unwrap(), None);
     for (n, owner, when) in [
@@ -70,7 +70,7 @@ pub async fn the_oldest_user_is_found(ports: &Ports) {
     assert_eq!(ports.users.find_oldest().await.unwrap(), None);
 }
 
-/// Deleting somebody who is not there changes nothing, and makes nobody.
+/// Deleting an unknown user changes nothing and creates no user.
 pub async fn an_unknown_user_is_not_deleted(ports: &Ports) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
     let purged = ports.users.purge(&user("alic"), at(1), 10).await;
@@ -79,7 +79,7 @@ pub async fn an_unknown_user_is_not_deleted(ports: &Ports) {
     assert_eq!(ports.users.list_partially_deleted(9).await.unwrap(), []);
 }
 
-/// A deleted user is shown as such and stays deleted however often that is asked for.
+/// A deleted user is shown as deleted, and stays so after repeated deletions.
 pub async fn a_user_is_deleted_once(ports: &Ports) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
     let alice = user("alice");
@@ -94,12 +94,13 @@ pub async fn a_user_is_deleted_once(ports: &Ports) {
     assert_eq!(users(ports).await[0].deleted_at, Some(at(5)));
 }
 
-/// The name is nobody's until all is gone and it has rested; then it is a new user's. Other names are free all the time.
+/// A name is reserved until all rows are gone and the grace has passed; then a new user can take it. Other names are
+/// not affected.
 pub async fn a_name_is_reserved_after_a_deletion(ports: &Ports) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
     ports.sandbox("s", "alice").await;
     ports.users.purge(&user("alice"), at(5), 10).await.unwrap();
-    let (early, late) = (rested(5) - 1, rested(5));
+    let (early, late) = (after_reuse_grace(5) - 1, after_reuse_grace(5));
     let insert = async |n, when| ports.keys.insert(&key(n, "alice", when)).await;
     assert_is!(
         insert(2, late).await,
@@ -126,7 +127,8 @@ pub async fn a_name_is_reserved_after_a_deletion(ports: &Ports) {
     ports.sandbox("new", "alice").await;
 }
 
-/// Rows of deleted users go when nothing is left and they are old enough, only so many at a time; others never.
+/// Pruning deletes rows of deleted users when nothing is left of them and they are old enough, up to the limit, and no
+/// other rows.
 pub async fn deleted_users_are_pruned(ports: &Ports) {
     for (n, owner) in [
         (1, "alice"),

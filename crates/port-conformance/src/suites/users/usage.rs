@@ -1,4 +1,4 @@
-//! Conformance tests of `UsageRepository`: its figures are those of a recount, whatever was stored and deleted before.
+//! Conformance tests of `UsageRepository`: usage always equals a recount.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::suites::conversations::pending_messages::message;
 use crate::Ports;
 use crate::fixtures::{
     after, at, conversation, conversation_id, event, page, sandbox_id, scope, secret, start, step,
-    task_id, user, walk,
+    task_id, user, read_all_pages,
 };
 
 async fn usage(ports: &Ports, name: &str) -> Usage {
@@ -31,7 +31,7 @@ async fn conversations(ports: &Ports, name: &str) -> Vec<ConversationView> {
         ..ConversationFilter::default()
     };
     let (all, scope) = (&filter, &scope(name));
-    let found = walk(100, async |token| {
+    let found = read_all_pages(100, async |token| {
         let page = after(100, token);
         let found = ports.conversations.search(scope, all, &page).await;
         found.expect("search")
@@ -41,7 +41,7 @@ async fn conversations(ports: &Ports, name: &str) -> Vec<ConversationView> {
 
 async fn events(ports: &Ports, name: &str, id: ConversationId) -> Vec<Event> {
     let (all, scope) = (&EventFilter::default(), &scope(name));
-    let found = walk(100, async |token| {
+    let found = read_all_pages(100, async |token| {
         let (order, page) = (EventOrder::Timestamp, after(100, token));
         let found = ports.events.search(scope, id, all, order, &page).await;
         found.expect("search")
@@ -49,7 +49,7 @@ async fn events(ports: &Ports, name: &str, id: ConversationId) -> Vec<Event> {
     found.await
 }
 
-/// The figures by reading everything that is stored.
+/// Counts the usage by reading everything that is stored.
 async fn recount(ports: &Ports, name: &str) -> Usage {
     let mut counted = Usage {
         shortened_events: usage(ports, name).await.shortened_events,
@@ -107,7 +107,7 @@ fn batch(from: u64, count: u64) -> Vec<Event> {
     (from..from + count).map(one).collect()
 }
 
-/// Nothing is stored of a new user, and no user sees another one's figures.
+/// The usage of a new user is zero, and no user sees the usage of another.
 pub async fn usage_is_counted_by_owner(ports: &Ports) {
     assert_eq!(usage(ports, "alice").await, Usage::default());
     ports.sandbox("s", "alice").await;
@@ -121,7 +121,8 @@ pub async fn usage_is_counted_by_owner(ports: &Ports) {
     assert_eq!(seen.conversations, 1);
 }
 
-/// Events, conversations, starts, messages and secrets come and go; after each step the figures are those of a recount.
+/// Events, conversations, starts, messages and secrets are stored and deleted; after each step the usage equals a
+/// recount.
 pub async fn usage_equals_a_recount(ports: &Ports) {
     for (id, owner) in [("s", "alice"), ("t", "bob")] {
         ports.sandbox(id, owner).await;
@@ -176,7 +177,7 @@ pub async fn usage_equals_a_recount(ports: &Ports) {
     check(ports, "a deleted conversation").await;
 }
 
-/// A start counts as a conversation from the moment at which it is accepted, and once.
+/// A start counts as one conversation from the moment it is accepted.
 pub async fn a_start_counts_as_its_conversation(ports: &Ports) {
     let mut new = start(5, "alice", "own", at(2));
     new.task.request.title = Some("é".repeat(100));
@@ -204,7 +205,7 @@ pub async fn a_start_counts_as_its_conversation(ports: &Ports) {
     assert_eq!(usage(ports, "alice").await.request_bytes, 0);
 }
 
-/// While a user is deleted part by part the figures are right, and in the end there is nothing.
+/// During a purge the usage equals a recount, and after it the usage is zero.
 pub async fn usage_shrinks_with_each_part_of_a_purge(ports: &Ports) {
     ports.sandbox("s", "alice").await;
     ports.sandbox("t", "bob").await;
@@ -230,7 +231,7 @@ pub async fn usage_shrinks_with_each_part_of_a_purge(ports: &Ports) {
     assert_eq!(usage(ports, "bob").await, bobs);
 }
 
-/// The same log, partly bulky, in two conversations of Alice's and one of Bob's.
+/// The same partly bulky log in two conversations of Alice and one of Bob.
 async fn bulky_log(ports: &Ports) -> [Event; 4] {
     ports.sandbox("s", "alice").await;
     ports.sandbox("t", "bob").await;
@@ -258,7 +259,7 @@ async fn bulky_log(ports: &Ports) -> [Event; 4] {
     log
 }
 
-/// The oldest bulky observations become short, one part after the other, until there is none; nothing else changes.
+/// Calls shorten the oldest bulky observations, until there is none; nothing else changes.
 pub async fn bulky_observations_are_shortened(ports: &Ports) {
     let log = bulky_log(ports).await;
     let (alice, before) = (user("alice"), usage(ports, "alice").await);
@@ -310,7 +311,7 @@ pub async fn bulky_observations_are_shortened(ports: &Ports) {
     );
 }
 
-/// Stamps the tests.
+/// Generates the conformance tests of `UsageRepository`. `$fresh` is a future of a value that derefs to [`Ports`].
 #[macro_export]
 macro_rules! usage_repository_conformance {
     ($fresh:expr) => {

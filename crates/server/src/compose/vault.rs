@@ -134,7 +134,7 @@ pub(crate) async fn check_legacy(
         checked.map_err(|error| refusal(error, keyring, data_dir, "its canary file"))?;
     }
     if let Some(sample) = any_sealed(store).await? {
-        let opened = keyring.open(&sample.place.context(), &sample.sealed);
+        let opened = keyring.open(&sample.location.context(), &sample.sealed);
         opened.map_err(|error| refusal(error, keyring, data_dir, "a stored secret"))?;
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! The stored document: JSON that exists in clear only between this module and the cipher.
+//! The stored document: JSON that only exists in clear between this module and the cipher.
 //!
-//! Reading is lenient: a value of the wrong type counts as not set and stays in the document as it is, and so does
-//! everything that this version does not know. So no stored value can lock a user out, and an older version does not
-//! destroy what a newer one wrote.
+//! Reading is lenient: a value of a wrong type counts as not set and stays in the document, like everything that this
+//! version does not know. So no stored value locks a user out, and an older version does not destroy what a newer one
+//! wrote.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use super::mcp::{McpConfig, SecretDisplay};
 use super::model::{AgentDocument, GROUPINGS, ProviderToken, Settings, exposed, wipe};
 use super::profiles::Profiles;
 
-/// Not a JSON object.
+/// The text is not a JSON object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotAnObject;
 
 struct DocumentReader(Map<String, Value>);
 
 impl DocumentReader {
-    /// Takes the value out if `read` understands it; else it stays among the unread ones.
+    /// Takes the value out if `read` accepts it; else it stays among the unread ones.
     fn take<T>(&mut self, key: &str, read: impl FnOnce(&Value) -> Option<T>) -> Option<T> {
         let value = read(self.0.get(key)?)?;
         if let Some(mut raw) = self.0.shift_remove(key) {
@@ -65,7 +65,7 @@ fn strings(value: &Value) -> Option<Vec<String>> {
         .collect()
 }
 
-/// Opens the text of a stored document.
+/// Parses the text of a stored document.
 pub(super) fn decode(text: &SecretString) -> Result<Settings, NotAnObject> {
     let root: Map<String, Value> =
         serde_json::from_str(text.expose_secret()).map_err(|_| NotAnObject)?;
@@ -131,7 +131,7 @@ pub(super) fn secrets(value: &Value) -> Option<BTreeMap<String, SecretString>> {
     )
 }
 
-/// Entries of providers that this version does not know stay in the document.
+/// Entries of unknown providers stay in the document.
 fn provider_tokens(r: &mut DocumentReader) -> BTreeMap<GitProvider, ProviderToken> {
     let mut known = BTreeMap::new();
     if let Some(Value::Object(map)) = r.0.get_mut("provider_tokens") {
@@ -161,7 +161,7 @@ fn provider_tokens(r: &mut DocumentReader) -> BTreeMap<GitProvider, ProviderToke
     known
 }
 
-/// The text to seal. Every intermediate copy is overwritten.
+/// The text to seal. Intermediate copies are overwritten.
 pub(super) fn encode(settings: &Settings) -> SecretString {
     let mut document = Value::Object(to_map(settings));
     let text = SecretString::from(document.to_string());
@@ -251,7 +251,7 @@ fn secret_parts(s: &Settings) -> [(&'static str, Value); 7] {
     ]
 }
 
-/// Named secrets as a JSON object; the caller wipes it.
+/// Named secrets as a JSON object, which the caller wipes.
 pub(super) fn in_clear(secrets: &BTreeMap<String, SecretString>) -> Value {
     let members = secrets.iter().map(|(k, v)| (k.clone(), exposed(v)));
     Value::Object(members.collect())

@@ -1,9 +1,8 @@
 //! Git tokens: one entry per provider, changed one by one.
 //!
-//! A token is never kept for another host than the one it was given for: who can name a host could otherwise have the
-//! token sent there. No provider is contacted: a token is stored as it is given, unless the service verifies tokens. Then a
-//! new token is shown to its own provider at its own host, and to nobody else, and only a clear no keeps it out: who cannot
-//! be asked may be up again when the token is needed.
+//! A token is never kept for another host than its own; otherwise a changed host could receive the token. Tokens are
+//! stored unverified, unless the service verifies them. Then a new token is sent to its own provider at its own host
+//! only, and only a clear rejection refuses it: an unreachable provider may be up again when the token is used.
 
 use domain::error::chain;
 use std::time::Duration;
@@ -20,43 +19,43 @@ use super::issues::{Issue, IssueKind};
 use super::{SettingsService, UpdateError};
 use crate::error::AppError;
 
-/// A token as it comes in.
+/// A token in a request.
 #[derive(Debug, Clone, Default)]
 pub struct TokenInput {
-    /// The token; blank, absent or the mask: as stored.
+    /// The token; blank, absent or the mask keeps the stored one.
     pub token: Option<SecretString>,
     /// The user's id there.
     pub user_id: Option<String>,
-    /// Host or URL; blank or absent: the provider's own, or as stored.
+    /// Host or URL; blank or absent means the provider's own, or the stored one.
     pub host: Option<String>,
 }
 
 /// Body of the two operations that store tokens.
 #[derive(Debug, Clone, Default)]
 pub struct GitProvidersInput {
-    /// Tokens by provider. Providers that are not named stay as they are.
+    /// Tokens by provider. Other providers keep theirs.
     pub provider_tokens: Vec<(GitProvider, TokenInput)>,
-    /// Replaces the stored one as a whole; `None` leaves it.
+    /// Replaces the stored configuration; `None` keeps it.
     pub mcp_config: Option<McpConfig>,
 }
 
 /// Why tokens were not stored.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TokenRefusal {
-    /// The request is wrong in itself.
+    /// The request is invalid.
     Invalid(Vec<Issue>),
-    /// These providers do not accept the token that was sent for them.
+    /// These providers rejected their token.
     Rejected(Vec<GitProvider>),
 }
 
-/// Until when all providers together must have said something of the tokens they are shown.
+/// Timeout of the verification by all providers together.
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Their member in the stored document.
+/// Key of the tokens in the stored document.
 const PROVIDER_TOKENS_KEY: &str = "provider_tokens";
 
 impl SettingsService {
-    /// Stores git tokens (and an MCP configuration). All or nothing: with an issue, nothing is stored.
+    /// Stores git tokens and an MCP configuration; nothing if there is an issue.
     pub async fn add_git_providers(
         &self,
         owner: &UserId,
@@ -64,7 +63,7 @@ impl SettingsService {
     ) -> Result<(), UpdateError<TokenRefusal>> {
         let invalid = |issues| UpdateError::Refused(TokenRefusal::Invalid(issues));
         if let Some(providers) = &self.verifier {
-            // What is refused anyway is refused before anybody is asked.
+            // Check the request before any provider is called.
             let settings = self.load(owner).await?.unwrap_or_default();
             let wanted = merge(settings, input).map_err(invalid)?;
             let verified = verify(providers.as_ref(), &wanted, input).await;
@@ -76,7 +75,7 @@ impl SettingsService {
         saved.await.map(|_| ())
     }
 
-    /// Forgets all git tokens. Does nothing (and stores nothing) if there are none.
+    /// Deletes all git tokens. Stores nothing if there are none.
     pub async fn unset_git_providers(&self, owner: &UserId) -> Result<(), AppError> {
         let nothing_there = self.load(owner).await?.is_none_or(|settings| {
             settings.provider_tokens.is_empty() && !settings.unread.contains_key(PROVIDER_TOKENS_KEY)
@@ -86,7 +85,7 @@ impl SettingsService {
         }
         let cleared = self.update(owner, |mut settings| {
             settings.provider_tokens.clear();
-            // Also those of providers that this version does not know.
+            // Tokens of unknown providers too.
             settings.unread.shift_remove(PROVIDER_TOKENS_KEY);
             Ok::<_, std::convert::Infallible>(settings)
         });
@@ -98,7 +97,7 @@ impl SettingsService {
     }
 }
 
-/// Shows every new token to its provider, all at the same time.
+/// Sends every new token to its provider, in parallel.
 async fn verify(
     providers: &dyn GitHosting,
     wanted: &Settings,
@@ -141,7 +140,7 @@ async fn verify(
 }
 
 impl ProviderToken {
-    /// The token as what it opens, for whoever calls the provider.
+    /// The access that the token gives.
     pub fn access(&self, provider: GitProvider) -> GitAccess {
         let host = identity(provider, self.host.as_deref());
         GitAccess {
@@ -248,7 +247,7 @@ fn as_url(host: &str) -> Option<Url> {
     }
 }
 
-/// What makes two spellings the same place: scheme, host, port and path; a provider's own host is the absent one.
+/// The identity of a host, whatever its spelling: scheme, host, port and path. A provider's own host is `None`.
 fn identity(provider: GitProvider, host: Option<&str>) -> Option<String> {
     let url = as_url(host?)?;
     let text = url.as_str().trim_end_matches('/').to_owned();

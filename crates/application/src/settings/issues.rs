@@ -1,13 +1,13 @@
-//! What is wrong with a client's settings. An issue names a place and a kind, never a value: values may be secret.
+//! Issues with settings in a request. An issue names a place and a kind, never a value, which may be secret.
 
 use std::fmt;
 
-/// What is wrong with one value. The texts are those that clients of the reference know.
+/// Kind of an issue. Clients of the reference know the texts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum IssueKind {
-    /// Not there.
+    /// Missing.
     Missing,
-    /// A field that nobody knows, where such are refused.
+    /// An unknown field where unknown fields are refused.
     Unknown,
     /// Not a string.
     String,
@@ -23,7 +23,7 @@ pub enum IssueKind {
     Number,
     /// Text that is not a number.
     NumberText,
-    /// Infinite, or not a number at all.
+    /// Infinite or NaN.
     Finite,
     /// Not a boolean.
     Boolean,
@@ -37,14 +37,14 @@ pub enum IssueKind {
     AtLeast(f64),
     /// Above the greatest value.
     AtMost(f64),
-    /// None of the known words.
+    /// None of the allowed values.
     OneOf(Vec<String>),
-    /// Anything else, in words.
+    /// Another issue, as text.
     Other(String),
 }
 
 impl IssueKind {
-    /// The error type of the validation body.
+    /// The error type in the validation body.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -69,7 +69,7 @@ impl IssueKind {
     }
 }
 
-/// `'a', 'b' or 'c'`, as validation texts list words.
+/// Formats alternatives as validation texts do: `'a', 'b' or 'c'`.
 pub(super) fn alternatives<S: AsRef<str>>(words: &[S]) -> String {
     let quoted: Vec<String> = words.iter().map(|w| format!("'{}'", w.as_ref())).collect();
     match quoted.split_last() {
@@ -112,12 +112,12 @@ impl fmt::Display for IssueKind {
     }
 }
 
-/// One thing that is wrong, and where (path from the top of the body).
+/// An issue and its place (path from the top of the body).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Issue {
     /// Keys and indexes down to the value.
     pub at: Vec<String>,
-    /// What is wrong.
+    /// The kind.
     pub kind: IssueKind,
 }
 

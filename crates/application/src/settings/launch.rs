@@ -14,20 +14,20 @@ use super::llm;
 use super::mcp;
 use super::model::{LLM_API_KEY, Settings};
 
-/// Everything in [`domain::agent::LaunchRequest`] that comes from the user's settings.
+/// The parts of [`domain::agent::LaunchRequest`] that come from the user's settings.
 #[derive(Debug, Clone)]
 pub struct LaunchProfile {
-    /// Model, with the options that the user set. Only its name means anything with [`LaunchProfile::acp`].
+    /// Model with the user's options. With [`LaunchProfile::acp`] only its name is used.
     pub llm: LlmConfig,
-    /// The program that is the agent, if the user chose one.
+    /// The ACP agent, if the user chose one.
     pub acp: Option<AcpAgent>,
-    /// Tools that the user chose; `None`: the usual ones.
+    /// The user's tools; `None` for the usual ones.
     pub tools: Option<Vec<AgentTool>>,
-    /// Whether the agent may hand tasks to agents of its own.
+    /// Whether the agent may delegate tasks to sub-agents.
     pub sub_agents: bool,
-    /// Condenser; `None` if the user switched it off.
+    /// Condenser; `None` if switched off.
     pub condenser: Option<CondenserConfig>,
-    /// Ask before every risky action.
+    /// Whether the agent asks before risky actions.
     pub confirmation_mode: bool,
     /// `llm`, or none.
     pub security_analyzer: Option<String>,
@@ -41,37 +41,37 @@ pub struct LaunchProfile {
     pub search_api_key: Option<SecretString>,
     /// Git tokens as environment secrets: `GITHUB_TOKEN`, `GITLAB_TOKEN`, …
     pub secrets: BTreeMap<String, SecretString>,
-    /// Hosts of git providers where they are not the provider's own, as the user wrote them.
+    /// Hosts of git providers other than their own, as the user wrote them.
     pub git_hosts: BTreeMap<GitProvider, String>,
     /// `user.name` of git.
     pub git_user_name: Option<String>,
     /// `user.email` of git.
     pub git_user_email: Option<String>,
-    /// Clone with the whole history.
+    /// Whether repositories are cloned with the whole history.
     pub git_full_clone: bool,
     /// Spec for a new sandbox, if the user prefers one.
     pub default_sandbox_spec_id: Option<String>,
-    /// Skills that are not to be loaded.
+    /// Skills that are not loaded.
     pub disabled_skills: Vec<String>,
-    /// The user's own addition to the system prompt.
+    /// The user's addition to the system prompt.
     pub system_message_suffix: Option<String>,
-    /// What could not be used, for the notes of the task.
+    /// Notes about settings that could not be used.
     pub notes: Vec<String>,
 }
 
-/// The settings do not suffice for a start: the text names the field to set. No secret in it.
+/// A setting is missing for a start; the text names it. It contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MissingSettings(pub String);
 
-/// Name of the environment secret with the token of a provider.
+/// Name of the environment variable with a provider's token.
 pub fn token_name(provider: GitProvider) -> String {
     format!("{}_TOKEN", provider.as_str().to_ascii_uppercase())
 }
 
-/// Characters of a name or an address for git.
+/// Longest git author name or address in characters.
 const MAX_GIT_IDENTITY_CHARS: usize = 255;
-/// Fields of the model document that are carried elsewhere or belong to the starter.
+/// Fields of the model document that are not passed as options.
 const NON_OPTION_FIELDS: [&str; 4] = ["model", "base_url", "api_key", "usage_id"];
 
 pub(super) fn profile(
@@ -135,7 +135,7 @@ pub(super) fn profile(
     })
 }
 
-/// A skill stays off that either place names.
+/// A skill is off if either list names it.
 fn disabled_skills(settings: &Settings) -> Vec<String> {
     let mut names = settings.disabled_skills.clone().unwrap_or_default();
     let more = settings.agent.effective("agent_context.disabled_skills");
@@ -149,7 +149,7 @@ fn disabled_skills(settings: &Settings) -> Vec<String> {
     names
 }
 
-/// Names, or documents with `name` and `params`. What cannot be read is passed over, as elsewhere in the settings.
+/// Tools are names, or objects with `name` and `params`. Unreadable ones are skipped.
 fn tools(settings: &Settings) -> Option<Vec<AgentTool>> {
     let value = settings.agent.effective("tools");
     let read = |tool: &Value| {
@@ -166,7 +166,7 @@ fn tools(settings: &Settings) -> Option<Vec<AgentTool>> {
     Some(value.as_array()?.iter().filter_map(read).collect())
 }
 
-/// What git is told of the user: it goes into a command, which has room for so much.
+/// Git author values go into a command line, which limits their length.
 fn identity(name: &str, text: Option<&String>, notes: &mut Vec<String>) -> Option<String> {
     let text = filled(text)?;
     if text.chars().count() > MAX_GIT_IDENTITY_CHARS {
@@ -193,7 +193,7 @@ fn condenser(settings: &Settings) -> Option<CondenserConfig> {
             .map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
     };
     let max_size = number("max_size");
-    // The agent side refuses to keep half of the window or more.
+    // The agent refuses to keep half of the window or more.
     let keep_first = number("keep_first").min((max_size / 2).saturating_sub(1));
     Some(CondenserConfig {
         max_size,
@@ -263,14 +263,14 @@ pub(super) fn language_model(
     })
 }
 
-/// Local models, and those whose credentials are not a key.
+/// Whether the model needs no key: local models, and those with other credentials.
 fn needs_no_key(settings: &Settings, model: &str) -> bool {
     llm::works_without_key(model)
         || settings.agent.effective("llm.auth_type") == "subscription"
         || settings.agent.text("llm.ollama_base_url").is_some()
 }
 
-/// The user's own options of the model, as far as they are readable.
+/// The user's readable options of the model.
 fn options(settings: &Settings) -> Map<String, Value> {
     let overlay = &settings.agent.overlay;
     fields::AGENT
@@ -285,7 +285,7 @@ fn options(settings: &Settings) -> Map<String, Value> {
         .collect()
 }
 
-/// User text in a message, bounded.
+/// User text in a message, shortened.
 fn short(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(80).collect()
 }

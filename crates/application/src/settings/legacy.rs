@@ -1,14 +1,14 @@
-//! `POST /api/settings`: a partial save. It changes only what it names.
+//! `POST /api/settings`: a partial save, which changes only the fields it names.
 //!
-//! * A field that is absent stays. (The reference resets it, so that a save of one page loses what another one set.)
-//! * Null resets a plain field to its default. Where every answer shows null instead of the value, and where the settings
-//!   page of the 1.3 line sends null for what it did not touch, null stays: `llm_model`, `llm_api_key`, `llm_base_url`,
+//! * An absent field stays. (The reference resets it, so that a save of one page loses the settings of another.)
+//! * Null resets a plain field to its default. It keeps fields that responses show as null, and those that the
+//!   settings page of the 1.3 line sends as null without a change: `llm_model`, `llm_api_key`, `llm_base_url`,
 //!   `search_api_key`, `sandbox_api_key`, `mcp_config` and `user_consents_to_analytics`.
-//! * Blank clears a secret, and a mask that comes back keeps it. That page sends `search_api_key` as `""` whenever it
-//!   saves anything, together with the `search_api_key_set` that it was shown: `""` beside `true` is an echo and stays.
+//! * Blank clears a secret, and the mask keeps it. That page sends `search_api_key` as `""` in every save, with the
+//!   `search_api_key_set` that it was shown: `""` beside `true` is an echo and keeps the key.
 //! * A blank `llm_model`, `llm_base_url` or `agent` means not set.
 //!
-//! Fields of the V1 API that this operation does not know are never touched.
+//! V1 fields that this operation does not know stay unchanged.
 
 use domain::id::UserId;
 use domain::patch::Patch;
@@ -21,7 +21,8 @@ use super::model::{AgentDocument, LLM_API_KEY, SecretInput, Settings};
 use super::{SettingsService, UpdateError, llm};
 use crate::error::AppError;
 
-/// Body of the legacy save. What can be reset is a [`Patch`]; of the rest `None` is absent or null, and stays.
+/// Body of the legacy save. Resettable fields are a [`Patch`]; of the others `None` means absent or null, and keeps
+/// them.
 #[derive(Debug, Clone, Default)]
 #[expect(missing_docs, reason = "the fields of the interface document")]
 pub struct LegacySettings {
@@ -43,7 +44,7 @@ pub struct LegacySettings {
     pub sandbox_runtime_container_image: Patch<String>,
     pub mcp_config: Option<McpConfig>,
     pub search_api_key: Option<SecretString>,
-    /// What the client was shown of it.
+    /// Whether the client was shown that the key is set.
     pub search_api_key_set: bool,
     pub sandbox_api_key: Option<SecretString>,
     pub max_budget_per_task: Patch<f64>,
@@ -54,7 +55,7 @@ pub struct LegacySettings {
 }
 
 impl SettingsService {
-    /// Saves as the legacy operation does.
+    /// Saves a legacy request.
     pub async fn store_legacy(
         &self,
         owner: &UserId,
@@ -133,7 +134,7 @@ fn merge(mut s: Settings, input: &LegacySettings) -> Settings {
     s
 }
 
-/// Changes a field of a sparse document; none of its own means the default.
+/// Changes a field of a sparse document; an absent field has its default.
 fn patch<T: Into<Value>>(overlay: &mut Map<String, Value>, key: &str, change: Patch<T>) {
     match change {
         Patch::Keep => {}
@@ -147,7 +148,7 @@ fn filled(text: Option<String>) -> Option<String> {
 }
 
 impl AgentDocument {
-    /// Sets what is `Some` (blank: not set), and settles endpoint and key with the model.
+    /// Sets the given values (blank means not set), and settles endpoint and key with the model.
     fn change_llm(
         &mut self,
         model: Option<String>,
@@ -193,7 +194,7 @@ impl AgentDocument {
         }
     }
 
-    /// After a change: no default endpoint outlives its model, and the key remembers its vendor.
+    /// Settles a change: removes a default endpoint of the former model, and records the vendor of the key.
     pub(super) fn settle_llm(&mut self, before: &str, url_given: bool, key_given: bool) {
         let model = self.effective_model();
         let url = self.llm_base_url().map(str::to_owned);
@@ -207,7 +208,7 @@ impl AgentDocument {
     }
 }
 
-/// What the legacy answer shows of the V1 documents: null while never set.
+/// Legacy views of the V1 documents: null while never set.
 impl Settings {
     /// `agent`.
     pub fn legacy_agent(&self) -> Option<&str> {
@@ -327,7 +328,7 @@ mod tests {
     #[test]
     fn secrets_are_kept_by_masks_and_cleared_by_blanks() {
         let (old, new) = (Some("old"), Some("new"));
-        // What is sent for each key, and what is stored then.
+        // The sent key, and the key that is stored then.
         let table = [
             (None, old),
             (Some("**********"), old),

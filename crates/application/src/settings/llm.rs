@@ -1,14 +1,14 @@
-//! Vendors of language models, as far as keys and endpoints must not be mixed up between them.
+//! Vendors of language models, to keep their keys and endpoints apart.
 //!
-//! The reference stores a vendor's default endpoint with the settings and keeps it when the model changes, so one
-//! vendor's key goes to another one. Here a default endpoint is never stored, and a key remembers its vendor.
+//! The reference stores a vendor's default endpoint and keeps it when the model changes, so a vendor's key is sent to
+//! another vendor. Here a default endpoint is never stored, and a key records its vendor.
 
 use url::Url;
 
 struct LlmVendor {
     /// litellm's provider prefix.
     name: &'static str,
-    /// Beginnings of bare model names.
+    /// Prefixes of bare model names.
     bare: &'static [&'static str],
     /// Default endpoints.
     hosts: &'static [&'static str],
@@ -18,7 +18,7 @@ struct LlmVendor {
 #[derive(PartialEq)]
 enum KeyRequirement {
     Needed,
-    /// Runs locally, or takes its credentials from elsewhere.
+    /// Local models, and those with other credentials.
     Optional,
 }
 
@@ -100,7 +100,7 @@ const VENDORS: &[LlmVendor] = &[
     keyless("github_copilot"),
 ];
 
-/// Prefixes of one vendor with another spelling.
+/// Other spellings of vendors' prefixes.
 const ALIASES: [(&str, &str); 6] = [
     ("google", "gemini"),
     ("ollama_chat", "ollama"),
@@ -110,7 +110,7 @@ const ALIASES: [(&str, &str); 6] = [
     ("text-completion-openai", "openai"),
 ];
 
-/// The vendor that a model name belongs to: its prefix, or what the bare name gives away.
+/// The vendor of a model: its prefix, or a guess from the bare name.
 pub(super) fn vendor_of(model: &str) -> Option<String> {
     let model = model.trim().to_ascii_lowercase();
     if let Some((prefix, _)) = model.split_once('/') {
@@ -123,7 +123,7 @@ pub(super) fn vendor_of(model: &str) -> Option<String> {
         .map(|v| v.name.to_owned())
 }
 
-/// Whether a model of this name can be used without a key.
+/// Whether the model can be used without a key.
 pub(super) fn works_without_key(model: &str) -> bool {
     vendor_of(model).is_some_and(|name| {
         VENDORS
@@ -132,7 +132,7 @@ pub(super) fn works_without_key(model: &str) -> bool {
     })
 }
 
-/// Whether this is the endpoint that the model's vendor has anyway.
+/// Whether this is the default endpoint of the model's vendor.
 pub(super) fn is_default_endpoint(model: &str, base_url: &str) -> bool {
     let Some(vendor) = vendor_of(model) else {
         return false;
@@ -147,7 +147,7 @@ pub(super) fn is_default_endpoint(model: &str, base_url: &str) -> bool {
     })
 }
 
-/// Where a model is asked: at the endpoint that was given, else at its vendor's. `None` where that is not known.
+/// The endpoint of a model: the given one, else its vendor's; `None` if unknown.
 pub fn llm_endpoint(model: &str, base_url: Option<&str>) -> Option<Url> {
     let given = base_url.map(str::trim).filter(|url| !url.is_empty());
     if let Some(url) = given {
@@ -159,8 +159,8 @@ pub fn llm_endpoint(model: &str, base_url: Option<&str>) -> Option<Url> {
     Url::parse(&format!("https://{host}/")).ok()
 }
 
-/// The endpoint to keep after the model became `model`. `before` is the model so far; `given` says that the endpoint
-/// came with the same request.
+/// The endpoint to store after a change of the model from `before` to `model`. `given`: whether the same request sets
+/// the endpoint.
 pub(super) fn settled_endpoint(
     before: &str,
     model: &str,

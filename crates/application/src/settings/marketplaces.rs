@@ -4,18 +4,17 @@ use serde_json::{Map, Value, json};
 
 /// Marketplaces of one user.
 const MAX_MARKETPLACES: usize = 100;
-/// Bytes of a text in one.
+/// Longest text of a marketplace in bytes.
 pub(crate) const MAX_TEXT_BYTES: usize = 2_048;
 
-/// What is wrong with a name, a source or a path, in the words that clients know.
+/// Errors about a name, a source or a path, as clients know them.
 pub(crate) const NAME_RULE: &str =
     "name must start with a letter and contain only letters, numbers, hyphens, and underscores";
 pub(crate) const SOURCE_RULE: &str =
     "source must be 'github:owner/repo', a git URL or a relative path";
 pub(crate) const PATH_RULE: &str = "repo_path must be a relative path without '..'";
 
-/// The list in its normal form, or what is wrong with it, in the words that clients know. No value is quoted but the
-/// names, which are no secret.
+/// Normalises the list, or returns an error as clients know it. Errors quote only names, which are not secret.
 pub(super) fn normalise(list: &Value) -> Result<Vec<Value>, String> {
     let items = match list {
         Value::Null => return Ok(Vec::new()),
@@ -69,7 +68,7 @@ fn normalise_one(item: &Value) -> Result<Value, String> {
     let auto_load = match map.get("auto_load") {
         None | Some(Value::Null) => Value::Bool(false),
         Some(flag @ Value::Bool(_)) => flag.clone(),
-        // Other releases name what is loaded; a short text.
+        // Other releases send a short text with the names to load.
         Some(Value::String(which)) if which.len() <= 64 => Value::from(which.as_str()),
         Some(_) => return Err("auto_load: Input should be a valid boolean".to_owned()),
     };

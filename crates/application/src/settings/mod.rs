@@ -1,19 +1,19 @@
-//! Settings of users: one sealed document each, and the rules by which requests change it.
+//! Settings of users: one sealed document per user, and the rules of its changes.
 //!
-//! Knows: what the fields mean, how requests of either API are merged, what a start needs. Must never know: HTTP bodies,
-//! where documents are stored, how they are sealed.
+//! Knows: the meaning of fields, how requests of both APIs are merged, what a start needs. Must never know: HTTP
+//! bodies, where documents are stored, how they are sealed.
 //!
-//! # One truth for two APIs
+//! # One document for two APIs
 //!
-//! The V1 documents (`agent_settings`, `conversation_settings`) are stored sparsely, over defaults that are embedded
-//! here. The legacy fields `llm_model`, `llm_base_url`, `llm_api_key`, `agent`, `max_iterations`, `confirmation_mode`,
-//! `security_analyzer` and `enable_default_condenser` are views on them: null in a legacy answer while never set.
+//! The V1 documents (`agent_settings`, `conversation_settings`) are stored sparsely, over embedded defaults. The
+//! legacy fields `llm_model`, `llm_base_url`, `llm_api_key`, `agent`, `max_iterations`, `confirmation_mode`,
+//! `security_analyzer` and `enable_default_condenser` are views of them: null in a legacy response while never set.
 //!
 //! # Saving
 //!
-//! A change is read, applied and saved against the revision that was read, again if somebody else was faster. Changes
-//! of one user queue up inside this process, so that a burst of requests does not retry itself to death, and leave other
-//! replicas room between them (`turns.rs`).
+//! A change reads a revision, applies itself and saves against that revision, and retries if another change was
+//! faster. Changes of one user queue up inside this process, so that a burst of requests does not exhaust its retries,
+//! and leave gaps for other replicas (`update_queues.rs`).
 
 mod document;
 mod fields;
@@ -56,14 +56,14 @@ pub use issues::{Issue, IssueKind};
 pub use view_cache::ViewCache;
 pub use v1::{SecretVisibility, V1Refusal, agent_schema, conversation_schema};
 
-/// How long a change waits for its turn and is tried again after other replicas were faster. Each failure means that
-/// somebody else's save went through, so this only ends under a steady stream of saves for one user.
+/// How long a change waits and retries. Each failure means that another save succeeded, so this only ends under a
+/// steady stream of saves for one user.
 const UPDATE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Bytes of a stored document.
+/// Longest stored document.
 const MAX_DOCUMENT_BYTES: usize = 1024 * 1024;
 
-/// Why a change was not made: refused by the change itself, or it could not be stored.
+/// Why a change was not stored.
 #[derive(Debug)]
 pub enum UpdateError<E> {
     /// The change refused. Nothing was stored.
@@ -85,12 +85,12 @@ pub struct SettingsService {
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
     update_queues: update_queues::UpdateQueues,
-    /// Whom new git tokens are shown before they are stored; `None`: nobody.
+    /// Verifies new git tokens before they are stored; `None` stores them unverified.
     verifier: Option<Arc<dyn GitHosting>>,
 }
 
 impl SettingsService {
-    /// Over these ports.
+    /// Uses these ports.
     pub fn new(
         store: Arc<dyn SettingsRepository>,
         cipher: Arc<dyn Cipher>,
@@ -105,14 +105,14 @@ impl SettingsService {
         }
     }
 
-    /// The same, asking a git provider whether it accepts its token before the token is stored.
+    /// Verifies git tokens with their provider before they are stored.
     #[must_use]
     pub fn verifying(mut self, providers: Arc<dyn GitHosting>) -> Self {
         self.verifier = Some(providers);
         self
     }
 
-    /// The settings of a user; `None` before anything was stored. A document that does not open is `Corrupt`.
+    /// The settings of a user; `None` before the first save. A document that does not open is `Corrupt`.
     pub async fn load(&self, owner: &UserId) -> Result<Option<Settings>, AppError> {
         Ok(self
             .load_revision(owner)
@@ -142,8 +142,8 @@ impl SettingsService {
         Ok(settings)
     }
 
-    /// Changes the settings of a user (starting from the defaults if there are none) and returns what was stored.
-    /// `change` may run several times.
+    /// Changes the settings of a user (the defaults before the first save) and returns the stored ones. `change` may
+    /// run several times.
     pub async fn update<E, F>(
         &self,
         owner: &UserId,
@@ -157,7 +157,8 @@ impl SettingsService {
         Ok(stored.await?.unwrap_or_default())
     }
 
-    /// The same; `change` also learns whether there are settings, and may leave them (`None`). Returns what was stored.
+    /// The same; `change` also sees whether settings exist, and may leave them unchanged (`None`). Returns what was
+    /// stored.
     async fn update_if<E, F>(
         &self,
         owner: &UserId,
@@ -217,8 +218,8 @@ impl SettingsService {
         Ok(())
     }
 
-    /// What a start needs from the user's settings. `model_override` is the model that the start request names. If the
-    /// settings do not suffice, the error (class `Invalid`) says which one to set: see [`MissingSettings`].
+    /// What a start needs from the user's settings. `model_override` is the model of the start request. If a setting
+    /// is missing, the error (class `Invalid`) names it: see [`MissingSettings`].
     pub async fn launch_profile(
         &self,
         owner: &UserId,

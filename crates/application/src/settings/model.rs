@@ -1,4 +1,4 @@
-//! A user's settings, opened: plain values, two sparse documents over defaults, and secrets held apart.
+//! A user's opened settings: plain values, two sparse documents over defaults, and separate secrets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,10 +11,10 @@ use super::fields;
 use super::mcp::McpConfig;
 use super::profiles::Profiles;
 
-/// What stands for a secret in answers. Coming back in a request, it means "as stored".
+/// Stands for a secret in responses. In a request it means "as stored".
 pub const MASK: &str = "**********";
 
-/// Pointer of the model's key among the secrets of an [`AgentDocument`].
+/// JSON pointer of the model's key among the secrets of an [`AgentDocument`].
 pub const LLM_API_KEY: &str = "/llm/api_key";
 
 /// A git provider's token.
@@ -24,7 +24,7 @@ pub struct ProviderToken {
     pub token: SecretString,
     /// The user's id there.
     pub user_id: Option<String>,
-    /// Host as the user wrote it, without trailing slash; `None` is the provider's own.
+    /// Host as the user wrote it, without a trailing slash; `None` is the provider's own.
     pub host: Option<String>,
 }
 
@@ -32,15 +32,15 @@ pub struct ProviderToken {
 #[derive(Clone, Default)]
 pub struct AgentDocument {
     pub(super) overlay: Map<String, Value>,
-    /// JSON pointer → secret, for every field that the agent side marks secret.
+    /// Secrets by JSON pointer, for every field that the agent marks secret.
     pub(super) secrets: BTreeMap<String, SecretString>,
-    /// The V1 `mcp_config` as JSON text: opaque, and full of secrets.
+    /// The V1 `mcp_config` as JSON text, which is opaque and contains secrets.
     pub(super) mcp: Option<SecretString>,
-    /// Which vendor's model was chosen when the model's key came in: the key goes to no other one.
+    /// Vendor of the model when its key was stored: the key is sent to no other vendor.
     pub(super) key_vendor: Option<String>,
 }
 
-/// Everything a user has set.
+/// The settings of a user.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent switches of a settings page"
@@ -99,7 +99,7 @@ pub struct Settings {
     pub provider_tokens: BTreeMap<GitProvider, ProviderToken>,
     /// Named configurations of the model.
     pub profiles: Profiles,
-    /// What a stored document holds beyond this version's understanding: kept as it is, never shown.
+    /// Parts of the stored document that this version does not know: kept, never shown.
     pub(super) unread: Map<String, Value>,
 }
 
@@ -175,7 +175,7 @@ impl AgentDocument {
             .filter(|text| !text.trim().is_empty())
     }
 
-    /// What holds at this field: the user's value or the default.
+    /// The value in force: the user's or the default.
     pub(super) fn effective(&self, key: &str) -> Value {
         fields::AGENT
             .field(key)
@@ -204,7 +204,7 @@ impl Settings {
         self.conversation.get(key).filter(|v| !v.is_null())
     }
 
-    /// What holds at a field of the conversation document.
+    /// The value in force of a field of the conversation document.
     pub(super) fn conversation_effective(&self, key: &str) -> Value {
         fields::CONVERSATION.field(key).map_or(Value::Null, |f| {
             fields::CONVERSATION.effective(&self.conversation, f)
@@ -212,19 +212,19 @@ impl Settings {
     }
 }
 
-/// A secret as it comes in.
+/// A secret in a request.
 #[derive(Debug, Clone)]
 pub enum SecretInput {
-    /// The mask: as stored.
+    /// The mask: keep the stored one.
     Keep,
-    /// Blank: none.
+    /// Blank: clear it.
     Clear,
     /// A new value, trimmed.
     Set(SecretString),
 }
 
 impl SecretInput {
-    /// Reads a secret from text.
+    /// Parses a secret.
     pub fn from_text(text: &str) -> Self {
         match text.trim() {
             "" => Self::Clear,
@@ -233,7 +233,7 @@ impl SecretInput {
         }
     }
 
-    /// Writes it into its place.
+    /// Applies it to the stored secret.
     pub fn apply(self, into: &mut Option<SecretString>) {
         match self {
             Self::Keep => {}
@@ -243,7 +243,7 @@ impl SecretInput {
     }
 }
 
-/// Overwrites every text in a document that held secrets.
+/// Overwrites every text in a document that contained secrets.
 pub(super) fn wipe(value: &mut Value) {
     use secrecy::zeroize::Zeroize;
     match value {
@@ -254,7 +254,7 @@ pub(super) fn wipe(value: &mut Value) {
     }
 }
 
-/// The secret in clear, as a JSON value; the caller wipes it.
+/// The secret in clear as a JSON value, which the caller wipes.
 pub(super) fn exposed(secret: &SecretString) -> Value {
     Value::String(secret.expose_secret().to_owned())
 }

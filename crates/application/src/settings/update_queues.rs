@@ -1,9 +1,9 @@
-//! Turns at changing one user's settings: first come, first served in this process, and fair towards other replicas.
+//! Queues of changes to one user's settings: first come, first served in this process, and fair to other replicas.
 //!
-//! Replicas know nothing of each other's queues; a save only finds out that somebody else was faster. Whoever saves one
-//! change right after the other would therefore keep a slower replica out for as long as its own queue lasts: the other's
-//! reading and saving never fits between two commits. So there is a gap between two turns at the same settings, about as
-//! long as a turn takes and of random length, and a change that was beaten waits about as long before it reads again.
+//! Replicas do not know each other's queues; a save only shows that another one was faster. Without gaps a long queue
+//! in one replica would shut out a slower one, whose read and save never fit between two commits. So each change is
+//! followed by a gap of random length, about as long as the change took, and a change that lost waits as long before
+//! it reads again.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -14,55 +14,55 @@ use domain::id::UserId;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-/// Changes of one user that wait. Each waits with its request, and at the end all of them are too late.
+/// Waiting changes of one user. Each occupies a request, and the last ones would time out.
 const MAX_WAITING_UPDATES: usize = 100;
-/// From this many queues on those that are of no use any more are taken away.
+/// Above this number of queues unused ones are removed.
 const SWEEP_THRESHOLD_QUEUES: usize = 64;
 /// Bounds of a gap.
 const GAP_BOUNDS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
-/// The queues of this process, one for each user who changes something at this moment: nobody waits for anybody else.
+/// The queues of this process, one per user with a change, so that users do not wait for each other.
 #[derive(Clone, Default)]
 pub(super) struct UpdateQueues(Arc<Mutex<HashMap<UserId, UserQueue>>>);
 
-/// First come, first served. As many share it as have their turn or wait for it, and the map.
+/// First come, first served. The references are those of the map, the running change and the waiting ones.
 type UserQueue = Arc<tokio::sync::Mutex<NextStart>>;
 
-/// When the next turn may begin; `None` before the first one.
+/// When the next change may begin; `None` before the first.
 type NextStart = Option<Instant>;
 
-/// The right to change; given back when dropped.
+/// The right to change the settings, released when dropped.
 pub(super) struct UpdatePermit {
-    free: OwnedMutexGuard<NextStart>,
+    next_start: OwnedMutexGuard<NextStart>,
     began: Instant,
 }
 
-/// Too many wait already.
+/// Too many changes wait.
 #[derive(Debug)]
 pub(super) struct QueueFull;
 
 impl UpdateQueues {
-    /// Waits for a turn at the settings of this user.
+    /// Waits for the right to change this user's settings.
     pub(super) async fn acquire(&self, owner: &UserId) -> Result<UpdatePermit, QueueFull> {
-        let free = self.queue(owner)?.lock_owned().await;
-        if let Some(at) = *free {
+        let next_start = self.queue(owner)?.lock_owned().await;
+        if let Some(at) = *next_start {
             tokio::time::sleep_until(at).await;
         }
         let began = Instant::now();
-        Ok(UpdatePermit { free, began })
+        Ok(UpdatePermit { next_start, began })
     }
 
     fn queue(&self, owner: &UserId) -> Result<UserQueue, QueueFull> {
         let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if queues.len() >= SWEEP_THRESHOLD_QUEUES {
             let now = Instant::now();
-            // Whoever comes is given a queue under this lock only, so one that nobody shares stays so. One whose gap is
-            // not over is of use still.
+            // References are only handed out under this lock, so an unshared queue stays unshared. A queue with a
+            // running gap is still in use.
             queues.retain(|_, queue| {
                 Arc::strong_count(queue) > 1
                     || queue
                         .try_lock()
-                        .map_or(true, |free| free.is_some_and(|at| at > now))
+                        .map_or(true, |next_start| next_start.is_some_and(|at| at > now))
             });
         }
         let queue = queues.entry(owner.clone()).or_default();
@@ -83,15 +83,15 @@ impl UpdatePermit {
 
 impl Drop for UpdatePermit {
     fn drop(&mut self) {
-        *self.free = Some(Instant::now() + gap(self.began.elapsed()));
+        *self.next_start = Some(Instant::now() + gap(self.began.elapsed()));
     }
 }
 
-/// Between half and one and a half times as long as an attempt took.
+/// Between half and one and a half times the length of an attempt.
 fn gap(took: Duration) -> Duration {
-    // Differs from call to call: every state has keys of its own.
-    let dice = RandomState::new().hash_one(0_u8) % 1024;
-    let percent = 50 + u32::try_from(dice * 100 / 1024).unwrap_or(0);
+    // Random: each `RandomState` has its own keys.
+    let random = RandomState::new().hash_one(0_u8) % 1024;
+    let percent = 50 + u32::try_from(random * 100 / 1024).unwrap_or(0);
     (took.clamp(GAP_BOUNDS[0], GAP_BOUNDS[1]) * percent / 100).min(GAP_BOUNDS[1])
 }
 
@@ -117,13 +117,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_turn_ends_some_time_before_the_next_one_begins() {
-        let turns = UpdateQueues::default();
-        let turn = turns.acquire(&ada()).await.unwrap();
+    async fn there_is_a_gap_between_two_changes() {
+        let queues = UpdateQueues::default();
+        let permit = queues.acquire(&ada()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
-        drop(turn);
+        drop(permit);
         let ended = Instant::now();
-        let _turn = turns.acquire(&ada()).await.unwrap();
+        let _turn = queues.acquire(&ada()).await.unwrap();
         assert!(
             ended.elapsed() >= Duration::from_millis(10),
             "{:?}",
@@ -132,34 +132,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_the_queue_of_somebody_else() {
-        let turns = UpdateQueues::default();
-        let _held = turns.acquire(&ada()).await.unwrap();
+    async fn users_do_not_wait_for_each_other() {
+        let queues = UpdateQueues::default();
+        let _held = queues.acquire(&ada()).await.unwrap();
         for n in 0..1_000 {
             let other = UserId::parse(format!("user-{n}")).unwrap();
-            let turn = tokio::time::timeout(Duration::from_secs(1), turns.acquire(&other));
-            drop(turn.await.expect("no waiting").unwrap());
+            let permit = tokio::time::timeout(Duration::from_secs(1), queues.acquire(&other));
+            drop(permit.await.expect("no waiting").unwrap());
             tokio::time::advance(GAP_BOUNDS[1]).await;
         }
-        let kept = turns.0.lock().unwrap().len();
+        let kept = queues.0.lock().unwrap().len();
         assert!(kept <= SWEEP_THRESHOLD_QUEUES, "{kept}");
         let ada = ada();
-        let again = tokio::time::timeout(Duration::from_secs(1), turns.acquire(&ada));
-        assert!(again.await.is_err(), "a turn that is taken stays so");
+        let again = tokio::time::timeout(Duration::from_secs(1), queues.acquire(&ada));
+        assert!(again.await.is_err(), "a permit that is taken stays so");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_a_crowd_some_wait_and_the_others_are_refused_at_once() {
-        let turns = UpdateQueues::default();
-        let held = turns.acquire(&ada()).await.unwrap();
-        let mut crowd = tokio::task::JoinSet::new();
+    async fn changes_above_the_limit_are_refused_at_once() {
+        let queues = UpdateQueues::default();
+        let held = queues.acquire(&ada()).await.unwrap();
+        let mut changes = tokio::task::JoinSet::new();
         for _ in 0..2 * MAX_WAITING_UPDATES {
-            let turns = turns.clone();
-            crowd.spawn(async move { turns.acquire(&ada()).await.is_ok() });
+            let queues = queues.clone();
+            changes.spawn(async move { queues.acquire(&ada()).await.is_ok() });
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
         let mut refused = 0;
-        while let Some(done) = crowd.try_join_next() {
+        while let Some(done) = changes.try_join_next() {
             refused += usize::from(!done.unwrap());
         }
         assert!(
@@ -167,7 +167,7 @@ mod tests {
             "{refused}"
         );
         drop(held);
-        let rest = crowd.join_all().await;
+        let rest = changes.join_all().await;
         let served = rest.into_iter().filter(|done| *done).count();
         assert_eq!(served, 2 * MAX_WAITING_UPDATES - refused);
     }

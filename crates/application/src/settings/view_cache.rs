@@ -1,11 +1,10 @@
-//! What is shown of settings, remembered: opening, decoding and completing a document costs many times what reading it from
-//! the store does, and front ends ask for the same settings on every page.
+//! A cache of settings as they are shown: opening, decoding and completing a document costs many times its read from
+//! the store, and front ends request the same settings on every page.
 //!
-//! * The document is read from the store for every request, so what another replica, the command line or a restored backup
-//!   has changed is seen at once. What is remembered is shown only while the stored document is the very same, byte by byte:
-//!   a sealed text never comes twice (each has a nonce of its own), where a revision does, after a user was deleted and made
-//!   again.
-//! * What is remembered is what an answer shows, with secrets hidden. No opened document stays in memory.
+//! * Every request reads the document from the store, so changes by another replica, the command line or a restored
+//!   backup show at once. A cached view is only used while the stored document is the same, byte by byte. A sealed
+//!   text never repeats (each has its own nonce); a revision may, after a user was deleted and created again.
+//! * The cache holds views with secrets hidden, and no opened documents.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +15,14 @@ use domain::id::UserId;
 use super::{Settings, SettingsService};
 use crate::error::AppError;
 
-/// Users of whom something is remembered.
+/// Users in the cache.
 const MAX_USERS: usize = 1_000;
-/// Bytes that are remembered in all, sealed documents included.
+/// Bytes of the cache, sealed documents included.
 const MAX_CACHED_BYTES: usize = 4 * 1024 * 1024;
-/// Bytes of one user: larger ones are made anew each time.
+/// Longest cached view in bytes.
 const MAX_VIEW_BYTES: usize = 64 * 1024;
 
-/// One kind of answer, by user. With too many of them all are forgotten, and remembered again as they are asked for.
+/// Views of one kind by user. Above the limits the cache is cleared.
 pub struct ViewCache<V>(Mutex<CachedViews<V>>);
 
 struct CachedViews<V> {
@@ -46,25 +45,25 @@ fn size<V: AsRef<[u8]>>((document, shown): &(Sealed, Arc<V>)) -> usize {
 
 impl<V: AsRef<[u8]>> ViewCache<V> {
     fn find(&self, owner: &UserId, document: &Sealed) -> Option<Arc<V>> {
-        let kept = self.lock();
-        let (of, shown) = kept.by_user.get(owner)?;
+        let views = self.lock();
+        let (of, shown) = views.by_user.get(owner)?;
         (of == document).then(|| Arc::clone(shown))
     }
 
     fn keep(&self, owner: &UserId, document: Sealed, shown: Arc<V>) {
         let new = (document, shown);
         let added = size(&new);
-        let mut kept = self.lock();
-        kept.forget(owner);
+        let mut views = self.lock();
+        views.forget(owner);
         if added > MAX_VIEW_BYTES {
             return;
         }
-        if kept.by_user.len() >= MAX_USERS || kept.bytes + added > MAX_CACHED_BYTES {
-            kept.by_user.clear();
-            kept.bytes = 0;
+        if views.by_user.len() >= MAX_USERS || views.bytes + added > MAX_CACHED_BYTES {
+            views.by_user.clear();
+            views.bytes = 0;
         }
-        kept.bytes += added;
-        kept.by_user.insert(owner.clone(), new);
+        views.bytes += added;
+        views.by_user.insert(owner.clone(), new);
     }
 
     fn lock(&self) -> MutexGuard<'_, CachedViews<V>> {
@@ -81,8 +80,8 @@ impl<V: AsRef<[u8]>> CachedViews<V> {
 }
 
 impl SettingsService {
-    /// The settings of a user as `show` makes them (bytes, without secrets), from `shown` if it knows this very document;
-    /// `None` before anything was stored. Whatever else than the settings is in what `show` makes must not change.
+    /// A user's settings as rendered by `show` (bytes, without secrets), from the cache if it has this very document;
+    /// `None` before the first save. The result of `show` must depend on nothing but the settings.
     pub async fn shown<V, E>(
         &self,
         owner: &UserId,
@@ -101,9 +100,9 @@ impl SettingsService {
         if let Some(known) = shown.find(owner, &stored.document) {
             return Ok(Some(known));
         }
-        let made = Arc::new(show(&self.open(owner, &stored.document)?)?);
-        shown.keep(owner, stored.document, Arc::clone(&made));
-        Ok(Some(made))
+        let rendered = Arc::new(show(&self.open(owner, &stored.document)?)?);
+        shown.keep(owner, stored.document, Arc::clone(&rendered));
+        Ok(Some(rendered))
     }
 }
 
@@ -125,10 +124,10 @@ mod tests {
         Sealed::from_text(text)
     }
 
-    /// The language that is shown, and how often it was made.
-    async fn ask(service: &SettingsService, memory: &ViewCache<String>, made: &Cell<u32>) -> String {
+    /// The shown language.
+    async fn ask(service: &SettingsService, memory: &ViewCache<String>, rendered: &Cell<u32>) -> String {
         let show = |settings: &Settings| {
-            made.set(made.get() + 1);
+            rendered.set(rendered.get() + 1);
             Ok::<_, AppError>(settings.language.clone().unwrap_or_default())
         };
         let shown = service.shown(&user(1), memory, show).await.unwrap();
@@ -143,17 +142,17 @@ mod tests {
             SettingsService::new(store.clone(), cipher, Arc::new(SystemClock))
         };
         let (ours, other) = (replica(), replica());
-        let (memory, made) = (ViewCache::default(), Cell::new(0));
-        assert_eq!(ask(&ours, &memory, &made).await, "nothing");
+        let (memory, rendered) = (ViewCache::default(), Cell::new(0));
+        assert_eq!(ask(&ours, &memory, &rendered).await, "nothing");
         for (count, language) in (1..).zip(["de", "fr"]) {
             let change = |mut settings: Settings| {
                 settings.language = Some(language.to_owned());
                 Ok::<_, Infallible>(settings)
             };
             other.update(&user(1), change).await.unwrap();
-            assert_eq!(ask(&ours, &memory, &made).await, language);
-            assert_eq!(ask(&ours, &memory, &made).await, language);
-            assert_eq!(made.get(), count);
+            assert_eq!(ask(&ours, &memory, &rendered).await, language);
+            assert_eq!(ask(&ours, &memory, &rendered).await, language);
+            assert_eq!(rendered.get(), count);
         }
     }
 
@@ -176,9 +175,9 @@ mod tests {
             let shown = ViewCache::default();
             for number in 0..3 * MAX_USERS {
                 shown.keep(&user(number), sealed("x"), Arc::new(text.to_owned()));
-                let kept = shown.lock();
-                assert!(kept.by_user.len() <= MAX_USERS && kept.bytes <= MAX_CACHED_BYTES);
-                assert_eq!(kept.bytes, kept.by_user.values().map(size).sum::<usize>());
+                let views = shown.lock();
+                assert!(views.by_user.len() <= MAX_USERS && views.bytes <= MAX_CACHED_BYTES);
+                assert_eq!(views.bytes, views.by_user.values().map(size).sum::<usize>());
             }
             assert!(shown.find(&user(3 * MAX_USERS - 1), &sealed("x")).is_some());
         }
@@ -191,7 +190,7 @@ mod tests {
         let large = Arc::new("x".repeat(MAX_VIEW_BYTES));
         shown.keep(&user(1), sealed("b"), large);
         assert_eq!(shown.find(&user(1), &sealed("b")), None);
-        let kept = shown.lock();
-        assert_eq!((kept.by_user.len(), kept.bytes), (0, 0));
+        let views = shown.lock();
+        assert_eq!((views.by_user.len(), views.bytes), (0, 0));
     }
 }

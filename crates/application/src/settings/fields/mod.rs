@@ -1,7 +1,7 @@
-//! The fields of the agent's and the conversation's documents: names, types, bounds, which are secret, and defaults.
+//! Fields of the agent's and the conversation's documents: names, types, bounds, secrecy and defaults.
 //!
-//! The tables beside this file are facts of the agent side (document version 4, agent server 1.34); they serve three
-//! purposes, so that these cannot drift apart: checking what clients send, showing documents, and the schema routes.
+//! The tables beside this file describe the agent (document version 4, agent server 1.34). Validation of requests,
+//! views of documents and the schema routes all use them, so that they cannot diverge.
 
 mod schema_document;
 mod scalars;
@@ -50,14 +50,14 @@ pub(super) struct SettingsField {
     depends_on: Vec<String>,
     min: Option<f64>,
     max: Option<f64>,
-    /// Part of the document, not of the schema routes.
+    /// Part of the document, but not of the schema routes.
     #[serde(default)]
     hidden: bool,
-    /// Section in the schema, where it is not the first part of the key.
+    /// Section in the schema, if it is not the first part of the key.
     section: Option<String>,
 }
 
-/// A document: its fields and its defaults.
+/// Fields and defaults of a document.
 pub(super) struct SettingsSchema {
     pub(super) fields: Vec<SettingsField>,
     pub(super) defaults: Value,
@@ -65,7 +65,7 @@ pub(super) struct SettingsSchema {
 
 const TABLES_VALID: &str = "the embedded tables are valid (tested)";
 
-/// Both variants of the agent document in one table: they have no conflicting field.
+/// Both variants of the agent document in one table: their fields do not conflict.
 pub(super) static AGENT: LazyLock<SettingsSchema> = LazyLock::new(|| SettingsSchema {
     fields: serde_json::from_str(include_str!("../agent-fields.json")).expect(TABLES_VALID),
     defaults: {
@@ -90,7 +90,7 @@ impl SettingsField {
         format!("/{}", self.key.replace('.', "/"))
     }
 
-    /// Section (`llm`, `condenser`, …) and name within it; no section for a field at the top.
+    /// Section (`llm`, `condenser`, …) and name in it; no section for a top-level field.
     pub(super) fn parts(&self) -> (Option<&str>, &str) {
         match self.key.split_once('.') {
             Some((section, name)) => (Some(section), name),
@@ -102,7 +102,7 @@ impl SettingsField {
         self.key.starts_with("acp_")
     }
 
-    /// Whether the field exists in this variant of the agent document.
+    /// Whether this variant of the agent document has the field.
     pub(super) fn is_in(&self, variant: &str) -> bool {
         let shared = matches!(
             self.parts().0.unwrap_or(&self.key),
@@ -111,8 +111,8 @@ impl SettingsField {
         shared || self.is_acp_only() == (variant == "acp")
     }
 
-    /// The value in the field's type, read as leniently as the agent side does (`"10"` is an integer, `"yes"` a
-    /// boolean). The issue never quotes the value.
+    /// Converts a value to the field's type, as leniently as the agent does (`"10"` is an integer, `"yes"` a boolean).
+    /// The issue never quotes the value.
     pub(super) fn coerce(&self, value: &Value) -> Result<Value, IssueKind> {
         if value.is_null() {
             return if self.nullable {
@@ -170,7 +170,7 @@ impl FieldKind {
 }
 
 impl SettingsSchema {
-    /// What the document says at this field: the user's own value, or (absent, or of a wrong type) the default.
+    /// The value in force: the user's, or the default if it is absent or has a wrong type.
     pub(super) fn effective(&self, overlay: &Map<String, Value>, field: &SettingsField) -> Value {
         set_value(overlay, field)
             .and_then(|value| field.coerce(value).ok())
@@ -189,13 +189,13 @@ impl SettingsSchema {
             .unwrap_or(Value::Null)
     }
 
-    /// Whether this is the name of a group of fields.
+    /// Whether this is the name of a section.
     pub(super) fn is_section(&self, name: &str) -> bool {
         self.fields.iter().any(|f| f.parts().0 == Some(name))
     }
 
-    /// Merges `diff` into `overlay`: every known leaf is checked; unknown keys are ignored, secret ones are left to the
-    /// caller (`secret` gets them). All issues are collected; the overlay is only good when there is none.
+    /// Merges `diff` into `overlay` and validates every known leaf. Unknown keys are ignored; secret fields are passed
+    /// to `secret`. Returns all issues; the overlay is only valid without any.
     pub(super) fn merge(
         &self,
         overlay: &mut Map<String, Value>,
@@ -226,7 +226,7 @@ impl SettingsSchema {
     }
 }
 
-/// What the user's sparse document itself says at this field, unchecked.
+/// The user's own value of this field, unvalidated.
 pub(super) fn set_value<'a>(overlay: &'a Map<String, Value>, field: &SettingsField) -> Option<&'a Value> {
     match field.parts() {
         (Some(section), name) => overlay.get(section)?.get(name),
@@ -234,7 +234,7 @@ pub(super) fn set_value<'a>(overlay: &'a Map<String, Value>, field: &SettingsFie
     }
 }
 
-/// Writes (or with `None` removes) a field of the sparse document.
+/// Sets a field of the sparse document, or removes it with `None`.
 pub(super) fn put(overlay: &mut Map<String, Value>, key: &str, value: Option<Value>) {
     let (group, name) = match key.split_once('.') {
         Some((section, name)) => {
@@ -280,7 +280,7 @@ fn set(
     Ok(())
 }
 
-/// Objects are merged key by key, everything else replaces.
+/// Merges objects key by key; other values replace.
 pub(super) fn deep_merge(into: &mut Map<String, Value>, from: &Map<String, Value>) {
     for (key, value) in from {
         match (into.get_mut(key), value) {

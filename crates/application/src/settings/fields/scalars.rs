@@ -1,10 +1,10 @@
-//! Scalars, read as leniently as the reference reads them.
+//! Conversion of scalars, as lenient as the reference's.
 
 use serde_json::Value;
 
 use super::super::issues::IssueKind;
 
-/// An integer as the reference reads it: a number without fraction, or its text.
+/// Reads an integer as the reference does: a number without fraction, or its text.
 pub(crate) fn integer(value: &Value) -> Result<i64, IssueKind> {
     match value {
         Value::Number(n) if n.is_i64() => n.as_i64().ok_or(IssueKind::Integer),
@@ -25,7 +25,7 @@ pub(crate) fn integer(value: &Value) -> Result<i64, IssueKind> {
     }
 }
 
-/// Exactly representable whole numbers only.
+/// Accepts exactly representable integers only.
 fn whole(f: f64) -> Result<i64, IssueKind> {
     const LIMIT: f64 = 9_007_199_254_740_992.0;
     if f.is_finite() && f.abs() <= LIMIT {
@@ -39,7 +39,7 @@ fn whole(f: f64) -> Result<i64, IssueKind> {
     }
 }
 
-/// A finite number, or its text.
+/// Reads a finite number, or its text.
 pub(crate) fn number(value: &Value) -> Result<f64, IssueKind> {
     let number = match value {
         Value::Number(n) => n.as_f64().ok_or(IssueKind::Number)?,
@@ -57,7 +57,7 @@ pub(crate) fn number(value: &Value) -> Result<f64, IssueKind> {
     }
 }
 
-/// A boolean, or one of the words and numbers that the reference takes for one.
+/// Reads a boolean, or one of the words and numbers that the reference accepts.
 pub(crate) fn boolean(value: &Value) -> Result<bool, IssueKind> {
     match value {
         Value::Bool(flag) => Ok(*flag),

@@ -1,4 +1,4 @@
-//! The schema documents that settings pages are built from.
+//! Schema documents for settings pages.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ impl FieldKind {
 }
 
 impl SettingsSchema {
-    /// The schema document that settings pages are built from. Descriptions are ours to write, so they are null.
+    /// The schema document for settings pages. Descriptions are null.
     pub(crate) fn describe(&self, model: &str, sections: &[SchemaSection]) -> Value {
         let sections: Vec<Value> = sections
             .iter()
@@ -58,7 +58,7 @@ pub(crate) struct SchemaSection {
     pub(crate) key: &'static str,
     pub(crate) label: &'static str,
     pub(crate) variant: Option<&'static str>,
-    /// Whether its fields name a variant even though the section does not.
+    /// Whether its fields name a variant although the section does not.
     pub(crate) of_agent: bool,
 }
 

@@ -1,4 +1,4 @@
-//! An agent that is a program of its own, as the settings describe it.
+//! ACP agents: external programs that act as the agent.
 
 use domain::agent::{AcpAgent, LlmConfig};
 use serde_json::{Map, Value};
@@ -7,14 +7,14 @@ use super::{MissingSettings, short};
 use crate::settings::fields;
 use crate::settings::model::Settings;
 
-/// What the agent side starts when the user chose nothing.
+/// The default server.
 const DEFAULT_SERVER: &str = "claude-code";
-/// The one whose program the user has to name.
+/// The server whose command the user sets.
 const CUSTOM: &str = "custom";
-/// Fields that the agent side fills in by itself when they are not sent.
+/// Fields that the agent fills in if they are not sent.
 const OPTIONS: [&str; 1] = ["acp_file_secrets"];
 
-/// The program, if the settings ask for one.
+/// The ACP agent, if the settings select one.
 pub(super) fn agent(settings: &Settings) -> Result<Option<AcpAgent>, MissingSettings> {
     let document = &settings.agent;
     if document.variant() != "acp" {
@@ -42,7 +42,7 @@ pub(super) fn agent(settings: &Settings) -> Result<Option<AcpAgent>, MissingSett
     }))
 }
 
-/// In place of the model: such a program brings its own, and the key of the user's model is none of its business.
+/// A placeholder for the model: an ACP agent has its own, and does not get the key of the user's model.
 pub(super) fn no_model(agent: &AcpAgent) -> LlmConfig {
     LlmConfig {
         model: agent.model.clone().unwrap_or_default(),
@@ -53,7 +53,7 @@ pub(super) fn no_model(agent: &AcpAgent) -> LlmConfig {
     }
 }
 
-/// What the request asked for and such a program cannot be told.
+/// A note if the request names a model, which an ACP agent cannot use.
 pub(super) fn note(agent: &AcpAgent, model_override: Option<&str>) -> Option<String> {
     let asked = model_override.filter(|model| Some(*model) != agent.model.as_deref())?;
     Some(format!(

@@ -1,4 +1,4 @@
-//! Both forms as the agent's list of servers.
+//! Merges both forms into the agent's list of servers.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use serde_json::Value;
 use super::opaque_config::servers;
 use super::{McpConfig, McpRemote};
 
-/// Servers that one agent gets.
+/// Servers of one agent.
 const MAX_SERVERS: usize = 100;
-/// Servers that the notes name one by one.
+/// Notes about single servers.
 const MAX_SERVER_NOTES: usize = 20;
 
-/// The servers for an agent, and what could not be used (in words that name no secret). Names are unique; a remote
-/// server that both forms name by the same URL appears once.
+/// The servers for an agent, and notes about unusable ones (without secrets). Names are unique; a remote server with
+/// the same URL in both forms appears once.
 pub(crate) fn for_agent(
     typed: Option<&McpConfig>,
     opaque: Option<&Value>,
@@ -109,7 +109,7 @@ fn from_remote(name: String, remote: &McpRemote, sse: bool) -> McpServer {
     }
 }
 
-/// One server of the opaque form. `None`: switched off.
+/// Parses a server of the opaque form; `None` if it is switched off.
 fn read(name: &str, server: &Value) -> Result<Option<McpServer>, &'static str> {
     if server.get("enabled") == Some(&Value::Bool(false))
         || server.get("disabled") == Some(&Value::Bool(true))
@@ -152,8 +152,7 @@ fn read(name: &str, server: &Value) -> Result<Option<McpServer>, &'static str> {
     }))
 }
 
-/// The bearer key of a remote server, from any of the places where it may stand. Other headers and schemes are more
-/// than the port can carry.
+/// The bearer key of a remote server, from any field that may have it. The port supports no other headers and schemes.
 fn key(server: &Value) -> Result<Option<SecretString>, &'static str> {
     let secret = |value: Option<&Value>| {
         value
@@ -215,7 +214,7 @@ fn whole_seconds(value: Option<&Value>) -> Option<u64> {
     (1.0..=3600.0).contains(&seconds).then_some(seconds as u64)
 }
 
-/// A name for a note: it is the user's own text, so it is bounded.
+/// A name in a note, shortened because it is user text.
 fn short(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(60).collect()
 }

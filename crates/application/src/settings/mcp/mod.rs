@@ -1,8 +1,8 @@
-//! MCP servers, in the two forms that clients write: the typed lists of the legacy operations, and the opaque
-//! `mcp_config` of the agent document. The agent gets both.
+//! MCP servers in their two forms: the typed lists of the legacy operations, and the opaque `mcp_config` of the agent
+//! document. The agent gets both.
 //!
-//! A mask that comes back keeps the stored secret, but only where it belongs to the same server: a remote server is the
-//! same while its URL is, a process while its name is. A mask with nothing behind it means no secret.
+//! A mask in a request keeps the stored secret, but only of the same server: a remote server with the same URL, or a
+//! process with the same name. A mask without a stored secret means none.
 
 mod server_url;
 mod agent_servers;
@@ -22,10 +22,10 @@ pub(super) use opaque_config::{
 
 use super::model::{MASK, exposed};
 
-/// A server reached over HTTP.
+/// A remote server.
 #[derive(Debug, Clone)]
 pub struct McpRemote {
-    /// Where; http, https, ws or wss.
+    /// URL with scheme http, https, ws or wss.
     pub url: String,
     /// Bearer key.
     pub api_key: Option<SecretString>,
@@ -33,10 +33,10 @@ pub struct McpRemote {
     pub timeout: Option<i64>,
 }
 
-/// A server that is a process in the sandbox.
+/// A server as a process in the sandbox.
 #[derive(Debug, Clone)]
 pub struct McpStdio {
-    /// Letters, digits, `-` and `_`.
+    /// Name of letters, digits, `-` and `_`.
     pub name: String,
     /// Program, without arguments.
     pub command: String,
@@ -62,7 +62,7 @@ pub struct McpConfig {
 pub(super) enum SecretDisplay {
     /// As the mask.
     Masked,
-    /// In clear: for the sealed document, and for a sandbox that may see them.
+    /// In clear: for the sealed document, and for sandboxes that may read secrets.
     Clear,
 }
 
@@ -138,7 +138,7 @@ fn secret_at(value: &Value, key: &str) -> Option<SecretString> {
 }
 
 impl McpConfig {
-    /// All three lists; an `api_key` that is not set is left out.
+    /// All three lists, without unset `api_key`s.
     pub(super) fn to_json(&self, show: SecretDisplay) -> Value {
         let remotes = |list: &[McpRemote], timeout| -> Vec<Value> {
             list.iter().map(|s| s.to_json(show, timeout)).collect()
@@ -151,7 +151,7 @@ impl McpConfig {
         })
     }
 
-    /// Reads the normal form, leaving out what is not readable.
+    /// Parses the normal form and skips unreadable entries.
     pub(super) fn from_json(value: &Value) -> Self {
         let list = |key: &str| {
             value
@@ -173,7 +173,7 @@ impl McpConfig {
         }
     }
 
-    /// The configuration to store when this one came in and `stored` is there: masks become the stored secrets.
+    /// The configuration to store over `stored`: masks become the stored secrets.
     #[must_use]
     pub fn with_stored_secrets(mut self, stored: Option<&Self>) -> Self {
         let none = Self::default();
@@ -203,7 +203,7 @@ fn is_mask(secret: &SecretString) -> bool {
     secret.expose_secret() == MASK
 }
 
-/// The same URL may be there twice: the n-th of the new list takes the key of the n-th of the old one.
+/// A URL may appear twice: the n-th of the new list takes the key of the n-th of the old one.
 fn unmask_remotes(new: &mut [McpRemote], old: &[McpRemote]) {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for server in new {
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(shown["shttp_servers"][0]["url"], url(MASK));
         let back = config(&shown).with_stored_secrets(Some(&stored));
         assert_eq!(back.to_json(SecretDisplay::Clear), stored.to_json(SecretDisplay::Clear));
-        // Nothing behind the mask: no parameter.
+        // No stored secret: no parameter.
         let fresh = server(MASK, "k").with_stored_secrets(None).to_json(SecretDisplay::Clear);
         assert_eq!(fresh["shttp_servers"][0]["url"], "https://h/mcp?x=1");
     }

@@ -1,11 +1,11 @@
-//! The opaque form: what is secret in it, and how masks come back.
+//! The opaque form: its secrets, and how masks are replaced by stored secrets.
 
 use serde_json::{Map, Value};
 
 use super::super::model::MASK;
 use super::server_url;
 
-/// Everything below these keys of a server is secret.
+/// Everything below these keys is secret.
 fn is_secret_group(key: &str) -> bool {
     matches!(
         key,
@@ -13,7 +13,7 @@ fn is_secret_group(key: &str) -> bool {
     )
 }
 
-/// Keys that name a secret wherever they stand.
+/// Keys that name a secret anywhere.
 pub(super) fn is_secret_name(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     [
@@ -32,7 +32,7 @@ pub(super) fn is_secret_name(key: &str) -> bool {
         )
 }
 
-/// Members of a secret group that say how, not what.
+/// Members of a secret group that are not secret.
 fn is_plain_in_group(group: &str, key: &str) -> bool {
     group != "env"
         && group != "headers"
@@ -61,7 +61,8 @@ fn walk(value: &Value, secret: bool, group: &str) -> Value {
         }
         Value::Array(items) => items.iter().map(|item| walk(item, secret, group)).collect(),
         Value::String(text) if secret && !text.is_empty() => Value::from(MASK),
-        // By its name alone a number may as well be a limit, and a switch is one: only a group makes them secret.
+        // A number with a secret name may be a limit, and a boolean is a switch, so only a secret group makes them
+        // secret.
         Value::Number(_) | Value::Bool(_) if secret && !group.is_empty() => Value::from(MASK),
         other => other.clone(),
     }
@@ -72,7 +73,7 @@ fn counts_tokens(key: &str) -> bool {
     key.to_ascii_lowercase().contains("tokens")
 }
 
-/// The document with every secret of its servers masked.
+/// The document with all secrets of its servers masked.
 pub(crate) fn masked(document: &Value) -> Value {
     let Value::Object(map) = document else {
         return masked_members(document);
@@ -87,7 +88,7 @@ pub(crate) fn masked(document: &Value) -> Value {
     Value::Object(members.collect())
 }
 
-/// A value with every member masked whose name says that it is secret.
+/// The value with all members with secret names masked.
 pub(crate) fn masked_members(value: &Value) -> Value {
     walk(value, false, "")
 }
@@ -100,7 +101,7 @@ fn masked_server(server: &Value) -> Value {
     shown
 }
 
-/// The first server whose URL holds a user name or password.
+/// The first server with a user name or password in its URL.
 pub(crate) fn with_credentials(document: &Value) -> Option<&str> {
     let with = |server: &Value| {
         let url = server.get("url").and_then(Value::as_str);
@@ -119,7 +120,7 @@ pub(super) fn servers(document: &Value) -> Option<&Map<String, Value>> {
     }
 }
 
-/// The document to store when `new` came in and `old` is there.
+/// The document to store over `old`.
 pub(crate) fn unmask(mut new: Value, old: Option<&Value>) -> Value {
     let old = old.and_then(servers);
     let map = match new.get("mcpServers") {
@@ -146,19 +147,19 @@ fn same_url(one: Option<&Value>, two: Option<&Value>) -> bool {
     }
 }
 
-/// The value without its masks: what is merged over the stored one leaves the secrets as they are.
+/// The value without masks, to merge over the stored one and keep its secrets.
 pub(crate) fn without_masks(mut value: Value) -> Value {
     restore(&mut value, None);
     value
 }
 
-/// The value with its masks replaced by what stands at the same place of `before`.
+/// The value with masks replaced by the values at the same positions of `before`.
 pub(crate) fn with_masks_restored(mut value: Value, before: Option<&Value>) -> Value {
     restore(&mut value, before);
     value
 }
 
-/// Replaces masks by what stands at the same place; a mask with nothing behind it is removed.
+/// Replaces masks by the values at the same positions; masks without one are removed.
 fn restore(value: &mut Value, before: Option<&Value>) {
     match value {
         Value::Object(map) => {

@@ -1,18 +1,19 @@
-//! What is secret in a server's URL: values of query parameters whose names say so. The spelling of the rest is kept.
+//! Secrets in a server's URL: query parameters with a secret name. The rest keeps its spelling.
 
 use std::borrow::Cow;
 
 use super::super::model::MASK;
 use super::opaque_config::is_secret_name;
 
-/// Whether the URL holds a user name or a password. Judged from the text, so that no parser's reading is missed.
+/// Whether the URL contains a user name or a password. Judged from the text, so that no parser's interpretation is
+/// missed.
 pub fn has_credentials(url: &str) -> bool {
     let rest = url.split_once("//").map_or(url, |(_, rest)| rest);
     let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
     rest[..end].contains('@')
 }
 
-/// Everything before the query, the query's pairs, and the fragment with its mark.
+/// The parts before the query, the query, and the fragment with `#`.
 fn parts(url: &str) -> (&str, Option<&str>, &str) {
     let (head, fragment) = url.split_at(url.find('#').unwrap_or(url.len()));
     match head.split_once('?') {
@@ -31,7 +32,7 @@ fn is_mask(pair: &str) -> bool {
     is_secret(pair) && value.is_some_and(|(_, value)| value == MASK)
 }
 
-/// The URL with every pair replaced by what `each` says of it and its position; `None` leaves it out.
+/// Rewrites each pair of the query with `each`, which gets its position; `None` removes it.
 fn rewrite<'a>(url: &'a str, each: impl Fn(usize, &'a str) -> Option<Cow<'a, str>>) -> String {
     let (before, query, fragment) = parts(url);
     let pairs = query.into_iter().flat_map(|query| query.split('&'));
@@ -43,7 +44,7 @@ fn rewrite<'a>(url: &'a str, each: impl Fn(usize, &'a str) -> Option<Cow<'a, str
     format!("{before}{mark}{}{fragment}", pairs.join("&"))
 }
 
-/// As it is shown.
+/// The URL with masked secrets.
 pub(super) fn masked(url: &str) -> String {
     rewrite(url, |_, pair| {
         let name = pair.split('=').next().unwrap_or_default();
@@ -55,12 +56,12 @@ pub(super) fn masked(url: &str) -> String {
     })
 }
 
-/// Whether both are one server: they differ in nothing but secrets.
+/// Whether both URLs differ in nothing but secrets.
 pub(super) fn is_same(one: &str, two: &str) -> bool {
     one == two || masked(one) == masked(two)
 }
 
-/// Replaces masks by what stands at the same place of the same server's URL; without one they are left out.
+/// Replaces masks by the values at the same positions of the same server's URL; masks without one are removed.
 pub(super) fn unmasked(url: &str, before: Option<&str>) -> String {
     let pairs = |url| {
         parts(url)

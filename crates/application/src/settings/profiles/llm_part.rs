@@ -1,4 +1,4 @@
-//! The `llm` part of an agent document: taken out, put in, compared.
+//! The `llm` part of an agent document: extraction, replacement and comparison.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,12 @@ use super::super::model::{AgentDocument, LLM_API_KEY};
 
 /// Name of the part.
 pub(super) const LLM: &str = "llm";
-/// How pointers of its secrets begin.
+/// Prefix of the pointers of its secrets.
 const LLM_POINTER_PREFIX: &str = "/llm/";
 
 impl AgentDocument {
-    /// Nothing but the model's configuration. The model stands in it, also where it is the default one: defaults change.
+    /// A document with only the model's configuration. It names the model even if it is the default one, because
+    /// defaults change.
     pub(super) fn llm_part(&self) -> Self {
         let mut part = Self::with_llm(self.llm_values().cloned().unwrap_or_default());
         part.secrets = self.llm_secrets();
@@ -27,7 +28,7 @@ impl AgentDocument {
         part
     }
 
-    /// A document that sets nothing but these values of the model's configuration.
+    /// A document with only these values of the model's configuration.
     pub(super) fn with_llm(values: Map<String, Value>) -> Self {
         let mut overlay = Map::new();
         overlay.insert(LLM.to_owned(), Value::Object(values));
@@ -47,8 +48,8 @@ impl AgentDocument {
         of_llm.map(|(p, s)| (p.clone(), s.clone())).collect()
     }
 
-    /// Takes the model's configuration of `other` in place of its own. A configuration without a key leaves the one there
-    /// is, if that was for the same place: it would be lost, and it goes nowhere else.
+    /// Replaces the model's configuration by that of `other`. A configuration without a key keeps the current key if
+    /// it has the same destination; otherwise the key would be lost, or sent elsewhere.
     pub(super) fn use_llm_of(&mut self, other: &Self) {
         let kept = self
             .llm_api_key()
@@ -68,14 +69,14 @@ impl AgentDocument {
         }
     }
 
-    /// Whether both configurations send their key to the same place.
+    /// Whether both configurations send their key to the same destination.
     fn has_same_destination(&self, other: &Self) -> bool {
         let vendor = |agent: &Self| llm::vendor_of(&agent.effective_model());
         self.llm_base_url() == other.llm_base_url()
             && (self.llm_base_url().is_some() || vendor(self) == vendor(other))
     }
 
-    /// Whether the model's configuration is that of `other`, as far as `other` says (it may have no key).
+    /// Whether the model's configuration equals that of `other`, which may lack a key.
     pub(super) fn has_llm_of(&self, other: &Self) -> bool {
         let mut fields = AGENT.fields.iter().filter(|f| f.parts().0 == Some(LLM));
         fields.all(|field| {

@@ -8,12 +8,12 @@ use super::super::launch::{MissingSettings, language_model};
 use super::super::model::Settings;
 use crate::error::AppError;
 
-/// Characters of a name that are repeated: no profile has a longer one.
+/// Longest name that an error repeats; no profile has a longer one.
 const MAX_NAME_CHARS: usize = 64;
 
 impl Settings {
-    /// The models of all profiles that can be used as they are. One without a key has the key in force, where that was for
-    /// the same place, and is left out where there is none.
+    /// The usable models of all profiles. A profile without a key uses the key in force if that is for the same
+    /// destination, and is left out otherwise.
     pub(crate) fn llm_profiles(&self) -> Vec<LlmProfile> {
         let names = self.profiles.iter().map(super::Profile::name);
         names
@@ -21,7 +21,7 @@ impl Settings {
             .collect()
     }
 
-    /// The model of a profile, as it would be in force if the profile were active; `None` if there is no such profile.
+    /// The model of a profile as if it were active; `None` if it does not exist.
     fn llm_profile(&self, name: &str) -> Option<Result<LlmProfile, MissingSettings>> {
         let settings = self.clone().with_active(name)?;
         let llm = language_model(&settings, None);
@@ -33,8 +33,8 @@ impl Settings {
 }
 
 impl SettingsService {
-    /// The model of a user's profile. The refusals are in the words of the reference (recordings 076 and 300); a profile that
-    /// cannot be used as it is (class `Invalid`) says what is missing.
+    /// The model of a user's profile. The errors have the texts of the reference; an unusable profile (class
+    /// `Invalid`) names the missing setting.
     pub async fn llm_profile(&self, owner: &UserId, name: &str) -> Result<LlmProfile, AppError> {
         let settings = self.load(owner).await?;
         let settings = settings.ok_or_else(|| AppError::not_found("Settings not found"))?;

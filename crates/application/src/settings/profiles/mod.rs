@@ -1,8 +1,8 @@
-//! Named configurations of the model (`/api/v1/settings/profiles`), kept in the user's document.
+//! Profiles: named configurations of the model (`/api/v1/settings/profiles`), stored in the user's document.
 //!
-//! A profile is the `llm` part of an agent document: sparse values over the same defaults, and its secrets apart. Making
-//! one active copies it into the agent document; nothing but the settings in force is ever used by a start. `active` is a
-//! pointer that is dropped as soon as the settings in force are no longer those of the profile.
+//! A profile is the `llm` part of an agent document: sparse values over the same defaults, and separate secrets.
+//! Activation copies it into the agent document; starts only use the agent document. `active` is cleared as soon as
+//! the agent document differs from the profile.
 
 mod llm_part;
 mod save;
@@ -23,14 +23,14 @@ use crate::error::AppError;
 
 pub use save::SaveProfile;
 
-/// Profiles that one user may keep.
+/// Profiles of one user.
 pub const MAX_PROFILES_PER_USER: usize = 10;
 
 /// A named configuration of the model.
 #[derive(Clone)]
 pub struct Profile {
     pub(super) name: String,
-    /// Holds nothing but the `llm` part.
+    /// Only the `llm` part is set.
     pub(super) agent: AgentDocument,
 }
 
@@ -48,7 +48,7 @@ impl Profile {
         &self.name
     }
 
-    /// The model that it names, or the default one.
+    /// Its model, or the default one.
     pub fn model(&self) -> String {
         self.agent.effective_model()
     }
@@ -64,12 +64,12 @@ impl Profile {
     }
 }
 
-/// A user's profiles in the order in which they were made.
+/// A user's profiles in the order of creation.
 #[derive(Clone, Default)]
 pub struct Profiles {
     list: Vec<Profile>,
     active: Option<String>,
-    /// What this version cannot read of them: kept as it is, never shown.
+    /// Entries that this version cannot read: kept, never shown.
     unread: Vec<Value>,
 }
 
@@ -88,29 +88,29 @@ impl Profiles {
         self.list.iter()
     }
 
-    /// The one of this name.
+    /// The profile with this name.
     pub fn find(&self, name: &str) -> Option<&Profile> {
         self.list.iter().find(|profile| profile.name == name)
     }
 
-    /// The one whose configuration is in force, if it is one of them.
+    /// Name of the active profile.
     pub fn active(&self) -> Option<&str> {
         self.active.as_deref()
     }
 }
 
-/// Why nothing was done with a profile.
+/// Why an operation on a profile was refused.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ProfileRefusal {
     /// The user has stored no settings yet.
     NoSettings,
-    /// There is none of this name.
+    /// No profile has this name.
     NotFound(String),
-    /// Another one has this name.
+    /// Another profile has this name.
     NameTaken(String),
-    /// There are [`MAX_PROFILES_PER_USER`].
+    /// The user has [`MAX_PROFILES_PER_USER`] profiles.
     Full,
-    /// The configuration that was sent is wrong here; paths begin with `llm`.
+    /// The configuration in the request is invalid; paths begin with `llm`.
     Invalid(Vec<Issue>),
 }
 
@@ -121,7 +121,7 @@ impl SettingsService {
         Ok(settings.unwrap_or_default().profiles)
     }
 
-    /// Stores a profile under this name, in place of the one there is.
+    /// Creates or replaces a profile.
     pub async fn save_profile(
         &self,
         owner: &UserId,
@@ -135,7 +135,7 @@ impl SettingsService {
         saved.await.map(|_| ())
     }
 
-    /// Deletes a profile if it is there. After the active one the first of the others becomes active.
+    /// Deletes a profile if it exists. After the active one the first of the others becomes active.
     pub async fn delete_profile(&self, owner: &UserId, name: &str) -> Result<(), AppError> {
         let deleted = self.update_if(owner, |found| {
             Ok::<_, std::convert::Infallible>(found.and_then(|settings| delete(settings, name)))
@@ -147,7 +147,7 @@ impl SettingsService {
         }
     }
 
-    /// Makes a profile's configuration the one in force; returns its model.
+    /// Activates a profile; returns its model.
     pub async fn activate_profile(
         &self,
         owner: &UserId,
@@ -162,7 +162,7 @@ impl SettingsService {
         Ok(settings.agent.effective_model())
     }
 
-    /// Gives a profile another name, in the same place of the list. Its own name is no change.
+    /// Renames a profile in place. Its own name is no change.
     pub async fn rename_profile(
         &self,
         owner: &UserId,
@@ -214,7 +214,7 @@ fn rename(
 }
 
 impl Settings {
-    /// The settings with this profile in force; `None` if there is no such profile.
+    /// The settings with this profile active; `None` if it does not exist.
     fn with_active(mut self, name: &str) -> Option<Self> {
         let profile = self.profiles.find(name)?.clone();
         self.agent.use_llm_of(&profile.agent);
@@ -222,7 +222,7 @@ impl Settings {
         Some(self)
     }
 
-    /// After any change: a profile that is not what is in force any more is not the active one.
+    /// Clears `active` after a change of the model's configuration away from the profile.
     pub(super) fn settle_profiles(&mut self) {
         let profiles = &self.profiles;
         let active = profiles.active().and_then(|name| profiles.find(name));

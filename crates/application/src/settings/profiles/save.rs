@@ -1,4 +1,4 @@
-//! What a request to save a profile makes of it.
+//! Saving of profiles.
 
 use std::fmt;
 
@@ -12,20 +12,20 @@ use super::super::v1::{MAX_DEPTH, depth, nul_in, secret};
 use super::llm_part::LLM;
 use super::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal};
 
-/// Shown in every configuration, so it comes back; it follows from `auth_type`.
+/// A field of every shown configuration, so requests contain it. It is derived from `auth_type`.
 const DERIVED_FIELD: &str = "is_subscription";
-/// Objects whose values may be secret and are shown masked.
+/// Objects whose values may be secret and are masked.
 const MASKED_OBJECT_FIELDS: [&str; 2] = ["extra_headers", "litellm_extra_body"];
 
-/// A profile to be saved.
+/// A request to save a profile.
 #[derive(Clone)]
 pub struct SaveProfile {
-    /// The configuration; `None`: the one in force. Secrets that are absent, null or the mask stay as they are in the
-    /// profile of this name; a blank one is cleared.
+    /// The configuration; `None` for the one in force. Absent, null or masked secrets keep those of the existing
+    /// profile; a blank one is cleared.
     pub llm: Option<Map<String, Value>>,
-    /// Whether secrets are stored with it.
+    /// Whether secrets are stored with the profile.
     pub include_secrets: bool,
-    /// Whether the profile of this name keeps the key that it has, or has not.
+    /// Whether an existing profile keeps its key, or the lack of one.
     pub preserve_existing_api_key: bool,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn save(
     Ok(settings)
 }
 
-/// The configuration that was sent, over nothing but the secrets of the profile there is.
+/// Builds the configuration of the request, over the secrets of the existing profile.
 fn configured(
     llm: &Map<String, Value>,
     existing: Option<&AgentDocument>,
@@ -101,7 +101,7 @@ fn configured(
     let mut diff = Map::new();
     diff.insert(LLM.to_owned(), Value::Object(llm));
     let wrong = AGENT.merge(&mut agent.overlay, &diff, &mut |field, value| {
-        // Every configuration is shown with its secrets null.
+        // Shown configurations have null secrets.
         if value.is_null() {
             return Ok(());
         }
@@ -122,7 +122,7 @@ fn configured(
     }
 }
 
-/// What is wrong before a single value is looked at.
+/// Issues that can be found without the fields' rules.
 fn precheck(llm: &Map<String, Value>) -> Vec<Issue> {
     let mut issues = Vec::new();
     match llm.get("model") {
@@ -161,7 +161,7 @@ impl AgentDocument {
         }
     }
 
-    /// Also what stands in free-form objects that are shown masked.
+    /// Also clears masked free-form objects.
     fn clear_secrets(&mut self) {
         self.secrets.clear();
         self.key_vendor = None;

@@ -7,7 +7,7 @@ use super::super::model::AgentDocument;
 use super::{Profile, Profiles};
 
 impl Profiles {
-    /// Reads them; `None` if this is something else. What is not readable is kept.
+    /// Parses profiles; `None` if the value is something else. Unreadable entries are kept.
     pub(in super::super) fn read(value: &Value) -> Option<Self> {
         let stored = value.as_object()?;
         let list = stored.get("list")?.as_array()?;
@@ -27,7 +27,7 @@ impl Profiles {
         Some(profiles)
     }
 
-    /// In clear, to be sealed; null if there is nothing. The caller wipes it.
+    /// In clear, for sealing; null if there are none. The caller wipes it.
     pub(in super::super) fn to_json(&self) -> Value {
         if self.list.is_empty() && self.unread.is_empty() {
             return Value::Null;

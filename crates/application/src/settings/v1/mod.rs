@@ -1,11 +1,11 @@
-//! `POST /api/v1/settings` (a partial update) and what the V1 routes show.
+//! `POST /api/v1/settings` (a partial update), and the views of the V1 routes.
 //!
 //! `agent_settings_diff` and `conversation_settings_diff` are merged deeply; `mcp_config` in the former replaces the
-//! stored one. Other known fields are set, and checked first: nothing that cannot be shown again is ever stored.
-//! Unknown keys are ignored. For a secret, `""` or null clears and the mask keeps.
+//! stored one. Other known fields are validated and set, so nothing is stored that cannot be shown again. Unknown keys
+//! are ignored. For a secret, `""` or null clears and the mask keeps.
 //!
-//! Another `agent_kind` shows the other variant's fields. The sparse document keeps those of both, so switching back
-//! and forth loses nothing, in particular no key.
+//! Another `agent_kind` shows the fields of the other variant. The sparse document keeps those of both, so that
+//! switching back and forth loses nothing, in particular no key.
 
 mod view;
 
@@ -22,20 +22,20 @@ use super::{SettingsService, UpdateError};
 
 pub use view::{SecretVisibility, agent_schema, conversation_schema};
 
-/// Why a V1 save is refused.
+/// Why a V1 save was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum V1Refusal {
-    /// The request holds these whole documents where a difference is asked for.
+    /// The request contains these whole documents instead of differences.
     LegacyKeys(Vec<&'static str>),
-    /// Values are wrong; the text says which, and quotes none.
+    /// Values are invalid; the text names them and quotes none.
     Invalid(String),
 }
 
-/// Levels of nesting in a request. Documents are read back by a parser with a limit, inside other documents.
+/// Deepest nesting of a request. Documents are parsed again, with a limit, inside other documents.
 pub(super) const MAX_DEPTH: usize = 24;
 
 impl SettingsService {
-    /// Saves as the V1 operation does.
+    /// Saves a V1 request.
     pub async fn store_v1(
         &self,
         owner: &UserId,
@@ -122,11 +122,11 @@ fn diff<'a>(
     }
 }
 
-/// Characters of a name that a refusal repeats.
+/// Longest name that an error repeats.
 const MAX_NAME_CHARS: usize = 100;
 
-/// Where a text with NUL is, innermost name first. Such a text is lost or cut on the way to a process, and a document
-/// with it does not fit into every store.
+/// Path of a text with NUL, innermost name first. Such a text is lost or cut on the way to a process, and some stores
+/// cannot store it.
 pub(super) fn nul_in(key: &str, value: &Value) -> Option<Vec<String>> {
     let found = match value {
         _ if key.contains('\0') => Some(Vec::new()),
@@ -154,7 +154,7 @@ pub(super) fn depth(value: &Value) -> usize {
     }
 }
 
-/// The issues as one text in the form that clients of the reference show.
+/// Formats issues as clients of the reference show them.
 fn summary(title: &str, issues: &[Issue]) -> Option<String> {
     use std::fmt::Write;
     let many = if issues.len() == 1 { "" } else { "s" };

@@ -1,4 +1,4 @@
-//! What the V1 routes show.
+//! Views of the V1 routes.
 
 use domain::clock::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
@@ -12,7 +12,7 @@ use super::super::profiles::Profile;
 /// How secrets are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretVisibility {
-    /// As null; flags beside them say whether they are set.
+    /// As null; separate flags show whether they are set.
     Hidden,
     /// As the mask.
     Masked,
@@ -21,7 +21,7 @@ pub enum SecretVisibility {
 }
 
 impl SecretVisibility {
-    /// A secret of the settings as it is shown.
+    /// Shows a secret.
     pub fn show(self, secret: Option<&SecretString>) -> Value {
         match (self, secret) {
             (Self::Hidden, _) | (_, None) => Value::Null,
@@ -32,7 +32,7 @@ impl SecretVisibility {
 }
 
 impl Profile {
-    /// Its configuration, complete, as it stands in `agent_settings.llm` while it is in force.
+    /// The complete configuration, as `agent_settings.llm` shows it while the profile is active.
     pub fn view(&self, reveal: SecretVisibility, now: Timestamp) -> Value {
         self.agent.view(reveal, now)["llm"].take()
     }
@@ -40,12 +40,12 @@ impl Profile {
 
 /// The documents as the V1 routes show them.
 impl Settings {
-    /// `agent_settings`, complete. Values inside `mcp_config` and of extra headers are masked unless revealed in clear.
+    /// The complete `agent_settings`. Values in `mcp_config` and in extra headers are masked unless shown in clear.
     pub fn agent_view(&self, reveal: SecretVisibility, now: Timestamp) -> Value {
         self.agent.view(reveal, now)
     }
 
-    /// `conversation_settings`, complete.
+    /// The complete `conversation_settings`.
     pub fn conversation_view(&self) -> Value {
         let mut document = CONVERSATION.defaults.clone();
         for field in &CONVERSATION.fields {
@@ -142,7 +142,7 @@ pub fn conversation_schema() -> Value {
     )
 }
 
-/// Free-form objects whose values may be secret: shown masked, and masks that come back leave what is stored.
+/// Free-form objects whose values may be secret: shown masked; masks in requests keep the stored values.
 fn is_guarded(field: &SettingsField) -> bool {
     matches!(
         field.key.as_str(),

@@ -1,4 +1,4 @@
-//! The body of an answer on its way to the client.
+//! The body of a response on its way to the client.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -17,7 +17,7 @@ use crate::limits::{TrafficKind, ForwardSlot};
 use crate::pool::ConnectionLease;
 use crate::{ForwardError, SharedGateway, ForwardTarget, Revocation};
 
-/// A place that is slot as long as it is taken.
+/// A slot with its gauge: the gauge falls when the slot is released.
 pub(crate) struct MeteredSlot {
     pub(crate) shared: SharedGateway,
     kind: TrafficKind,
@@ -42,17 +42,18 @@ impl Drop for MeteredSlot {
     }
 }
 
-/// What is left of an upload whose answer has begun.
+/// The rest of an upload whose response has started.
 pub(crate) type PendingUpload = LocalBoxFuture<'static, Result<(), ForwardError>>;
 
-/// What actix reads. Dropped when the client leaves, and the connection behind with it.
+/// The response body that actix polls. Actix drops it when the client disconnects; the upstream connection is dropped with
+/// it.
 ///
-/// Actix asks for nothing while the client takes nothing, so the other end is a task with a clock of its own: a client that
-/// does not read holds its connection, and after a while neither a place nor the connection behind.
+/// Actix does not poll while the client reads nothing. A task with its own timer therefore reads from the upstream: after
+/// the idle time-out a client that does not read keeps only its own connection, not the slot and the upstream connection.
 pub(crate) struct DownloadBody {
-    /// What was there already.
+    /// The part that arrived with the head.
     first: Option<Bytes>,
-    /// An empty piece is the end; without it the answer was cut.
+    /// An empty chunk marks the end. A channel that closes without it means a truncated response.
     pieces: mpsc::Receiver<Result<Bytes, ForwardError>>,
     size: BodySize,
     _task: BodyTask,
@@ -74,11 +75,11 @@ impl DownloadBody {
             rest,
             slot,
         };
-        // Whoever may not have it any more finds it cut: what is dropped here says so to both sides.
+        // Dropping the task truncates the response on both sides, so the client notices that it is incomplete.
         let reading = async move {
             tokio::select! {
                 biased;
-                () = end => tracing::info!("a forwarded answer was cut: whoever asked may not have it any more"),
+                () = end => tracing::info!("a forwarded response was truncated: the caller lost access"),
                 () = reading.run(to) => {}
             }
         };
@@ -108,23 +109,23 @@ impl MessageBody for DownloadBody {
         Poll::Ready(match ready!(self.pieces.poll_recv(cx)) {
             Some(Ok(end)) if end.is_empty() => None,
             Some(piece) => Some(piece.map_err(Into::into)),
-            None => Some(Err("the answer was cut".into())),
+            None => Some(Err("the response was truncated".into())),
         })
     }
 }
 
-/// The first piece of a body, if it came with the head. Nobody is woken for it.
+/// The first chunk of a body, if it arrived with the head. Registers no waker.
 pub(crate) fn poll_first_piece(body: &mut Incoming) -> Result<Option<Bytes>, ForwardError> {
     let mut cx = Context::from_waker(Waker::noop());
     match Pin::new(body).poll_frame(&mut cx) {
         Poll::Ready(Some(Ok(frame))) => Ok(frame.into_data().ok().filter(|it| !it.is_empty())),
         Poll::Ready(Some(Err(error))) => Err(ForwardError::Broken(error.into())),
-        // An end is said again.
+        // The next poll reports the end again.
         Poll::Ready(None) | Poll::Pending => Ok(None),
     }
 }
 
-/// The end towards the server behind.
+/// Reads the upstream body and passes it to [`DownloadBody`].
 struct DownloadTask {
     body: Incoming,
     _lease: ConnectionLease,
@@ -138,11 +139,11 @@ impl DownloadTask {
         let idle = shared.limits.idle_timeout;
         loop {
             let next = timeout(idle, poll_fn(|cx| self.poll_piece(cx))).await;
-            // An answer that is cut shows the client that it is not whole.
+            // A truncated response shows the client that it is incomplete.
             let piece = next.unwrap_or(Some(Err(ForwardError::Silent)));
             let piece = piece.unwrap_or(Ok(Bytes::new()));
             if let Err(failure) = &piece {
-                tracing::warn!(%failure, cause = ?failure.source(), "a forwarded answer was cut");
+                tracing::warn!(%failure, cause = ?failure.source(), "a forwarded response was truncated");
             }
             let size = piece.as_ref().map_or(0, Bytes::len);
             match timeout(idle, to.send(piece)).await {
@@ -150,7 +151,7 @@ impl DownloadTask {
                 Ok(Err(_)) => return,
                 Err(_) => {
                     tracing::warn!(
-                        "a forwarded answer was cut: the client took nothing for too long"
+                        "a forwarded response was truncated: the client read nothing for too long"
                     );
                     return;
                 }
@@ -174,7 +175,7 @@ impl DownloadTask {
             return match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(piece) if !piece.is_empty() => Poll::Ready(Some(Ok(piece))),
-                    // Trailers end here.
+                    // Trailers are not forwarded.
                     _ => continue,
                 },
                 Poll::Ready(Some(Err(error))) => {

@@ -1,19 +1,19 @@
-//! Why a request was not forwarded, or has no answer.
+//! Errors of forwarded requests.
 
 use thiserror::Error;
 
-/// What went wrong. The text is for the client and says what to do; the cause is for the log.
+/// Why a request failed. The text is for the client and says what to do; the source is for the log.
 #[derive(Debug, Error)]
 pub enum ForwardError {
-    /// Too much is under way in all.
+    /// The limit of all requests is reached.
     #[error("The service forwards as many requests as it can at the moment. Try again.")]
     Full,
-    /// Too much is under way in this sandbox.
+    /// The limit of one sandbox is reached.
     #[error(
         "Too many requests or sockets of this sandbox are open at once. Close some, or try again."
     )]
     SandboxFull,
-    /// Too much is under way of all sandboxes of one owner.
+    /// The limit of one owner's sandboxes is reached.
     #[error(
         "Too many requests or sockets of this user's sandboxes are open at once. Close some, or try again."
     )]
@@ -24,38 +24,38 @@ pub enum ForwardError {
          dropped that header."
     )]
     BadUpgrade,
-    /// The request cannot be written down for the server behind.
+    /// The request has no valid form for the upstream.
     #[error("The request cannot be forwarded: its target or a header is not valid.")]
     BadRequest,
-    /// The body is larger than allowed.
+    /// The body exceeds the limit in bytes.
     #[error("The body is larger than {0} bytes")]
     TooLarge(u64),
-    /// The client sends no more.
+    /// The client stopped sending.
     #[error("The body did not arrive in time")]
     UploadStalled,
-    /// The client broke off.
+    /// The client disconnected.
     #[error("The body could not be read")]
     UploadBroken,
-    /// Whoever asked may not have an answer any more.
+    /// The caller lost access before the response.
     #[error(
         "The request was ended: its key is no longer valid, or the sandbox does not run any more. Ask again to be told which."
     )]
     Ended,
-    /// Nobody takes the connection.
+    /// The upstream accepts no connection.
     #[error(
         "The sandbox's server cannot be reached. It may be restarting: try again, or look at the sandbox's status."
     )]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The connection ended, or what came is no HTTP.
+    /// The connection ended, or the response is not valid HTTP.
     #[error("The sandbox's server broke off before it answered. Try again.")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// No head in time, or it takes no more of the body.
+    /// The response head did not arrive in time, or the upstream stopped reading the body.
     #[error("The sandbox's server did not answer in time.")]
     Silent,
 }
 
 impl ForwardError {
-    /// The status for the client.
+    /// The HTTP status for the client.
     pub fn status(&self) -> u16 {
         match self {
             Self::SandboxFull | Self::OwnerFull => 429,

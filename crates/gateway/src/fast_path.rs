@@ -1,8 +1,9 @@
-//! The most frequent exchange, written and read here: a GET without a body, and an answer that is short and whole.
+//! The fast path for the most frequent exchange: a GET without a body, and a short response that arrives whole.
 //!
-//! Nothing is read leniently. Whatever is not plainly such an answer (no single `Content-Length`, another version, a coding, an
-//! interim answer, anything more than was announced, a mistake) is left to hyper, which gets to see all that came
-//! ([`ReplayStream`](crate::replay_stream::ReplayStream)) and treats it as if it had asked by itself.
+//! The parser is strict. hyper handles every response that does not clearly qualify: one without a single `Content-Length`,
+//! with another version, a transfer coding, an interim response, excess bytes or a syntax error. hyper then reads
+//! everything that arrived through [`ReplayStream`](crate::replay_stream::ReplayStream), as if it had sent the request
+//! itself.
 
 use std::io;
 use std::ops::Range;
@@ -20,26 +21,25 @@ use tokio::time::{Duration, timeout};
 
 use crate::{ForwardError, ForwardTarget, forward, headers};
 
-/// Longest answer, with its head.
+/// Longest response including its head, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
-/// Room for what is read at once, and what a connection has from its beginning.
+/// Bytes reserved for one read, and the initial buffer of a connection.
 const READ_BYTES: usize = 4 * 1024;
 const BUFFER_BYTES: usize = 8 * 1024;
-/// Headers of an answer; hyper takes a few more.
+/// Headers of a response. hyper's own limit is slightly higher.
 const MAX_HEADERS: usize = 64;
-/// Longest path with its query: hyper, which may have to ask again, takes a few bytes more.
+/// Longest path with its query. hyper, which may have to repeat the request, accepts slightly more.
 const MAX_PATH_BYTES: usize = 60_000;
-/// Longest wait for the rest of an answer whose head is there: many servers send the two spawn_connection_task. What takes longer is passed on
-/// as it comes.
+/// Longest wait for the body once the head has arrived: many servers send them separately. A slower body is streamed.
 const BODY_GRACE: Duration = Duration::from_millis(20);
 
-/// A connection on which nothing is under way.
+/// An idle connection.
 pub(crate) struct FastPathConnection {
     io: TcpStream,
     buffer: BytesMut,
 }
 
-/// An answer that is whole.
+/// A response that arrived whole.
 pub(crate) struct CompleteResponse {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
@@ -48,7 +48,7 @@ pub(crate) struct CompleteResponse {
 }
 
 impl CompleteResponse {
-    /// All of its headers, as they came.
+    /// Takes all headers in their original order.
     pub(crate) fn headers(&mut self) -> impl Iterator<Item = (HeaderName, Bytes)> {
         let headers = std::mem::take(&mut self.headers);
         let head = &self.head;
@@ -56,11 +56,11 @@ impl CompleteResponse {
     }
 }
 
-/// How it went.
+/// The result of an exchange.
 pub(crate) enum ExchangeOutcome {
-    /// The connection is free again.
+    /// The connection is idle again.
     Complete(CompleteResponse, FastPathConnection),
-    /// The request is sent, and this much of the answer is there, which is not for us.
+    /// The request was sent. hyper continues with these bytes of the response.
     Handoff(TcpStream, Bytes),
 }
 
@@ -70,17 +70,18 @@ impl FastPathConnection {
         Self { io, buffer }
     }
 
-    /// Whether nothing came since its last answer, not even its end. The kernel is asked: the runtime may not have looked since.
+    /// Whether the peer has sent neither bytes nor an end since the last response. Asks the kernel, because the runtime may
+    /// not have polled the socket since.
     pub(crate) fn is_quiet(&self) -> bool {
         let mut some = [0];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         recv(&self.io, &mut some, flags).is_err_and(|error| error == Errno::AGAIN)
     }
 
-    /// Sends this head and waits for the answer.
+    /// Sends this head and waits for the response.
     ///
     /// # Errors
-    /// [`ForwardError::Broken`] if the connection ended before anything of it came.
+    /// [`ForwardError::Broken`] if the connection ended before the first byte of the response.
     pub(crate) async fn exchange(mut self, head: &[u8]) -> Result<ExchangeOutcome, ForwardError> {
         let broken = |error: io::Error| ForwardError::Broken(error.into());
         self.io.write_all(head).await.map_err(broken)?;
@@ -100,7 +101,7 @@ impl FastPathConnection {
         }
     }
 
-    /// Waits for the rest of the body, but not for long.
+    /// Waits up to [`BODY_GRACE`] for the rest of the body.
     async fn finish(mut self, short: ShortResponseHead) -> ExchangeOutcome {
         let length = short.head + short.body;
         if self.buffer.len() < length {
@@ -113,7 +114,7 @@ impl FastPathConnection {
                 }
                 io::Result::Ok(())
             };
-            // A mistake comes again.
+            // The next read reports the error again.
             let _ = timeout(BODY_GRACE, rest).await;
         }
         if self.buffer.len() != length {
@@ -122,7 +123,7 @@ impl FastPathConnection {
         let head = self.buffer.split_to(short.head).freeze();
         let body = self.buffer.split_to(short.body).freeze();
         if length > BUFFER_BYTES {
-            // Else it would hold that of the answer for as long as nobody asks again.
+            // Otherwise the buffer keeps the memory of the response until the next request.
             self.buffer = BytesMut::new();
         }
         let whole = CompleteResponse {
@@ -139,19 +140,19 @@ impl FastPathConnection {
     }
 }
 
-/// What the beginning of an answer is.
+/// The verdict on the bytes received so far.
 enum ParsedHead {
-    /// Its head is not whole yet.
+    /// The head is incomplete.
     Partial,
     Short(ShortResponseHead),
     Unsupported,
 }
 
-/// The head of an answer that is short, if it keeps its word.
+/// The head of a response that qualifies, if its length is correct.
 struct ShortResponseHead {
     status: StatusCode,
     headers: Vec<(HeaderName, Range<usize>)>,
-    /// Bytes of each.
+    /// Lengths in bytes.
     head: usize,
     body: usize,
 }
@@ -173,7 +174,7 @@ impl ParsedHead {
 
 fn short(read: &[u8], head: usize, answer: &Response<'_, '_>) -> Option<ShortResponseHead> {
     let status = StatusCode::from_u16(answer.code?).ok()?;
-    // Others have no body, whatever they say.
+    // Responses with other statuses have no body, whatever their headers say.
     let has_body = status.as_u16() >= 200
         && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if answer.version != Some(1) || !has_body {
@@ -194,9 +195,9 @@ fn short(read: &[u8], head: usize, answer: &Response<'_, '_>) -> Option<ShortRes
             "transfer-encoding" | "upgrade" | "trailer" => return None,
             _ => {}
         }
-        // Values are parts of what was read.
+        // Values are slices of `read`.
         let from = (header.value.as_ptr() as usize).checked_sub(read.as_ptr() as usize)?;
-        // An empty one may be none.
+        // An empty value may not point into `read`.
         let at = match header.value.len() {
             0 => 0..0,
             length => from..from + length,
@@ -212,14 +213,14 @@ fn short(read: &[u8], head: usize, answer: &Response<'_, '_>) -> Option<ShortRes
     })
 }
 
-/// Nothing but digits, and not many of them.
+/// One to six digits.
 fn length(value: &[u8]) -> Option<usize> {
     let is_plain = (1..=6).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(value).ok().filter(|_| is_plain)?;
     text.parse().ok()
 }
 
-/// The head of a request as it goes on the wire, if it can be written here. The caller has seen that it has no body.
+/// The request head as it goes on the wire, if the fast path can write it. The caller has checked that there is no body.
 pub(crate) fn head(req: &HttpRequest, target: &ForwardTarget) -> Option<Vec<u8>> {
     let (path, server) = (target.path_and_query.as_str(), forward::server(target));
     let is_plain =

@@ -1,4 +1,4 @@
-//! One request, from its head to the head of its answer.
+//! One request, up to the head of its response.
 
 use std::pin::{Pin, pin};
 
@@ -22,15 +22,15 @@ use crate::unauthenticated::Admission;
 use crate::upload::{UploadBody, channel, pump};
 use crate::{ForwardError, Gateway, ForwardTarget, Revocation, headers, tunnel};
 
-/// Most answers are there before anybody asks whether whoever waits for one still may have it.
+/// Time before the first access recheck: most responses arrive earlier.
 const FAST_RESPONSE_GRACE: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    /// Sends the request on and answers with what comes back; its body and that of the answer are still on their way when
-    /// this returns. A request that wants to upgrade becomes a tunnel, if the server behind agrees.
+    /// Forwards the request and returns the response. Both bodies may still be in transit when this returns. A request to
+    /// upgrade becomes a tunnel if the upstream agrees.
     ///
     /// # Errors
-    /// [`ForwardError`] if there is no answer; what is said then is the caller's to form.
+    /// [`ForwardError`] if there is no response; the caller renders it.
     pub async fn forward(
         &self,
         req: &HttpRequest,
@@ -41,8 +41,8 @@ impl Gateway {
             .await
     }
 
-    /// The same, for as long as `end` is not over: then whoever asked may not have any more of it. A tunnel is closed, an
-    /// answer under way is cut, and what has no answer yet gets none.
+    /// Like [`Self::forward`], but ends when `end` completes: a tunnel is closed, a response in transit is truncated, and a
+    /// request without a response fails.
     ///
     /// # Errors
     /// As [`Self::forward`].
@@ -107,7 +107,7 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// The answer of the server behind, for a client that has yet to authenticate.
+    /// Waits for the response to an upgrade whose client has not authenticated yet.
     async fn before_authentication_timeout(
         &self,
         admission: &Admission,
@@ -123,10 +123,10 @@ impl Gateway {
     }
 }
 
-/// The head of an answer with its body to come, and the connection over which it comes.
+/// The head of a response with its body still to come, and its connection.
 type UpstreamResponse = (Response<Incoming>, ConnectionLease);
 
-/// What is asked of the server behind.
+/// The request to the upstream.
 struct UpstreamRequest<'a> {
     gateway: &'a Gateway,
     req: &'a HttpRequest,
@@ -136,7 +136,7 @@ struct UpstreamRequest<'a> {
 impl UpstreamRequest<'_> {
     fn request(&self, is_upgrade: bool, body: UploadBody) -> Result<Request<UploadBody>, ForwardError> {
         let path = self.target.path_and_query.as_str();
-        // Nothing here speaks TLS, and no key goes in the clear where it should not.
+        // The gateway speaks no TLS to upstreams. A key must not go over plain HTTP where TLS is required.
         if !path.starts_with('/') || self.target.base_url.scheme() != "http" {
             return Err(ForwardError::BadRequest);
         }
@@ -158,7 +158,7 @@ impl UpstreamRequest<'_> {
         self.await_response(pin!(self.send(request)), end).await
     }
 
-    /// The answer to a request without a body, or its head.
+    /// The response to a request without a body, or its head.
     async fn get(&self, end: &mut Revocation) -> Result<PooledResponse, ForwardError> {
         let Some(head) = fast_path::head(self.req, self.target) else {
             let (answer, lease) = self.send_once(false, end).await?;
@@ -171,7 +171,7 @@ impl UpstreamRequest<'_> {
         self.await_response(pin!(asked), end).await
     }
 
-    /// The answer or its head, once the whole request is sent.
+    /// Waits for the response, or its head, once the whole request is sent.
     async fn await_response<T>(
         &self,
         mut asked: Pin<&mut impl Future<Output = Result<T, ForwardError>>>,
@@ -193,19 +193,18 @@ impl UpstreamRequest<'_> {
         }
     }
 
-    /// Of a request without a body. One that changes nothing is sent once more when the connection, kept from an earlier
-    /// request, turns out to be closed.
+    /// Sends a request without a body. A safe request is repeated once when a pooled connection turns out to be closed.
     async fn send_with_retry(&self, end: &mut Revocation) -> Result<PooledResponse, ForwardError> {
         match self.get(end).await {
             Err(ForwardError::Broken(error)) if self.req.method().is_safe() => {
-                tracing::debug!(%error, "a forwarded request is sent once more");
+                tracing::debug!(%error, "repeating a forwarded request");
                 self.get(end).await
             }
             done => done,
         }
     }
 
-    /// The answer, and what is left of the upload if that began before its end.
+    /// Returns the response, and the rest of the upload if the response started first.
     async fn send_with_body(
         &self,
         length: Option<u64>,
@@ -223,28 +222,28 @@ impl UpstreamRequest<'_> {
             uploaded = &mut rest => uploaded?,
             () = &mut *end => return Err(ForwardError::Ended),
         }
-        // Only now: an upload may take long.
+        // The response time-out starts here, because an upload may take long.
         Ok((self.await_response(asked, end).await?, None))
     }
 }
 
-/// The host and port of a target, as its requests say them.
+/// The authority of a target: host and port.
 pub(crate) fn server(target: &ForwardTarget) -> &str {
     &target.base_url[Position::BeforeHost..Position::AfterPort]
 }
 
-/// The same with whose server it must be, as connections are kept.
+/// The key of the pool: a connection serves one sandbox only.
 fn pool_key(target: &ForwardTarget) -> String {
     format!("{}@{}", target.sandbox, server(target))
 }
 
-/// What a request announces of its body.
+/// How a request announces its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BodyKind {
     Empty,
     Sized(u64),
     Chunked,
-    /// The connection is to become a tunnel.
+    /// The connection becomes a tunnel.
     Upgrade,
 }
 
@@ -259,12 +258,12 @@ impl BodyKind {
         let is_chunked = headers.contains_key("transfer-encoding");
         let upgrades = headers.get_all("upgrade").any(is_websocket_value);
         if !upgrades && has_token(headers, "upgrade", "websocket") {
-            // Actix would read what follows as further requests, while a proxy in front that hands on this 101 takes all of it
-            // for the tunnel's: nobody would have looked at them.
+            // Actix would parse the following bytes as further requests. A proxy in front that passes on this 101 treats
+            // them as the tunnel's: nobody would have checked these requests.
             return Err(ForwardError::BadUpgrade);
         }
         if upgrades {
-            // To actix, whatever follows such a head belongs to it: nothing may be ambiguous about it.
+            // Actix treats everything behind such a head as the tunnel's, so the head must be unambiguous.
             let is_plain = req.method() == OurMethod::GET
                 && !is_chunked
                 && length.unwrap_or(0) == 0
@@ -276,7 +275,7 @@ impl BodyKind {
             };
         }
         match (is_chunked, length) {
-            // Two lengths: whoever reads the other one sees another request.
+            // Request smuggling: peers that honour the other length see another request.
             (true, Some(_)) => Err(ForwardError::BadRequest),
             (true, None) => Ok(Self::Chunked),
             (false, None | Some(0)) => Ok(Self::Empty),
@@ -285,13 +284,13 @@ impl BodyKind {
     }
 }
 
-/// What actix takes for an upgrade, and nothing that only resembles it (actix-http, `h1/decoder.rs`).
+/// Exactly what actix treats as an upgrade (actix-http, `h1/decoder.rs`).
 fn is_websocket_value(value: &OurValue) -> bool {
     let text = value.to_str().map(str::trim);
     text.is_ok_and(|text| text.eq_ignore_ascii_case("websocket"))
 }
 
-/// Whether a request wants to become a web socket, in the form in which it can be forwarded as one.
+/// Whether a request asks for a WebSocket in the form that can be forwarded.
 pub fn is_websocket_upgrade(req: &HttpRequest) -> bool {
     req.method() == OurMethod::GET && req.headers().get_all("upgrade").any(is_websocket_value)
 }
@@ -304,7 +303,7 @@ fn has_token(headers: &HeaderMap, name: &str, word: &str) -> bool {
         .any(|it| it.trim().eq_ignore_ascii_case(word))
 }
 
-/// The head of the answer, with its body to come.
+/// Builds the response head with a streamed body.
 fn answered(
     (answer, lease): UpstreamResponse,
     target: &ForwardTarget,
@@ -315,7 +314,7 @@ fn answered(
 ) -> Result<HttpResponse<BoxBody>, ForwardError> {
     let (parts, mut body) = answer.into_parts();
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(ForwardError::Broken("an upgrade that nobody asked for".into()));
+        return Err(ForwardError::Broken("an unrequested upgrade".into()));
     }
     let is_bodiless = matches!(
         parts.status,
@@ -336,7 +335,7 @@ fn answered(
             None => BodySize::Stream,
         }
     };
-    // Head and first piece leave together; and most answers are no longer.
+    // Send the head and the first chunk together; most responses have only one.
     let first = match (&size, &rest) {
         (BodySize::Sized(1..) | BodySize::Stream, None) if *method != OurMethod::HEAD => {
             poll_first_piece(&mut body)?
@@ -358,7 +357,7 @@ fn answered(
     }
 }
 
-/// The same of one that is whole.
+/// Builds the response from one that arrived whole.
 fn complete_response(mut whole: CompleteResponse, target: &ForwardTarget, slot: &MeteredSlot) -> HttpResponse<BoxBody> {
     let meter = &slot.shared.meter;
     meter.record_answered(TrafficKind::Request);

@@ -1,28 +1,28 @@
-//! Where one frame of a WebSocket ends and the next begins (RFC 6455, section 5.2): what must be known to say good-bye in
-//! place of the server behind. Nothing else of the frames is looked at, and nothing of them kept.
+//! Tracks the frame boundaries of a WebSocket (RFC 6455, section 5.2), so that the gateway can send a close frame in place
+//! of the upstream. It reads and keeps nothing else.
 
 use actix_web::web::Bytes;
 
-/// Longest head of a frame.
+/// Longest frame header, in bytes.
 const MAX_HEADER_BYTES: usize = 14;
-/// The operation of the frame with which a side ends.
+/// Opcode of the close frame.
 const OPCODE_CLOSE: u8 = 0x8;
-/// The last of the operations of frames that carry a message: continuation, text, binary.
+/// The highest opcode of a data frame: continuation, text, binary.
 const OPCODE_BINARY: u8 = 0x2;
 
-/// Why the end is said by us, as clients are told.
+/// Why the gateway closes a WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// 1012: this process stops; come back, to another one or the next.
+    /// 1012: this process stops; reconnect.
     ServiceRestart,
-    /// 1008: whoever opened the tunnel may not have it any more.
+    /// 1008: the caller lost access.
     PolicyViolation,
-    /// 1013: there are too many of them; try again.
+    /// 1013: too many tunnels; try again.
     TryAgainLater,
 }
 
 impl CloseReason {
-    /// The frame that says it: of a server, so not masked.
+    /// The close frame, unmasked as from a server.
     pub(crate) fn frame(self) -> Bytes {
         Bytes::from_static(match self {
             // 1012 is 0x3f4.
@@ -35,22 +35,22 @@ impl CloseReason {
     }
 }
 
-/// Follows the frames of one direction.
+/// The frames of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct FrameTracker {
     head: [u8; MAX_HEADER_BYTES],
-    /// Bytes of the head that are there.
+    /// Header bytes received so far.
     have: usize,
-    /// Bytes of the payload that are to come.
+    /// Payload bytes still to come.
     left: u64,
     has_seen_close: bool,
-    /// Whether the frame that is passing carries a message, and whether one has passed.
+    /// Whether the current frame is a data frame, and whether one has passed.
     is_message: bool,
     has_seen_message: bool,
 }
 
 impl FrameTracker {
-    /// Goes on by these bytes.
+    /// Advances by these bytes.
     pub(crate) fn pass(&mut self, mut bytes: &[u8]) {
         while let Some((first, rest)) = bytes.split_first() {
             if self.left > 0 {
@@ -74,22 +74,22 @@ impl FrameTracker {
         }
     }
 
-    /// Whether a frame of ours may come next.
+    /// Whether a frame of the gateway may come next.
     pub(crate) fn is_at_boundary(&self) -> bool {
         self.have == 0 && self.left == 0 && !self.has_seen_close
     }
 
-    /// Whether a whole frame of a message has passed.
+    /// Whether a complete data frame has passed.
     pub(crate) fn has_seen_message(&self) -> bool {
         self.has_seen_message
     }
 
-    /// Whether this side has begun to end it.
+    /// Whether this side has sent a close frame.
     pub(crate) fn has_seen_close(&self) -> bool {
         self.has_seen_close
     }
 
-    /// Of the payload, once the head is complete.
+    /// The length of the payload, once the header is complete.
     fn length(&self) -> Option<u64> {
         let second = *self.head[..self.have].get(1)?;
         let (extended, mask) = match second & 0x7f {
@@ -132,7 +132,7 @@ mod tests {
             }
         }
         frame.extend(if is_masked { &[1, 2, 3, 4][..] } else { &[] });
-        // Looks like heads of frames.
+        // Bytes that look like frame headers.
         frame.extend(std::iter::repeat_n(0x88, length));
         frame
     }

@@ -1,4 +1,4 @@
-//! Which headers pass, in each direction.
+//! Filters headers in both directions.
 
 use actix_web::HttpResponseBuilder;
 use actix_web::http::header::{HeaderMap, HeaderName as OurName, HeaderValue as OurValue};
@@ -8,8 +8,7 @@ use url::{Position, Url};
 
 use crate::{ForwardError, ForwardTarget, forward};
 
-/// About one connection, not about the message (RFC 9110, section 7.6.1, and what servers treat alike). Lengths are told by
-/// the bodies themselves.
+/// Headers about one connection (RFC 9110, section 7.6.1, and what servers treat alike). The bodies set the length.
 const HOP_BY_HOP: &[&str] = &[
     "connection",
     "content-length",
@@ -26,7 +25,7 @@ const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
-/// Of a client, for us: keys, and what proxies say about it. The host is the target's.
+/// Request headers that the service consumes: keys, and what proxies say about the client. The target sets the host.
 const CONSUMED_HEADERS: &[&str] = &[
     "authorization",
     "cf-connecting-ip",
@@ -44,9 +43,9 @@ const CONSUMED_HEADERS: &[&str] = &[
     "x-userinfo",
 ];
 
-/// Beginnings of such names: proxies that log people in say with these who it is, many with the token of that person, who
-/// may look at somebody else's sandbox (oauth2-proxy, Keycloak's and Authelia's proxies, Cloudflare Access, AWS, Google, Azure,
-/// authentik, Pomerium, Vouch, Tailscale).
+/// Prefixes of such headers. Proxies that authenticate users put the identity in these headers, many also the user's token,
+/// and the sandbox may belong to another user (oauth2-proxy, Keycloak's and Authelia's proxies, Cloudflare Access, AWS,
+/// Google, Azure, authentik, Pomerium, Vouch, Tailscale).
 const CONSUMED_PREFIXES: &[&str] = &[
     "cf-access-",
     "remote-",
@@ -65,10 +64,12 @@ const CONSUMED_PREFIXES: &[&str] = &[
     "x-webauth-",
 ];
 
-/// Of a client, for an agent server, which is told its own key; what has a path of its own may know such keys.
+/// A request header that an agent server does not get, because the target sets its key. A server with its own path prefix
+/// may use such keys.
 const SHARED_KEY_HEADER: &str = "x-api-key";
 
-/// Of a server behind, which must not govern the browser, the proxies in front or the other pages of this origin.
+/// Response headers that an upstream must not set: they would affect the browser, the proxies in front or other pages of
+/// this origin.
 const BLOCKED_RESPONSE_HEADERS: &[&str] = &[
     "alt-svc",
     "clear-site-data",
@@ -95,14 +96,14 @@ fn is_blocked_in_responses(name: &str) -> bool {
         || name.starts_with("x-accel-")
 }
 
-/// Names that the message itself calls its connection's.
+/// Headers that the message itself declares hop-by-hop.
 fn connection_options<'a>(connection: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
     let values = connection.filter_map(|value| std::str::from_utf8(value).ok());
     let names = values.flat_map(|value| value.split(','));
     names.map(|name| name.trim().to_ascii_lowercase()).collect()
 }
 
-/// What goes on to the server behind. `is_upgrade`: the connection is to become a tunnel.
+/// The headers of the upstream request. `is_upgrade`: the connection becomes a tunnel.
 pub(crate) fn request_headers(
     sent: &HeaderMap,
     target: &ForwardTarget,
@@ -123,7 +124,7 @@ pub(crate) fn request_headers(
     Ok(headers)
 }
 
-/// What of a client's headers goes on, and what is set in their place; all but the host.
+/// The client's headers that pass, and those that the target sets, without the host.
 pub(crate) fn forwarded_headers<'a>(
     sent: &'a HeaderMap,
     target: &'a ForwardTarget,
@@ -143,14 +144,14 @@ pub(crate) fn forwarded_headers<'a>(
 }
 
 fn append(headers: &mut TheirMap, name: &OurName, value: &OurValue) -> Result<(), ForwardError> {
-    // Two generations of one crate: actix is a step behind.
+    // actix and hyper use different major versions of the `http` crate.
     let name = HeaderName::from_bytes(name.as_str().as_bytes()).map_err(|_| ForwardError::BadRequest)?;
     let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| ForwardError::BadRequest)?;
     headers.append(name, value);
     Ok(())
 }
 
-/// What comes back to the client. Of the hop's headers only the upgrade, of a tunnel.
+/// Copies the response headers for the client. A tunnel keeps the upgrade header.
 pub(crate) fn copy_response_headers(
     answer: &mut HttpResponseBuilder,
     headers: &TheirMap,
@@ -175,7 +176,7 @@ pub(crate) fn copy_response_headers(
     }
 }
 
-/// The same of an answer whose connection names none of them. Values that are none are left out.
+/// The same for a response without connection options. Drops invalid values.
 pub(crate) fn copy_complete_response_headers(
     answer: &mut HttpResponseBuilder,
     headers: impl Iterator<Item = (OurName, Bytes)>,
@@ -191,13 +192,13 @@ pub(crate) fn copy_complete_response_headers(
     }
 }
 
-/// Whether a client may see a header of the server behind.
+/// Whether a client may see a response header.
 fn is_returned(name: &str, target: &ForwardTarget) -> bool {
     let is_cookie = matches!(name, "set-cookie" | "set-cookie2") && !target.cookies;
     !is_cookie && !HOP_BY_HOP.contains(&name) && !is_blocked_in_responses(name)
 }
 
-/// The value as clients see it.
+/// The value for the client.
 fn shown(name: &str, value: OurValue, target: &ForwardTarget) -> OurValue {
     let place = (name == "location")
         .then(|| location(value.as_bytes(), target))
@@ -206,7 +207,7 @@ fn shown(name: &str, value: OurValue, target: &ForwardTarget) -> OurValue {
     place.unwrap_or(value)
 }
 
-/// A place on the server behind as clients find it; other slots stay as they are.
+/// Maps a location on the upstream to its public path. Other locations stay as they are.
 fn location(value: &[u8], target: &ForwardTarget) -> Option<String> {
     let text = std::str::from_utf8(value).ok()?;
     let is_path = text.starts_with('/') && !text.starts_with("//");

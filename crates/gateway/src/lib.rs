@@ -1,14 +1,15 @@
-//! Forwards requests that came in over actix to a server behind: HTTP as a stream both ways, and upgraded connections
-//! (web sockets) as bytes.
+//! Forwards actix requests to an upstream server: HTTP as a stream in both directions, and upgraded connections
+//! (WebSockets) as bytes.
 //!
-//! **Knows** HTTP/1.1 on both sides: which headers end at a hop, bodies, upgrades, deadlines, and how many may be under way.
-//! **Must never know** who may ask for what, a store, or what is spoken behind: [`Gateway::forward`] is told where to.
+//! **Knows** HTTP/1.1 on both sides: hop-by-hop headers, bodies, upgrades, deadlines and limits of concurrency.
+//! **Must never know** who may ask for what, a store, or the protocol of the upstream: the caller of [`Gateway::forward`]
+//! names the target.
 //!
-//! * No body is collected: at most [`GatewayLimits::max_chunks`] pieces of an upload and two of an answer are in memory, and whoever is
-//!   slow slows the other side down.
-//! * Connections are pooled for each worker, so that no request changes threads on its way.
-//! * What a client sent to us is not for the server behind: keys, cookies and what proxies said are taken off; what is to be
-//!   there is set by [`ForwardTarget::headers`].
+//! * No body is collected. At most [`GatewayLimits::max_chunks`] chunks of an upload and two of a response are in memory; a
+//!   slow side slows the other one down.
+//! * Connections are pooled for each worker, so that no request changes threads.
+//! * The upstream does not get what the client sent to the service: keys, cookies and headers of proxies are removed.
+//!   [`ForwardTarget::headers`] sets its own.
 
 mod timers;
 mod tasks;
@@ -45,32 +46,31 @@ use limits::ForwardSlots;
 use pool::Pool;
 use unauthenticated::UnauthenticatedTunnels;
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Debug, Clone)]
 pub struct ForwardTarget {
-    /// What is limited together, one sandbox; see [`GatewayLimits::max_requests_per_sandbox`]. A connection is used for it once the
-    /// [`EndpointGuard`] has proven that it is this one's. Letters, digits, `-` and `_`.
+    /// The sandbox, see [`GatewayLimits::max_requests_per_sandbox`]. A connection is used for it once the [`EndpointGuard`]
+    /// has proven that the port belongs to it. Letters, digits, `-` and `_`.
     pub sandbox: Arc<str>,
-    /// What has a share of all slots, for example all sandboxes of one user; see [`GatewayLimits::max_requests_per_owner`].
+    /// The owner, whose sandboxes share a limit; see [`GatewayLimits::max_requests_per_owner`].
     pub owner: Arc<str>,
-    /// The client's address, if the client of a tunnel authenticates to the server behind in its first frame: until then
-    /// it is not known whether it may, and it takes none of the slots of the sandbox and the owner.
+    /// The client's address, if the client of a tunnel authenticates to the upstream in its first frame. Until then the
+    /// tunnel takes no slot of the sandbox and the owner.
     pub unauthenticated: Option<IpAddr>,
     /// Scheme, host and port; `http` only.
     pub base_url: Url,
-    /// The path and query to ask for, as they go on the wire. Holds no key that is not for the server behind.
+    /// Path and query as they go on the wire. They contain no key of the service.
     pub path_and_query: String,
-    /// Set on the request, in the place of what the client may have sent under these names: the key of the server behind,
-    /// `X-Forwarded-…`, `X-Request-Id`.
+    /// Headers of the upstream request, which replace the client's: the key of the upstream, `X-Forwarded-…`,
+    /// `X-Request-Id`.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Whether cookies may pass, in both directions. Only for a server that has a path of its own.
+    /// Whether cookies pass in both directions. Only for an upstream with its own path prefix.
     pub cookies: bool,
-    /// What a `Location` on the server behind gets before its path, so that clients find it: the path under which the server
-    /// is shown, without a slash at its end.
+    /// The public path prefix of the upstream, without a slash at its end. Prepended to the path of a `Location`.
     pub prefix: String,
 }
 
-/// What all workers share.
+/// The state that all workers share.
 #[derive(Clone)]
 pub struct SharedGateway {
     guard: Arc<dyn EndpointGuard>,
@@ -82,7 +82,7 @@ pub struct SharedGateway {
 }
 
 impl SharedGateway {
-    /// Nothing is under way.
+    /// A gateway without requests.
     pub fn new(limits: GatewayLimits, guard: Arc<dyn EndpointGuard>) -> Self {
         Self {
             guard,
@@ -94,18 +94,18 @@ impl SharedGateway {
         }
     }
 
-    /// What was forwarded so far, for metrics.
+    /// Counters for metrics.
     pub fn meter(&self) -> &GatewayMetrics {
         &self.meter
     }
 
-    /// Ends open tunnels, so that a service that stops has nothing to wait for. Clients come back by themselves.
+    /// Closes open tunnels, so that the shutdown does not wait for them. Clients reconnect.
     pub fn end_tunnels(&self) {
         self.stopping.cancel();
     }
 }
 
-/// Forwards requests; one for each worker, because its connections live on the worker's thread.
+/// Forwards requests. Each worker has its own, because connections belong to the worker's thread.
 #[derive(Clone)]
 pub struct Gateway {
     shared: SharedGateway,

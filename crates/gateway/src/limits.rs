@@ -1,4 +1,4 @@
-//! How much, how long and how many.
+//! Limits of sizes, times and concurrency.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,58 +6,60 @@ use std::time::Duration;
 
 use crate::{ForwardError, ForwardTarget};
 
-/// Bounds on what is forwarded.
+/// Limits of the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayLimits {
     /// Longest wait for a connection.
     pub connect_timeout: Duration,
-    /// Longest wait for the head of an answer once the whole request is sent. Servers behind may work long before they say
-    /// anything: commands of a shell are waited for.
+    /// Longest wait for the head of a response, from the end of the request. An upstream may work long before it answers,
+    /// e.g. until a shell command ends.
     pub response_timeout: Duration,
-    /// Longest time in which no byte of an answer comes or is taken, or the server behind takes none of a request.
+    /// Longest time without a byte: none of the response arrives or is read, or the upstream reads none of the request.
     pub idle_timeout: Duration,
-    /// Connections that nobody uses are closed after this time. Shorter than what the servers behind allow (uvicorn: 5 s), so
-    /// that it is not they who close one while a request is on its way.
+    /// Idle time after which a pooled connection is closed. Shorter than the upstream's own (uvicorn: 5 s), so that the
+    /// upstream does not close a connection while a request is in transit.
     pub pool_idle_timeout: Duration,
-    /// Connections for each server and worker that may wait for use.
+    /// Idle connections per upstream and worker.
     pub max_idle_connections: usize,
-    /// How often the other side of a silent connection is asked whether it is there.
+    /// Interval of TCP keep-alive probes.
     pub tcp_keep_alive: Duration,
-    /// Longest time in which a client sends nothing of a body; or, of one whose length it has announced, less than
-    /// [`Self::min_upload_bytes`]. The time in which the server behind takes nothing does not count.
+    /// Longest time in which a client sends nothing of a body. If the length is known, longest time with less than
+    /// [`Self::min_upload_bytes`]. The clock stops while the upstream does not read.
     pub upload_timeout: Duration,
-    /// Bytes that come in that time of a body whose length is known, but at its end: a file. What comes in chunks may be a
-    /// conversation, which has pauses and short words.
+    /// Bytes that must arrive within [`Self::upload_timeout`] of a body with a known length, i.e. a file, except at its
+    /// end. A chunked body may be a conversation with pauses.
     pub min_upload_bytes: u64,
-    /// Largest body of a request in bytes; `None`: any.
+    /// Largest request body in bytes; `None`: unlimited.
     pub max_upload_bytes: Option<u64>,
-    /// Pieces of an upload that wait to be sent. Each is at most as large as what the listener reads at once.
+    /// Chunks of an upload that wait to be sent. A chunk is at most as large as one read of the listener.
     pub max_chunks: usize,
-    /// Most that is read of an answer at once, in bytes; also its largest head.
+    /// Bytes of a response that are read at once; also the largest head.
     pub read_buffer_bytes: usize,
-    /// Requests under way in all.
+    /// Concurrent requests.
     pub max_requests: usize,
-    /// Requests under way of one sandbox.
+    /// Concurrent requests of one sandbox.
     pub max_requests_per_sandbox: usize,
-    /// Requests under way of all sandboxes of one owner.
+    /// Concurrent requests of all sandboxes of one owner.
     pub max_requests_per_owner: usize,
-    /// Open tunnels in all.
+    /// Open tunnels.
     pub max_tunnels: usize,
     /// Open tunnels of one sandbox.
     pub max_tunnels_per_sandbox: usize,
     /// Open tunnels of all sandboxes of one owner.
     pub max_tunnels_per_owner: usize,
-    /// Tunnels to one sandbox whose clients have yet to authenticate ([`ForwardTarget::unauthenticated`]). One more closes another one.
+    /// Tunnels of one sandbox whose clients have not authenticated ([`ForwardTarget::unauthenticated`]). One more evicts
+    /// another.
     pub max_unauthenticated_per_sandbox: usize,
-    /// The same of one client.
+    /// The same per client address.
     pub max_unauthenticated_per_client: usize,
-    /// The same in all.
+    /// The same in total.
     pub max_unauthenticated: usize,
-    /// Longest wait for the first frame of such a client. Longer than the servers behind wait (10 s), so that they say why.
+    /// Longest wait for the first frame of such a client. Longer than the upstream waits (10 s), so that the upstream
+    /// reports the reason.
     pub authentication_timeout: Duration,
-    /// Time after that frame in which the server behind refuses a client, and in which a client answers to the refusal.
+    /// Time after that frame in which the upstream may refuse the client, and in which the client may react to the refusal.
     pub authentication_grace: Duration,
-    /// How long a tunnel may go on in one direction once the other one is at its end.
+    /// Longest time a tunnel stays open in one direction after the other one has ended.
     pub half_open_timeout: Duration,
 }
 
@@ -91,14 +93,14 @@ impl Default for GatewayLimits {
     }
 }
 
-/// What is slot spawn_connection_task.
+/// What is counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum TrafficKind {
     Request,
     Tunnel,
 }
 
-/// Whose slots are counted together.
+/// Slots that share a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum SlotGroup {
     All,
@@ -106,15 +108,15 @@ enum SlotGroup {
     Sandbox(Arc<str>),
 }
 
-/// The slots that are taken.
+/// The slots in use.
 #[derive(Debug)]
 pub(crate) struct ForwardSlots {
     limits: GatewayLimits,
-    /// Only groups that have something under way.
+    /// Only groups with slots in use.
     taken: Mutex<HashMap<(TrafficKind, SlotGroup), usize>>,
 }
 
-/// One place in each of its groups, until it is dropped.
+/// One slot in each of its groups, released on drop.
 #[derive(Debug)]
 pub(crate) struct ForwardSlot {
     slots: Arc<ForwardSlots>,
@@ -129,7 +131,7 @@ impl ForwardSlots {
         }
     }
 
-    /// Takes a place, if there is one. Nobody waits: a client that is told when to come back costs nothing meanwhile.
+    /// Takes a slot, or fails at once: there is no queue, because a client that retries later costs nothing meanwhile.
     pub(crate) fn take(self: &Arc<Self>, kind: TrafficKind, target: &ForwardTarget) -> Result<ForwardSlot, ForwardError> {
         let is_known = kind == TrafficKind::Request || target.unauthenticated.is_none();
         let all = (SlotGroup::All, self.all(kind), ForwardError::Full);
@@ -142,7 +144,7 @@ impl ForwardSlots {
         )
     }
 
-    /// Takes the slots of the owner and of the sandbox for a tunnel that has one of all, and whose client is known now.
+    /// Takes the slots of the owner and the sandbox for a tunnel that has a slot of all, once its client has authenticated.
     pub(crate) fn take_shares(
         self: &Arc<Self>,
         owner: &Arc<str>,
@@ -186,7 +188,7 @@ impl ForwardSlots {
         }
     }
 
-    /// The groups in which known clients need a place, the most that each has, and what is said if it has none.
+    /// The groups in which authenticated clients need a slot, with their limits and errors.
     fn shares(
         &self,
         kind: TrafficKind,
@@ -268,7 +270,7 @@ mod tests {
         assert!(matches!(refused, Err(ForwardError::Full)));
         drop((first, third, fourth, tunnel));
         let _again = take(TrafficKind::Request, "a", "ada").unwrap();
-        // All, two owners and their sandboxes; b and what was a tunnel are forgotten.
+        // All, two owners and their sandboxes. Unused groups are removed.
         assert_eq!(slots.taken.lock().unwrap().len(), 5);
     }
 

@@ -1,11 +1,11 @@
-//! What was forwarded, in numbers: the one place where requests, tunnels and bytes are counted.
+//! Counters of requests, tunnels and bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ForwardError;
 use crate::limits::TrafficKind;
 
-/// Counts for the whole process.
+/// The counters of this process.
 #[derive(Debug, Default)]
 pub struct GatewayMetrics {
     requests_open: AtomicU64,
@@ -18,29 +18,29 @@ pub struct GatewayMetrics {
     bytes_down: AtomicU64,
 }
 
-/// The counts at one moment.
+/// A snapshot of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GatewayCounts {
-    /// Requests under way: a gauge.
+    /// Requests in progress: a gauge.
     pub requests_open: u64,
     /// Open tunnels: a gauge.
     pub tunnels_open: u64,
-    /// Requests that the server behind answered, whatever it said.
+    /// Requests that the upstream answered, with any status.
     pub answered: u64,
     /// Requests that became tunnels.
     pub upgraded: u64,
-    /// Requests that we refused: 4xx, or too many at once.
+    /// Requests that the gateway refused: 4xx, or a limit.
     pub refused: u64,
-    /// Requests that the server behind did not answer: 502, 504.
+    /// Requests that the upstream did not answer: 502, 504.
     pub failed: u64,
-    /// Bytes of bodies and tunnels towards the servers behind.
+    /// Bytes of bodies and tunnels sent to upstreams.
     pub bytes_up: u64,
-    /// Bytes of bodies and tunnels towards clients.
+    /// Bytes of bodies and tunnels sent to clients.
     pub bytes_down: u64,
 }
 
 impl GatewayMetrics {
-    /// The counts now.
+    /// Takes a snapshot.
     pub fn counts(&self) -> GatewayCounts {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         GatewayCounts {

@@ -1,10 +1,10 @@
-//! Connections to the servers behind, kept for the next request.
+//! Pooled connections to upstreams.
 //!
-//! A pool belongs to one worker: nothing in it is locked, and what works on a connection is a task of the same thread. There is
-//! nothing to wait in line for: whoever finds no idle connection makes one, as many as requests may be under way.
+//! A pool belongs to one worker: it needs no locks, and the tasks of its connections run on the same thread. There is no
+//! queue: a request without an idle connection opens one, up to the limit of concurrent requests.
 //!
-//! Connections are of two kinds: those that [`fast_path`](crate::fast_path) uses, without a task, and hyper's. One of the first becomes
-//! one of the second with the first answer that is not plain, and stays one.
+//! There are two kinds of connections: those of the [`fast_path`](crate::fast_path), without a task, and hyper's. A
+//! fast-path connection becomes a hyper connection with the first response that does not qualify, and stays one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,10 +27,10 @@ use crate::replay_stream::ReplayStream;
 use crate::upload::UploadBody;
 use crate::{ForwardError, GatewayLimits};
 
-/// How often a silent connection is asked in vain before it is given up.
+/// Unanswered keep-alive probes before a connection is closed.
 const KEEP_ALIVE_TRIES: u32 = 4;
-/// Longest wait for a connection whose last answer was taken to be ready for the next request: its task is about to say so, or
-/// that it is over.
+/// Longest wait until a connection is ready for the next request. Its task is about to report that, or that the connection
+/// has ended.
 const READY_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The connections of one worker.
@@ -39,7 +39,7 @@ pub(crate) struct Pool(Rc<PoolInner>);
 
 struct PoolInner {
     connector: Connector,
-    /// For how long one may be idle, and how many of one server.
+    /// Idle time-out, and idle connections per server.
     longest: Duration,
     most: usize,
     read_buffer: usize,
@@ -49,7 +49,7 @@ struct PoolInner {
     timers: TimerPool,
 }
 
-/// IdleConnection connections of one kind, by sandbox, host and port; the one that was used last is the last.
+/// Idle connections of one kind by sandbox, host and port, the most recently used last.
 struct IdleConnections<T>(RefCell<HashMap<Rc<str>, Vec<IdleConnection<T>>>>);
 
 struct IdleConnection<T> {
@@ -58,15 +58,15 @@ struct IdleConnection<T> {
     since: Instant,
 }
 
-/// What came back.
+/// The response of a pooled request.
 pub(crate) enum PooledResponse {
-    /// All of it.
+    /// The whole response.
     Complete(CompleteResponse),
-    /// Its head.
+    /// The head; the body follows.
     Streaming(Response<Incoming>, ConnectionLease),
 }
 
-/// A connection that a request has, until its answer is taken. Then the next one may have it.
+/// A connection in use by one request. It returns to the pool once its response is read.
 pub(crate) struct ConnectionLease {
     pool: Weak<PoolInner>,
     server: Rc<str>,
@@ -93,13 +93,13 @@ impl Pool {
         }))
     }
 
-    /// Deadlines of this worker.
+    /// The timers of this worker.
     pub(crate) fn timers(&self) -> &TimerPool {
         &self.0.timers
     }
 
-    /// Sends a GET without a body, which this is the head of, and waits for its answer or the head of that. `request` is the
-    /// same for hyper.
+    /// Sends a GET without a body and waits for the response or its head. `head` is the request for the fast path,
+    /// `request` the same for hyper.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -132,18 +132,18 @@ impl Pool {
                 Ok(PooledResponse::Streaming(answer, self.lease(name, sender)))
             }
             Err(failure) => {
-                // The others of this server will not be better.
+                // The other idle connections of this server are likely closed too.
                 self.0.fast_path.forget(server);
                 Err(failure)
             }
         }
     }
 
-    /// Sends a request to the server at this sandbox, host and port, over an idle connection if there is one, and waits for the head of
-    /// its answer. A request that a connection did not begin to send is sent over another one.
+    /// Sends a request over an idle connection, or a new one, and waits for the head of the response. A request that a
+    /// connection did not start to send goes over another one.
     ///
     /// # Errors
-    /// [`ForwardError::Unreachable`] without a connection, [`ForwardError::Broken`] if it ended before the answer.
+    /// [`ForwardError::Unreachable`] without a connection, [`ForwardError::Broken`] if it ended before the response.
     pub(crate) async fn send(
         &self,
         server: &str,
@@ -203,7 +203,7 @@ impl Pool {
         let (sender, connection) = opened.map_err(|error| ForwardError::Broken(error.into()))?;
         spawn_connection_task(async move {
             if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "a connection to a server behind has ended");
+                tracing::debug!(%error, "an upstream connection has ended");
             }
         });
         Ok(sender)
@@ -211,7 +211,7 @@ impl Pool {
 }
 
 impl PoolInner {
-    /// An idle plain connection that is still there.
+    /// An idle fast-path connection that is still open.
     fn take_idle_fast_path(&self, server: &str) -> Option<(Rc<str>, FastPathConnection)> {
         loop {
             let idle = self.fast_path.take(server)?;
@@ -231,7 +231,7 @@ impl PoolInner {
         self.fast_path.put(server, fast_path, most);
     }
 
-    /// Closes what was idle for too long; the other side may have closed it already.
+    /// Closes connections that were idle for too long or that the upstream has closed.
     fn sweep(&self) {
         self.idle.keep(self.longest, |it| !it.is_closed());
         self.fast_path.keep(self.longest, FastPathConnection::is_quiet);
@@ -257,7 +257,7 @@ impl<T> IdleConnections<T> {
         self.0.borrow_mut().get_mut(server)?.pop()
     }
 
-    /// One too many is closed.
+    /// Stores a connection, or closes it when there are too many.
     fn put(&self, server: Rc<str>, it: T, most: usize) {
         let mut all = self.0.borrow_mut();
         let of_server = match all.get_mut(&server) {
@@ -274,7 +274,7 @@ impl<T> IdleConnections<T> {
         self.0.borrow_mut().remove(server);
     }
 
-    /// Lets go of all others.
+    /// Closes all other connections.
     fn keep(&self, longest: Duration, is_good: impl Fn(&T) -> bool) {
         self.0.borrow_mut().retain(|_, of_server| {
             of_server.retain(|idle| is_good(&idle.it) && idle.since.elapsed() < longest);
@@ -283,7 +283,7 @@ impl<T> IdleConnections<T> {
     }
 }
 
-/// As long as there is the pool.
+/// Runs as long as the pool exists.
 async fn sweep(pool: Weak<PoolInner>, every: Duration) {
     loop {
         sleep(every).await;
@@ -293,7 +293,7 @@ async fn sweep(pool: Weak<PoolInner>, every: Duration) {
 }
 
 impl ConnectionLease {
-    /// The connection has become something else.
+    /// Keeps the connection out of the pool: its protocol has changed.
     pub(crate) fn discard(mut self) {
         self.sender = None;
     }
@@ -304,7 +304,7 @@ impl Drop for ConnectionLease {
         let Some(sender) = self.sender.take() else {
             return;
         };
-        // One whose answer was not taken to its end is not ready again; whoever wants it next finds that out.
+        // A connection whose response was not read to its end is never ready again; the next user of the pool finds out.
         if let Some(pool) = self.pool.upgrade().filter(|_| !sender.is_closed()) {
             pool.put(Rc::clone(&self.server), sender);
         }

@@ -1,4 +1,4 @@
-//! The connection that hyper gets: a socket, or one on which a request was sent already.
+//! The connection that hyper gets: a socket, or one on which the request was already sent.
 
 use std::io;
 use std::pin::Pin;
@@ -9,20 +9,20 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// A connection to a server behind. Where the request has been sent by others, the one that hyper writes goes nowhere, and
-/// then it reads what has come already before the rest.
+/// A connection to an upstream. If the fast path has already sent the request, the stream discards hyper's copy of it, and
+/// then replays the bytes that have arrived.
 pub(crate) struct ReplayStream {
     io: TokioIo<TcpStream>,
-    /// What was read and not shown yet.
+    /// Bytes that were received but not read by hyper.
     early: Bytes,
-    /// The request that is to come was sent already: one without a body.
+    /// The request, one without a body, was already sent.
     is_request_sent: bool,
-    /// Waits until the request has been written.
+    /// Woken when hyper has written the request.
     reader: Option<Waker>,
 }
 
 impl ReplayStream {
-    /// One that is new.
+    /// A new connection.
     pub(crate) fn new(io: TokioIo<TcpStream>) -> Self {
         Self {
             io,
@@ -32,7 +32,7 @@ impl ReplayStream {
         }
     }
 
-    /// One over which a request was sent, and from which this was read.
+    /// A connection on which the request was sent, and from which `early` was received.
     pub(crate) fn with_sent_request(io: TcpStream, early: Bytes) -> Self {
         Self {
             early,
@@ -41,7 +41,7 @@ impl ReplayStream {
         }
     }
 
-    /// The socket, and what was read of it and nobody has seen.
+    /// The socket, and the received bytes that hyper has not read.
     pub(crate) fn into_parts(self) -> (TcpStream, Bytes) {
         (self.io.into_inner(), self.early)
     }
@@ -54,7 +54,7 @@ impl Read for ReplayStream {
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         if self.is_request_sent {
-            // An answer to nothing would be a mistake of the server's.
+            // hyper would treat a response before its request as a protocol error.
             self.reader = Some(cx.waker().clone());
             return Poll::Pending;
         }
@@ -77,7 +77,7 @@ impl Write for ReplayStream {
         if !self.is_request_sent {
             return Pin::new(&mut self.io).poll_write(cx, buf);
         }
-        // All that such a request has.
+        // The end of a request without a body.
         self.is_request_sent = !buf.ends_with(b"\r\n\r\n");
         if let Some(reader) = self.reader.take() {
             reader.wake();

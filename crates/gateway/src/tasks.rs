@@ -1,4 +1,4 @@
-//! Work beside an answer, and between two.
+//! Tasks of response bodies and of pooled connections.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,7 +7,7 @@ use actix_web::rt::task::JoinHandle;
 use futures::FutureExt;
 use tracing::Instrument;
 
-/// A task of this worker that belongs to the body of an answer and ends with it: the body holds this.
+/// A task of this worker that works for a response body. The body owns it; dropping the body aborts the task.
 pub(crate) struct BodyTask(JoinHandle<()>);
 
 impl BodyTask {
@@ -15,13 +15,13 @@ impl BodyTask {
         Self(spawn_local(work.in_current_span()))
     }
 
-    /// Whether it is over; else it wakes when it is.
+    /// Whether the task has finished; otherwise registers the waker.
     pub(crate) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         Pin::new(&mut self.0).poll_unpin(cx).map(|_| ())
     }
 }
 
-/// Work on a connection to a server behind, which goes on after the request and ends by itself, or with the worker.
+/// Spawns work on an upstream connection. The task outlives the request and ends with the connection or the worker.
 pub(crate) fn spawn_connection_task(work: impl Future<Output = ()> + 'static) {
     drop(spawn_local(work));
 }

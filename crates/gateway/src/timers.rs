@@ -1,7 +1,7 @@
-//! Deadlines of requests that are nearly always over long before.
+//! Pooled timers for deadlines that rarely expire.
 //!
-//! A timer that is made and dropped with each request takes the lock of the timer wheel twice. These are kept by the worker
-//! and stay wound: one that goes off for a deadline that has been moved since is wound again, at most once in that time.
+//! Creating and dropping a timer for each request takes the lock of the timer wheel twice. The worker keeps these timers
+//! registered. A timer that fires for an outdated deadline is reset, at most once per deadline.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -10,14 +10,14 @@ use std::task::{Context, Poll, ready};
 
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 
-/// TimerPool that wait for the next request.
+/// Idle timers that are kept.
 const MAX_IDLE_TIMERS: usize = 64;
 
-/// TimerPool of one worker.
+/// The timers of one worker.
 #[derive(Clone, Default)]
 pub(crate) struct TimerPool(Rc<RefCell<Vec<Pin<Box<Sleep>>>>>);
 
-/// One that is in use.
+/// A timer in use.
 pub(crate) struct PooledTimer {
     sleep: Option<Pin<Box<Sleep>>>,
     until: Instant,
@@ -25,7 +25,7 @@ pub(crate) struct PooledTimer {
 }
 
 impl TimerPool {
-    /// One that goes off after this time.
+    /// A timer that fires after this time.
     pub(crate) fn start(&self, after: Duration) -> PooledTimer {
         PooledTimer {
             sleep: self.0.borrow_mut().pop(),
@@ -78,7 +78,7 @@ mod tests {
         let second = Duration::from_secs(1);
         timers.start(second).await;
         assert_eq!(began.elapsed(), second);
-        // Wound for later, and dropped before.
+        // Registered for a later deadline, and dropped before it.
         let mut long = timers.start(10 * second);
         assert!(futures::poll!(&mut long).is_pending());
         drop(long);

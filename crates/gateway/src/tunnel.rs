@@ -1,8 +1,8 @@
-//! Connections that were upgraded: bytes both ways, nothing of them read but where frames of web sockets end.
+//! Upgraded connections: bytes in both directions. The gateway parses only the boundaries of WebSocket frames.
 //!
-//! Towards the client they are the body of the answer, which actix asks for as fast as the client takes it; towards the
-//! server behind a small task copies them as fast as that one takes them. A buffer exists only while there is something in
-//! it, so that thousands of silent tunnels cost little.
+//! Towards the client a tunnel is the response body, which actix polls as fast as the client reads. Towards the upstream a
+//! small task copies the bytes as fast as the upstream reads. A buffer exists only while it holds data, so thousands of
+//! silent tunnels need little memory.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -35,14 +35,15 @@ use crate::replay_stream::ReplayStream;
 use crate::unauthenticated::Admission;
 use crate::{ForwardError, SharedGateway, ForwardTarget, Revocation, forward, headers};
 
-/// Most that is read of the server behind at once.
+/// Bytes that are read from the upstream at once.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
-/// Most that is shown of an answer which refuses the upgrade. Its connection is not used again, so it is read to its end first.
+/// Bytes of a refused upgrade's response that reach the client. The connection is not reused, so the response is read
+/// first.
 const MAX_REFUSAL_BYTES: usize = 64 * 1024;
-/// Longest wait for that.
+/// Longest time to read that response.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes a tunnel of an answer that agrees to the upgrade; hands on any other.
+/// Makes a tunnel of a response that accepts the upgrade; passes on any other response.
 pub(crate) async fn open(
     (mut answer, lease): (Response<Incoming>, ConnectionLease),
     payload: Payload,
@@ -51,7 +52,7 @@ pub(crate) async fn open(
     end: Revocation,
     admission: Option<Admission>,
 ) -> Result<HttpResponse<BoxBody>, ForwardError> {
-    // What refuses an upgrade may have no end of its own: its connection is not used again either.
+    // The response to a refused upgrade may have no defined end, so its connection is not reused either.
     lease.discard();
     let status = answer.status();
     let mut builder = HttpResponse::build(forward::status(status));
@@ -69,10 +70,10 @@ pub(crate) async fn open(
     let upgraded = upgraded.map_err(|error| broken(error.into()))?;
     let parts = upgraded
         .downcast::<ReplayStream>()
-        .map_err(|_| broken("the connection is of another kind".into()))?;
+        .map_err(|_| broken("the upgraded connection has an unexpected type".into()))?;
     let (io, unseen) = parts.io.into_parts();
     if !unseen.is_empty() {
-        return Err(broken("what came before is not read yet".into()));
+        return Err(broken("received bytes were not replayed before the upgrade".into()));
     }
     let (from, to) = io.into_split();
     slot.shared.meter.record_answered(TrafficKind::Tunnel);
@@ -80,7 +81,7 @@ pub(crate) async fn open(
     let (shared, why) = (slot.shared.clone(), Rc::clone(&ended));
     let progress = admission.is_some().then(Rc::<AuthProgress>::default);
     let (seen, owner, sandbox) = (progress.clone(), target.owner.clone(), target.sandbox.clone());
-    // In the task, and not where actix asks for more: a client that reads nothing does not hold it up.
+    // In the task rather than in `poll_next`: a client that does not read must not delay the end.
     let up = async move {
         let rejection = async {
             match (admission, &seen) {
@@ -132,19 +133,19 @@ async fn refusal(
     Ok(builder.force_close().body(whole.freeze()))
 }
 
-/// What is seen of a client that authenticates to the server behind. The server does not say that it has accepted the client;
-/// but it refuses at once, and sends nothing before.
+/// The progress of a client that authenticates to the upstream. The upstream does not confirm the authentication; it
+/// refuses at once, before it sends anything else.
 #[derive(Default)]
 struct AuthProgress {
-    /// The client has sent a whole frame.
+    /// The client has sent a complete frame.
     client_spoke: Notify,
-    /// The server has sent one, or has begun to end the connection.
+    /// The upstream has sent a complete frame or a close frame.
     server_answered: Notify,
     is_refused: Cell<bool>,
 }
 
-/// Ends when a client that has yet to authenticate is turned away: it is silent for too long, was refused by the server, or has
-/// to make room. Never, once it was accepted: then it takes a place of the owner and the sandbox, which this holds.
+/// Completes when an unauthenticated client must be disconnected: it sent nothing in time, the upstream refused it, or it
+/// was evicted. Never completes once the client is accepted; it then holds slots of the owner and the sandbox.
 async fn rejection(
     admission: Admission,
     seen: &AuthProgress,
@@ -171,7 +172,7 @@ async fn rejection(
         return reason;
     }
     if seen.is_refused.get() {
-        // The client answers to it, and leaves.
+        // Give the client time to react to the refusal.
         let _ = timeout(limits.authentication_grace, admission.evicted()).await;
         return CloseReason::PolicyViolation;
     }
@@ -182,7 +183,7 @@ async fn rejection(
     }
 }
 
-/// Copies what the client sends; then tells the server behind that there is no more.
+/// Copies what the client sends, then shuts down the write side.
 async fn copy_to_server(
     mut payload: Payload,
     mut to: OwnedWriteHalf,
@@ -204,22 +205,22 @@ async fn copy_to_server(
         shared.meter.add_bytes_up(piece.len());
     }
     let _ = to.shutdown().await;
-    // What the server behind still says may arrive; for ever it may not.
+    // The rest of the upstream's data may arrive, within the time-out.
     tokio::time::sleep(shared.limits.half_open_timeout).await;
 }
 
-/// What actix reads.
+/// The response body that actix polls.
 struct Tunnel {
-    /// What came right behind the head of the answer.
+    /// Bytes that arrived right behind the response head.
     early: Option<Bytes>,
     from: OwnedReadHalf,
-    /// The other direction, until it is over.
+    /// The task of the other direction, until it has ended.
     up: Option<BodyTask>,
-    /// Where frames end, if there are any; none once nothing more may follow.
+    /// Frame boundaries of a WebSocket; `None` once nothing may follow.
     frames: Option<FrameTracker>,
-    /// Of a client that has yet to authenticate.
+    /// Set until the client has authenticated.
     progress: Option<Rc<AuthProgress>>,
-    /// Why it is over, when nothing may pass any more, in either direction.
+    /// Why the tunnel was closed; nothing passes in either direction afterwards.
     ended: Rc<Cell<Option<CloseReason>>>,
     slot: MeteredSlot,
 }
@@ -268,7 +269,7 @@ impl MessageBody for Tunnel {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Self::Error>>> {
         let this = &mut *self;
-        // First: a server that never pauses does not keep it open. And asked, so that it wakes us.
+        // Poll this first: an upstream that never pauses must not keep the tunnel open. Polling also registers the waker.
         if this
             .up
             .as_mut()
@@ -277,7 +278,7 @@ impl MessageBody for Tunnel {
             this.up = None;
         }
         if let Some(why) = this.ended.get() {
-            // In the middle of a frame nothing can be said: the client sees the connection end.
+            // No close frame fits in the middle of a frame; the client sees the connection end.
             let may_say = this.frames.take().is_some_and(|frames| frames.is_at_boundary());
             return Poll::Ready(may_say.then(|| Ok(why.frame())));
         }
@@ -301,7 +302,7 @@ mod tests {
     use super::*;
     use crate::GatewayLimits;
 
-    /// What becomes of a client after an hour, if this was seen of it; and whether it has the sandbox's only place then.
+    /// What happens to a client within an hour after `see`, and whether it then holds the sandbox's only slot.
     async fn after_an_hour(see: impl FnOnce(&AuthProgress, &SharedGateway)) -> (Option<CloseReason>, bool) {
         let limits = GatewayLimits {
             max_tunnels_per_sandbox: 1,
@@ -324,7 +325,7 @@ mod tests {
     async fn only_who_speaks_and_is_not_refused_is_accepted() {
         let silent = after_an_hour(|_, _| ()).await;
         assert_eq!(silent, (Some(CloseReason::PolicyViolation), false));
-        // The agent server has not found the time for a frame of its own.
+        // The agent server has not sent a frame of its own yet.
         let unanswered = after_an_hour(|seen, _| seen.client_spoke.notify_one()).await;
         assert_eq!(unanswered, (None, true));
         let answered = after_an_hour(|seen, _| seen.server_answered.notify_one()).await;

@@ -1,7 +1,7 @@
-//! Tunnels whose client has yet to authenticate to the server behind, in its first frame.
+//! Tunnels whose client has not authenticated to the upstream yet; it does so in its first frame.
 //!
-//! There are few of them at once, but a new one is never refused for the sake of others: when there are too many, another one
-//! is closed. So a client that authenticates at once gets in, however many silent sockets strangers hold open.
+//! Few of them may be open, but a new one is never refused: when the limit is reached, another one is evicted. A client
+//! that authenticates at once is therefore admitted, however many silent sockets strangers hold open.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::GatewayLimits;
 
-/// All of them, of all workers.
+/// The unauthenticated tunnels of all workers.
 #[derive(Debug)]
 pub(crate) struct UnauthenticatedTunnels {
     limits: GatewayLimits,
@@ -21,7 +21,7 @@ pub(crate) struct UnauthenticatedTunnels {
 
 #[derive(Debug, Default)]
 struct OpenTunnels {
-    /// Ids grow: the oldest come first.
+    /// Ids grow, so the oldest tunnel comes first.
     next_id: u64,
     clients: BTreeMap<u64, WaitingClient>,
 }
@@ -34,7 +34,7 @@ struct WaitingClient {
     evicted: CancellationToken,
 }
 
-/// One tunnel among them, until this is dropped.
+/// One unauthenticated tunnel, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Admission {
     all: Arc<UnauthenticatedTunnels>,
@@ -50,7 +50,7 @@ impl UnauthenticatedTunnels {
         }
     }
 
-    /// Admits one more. Where that is one too many, another one is evicted.
+    /// Admits one more client, and evicts another one if a limit is exceeded.
     pub(crate) fn admit(self: &Arc<Self>, sandbox: &Arc<str>, address: IpAddr) -> Admission {
         let limits = &self.limits;
         let evicted = CancellationToken::new();
@@ -85,7 +85,7 @@ impl UnauthenticatedTunnels {
 }
 
 impl OpenTunnels {
-    /// Evicts clients of a group until there are fewer than this many.
+    /// Evicts clients of a group until it has fewer than `max`.
     fn make_room(&mut self, max: usize, is_of_group: impl Fn(&WaitingClient) -> bool) {
         loop {
             let group = self.clients.iter().filter(|(_, it)| is_of_group(it));
@@ -96,7 +96,7 @@ impl OpenTunnels {
             for (_, client) in group.clone() {
                 *of_address.entry(client.address).or_default() += 1;
             }
-            // Of the address that has most of them; of these one that is silent; of these the oldest.
+            // Prefer the address with most clients, then silent clients, then the oldest.
             let victim = group.max_by_key(|(id, it)| {
                 (of_address.get(&it.address), !it.has_spoken, Reverse(**id))
             });
@@ -110,14 +110,14 @@ impl OpenTunnels {
 }
 
 impl Admission {
-    /// The client has sent its first frame.
+    /// Records the client's first frame.
     pub(crate) fn mark_spoken(&self) {
         if let Some(client) = self.all.open().clients.get_mut(&self.id) {
             client.has_spoken = true;
         }
     }
 
-    /// Ends when it is to make room for another one.
+    /// Completes when the client is evicted.
     pub(crate) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
@@ -146,7 +146,7 @@ mod tests {
         [192, 0, 2, last].into()
     }
 
-    /// Which of these are still there.
+    /// Which of these were not evicted.
     fn kept(admissions: &[Admission]) -> Vec<bool> {
         let kept = admissions.iter().map(|it| !it.evicted.is_cancelled());
         kept.collect()

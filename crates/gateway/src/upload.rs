@@ -1,6 +1,6 @@
-//! The body of a request on its way to the server behind.
+//! The request body on its way to the upstream.
 //!
-//! Actix hands it over on its own thread only, hyper wants something that could travel: a short channel is between them.
+//! Actix's payload stays on its thread, and hyper requires a `Send` body: a short channel connects the two.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,18 +15,18 @@ use tokio::time::{Duration, Instant, timeout};
 
 use crate::{ForwardError, GatewayLimits, SharedGateway};
 
-/// The client broke off.
+/// The client disconnected within the body.
 #[derive(Debug, thiserror::Error)]
-#[error("the client's body has no end")]
+#[error("the client's body is incomplete")]
 pub(crate) struct TruncatedUpload;
 
-/// What hyper reads.
+/// The body that hyper reads.
 pub(crate) enum UploadBody {
     None,
     Some {
-        /// An empty piece is the end; without it the body was cut.
+        /// An empty chunk marks the end. A channel that closes without it means a truncated body.
         pieces: mpsc::Receiver<Bytes>,
-        /// What is still to come, where that was announced.
+        /// Bytes still to come, if the length is known.
         left: Option<u64>,
     },
 }
@@ -71,7 +71,7 @@ impl Body for UploadBody {
     }
 }
 
-/// A body as it was announced, and where to put its pieces.
+/// A body of the announced length, and the sender of its chunks.
 pub(crate) fn channel(announced: Option<u64>, pieces: usize) -> (mpsc::Sender<Bytes>, UploadBody) {
     let (sender, receiver) = mpsc::channel(pieces.max(1));
     let upload = UploadBody::Some {
@@ -81,12 +81,12 @@ pub(crate) fn channel(announced: Option<u64>, pieces: usize) -> (mpsc::Sender<By
     (sender, upload)
 }
 
-/// How fast a client has to send.
+/// Enforces the minimum rate of a client.
 struct UploadRate {
     wait: Duration,
-    /// Bytes in that time.
+    /// Bytes required within that time.
     least: u64,
-    /// Of this time, since so many bytes were there last.
+    /// Time waited since the last time that enough bytes arrived.
     waited: Duration,
     got: u64,
 }
@@ -101,7 +101,7 @@ impl UploadRate {
         }
     }
 
-    /// The next piece. Only while somebody waits for one does the clock go.
+    /// The next chunk. The clock runs only while the service waits for the client.
     async fn next(
         &mut self,
         payload: &mut Payload,
@@ -120,7 +120,7 @@ impl UploadRate {
     }
 }
 
-/// Moves the body from the client to the server behind, until its end or until that one takes no more of it.
+/// Moves the body from the client to the upstream, until its end or until the upstream stops reading.
 pub(crate) async fn pump(
     mut payload: Payload,
     is_announced: bool,
@@ -147,7 +147,7 @@ pub(crate) async fn pump(
             .await?
             .is_err()
         {
-            // It has answered, or is gone: both are said by its answer.
+            // The upstream has answered or has disconnected; its response reports both.
             return Ok(());
         }
     }

@@ -17,7 +17,7 @@ pub const INSTANCE: &str = "agent-workspace.instance";
 /// The label with the sandbox.
 pub const SANDBOX: &str = "agent-workspace.sandbox";
 /// No call of a suite takes longer, in seconds.
-const LIMIT: &str = "120";
+const CALL_TIMEOUT_SECONDS: &str = "120";
 
 /// An engine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Engine {
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        command.args([LIMIT, "docker"]);
+        command.args([CALL_TIMEOUT_SECONDS, "docker"]);
         if let Some(socket) = &self.socket {
             command.args(["--host", socket]);
         }

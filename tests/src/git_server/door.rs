@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use super::Host;
 
 /// A clone's requests are small.
-const LARGEST: usize = 1 << 20;
+const MAX_BODY_BYTES: usize = 1 << 20;
 
 /// A request.
 #[derive(Default)]
@@ -74,7 +74,7 @@ async fn read(stream: &mut (impl AsyncRead + Unpin + AsyncBufReadExt)) -> std::i
         request.headers.push((name, value.to_owned()));
     }
     let length: usize = request.header("content-length").parse().unwrap_or(0);
-    request.body = vec![0; length.min(LARGEST)];
+    request.body = vec![0; length.min(MAX_BODY_BYTES)];
     stream.read_exact(&mut request.body).await?;
     Ok(request)
 }

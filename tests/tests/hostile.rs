@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 /// Generous: what takes longer does not come.
-const SOON: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Of the line in the log about a connection that does not speak HTTP.
 const MALFORMED: &str = "a connection was closed that did not speak HTTP";
 /// Lines of that kind in a second.
@@ -73,7 +73,7 @@ async fn status_of(address: SocketAddr, bytes: &[u8]) -> u16 {
         read?;
         std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
     };
-    let answer = timeout(SOON, talk).await.expect("the connection ends");
+    let answer = timeout(WAIT_TIMEOUT, talk).await.expect("the connection ends");
     let answer = answer.expect("it is not reset");
     let status = answer.split(' ').nth(1).and_then(|it| it.parse().ok());
     status.unwrap_or_else(|| panic!("no status in {answer:?}"))
@@ -137,7 +137,7 @@ async fn what_is_no_request_gets_an_answer_and_few_lines_in_the_log() {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    let log = timeout(SOON, told).await.expect("it is told how many");
+    let log = timeout(WAIT_TIMEOUT, told).await.expect("it is told how many");
     let lines = log.lines().filter(|line| line.contains(MALFORMED));
     let lines: Vec<&str> = lines.collect();
     let most = MAX_LINES_PER_SECOND * (began.elapsed().as_secs() + 2);

@@ -36,15 +36,15 @@ use crate::service::Service;
 use crate::wait::{wait_for, wait_until};
 
 /// No request takes longer, however busy the machine. The service itself waits 30 s for a body.
-const DEADLINE: Duration = Duration::from_secs(45);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
 /// Requests at the same time.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REQUESTS: usize = 8;
 /// Requests between two looks at the service.
-const ROUND: u64 = 250;
+const REQUESTS_PER_ROUND: u64 = 250;
 /// Different failures after which a run has said enough.
-const ENOUGH: usize = 15;
+const MAX_FAILURES: usize = 15;
 /// By so much resident memory may grow after the warm-up. It covers the store's page cache and the allocator's play.
-const GROWTH: u64 = 48 << 20;
+const MAX_GROWTH_BYTES: u64 = 48 << 20;
 
 /// How long, and which.
 #[derive(Debug, Clone, Copy)]
@@ -178,12 +178,12 @@ impl HostileRun {
 
     async fn go(&mut self, service: &mut Service, options: Options) {
         let began = Instant::now();
-        while !options.is_over(self.report.sent, began) && self.told.len() < ENOUGH {
+        while !options.is_over(self.report.sent, began) && self.told.len() < MAX_FAILURES {
             let keys = self.keys().await;
             let first = self.report.sent;
             let count = options
                 .requests
-                .map_or(ROUND, |all| (all - first).min(ROUND));
+                .map_or(REQUESTS_PER_ROUND, |all| (all - first).min(REQUESTS_PER_ROUND));
             self.round(service, options.seed, first..first + count, &keys)
                 .await;
             if let Some(status) = service.ended() {
@@ -232,13 +232,13 @@ impl HostileRun {
         let exchanges = stream::iter(numbers).map(|number| async move {
             let mut random = Random::new(seed, number);
             let request = requests::request(surface, &mut random, known, keys);
-            let outcome = wire::exchange(address, &request.bytes(), DEADLINE).await;
+            let outcome = wire::exchange(address, &request.bytes(), REQUEST_TIMEOUT).await;
             if let Ok(response) = &outcome {
                 known.learn(&request, response);
             }
             (number, request, outcome)
         });
-        let done: Vec<_> = exchanges.buffer_unordered(AT_ONCE).collect().await;
+        let done: Vec<_> = exchanges.buffer_unordered(MAX_CONCURRENT_REQUESTS).collect().await;
         self.report.sent += count;
         for (number, request, outcome) in done {
             let status = outcome.as_ref().map_or(0, |response| response.status);
@@ -261,7 +261,7 @@ impl HostileRun {
         }
         self.told.push((broken.rule, place));
         let address = service.address();
-        let smallest = smaller::smallest(&self.surface, address, request, broken, DEADLINE).await;
+        let smallest = smaller::smallest(&self.surface, address, request, broken, REQUEST_TIMEOUT).await;
         let cut = |text: String| text.chars().take(3_000).collect::<String>();
         let failure = format!(
             "{label}: {} – {}\n  {}",
@@ -278,7 +278,7 @@ impl HostileRun {
         if service.ended().is_some() {
             return;
         }
-        if self.report.growth() > GROWTH {
+        if self.report.growth() > MAX_GROWTH_BYTES {
             let failure = format!("resident memory grew by {} MiB", self.report.growth() >> 20);
             self.report.failures.push(failure);
         }

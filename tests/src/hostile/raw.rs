@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::wire::{SilenceKind, parse, send};
 
 /// What the service itself waits for a slow head or body, and some more for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(45);
+const SLOW_REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Refusals of the protocol's parser, of the layers, or nothing but a closed connection.
 const REFUSALS: &[u16] = &[400, 401, 404, 405, 408, 411, 413, 415, 422, 431, 501, 505];
@@ -18,7 +18,7 @@ const REFUSALS: &[u16] = &[400, 401, 404, 405, 408, 411, 413, 415, 422, 431, 501
 /// Runs all; the answer is what went wrong.
 pub(super) async fn misuse(address: SocketAddr, key: &str) -> Vec<String> {
     let refused = cases(key).into_iter().map(|(name, bytes)| async move {
-        match send(address, &bytes, PATIENCE).await {
+        match send(address, &bytes, SLOW_REQUEST_TIMEOUT).await {
             Err(SilenceKind::TimedOut) => Some(format!("{name}: the connection is kept for ever")),
             Err(_) => None,
             Ok(received) => match parse(&received) {
@@ -32,7 +32,7 @@ pub(super) async fn misuse(address: SocketAddr, key: &str) -> Vec<String> {
     });
     let slow = slow(key).into_iter().map(|(name, bytes)| async move {
         let kept = keeps_open(address, &bytes).await;
-        kept.then(|| format!("{name}: not ended within {PATIENCE:?}"))
+        kept.then(|| format!("{name}: not ended within {SLOW_REQUEST_TIMEOUT:?}"))
     });
     let (refused, slow, pipeline, crowd) = futures::join!(
         join_all(refused),
@@ -185,7 +185,7 @@ async fn keeps_open(address: SocketAddr, bytes: &[u8]) -> bool {
         let mut received = Vec::new();
         stream.read_to_end(&mut received).await
     };
-    tokio::time::timeout(PATIENCE, until_closed).await.is_err()
+    tokio::time::timeout(SLOW_REQUEST_TIMEOUT, until_closed).await.is_err()
 }
 
 /// Requests that do not wait for answers get all of them.
@@ -197,7 +197,7 @@ async fn pipelined(address: SocketAddr, key: &str) -> Option<String> {
         )
     };
     let bytes = one("").repeat(REQUESTS - 1) + &one("Connection: close\r\n");
-    let received = match send(address, bytes.as_bytes(), PATIENCE).await {
+    let received = match send(address, bytes.as_bytes(), SLOW_REQUEST_TIMEOUT).await {
         Ok(received) => received,
         Err(silence) => return Some(format!("pipelining: {silence:?}")),
     };
@@ -220,7 +220,7 @@ async fn pipelined(address: SocketAddr, key: &str) -> Option<String> {
 async fn crowd(address: SocketAddr) -> Option<String> {
     let silent = join_all((0..300).map(|_| TcpStream::connect(address))).await;
     let alive = b"GET /alive HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let answer = send(address, alive, PATIENCE).await;
+    let answer = send(address, alive, SLOW_REQUEST_TIMEOUT).await;
     let answer = answer.and_then(|received| Ok(parse(&received)?.0.status));
     drop(silent);
     (answer != Ok(200)).then(|| format!("beside silent connections: {answer:?}"))

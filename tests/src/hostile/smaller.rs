@@ -10,7 +10,7 @@ use super::surface::ApiSurface;
 use super::wire::{Request, exchange};
 
 /// Requests that may be spent.
-const TRIES: usize = 120;
+const MAX_ATTEMPTS: usize = 120;
 
 /// The smallest request that was found to break the same rule.
 pub(super) async fn smallest(
@@ -22,7 +22,7 @@ pub(super) async fn smallest(
 ) -> Request {
     let mut best = request;
     // Each try of a hanging request would take the whole deadline.
-    let mut tries = if broken.rule == "hangs" { 3 } else { TRIES };
+    let mut tries = if broken.rule == "hangs" { 3 } else { MAX_ATTEMPTS };
     'again: loop {
         for candidate in candidates(&best) {
             if tries == 0 {

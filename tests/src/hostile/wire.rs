@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// More than any answer has.
-const LONGEST: usize = 64 << 20;
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// A request, not necessarily a sensible one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,7 +154,7 @@ pub(super) async fn send(
             io::Result::Ok(())
         };
         let read = async {
-            let mut limited = (&mut reader).take(u64::try_from(LONGEST).unwrap_or(u64::MAX));
+            let mut limited = (&mut reader).take(u64::try_from(MAX_ANSWER_BYTES).unwrap_or(u64::MAX));
             loop {
                 match limited.read_buf(&mut received).await {
                     Ok(0) => break,

@@ -8,7 +8,7 @@ use super::random::Random;
 use super::wire::{Request, Response};
 
 /// The newest of each kind are kept.
-const KEPT: usize = 64;
+const MAX_KNOWN_IDS: usize = 64;
 
 /// What the run has learned.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ fn keep<T: PartialEq>(pool: &mut Vec<T>, new: T) {
     if pool.contains(&new) {
         return;
     }
-    if pool.len() >= KEPT {
+    if pool.len() >= MAX_KNOWN_IDS {
         pool.remove(0);
     }
     pool.push(new);

@@ -19,7 +19,7 @@ use super::wire::{self, Request, Response};
 use crate::client::Client;
 use crate::service::Service;
 
-const DEADLINE: Duration = Duration::from_secs(45);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
 /// Stands in every text of Alice's that is not a name.
 const CANARY: &str = "canary5e1foralicealone";
 
@@ -191,7 +191,7 @@ impl<'a> TenancyMatrix<'a> {
                 .headers
                 .push(("X-Session-API-Key".to_owned(), key.to_owned()));
         }
-        let answer = wire::exchange(self.service.address(), &request.bytes(), DEADLINE).await;
+        let answer = wire::exchange(self.service.address(), &request.bytes(), REQUEST_TIMEOUT).await;
         answer
             .unwrap_or_else(|silence| panic!("{} {}: {silence:?}", request.method, request.target))
     }

@@ -18,7 +18,7 @@ use super::script::{Turn, decide};
 use super::wire;
 
 /// Requests kept for inspection; older ones are forgotten.
-const KEPT: usize = 64;
+const MAX_KEPT_REQUESTS: usize = 64;
 
 /// One chat-completions request as it came in.
 #[derive(Debug, Clone)]
@@ -234,7 +234,7 @@ impl State {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         *answers.entry(answer.clone()).or_default() += 1;
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        if records.len() == KEPT {
+        if records.len() == MAX_KEPT_REQUESTS {
             records.pop_front();
         }
         records.push_back(Record {

@@ -31,8 +31,8 @@ const LIST: &str = "/api/v1/sandboxes/search?limit=100";
 /// A report of no events: it is authenticated, and nothing is stored.
 const WEBHOOK: &str = "/api/v1/webhooks/events/11111111-1111-1111-1111-111111111111";
 const START: &str = "/api/v1/sandboxes";
-const LATE: Duration = Duration::from_secs(600);
-const SETTLE: Duration = Duration::from_secs(5);
+const STATE_TIMEOUT: Duration = Duration::from_secs(600);
+const SETTLE_INTERVAL: Duration = Duration::from_secs(5);
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
@@ -80,11 +80,11 @@ async fn webhooks(table: &mut Table, engine: &Engine, reference: &Reference) -> 
     let mut many = service(engine, &stub).await;
     let one = few.admin().start_sandbox().await.id;
     let other = many.admin().start_sandbox().await.id;
-    let running = many.admin().sandbox_becomes(&other, "RUNNING", LATE).await;
+    let running = many.admin().sandbox_becomes(&other, "RUNNING", STATE_TIMEOUT).await;
     let of_many = many
         .admin()
         .with_key(&running.session_api_key.context("it has a key")?);
-    let running = few.admin().sandbox_becomes(&one, "RUNNING", LATE).await;
+    let running = few.admin().sandbox_becomes(&one, "RUNNING", STATE_TIMEOUT).await;
     let of_few = few
         .admin()
         .with_key(&running.session_api_key.context("it has a key")?);
@@ -155,13 +155,13 @@ async fn lists(table: &mut Table, engine: &Engine, reference: &Reference) -> any
     let stub = Stub::new();
     let service = service(engine, &stub).await;
     let user = service.admin();
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(SETTLE_INTERVAL).await;
     let before = mebibytes(resident(service.pid()));
     let began = Instant::now();
     start_all(&user, SANDBOXES).await;
     running(&user, SANDBOXES).await;
     let took = began.elapsed();
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(SETTLE_INTERVAL).await;
     let with_all = mebibytes(resident(service.pid()));
     let list = times(500, || get(&user, LIST)).await;
     table.row(
@@ -209,7 +209,7 @@ async fn start_all(user: &Client, count: usize) {
 }
 
 async fn running(user: &Client, count: usize) {
-    wait_for("all sandboxes to run", LATE, || async {
+    wait_for("all sandboxes to run", STATE_TIMEOUT, || async {
         let page = user.get(LIST).await.body;
         let items = page["items"].as_array().cloned().unwrap_or_default();
         let up = items.iter().filter(|it| it["status"] == "RUNNING").count();
@@ -309,12 +309,12 @@ async fn start_reference(python: &str, data: &Path, engine: &Engine) -> anyhow::
     ];
     let child = Running::start(python, data, &variables)?;
     let user = child.client();
-    wait_for("the reference", LATE, || async {
+    wait_for("the reference", STATE_TIMEOUT, || async {
         let alive = user.try_call(Method::GET, "/alive", None).await;
         alive.ok().map(drop)
     })
     .await;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(SETTLE_INTERVAL).await;
     Ok(child)
 }
 

@@ -24,7 +24,7 @@ const SANDBOXES: &str = "/api/v1/sandboxes/search?limit=100";
 /// What there are many of.
 const OF: [&str; 3] = ["conversations", "events", "sandboxes"];
 /// Until all sandboxes run.
-const LONGEST_START: Duration = Duration::from_secs(600);
+const START_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A page is asked for in so many blocks: one pause of a busy machine spoils the p99 of one of them, not their median.
 const BLOCKS: u32 = 5;
@@ -371,7 +371,7 @@ async fn started(stub: &Stub, sandboxes: usize) -> Service {
 }
 
 async fn all_running(user: &Client, total: usize) {
-    wait_for("all sandboxes to run", LONGEST_START, || async {
+    wait_for("all sandboxes to run", START_TIMEOUT, || async {
         let all = user.all("/api/v1/sandboxes/search").await;
         let running = all.iter().filter(|it| it["status"] == "RUNNING").count();
         (running == total).then_some(())

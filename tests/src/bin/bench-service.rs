@@ -20,7 +20,7 @@ use acceptance::figures::reference::{self, Running};
 
 const STARTS: usize = 20;
 const CONVERSATIONS: u32 = 100_000;
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE_INTERVAL: Duration = Duration::from_secs(5);
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
@@ -43,7 +43,7 @@ async fn starts(table: &mut Table, reference: &Reference) {
         let mut service = Service::start().await;
         fresh.push(service.start_time());
         if number < 3 {
-            tokio::time::sleep(SETTLE).await;
+            tokio::time::sleep(SETTLE_INTERVAL).await;
             idle.push(mebibytes(resident(service.pid())));
         }
         service.stop().await;
@@ -188,11 +188,11 @@ async fn service_resume(user: &Client, sandbox: &str) {
 }
 
 async fn throughput(user: &Client, path: &str) -> String {
-    const FOR: Duration = Duration::from_secs(5);
+    const RUN_TIME: Duration = Duration::from_secs(5);
     let began = Instant::now();
     let clients = (0..8).map(|_| async {
         let mut all = Vec::new();
-        while began.elapsed() < FOR {
+        while began.elapsed() < RUN_TIME {
             let one = Instant::now();
             get(user, path).await;
             all.push(one.elapsed());
@@ -279,7 +279,7 @@ impl Reference {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             starts.push(began.elapsed());
-            tokio::time::sleep(SETTLE).await;
+            tokio::time::sleep(SETTLE_INTERVAL).await;
             memory.push(mebibytes(resident(child.pid())));
             // Its server has closed the first connection meanwhile.
             let user = child.client();

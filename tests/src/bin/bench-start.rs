@@ -20,11 +20,11 @@ use crate::start_figures::bare::BareBoot;
 use crate::start_figures::{StartFigures, Percentiles, StepTimings};
 
 /// A boot on a busy machine, several times over.
-const LONGEST: Duration = Duration::from_secs(600);
+const START_TIMEOUT: Duration = Duration::from_secs(600);
 /// Between two looks at a start: what is measured may be late by this much.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// After a boot, and after an end, so that one does not disturb the next.
-const CALM: Duration = Duration::from_secs(2);
+const CALM_INTERVAL: Duration = Duration::from_secs(2);
 const VERSION: Version = Version::V1_58_0;
 /// Published images start the agent server as its maker does, without what ours does for the boot.
 const PUBLISHED: [(&str, &str); 1] = [(
@@ -97,7 +97,7 @@ async fn elsewhere(numbers: &StartFigures, url: &str) -> anyhow::Result<(String,
     let user = Client::new(url.trim_end_matches('/').to_owned(), &key);
     let mut all = Percentiles::default();
     for _ in 0..numbers.cold {
-        tokio::time::sleep(CALM).await;
+        tokio::time::sleep(CALM_INTERVAL).await;
         all.push(one(&user, None).await?.took);
     }
     Ok((url.to_owned(), all))
@@ -157,8 +157,8 @@ async fn start(user: &Client, message: Option<&str>) -> anyhow::Result<Option<St
                 conversation: task["app_conversation_id"].as_str().map(str::to_owned),
             }));
         }
-        ensure!(began.elapsed() < LONGEST, "a start does not end: {task}");
-        tokio::time::sleep(LOOK).await;
+        ensure!(began.elapsed() < START_TIMEOUT, "a start does not end: {task}");
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -181,10 +181,10 @@ async fn remove(user: &Client, conversation: Option<&str>) {
 async fn wait_for_boots(service: &Service, boots: usize) -> anyhow::Result<()> {
     let began = Instant::now();
     while service.log().matches(POOL_SAYS).count() < boots {
-        ensure!(began.elapsed() < LONGEST, "no warm sandbox became ready");
+        ensure!(began.elapsed() < START_TIMEOUT, "no warm sandbox became ready");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    tokio::time::sleep(CALM).await;
+    tokio::time::sleep(CALM_INTERVAL).await;
     Ok(())
 }
 
@@ -245,7 +245,7 @@ async fn cold(
         // In turns, and neither always first.
         let mut pair = [Duration::ZERO; 2];
         for turn in [round % 2, 1 - round % 2] {
-            tokio::time::sleep(CALM).await;
+            tokio::time::sleep(CALM_INTERVAL).await;
             pair[turn] = if turn == 0 {
                 BareBoot::boot(sandboxing, VERSION).await?
             } else {

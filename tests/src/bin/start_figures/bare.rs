@@ -69,8 +69,8 @@ const AS_A_SANDBOX: [&str; 34] = [
 /// Where the image has its Python (`crates/xtask/src/images/agent_server.rs`).
 const PYTHON: &str = "/opt/agent-server/bin/python";
 /// As often as a start is looked at.
-const LOOK: Duration = Duration::from_millis(2);
-const LONGEST: Duration = Duration::from_secs(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A bare boot.
 pub(crate) struct BareBoot;
@@ -178,7 +178,7 @@ fn free_port() -> anyhow::Result<u16> {
 async fn answers(url: &str, began: Instant) -> anyhow::Result<()> {
     let http = reqwest::Client::builder()
         .no_proxy()
-        .timeout(LONGEST)
+        .timeout(START_TIMEOUT)
         .build()?;
     let health = format!("{url}/health");
     loop {
@@ -188,9 +188,9 @@ async fn answers(url: &str, began: Instant) -> anyhow::Result<()> {
             return Ok(());
         }
         ensure!(
-            began.elapsed() < LONGEST,
+            began.elapsed() < START_TIMEOUT,
             "a bare agent server does not answer"
         );
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

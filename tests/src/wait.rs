@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 /// Pause between two questions. Short, because suites wait often; an answer costs a millisecond or two.
-const PAUSE: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Asks until there is an answer.
 ///
@@ -23,7 +23,7 @@ where
             started.elapsed() < limit,
             "waited {limit:?} in vain for: {what}"
         );
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -8,7 +8,7 @@ use crate::wait::{wait_for, wait_until};
 use crate::{Builder, Client, Sandboxing, Service, Stub};
 
 /// Everything that the service does by itself sooner or later: a reconciler's pass, a relist.
-pub const LATE: Duration = Duration::from_secs(90);
+pub const RECONCILE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A service, its first user, and the stub in its sandboxes. Dropped in this order: the service ends what it runs before
 /// the stub's directory goes.
@@ -55,11 +55,11 @@ impl World {
     /// # Panics
     /// When something is left after a while.
     pub async fn assert_nothing_left(&self) {
-        wait_for("the end of the sandbox's row", LATE, || async {
+        wait_for("the end of the sandbox's row", RECONCILE_TIMEOUT, || async {
             self.user.sandboxes().await.is_empty().then_some(())
         })
         .await;
-        wait_until("the end of its processes and files", LATE, || {
+        wait_until("the end of its processes and files", RECONCILE_TIMEOUT, || {
             self.service.processes().is_empty() && self.service.sandbox_directories().is_empty()
         })
         .await;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use acceptance::client::Task;
 use acceptance::proxy::relay::way_to;
 use acceptance::wait::wait_for;
-use acceptance::world::{LATE, World};
+use acceptance::world::{RECONCILE_TIMEOUT, World};
 use acceptance::{Builder, Service};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -127,7 +127,7 @@ async fn start_traced(world: &World) -> Task {
         .header("X-Session-API-Key", world.user.key())
         .header("traceparent", format!("00-{TRACE}-{PARENT}-01"))
         .json(&request)
-        .timeout(LATE)
+        .timeout(RECONCILE_TIMEOUT)
         .send()
         .await
         .expect("it answers");
@@ -153,12 +153,12 @@ async fn metrics_on_an_address_of_their_own_need_no_key_and_are_nowhere_else() {
     let mut service = Service::builder().env(own.0, own.1).start().await;
     let ask = async |url: String, key: &str| {
         let (http, url) = client(&url);
-        let asked = http.get(url).header("X-Session-API-Key", key).timeout(LATE);
+        let asked = http.get(url).header("X-Session-API-Key", key).timeout(RECONCILE_TIMEOUT);
         let answer = asked.send().await.expect("it answers");
         (answer.status().as_u16(), answer.text().await.expect("text"))
     };
     let said = async || metrics_at(&service);
-    let there = wait_for("where metrics are", LATE, said).await;
+    let there = wait_for("where metrics are", RECONCILE_TIMEOUT, said).await;
     let (status, page) = ask(format!("http://{there}/metrics"), "").await;
     assert_eq!(status, 200);
     assert!(
@@ -203,7 +203,7 @@ async fn a_start_and_its_steps_are_a_trace_of_the_caller() {
     let mut world = World::configured("", configure).await;
     let task = start_traced(&world).await;
     let conversation = world.user.ready(&task).await;
-    let steps = wait_for("the spans of the start's last step", LATE, || async {
+    let steps = wait_for("the spans of the start's last step", RECONCILE_TIMEOUT, || async {
         let spans = collector.mail.spans();
         let is_last = |span: &&Span| span.name == "STARTING_CONVERSATION";
         let is_there = spans.iter().find(is_last).is_some() && named(&spans, "start").is_some();
@@ -255,7 +255,7 @@ async fn a_start_that_another_process_takes_up_stays_in_its_trace() {
         |builder: Builder| builder.env("WORKSPACE_TELEMETRY__OTLP_ENDPOINT", &collector.url);
     let mut world = World::configured("create-hang", configure).await;
     let task = start_traced(&world).await;
-    wait_for("the last step", LATE, || async {
+    wait_for("the last step", RECONCILE_TIMEOUT, || async {
         let task = world.user.task(&task.id).await;
         (task.status == "STARTING_CONVERSATION").then_some(())
     })
@@ -265,7 +265,7 @@ async fn a_start_that_another_process_takes_up_stays_in_its_trace() {
     world.service.restart().await;
     world.user.ready(&task).await;
     // The first one was never ended, so this is the second.
-    let spans = wait_for("the span of the start", LATE, || async {
+    let spans = wait_for("the span of the start", RECONCILE_TIMEOUT, || async {
         let spans = collector.mail.spans();
         named(&spans, "start").is_some().then_some(spans)
     })
@@ -323,7 +323,7 @@ async fn a_dead_collector_is_a_line_in_the_log_and_nothing_else() {
         let log = world.service.log();
         log.matches("traces could not be exported").count()
     };
-    wait_for("a line about it", LATE, || async {
+    wait_for("a line about it", RECONCILE_TIMEOUT, || async {
         (lines() > 0).then_some(())
     })
     .await;

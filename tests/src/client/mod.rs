@@ -22,7 +22,7 @@ pub use record::{Answer, Record};
 pub use stories::text;
 
 /// No call of a suite takes longer, unless it waits for something to happen.
-const DEADLINE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Calls the service with one key.
 #[derive(Debug, Clone)]
@@ -113,7 +113,7 @@ pub fn is_of_a_proxy(status: u16, headers: &HeaderMap) -> bool {
 
 /// An HTTP client with deadlines that never goes through a proxy.
 pub(crate) fn http() -> reqwest::Client {
-    with_deadline("", DEADLINE).0
+    with_deadline("", REQUEST_TIMEOUT).0
 }
 
 fn with_deadline(url: &str, deadline: Duration) -> (reqwest::Client, String) {
@@ -126,14 +126,14 @@ impl Client {
     /// Calls `url` with this key.
     #[must_use]
     pub fn new(url: String, key: &str) -> Self {
-        let (http, way) = with_deadline(&url, DEADLINE);
+        let (http, way) = with_deadline(&url, REQUEST_TIMEOUT);
         Self {
             http,
             url,
             way,
             key: key.to_owned(),
             record: None,
-            deadline: DEADLINE,
+            deadline: REQUEST_TIMEOUT,
             typed: Arc::default(),
         }
     }

@@ -14,8 +14,8 @@ use super::Engine;
 use crate::processes;
 
 /// Until it answers, or has ended.
-const LIMIT: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(50);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A running (or just killed) engine. Dropping it ends it with everything that it runs.
 pub struct PrivateEngine {
@@ -106,7 +106,7 @@ impl PrivateEngine {
         // Its containerd dies with it. Until somebody has waited for that, the next engine takes it for alive.
         let containerd = containerd.map(|pid| Path::new("/proc").join(pid.trim()).join("cmdline"));
         let killed = Instant::now();
-        while containerd.as_ref().is_ok_and(|file| file.exists()) && killed.elapsed() < LIMIT {
+        while containerd.as_ref().is_ok_and(|file| file.exists()) && killed.elapsed() < WAIT_TIMEOUT {
             pause();
         }
     }
@@ -170,7 +170,7 @@ impl PrivateEngine {
             {
                 return Ok(());
             }
-            if started.elapsed() > LIMIT {
+            if started.elapsed() > WAIT_TIMEOUT {
                 return Err("it does not answer".to_owned());
             }
             pause();
@@ -210,7 +210,7 @@ impl PrivateEngine {
             let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
             let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
             let asked = Instant::now();
-            while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < LIMIT {
+            while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < WAIT_TIMEOUT {
                 pause();
             }
             let _ = child.kill();
@@ -266,5 +266,5 @@ fn pause() {
         clippy::disallowed_methods,
         reason = "also where nothing asynchronous can run: in a destructor"
     )]
-    std::thread::sleep(PAUSE);
+    std::thread::sleep(POLL_INTERVAL);
 }

@@ -23,7 +23,7 @@ const NAME: &str = "agents.example.org";
 const FRONT: &str = "localhost";
 const CERTIFICATE: &str = "cert.pem";
 /// Until a proxy listens.
-const LIMIT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Which one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl Proxy {
             });
         self.child = Some(child);
         let address = self.address();
-        wait_for("the proxy to listen", LIMIT, || async {
+        wait_for("the proxy to listen", WAIT_TIMEOUT, || async {
             tokio::net::TcpStream::connect(address).await.ok()
         })
         .await;

@@ -30,7 +30,7 @@ const PONG: u8 = 10;
 const LONG: u8 = 126;
 const LONGER: u8 = 127;
 /// Until what must come has come.
-const LIMIT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whose certificate it is: the host of the example configurations, and the one that every machine knows.
 const NAMES: [&str; 2] = [super::NAME, super::FRONT];
@@ -142,7 +142,7 @@ impl Connection {
         let server = ServerName::try_from(name).expect("a host name");
         let connector = Authority::of_this_process().connector();
         let stream = connector.connect(server, connect(from, to).await);
-        let stream = timeout(LIMIT, stream).await.expect("a handshake ends");
+        let stream = timeout(WAIT_TIMEOUT, stream).await.expect("a handshake ends");
         Self {
             stream: BufReader::new(Box::new(stream.expect("the proxy speaks TLS"))),
             host: format!("{name}:{}", to.port()),
@@ -165,7 +165,7 @@ impl Connection {
             self.stream.write_all(bytes).await?;
             self.stream.flush().await
         };
-        let sent = timeout(LIMIT, sent).await.expect("it is taken");
+        let sent = timeout(WAIT_TIMEOUT, sent).await.expect("it is taken");
         sent.expect("it is open");
     }
 
@@ -179,7 +179,7 @@ impl Connection {
     async fn line(&mut self) -> String {
         let mut line = String::new();
         let read = self.stream.read_line(&mut line);
-        timeout(LIMIT, read)
+        timeout(WAIT_TIMEOUT, read)
             .await
             .expect("it answers")
             .expect("and is text");
@@ -210,7 +210,7 @@ impl Connection {
     /// When neither comes.
     pub async fn some(&mut self) -> Vec<u8> {
         let mut bytes = vec![0; 64 * 1024];
-        let read = timeout(LIMIT, self.stream.read(&mut bytes)).await;
+        let read = timeout(WAIT_TIMEOUT, self.stream.read(&mut bytes)).await;
         // A reset is an end, too.
         let length = read.expect("something comes, or it ends").unwrap_or(0);
         bytes.truncate(length);
@@ -244,7 +244,7 @@ impl Connection {
 
     async fn exactly(&mut self, mut length: u64, take: &mut impl FnMut(&[u8])) {
         while length > 0 {
-            let there = timeout(LIMIT, self.stream.fill_buf()).await;
+            let there = timeout(WAIT_TIMEOUT, self.stream.fill_buf()).await;
             let there = there.expect("it goes on").expect("it can be read");
             let most = there
                 .len()
@@ -351,7 +351,7 @@ impl Connection {
     async fn take(&mut self, length: u64) -> Option<Vec<u8>> {
         let length = usize::try_from(length).expect("it fits in memory");
         let mut bytes = vec![0; length];
-        let read = timeout(LIMIT, self.stream.read_exact(&mut bytes)).await;
+        let read = timeout(WAIT_TIMEOUT, self.stream.read_exact(&mut bytes)).await;
         read.expect("something comes, or it ends").ok()?;
         Some(bytes)
     }

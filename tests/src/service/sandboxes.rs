@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::processes::{self, Process};
 
 /// How long what a deleted sandbox had may still be there: a container that does not stop by itself gets 10 s.
-const LINGERS: Duration = Duration::from_secs(30);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Where agents work in the containers of the default template.
 const WORKSPACE: &str = "/workspace/project";
 /// How much of the log of each sandbox a failed test shows.
@@ -158,7 +158,7 @@ impl Service {
             if found.is_empty() {
                 return;
             }
-            assert!(started.elapsed() < LINGERS, "orphans: {found:#?}");
+            assert!(started.elapsed() < REMOVAL_TIMEOUT, "orphans: {found:#?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

@@ -125,7 +125,7 @@ fn limits_and_time_spans_have_the_usual_names() {
             let name = &item.name;
             let is_wrong = FORBIDDEN_PREFIXES.iter().any(|it| name.starts_with(it))
                 || FORBIDDEN_SUFFIXES.iter().any(|it| name.ends_with(it))
-                || name.contains("PATIENCE");
+                || name.contains("RETRY_TIMEOUT");
             if is_wrong {
                 wrong.push(format!("{name} in {file}"));
             }

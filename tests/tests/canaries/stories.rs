@@ -66,7 +66,7 @@ pub(crate) async fn play(mut bench: CanaryBench) {
         let _ = bench.town.run(&["doctor"]);
         bench.town.postgres.as_ref().expect("it is there").resume();
         for path in ["/api/v1/settings", "/ready"] {
-            acceptance::wait::wait_for("the database", acceptance::world::LATE, || async {
+            acceptance::wait::wait_for("the database", acceptance::world::RECONCILE_TIMEOUT, || async {
                 (annas.get(path).await.status == 200).then_some(())
             })
             .await;

@@ -4,13 +4,13 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use acceptance::service::TRUSTED;
-use acceptance::world::LATE;
+use acceptance::world::RECONCILE_TIMEOUT;
 use acceptance::{Service, World};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("the command prints UTF-8")
@@ -48,7 +48,7 @@ async fn with_input(command: Command, input: &str) -> Output {
     let mut stdin = child.stdin.take().expect("it is a pipe");
     stdin.write_all(input.as_bytes()).await.expect("it reads");
     drop(stdin);
-    let output = tokio::time::timeout(LIMIT, child.wait_with_output()).await;
+    let output = tokio::time::timeout(WAIT_TIMEOUT, child.wait_with_output()).await;
     output.expect("it ends").expect("its output can be read")
 }
 
@@ -114,7 +114,7 @@ async fn its_sandbox_is_shown_paused_and_resumed(world: &World, sandbox: &str) {
     );
     assert_eq!(document(&sandboxes)["items"][0]["id"], *sandbox);
     let _ = printed(&service.run(&["sandboxes", "pause", sandbox]));
-    world.user.sandbox_becomes(sandbox, "PAUSED", LATE).await;
+    world.user.sandbox_becomes(sandbox, "PAUSED", RECONCILE_TIMEOUT).await;
     let table = printed(&service.run(&["sandboxes", "list"]));
     assert!(
         table.contains(sandbox) && table.contains("PAUSED"),
@@ -165,7 +165,7 @@ impl Running {
     }
 
     async fn line(&mut self) -> Option<String> {
-        let line = tokio::time::timeout(LIMIT, self.lines.next_line()).await;
+        let line = tokio::time::timeout(WAIT_TIMEOUT, self.lines.next_line()).await;
         line.expect("a line comes").expect("the output can be read")
     }
 
@@ -189,7 +189,7 @@ impl Running {
 }
 
 async fn code(mut child: Child) -> Option<i32> {
-    let ended = tokio::time::timeout(LIMIT, child.wait()).await;
+    let ended = tokio::time::timeout(WAIT_TIMEOUT, child.wait()).await;
     ended.expect("it ends").expect("it is a child").code()
 }
 

@@ -29,8 +29,8 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// Until what was done shows.
 const SHOWN: Duration = Duration::from_secs(60);
 /// A click may have met a page that was being drawn anew: then it is done again.
-const CLICK: Duration = Duration::from_secs(4);
-const PAUSE: Duration = Duration::from_millis(40);
+const CLICK_TIMEOUT: Duration = Duration::from_secs(4);
+const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
 /// A browser with one page. Dropping it ends all of its processes.
 pub(crate) struct Browser {
@@ -172,7 +172,7 @@ impl Browser {
             if began.elapsed() > limit {
                 return false;
             }
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -207,9 +207,9 @@ impl Browser {
                 self.fail(element, then).await;
             }
             if self.press(element).await {
-                self.becomes(then, CLICK).await;
+                self.becomes(then, CLICK_TIMEOUT).await;
             } else {
-                sleep(PAUSE).await;
+                sleep(POLL_INTERVAL).await;
             }
         }
     }

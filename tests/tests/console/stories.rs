@@ -12,7 +12,7 @@ use crate::{ConsoleSession, HOSTILE, TITLE};
 
 const DIALOG: &str = "document.querySelector('dialog[open]')";
 const NO_DIALOG: &str = "!document.querySelector('dialog[open]')";
-const LATE: Duration = Duration::from_secs(60);
+const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The button of the open dialog that says this.
 fn answer(text: &str) -> String {
@@ -250,7 +250,7 @@ pub(crate) async fn keys(desk: &mut ConsoleSession) {
     desk.browser
         .until("the key is gone from the list", &gone)
         .await;
-    wait_for("the end of the key", LATE, || async {
+    wait_for("the end of the key", RECONCILE_TIMEOUT, || async {
         (made.get("/api/v1/users/me/access").await.status == 401).then_some(())
     })
     .await;

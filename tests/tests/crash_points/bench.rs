@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use acceptance::client::Reply;
 use acceptance::wait::wait_for;
-use acceptance::world::{LATE, configure_model};
+use acceptance::world::{RECONCILE_TIMEOUT, configure_model};
 use acceptance::{Client, Postgres, Sandboxing, Service, Stub, tell};
 use reqwest::Method;
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::plan::{PlanSet, PlannedCrash};
 use crate::rows;
 
 /// Between two looks at something that takes its time.
-const PAUSE: Duration = Duration::from_millis(15);
+const POLL_INTERVAL: Duration = Duration::from_millis(15);
 /// How long the end of a process may take after its connections have broken.
 const DIES: Duration = Duration::from_secs(10);
 /// Any 32 bytes will do.
@@ -167,10 +167,10 @@ impl CrashBench {
                 Err(in_the_way) => in_the_way,
             };
             assert!(
-                began.elapsed() < LATE,
-                "waited {LATE:?} in vain for {what}: {in_the_way}"
+                began.elapsed() < RECONCILE_TIMEOUT,
+                "waited {RECONCILE_TIMEOUT:?} in vain for {what}: {in_the_way}"
             );
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use acceptance::engine::stub_image;
 use acceptance::wait::wait_for;
-use acceptance::world::LATE;
+use acceptance::world::RECONCILE_TIMEOUT;
 use acceptance::{Engine, PrivateEngine, Sandboxing, World};
 
-use crate::support::{SOON, cause, finished, goes_on};
+use crate::support::{EVENT_TIMEOUT, cause, finished, goes_on};
 
 /// Until the service has noticed that nobody answers, or that somebody does again: by that itself, since all is compared every
 /// 30 s only.
-const NOTICED: Duration = Duration::from_secs(25);
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(25);
 /// What may wait for such a comparison.
 const COMPARED: Duration = Duration::from_secs(60);
 
@@ -32,7 +32,7 @@ impl EngineWorld {
 
     /// The detail of a sandbox that is still shown as RUNNING, once it has one.
     async fn doubt(&self, sandbox: &str) -> String {
-        wait_for("a word about the engine", NOTICED, || async {
+        wait_for("a word about the engine", NOTICE_TIMEOUT, || async {
             let now = self.world.user.sandbox(sandbox).await?;
             assert_eq!(now.status, "RUNNING", "the last known state");
             now.status_detail
@@ -64,7 +64,7 @@ async fn an_engine_that_is_killed_leaves_the_last_state_and_what_ended_with_it_c
     let failed = lab
         .world
         .user
-        .sandbox_becomes(sandbox, "ERROR", NOTICED)
+        .sandbox_becomes(sandbox, "ERROR", NOTICE_TIMEOUT)
         .await;
     let why = cause(&failed);
     assert!(!why.contains("last known"), "{why}");
@@ -122,14 +122,14 @@ async fn an_engine_that_hangs_makes_no_reader_wait_and_is_forgotten_when_it_goes
         let asked = Instant::now();
         assert_eq!(lab.world.user.conversations().await.len(), 1);
         assert_eq!(lab.world.user.sandboxes().await.len(), 1);
-        assert!(asked.elapsed() < SOON, "a list took {:?}", asked.elapsed());
+        assert!(asked.elapsed() < EVENT_TIMEOUT, "a list took {:?}", asked.elapsed());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     // The agent server answers without its engine.
     lab.world.user.say(&conversation.id, "more").await;
     lab.world.user.executed(&conversation.id, "finished").await;
     lab.engine.hang(false);
-    wait_for("a state without a doubt", LATE, || async {
+    wait_for("a state without a doubt", RECONCILE_TIMEOUT, || async {
         let now = lab.world.user.sandbox(&conversation.sandbox_id).await?;
         (now.status == "RUNNING" && now.status_detail.is_none()).then_some(())
     })

@@ -2,7 +2,7 @@
 
 use acceptance::engine::{INSTANCE, SANDBOX, stub_image};
 use acceptance::wait::wait_until;
-use acceptance::world::LATE;
+use acceptance::world::RECONCILE_TIMEOUT;
 
 use crate::support::{container, engine, finished, goes_on, world};
 
@@ -15,7 +15,7 @@ async fn two_services_on_one_engine_leave_each_other_alone() {
     ours.service.kill9();
     ours.service.restart().await;
     ours.user
-        .sandbox_becomes(&mine.sandbox_id, "RUNNING", LATE)
+        .sandbox_becomes(&mine.sandbox_id, "RUNNING", RECONCILE_TIMEOUT)
         .await;
     ours.user.delete_conversation(&mine.id).await;
     ours.assert_nothing_left().await;
@@ -67,7 +67,7 @@ async fn what_only_looks_like_a_sandbox_stays_and_what_has_no_row_goes() {
     world.service.kill9();
     world.service.restart().await;
     let is_there = |it: &ForeignContainer| engine().try_docker(&["inspect", &it.0]).status.success();
-    wait_until("the end of the container without a row", LATE, || {
+    wait_until("the end of the container without a row", RECONCILE_TIMEOUT, || {
         !is_there(&orphan)
     })
     .await;

@@ -6,7 +6,7 @@ use acceptance::client::{Conversation, Sandbox};
 use acceptance::{Builder, Client, Engine, Sandboxing, World};
 
 /// How fast the wire must follow what the engine reports: two seconds, and time for a machine that does much else.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) async fn world() -> World {
     configured(|builder| builder).await

@@ -13,7 +13,7 @@ use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{LATE, World};
+use crate::support::{RECONCILE_TIMEOUT, World};
 
 const ROUNDS: usize = 12;
 /// Requests of one round, sent at once.
@@ -129,7 +129,7 @@ async fn send(user: &Client, (method, path, body): &Request) {
 
 /// Waits until every start has ended and every sandbox is what its row says.
 async fn settle(world: &World) {
-    wait_for("the end of all starts", LATE, || async {
+    wait_for("the end of all starts", RECONCILE_TIMEOUT, || async {
         let tasks = world
             .user
             .all("/api/v1/app-conversations/start-tasks/search")
@@ -138,14 +138,14 @@ async fn settle(world: &World) {
         tasks.iter().all(ended).then_some(())
     })
     .await;
-    let deadline = tokio::time::Instant::now() + LATE;
+    let deadline = tokio::time::Instant::now() + RECONCILE_TIMEOUT;
     while let Err(difference) = agree(world).await {
         assert!(tokio::time::Instant::now() < deadline, "{difference}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     world.service.assert_no_orphans(&[&world.user]).await;
     // A run is ended after its sandbox, in a step of its own.
-    wait_for("the end of all runs without a sandbox", LATE, || async {
+    wait_for("the end of all runs without a sandbox", RECONCILE_TIMEOUT, || async {
         let fits = |it: &Conversation| {
             it.execution_status.as_deref() != Some("running") || it.sandbox_status == "RUNNING"
         };

@@ -6,7 +6,7 @@ use acceptance::wait::wait_until;
 use acceptance::{Client, Sandboxing, Service};
 use serde_json::{Value, json};
 
-use crate::support::{LATE, World, configure_model};
+use crate::support::{RECONCILE_TIMEOUT, World, configure_model};
 
 fn said(output: &Output) -> String {
     let both = [output.stdout.as_slice(), &output.stderr].concat();
@@ -27,7 +27,7 @@ async fn busy(alice: &Client) -> (String, Vec<String>) {
     alice.executed(&done.id, "finished").await;
     let running = alice.converse("HOLD STEPS=5").await;
     let paused = alice.start_sandbox().await;
-    alice.sandbox_becomes(&paused.id, "RUNNING", LATE).await;
+    alice.sandbox_becomes(&paused.id, "RUNNING", RECONCILE_TIMEOUT).await;
     alice.pause(&paused.id).await;
     (
         running.session_api_key.expect("it is RUNNING"),
@@ -38,13 +38,13 @@ async fn busy(alice: &Client) -> (String, Vec<String>) {
 /// Neither a process nor a directory of these sandboxes is left, nor their rows.
 async fn assert_removed(service: &Service, sandboxes: &[String]) {
     let theirs = |id: &String| sandboxes.contains(id);
-    wait_until("the end of the sandboxes", LATE, || {
+    wait_until("the end of the sandboxes", RECONCILE_TIMEOUT, || {
         let processes = service.processes();
         !processes.iter().any(|process| theirs(&process.sandbox))
             && !service.sandbox_directories().iter().any(theirs)
     })
     .await;
-    wait_until("the end of their rows", LATE, || {
+    wait_until("the end of their rows", RECONCILE_TIMEOUT, || {
         let log = service.log();
         let removed = |id| {
             let mut lines = log.lines().filter(|line| line.contains("sandbox removed"));

@@ -10,7 +10,7 @@ use acceptance::wait::wait_for;
 use acceptance::{Client, Service};
 use serde_json::json;
 
-const LIMIT: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A small file system, mounted until this is dropped.
 struct SmallDisk(PathBuf);
@@ -87,13 +87,13 @@ async fn a_full_disk_is_told_before_and_reads_and_deletions_go_on() {
 
     // Before it is full.
     disk.fill(20 << 20);
-    let told = wait_for("word of the disk", LIMIT, || trouble(&user)).await;
+    let told = wait_for("word of the disk", WAIT_TIMEOUT, || trouble(&user)).await;
     let place = service.data().display().to_string();
     assert!(
         told.contains(&place) && told.contains(" MiB left"),
         "{told}"
     );
-    wait_for("a refusal", LIMIT, async || {
+    wait_for("a refusal", WAIT_TIMEOUT, async || {
         (store(&user, "D").await == 507).then_some(())
     })
     .await;
@@ -119,11 +119,11 @@ async fn a_full_disk_is_told_before_and_reads_and_deletions_go_on() {
 
     // Room again.
     fs::remove_file(disk.filler()).expect("it is there");
-    wait_for("room", LIMIT, async || {
+    wait_for("room", WAIT_TIMEOUT, async || {
         (store(&user, "D").await / 100 == 2).then_some(())
     })
     .await;
-    wait_for("readiness", LIMIT, async || {
+    wait_for("readiness", WAIT_TIMEOUT, async || {
         (user.get("/ready").await.status == 200).then_some(())
     })
     .await;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What systemd is to a service.
 struct ServiceManager {
@@ -36,7 +36,7 @@ impl ServiceManager {
 
     /// The next message begins so.
     async fn hears(&self, beginning: &str) {
-        let message = wait_for(beginning, LIMIT, || async {
+        let message = wait_for(beginning, WAIT_TIMEOUT, || async {
             let mut said = [0; 512];
             let length = self.socket.recv(&mut said).ok()?;
             Some(String::from_utf8_lossy(&said[..length]).into_owned())
@@ -66,7 +66,7 @@ async fn a_service_that_is_to_stop_says_so_first_and_is_hurried_by_a_second_sign
     assert_eq!(user.get("/ready").await.status, 200);
     send(&service, Signal::TERM);
     manager.hears("STOPPING=1\nEXTEND_TIMEOUT_USEC=").await;
-    let ready = wait_for("a service that is not ready", LIMIT, || async {
+    let ready = wait_for("a service that is not ready", WAIT_TIMEOUT, || async {
         let ready = user.try_call(Method::GET, "/ready", None).await;
         ready.ok().filter(|answer| answer.status == 503)
     })
@@ -102,7 +102,7 @@ async fn a_second_signal_cuts_off_what_is_under_way() {
     stream.read_exact(&mut said).await.expect("it answers");
     assert_eq!(&said, go_on, "the request is under way");
     send(&service, Signal::TERM);
-    wait_until("requests that may end", LIMIT, || {
+    wait_until("requests that may end", WAIT_TIMEOUT, || {
         service.log().contains("requests under way may end")
     })
     .await;
@@ -137,7 +137,7 @@ async fn the_configuration_is_read_again() {
         send(&service, Signal::HUP);
         manager.hears("RELOADING=1").await;
         manager.hears("READY=1").await;
-        wait_until(told, LIMIT, || service.log().contains(told)).await;
+        wait_until(told, WAIT_TIMEOUT, || service.log().contains(told)).await;
     };
 
     let fault = "[sandbox]\nmax_running = 0\nmax_runing_per_user = 0\n";
@@ -150,9 +150,9 @@ async fn the_configuration_is_read_again() {
         "configuration reloaded: http.requests_per_second, log.level, sandbox.max_running_per_user";
     reload(changed, told).await;
     let advice = "needs a restart of the service: http.workers";
-    wait_until(advice, LIMIT, || service.log().contains(advice)).await;
+    wait_until(advice, WAIT_TIMEOUT, || service.log().contains(advice)).await;
     assert_eq!(start().await.status, 429, "there is no room");
-    wait_until("a line at debug", LIMIT, || service.log().contains("DEBUG")).await;
+    wait_until("a line at debug", WAIT_TIMEOUT, || service.log().contains("DEBUG")).await;
     let limit = user.get("/api/v1/app-conversations/search").await;
     let limit = limit.headers.get("ratelimit-limit").cloned();
     assert_eq!(limit.expect("it is told"), "7");

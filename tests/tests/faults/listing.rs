@@ -7,7 +7,7 @@ use acceptance::wait::wait_for;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::{LATE, World};
+use crate::support::{RECONCILE_TIMEOUT, World};
 
 pub(crate) async fn a_hundred_conversations_in_ten_sandboxes_are_listed_without_a_call_to_one(
     sandboxing: Sandboxing,
@@ -30,7 +30,7 @@ pub(crate) async fn a_hundred_conversations_in_ten_sandboxes_are_listed_without_
     for task in &tasks {
         user.ready(task).await;
     }
-    wait_for("the end of all runs", LATE, || async {
+    wait_for("the end of all runs", RECONCILE_TIMEOUT, || async {
         let all = user.conversations().await;
         let done = |c: &acceptance::client::Conversation| {
             c.execution_status.as_deref() == Some("finished")
@@ -98,7 +98,7 @@ async fn calls_while_it_is_read(world: &World) -> Vec<String> {
 
 /// Waits until nothing has called a sandbox for a while; returns how many calls there were.
 async fn rest(world: &World) -> usize {
-    let limit = Instant::now() + LATE;
+    let limit = Instant::now() + RECONCILE_TIMEOUT;
     let mut calls = world.stub.calls().len();
     loop {
         // There is no event for something that does not happen.

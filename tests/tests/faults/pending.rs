@@ -4,7 +4,7 @@ use acceptance::client::{Conversation, text};
 use acceptance::wait::wait_for;
 use serde_json::json;
 
-use crate::support::{LATE, World};
+use crate::support::{RECONCILE_TIMEOUT, World};
 
 async fn queue(world: &World, name: &str, said: &str) {
     let path = format!("/api/v1/conversations/{name}/pending-messages");
@@ -15,7 +15,7 @@ async fn queue(world: &World, name: &str, said: &str) {
 
 /// What the agent server was told, once it was told so much.
 async fn told(world: &World, conversation: &Conversation, count: usize) -> Vec<String> {
-    wait_for("the messages at the agent server", LATE, || async {
+    wait_for("the messages at the agent server", RECONCILE_TIMEOUT, || async {
         let log = world.user.events_at_agent_server(conversation).await;
         let messages = log.iter().filter(|event| event["source"] == "user");
         let texts = messages.map(|it| it["llm_message"]["content"][0]["text"].to_string());

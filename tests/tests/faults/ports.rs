@@ -10,7 +10,7 @@ use futures::future::join_all;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::LATE;
+use crate::support::RECONCILE_TIMEOUT;
 
 const THIEF: &str = include_str!("port_thief.py");
 /// The account `nobody`.
@@ -45,7 +45,7 @@ impl Thief {
 
 /// It runs, or it failed with a cause.
 async fn settled(user: &Client, id: &str) -> Sandbox {
-    let sandbox = wait_for("the end of a start", LATE, || async {
+    let sandbox = wait_for("the end of a start", RECONCILE_TIMEOUT, || async {
         let now = user.sandbox(id).await?;
         (now.status != "STARTING").then_some(now)
     })
@@ -79,7 +79,7 @@ async fn kill_and_call(service: &Service, user: &Client, den: &str, up: &[&Sandb
     join_all(calls).await;
     let failed = up
         .iter()
-        .map(|it| user.sandbox_becomes(&it.id, "ERROR", LATE));
+        .map(|it| user.sandbox_becomes(&it.id, "ERROR", RECONCILE_TIMEOUT));
     join_all(failed).await;
 }
 
@@ -99,7 +99,7 @@ async fn who_takes_the_port_of_an_agent_server_is_sent_no_byte() {
     // One of another account where that can be had, and one that belongs to another sandbox, which goes on running.
     stub.set("");
     let den = user.start_sandbox().await.id;
-    user.sandbox_becomes(&den, "RUNNING", LATE).await;
+    user.sandbox_becomes(&den, "RUNNING", RECONCILE_TIMEOUT).await;
     stub.set("boots-slowly");
     let account = if rustix::process::geteuid().is_root() {
         NOBODY
@@ -126,7 +126,7 @@ async fn who_takes_the_port_of_an_agent_server_is_sent_no_byte() {
             join_all(up.iter().map(|it| user.pause(&it.id))).await;
             let paused = up
                 .iter()
-                .map(|it| user.sandbox_becomes(&it.id, "PAUSED", LATE));
+                .map(|it| user.sandbox_becomes(&it.id, "PAUSED", RECONCILE_TIMEOUT));
             join_all(paused).await;
         }
         for id in &ids {

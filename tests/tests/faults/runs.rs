@@ -5,7 +5,7 @@ use acceptance::processes::resident;
 use acceptance::wait::{wait_for, wait_until};
 use rustix::process::Signal;
 
-use crate::support::{LATE, NOTICED, World, heard};
+use crate::support::{RECONCILE_TIMEOUT, NOTICE_TIMEOUT, World, heard};
 
 pub(crate) async fn an_agent_server_that_dies_in_a_run_is_an_error_with_a_cause_and_can_be_resumed(
     sandboxing: Sandboxing,
@@ -14,7 +14,7 @@ pub(crate) async fn an_agent_server_that_dies_in_a_run_is_an_error_with_a_cause_
     let user = &world.user;
     let conversation = user.converse("DIE").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
-    let failed = user.sandbox_becomes(sandbox, "ERROR", NOTICED).await;
+    let failed = user.sandbox_becomes(sandbox, "ERROR", NOTICE_TIMEOUT).await;
     assert!(failed.status_detail.is_some_and(|cause| !cause.is_empty()));
     assert_eq!(user.conversation(id).await.sandbox_status, "ERROR");
     let path = format!("/api/v1/app-conversations/{id}/send-message");
@@ -35,7 +35,7 @@ pub(crate) async fn what_happened_while_the_service_was_down_is_fetched(sandboxi
     let conversation = world.user.converse("HOLD STEPS=250").await;
     world.service.kill9();
     world.stub.go();
-    wait_until("the end of the run", LATE, || {
+    wait_until("the end of the run", RECONCILE_TIMEOUT, || {
         let file = world
             .service
             .workspace_file(&conversation.sandbox_id, "stub.txt");
@@ -46,7 +46,7 @@ pub(crate) async fn what_happened_while_the_service_was_down_is_fetched(sandboxi
     world.user.executed(&conversation.id, "finished").await;
     // More than two pages of the agent server's log.
     // (Message, running, 250 actions, finish, finished. Its last reports may come by themselves, before the others are fetched.)
-    wait_for("all of its events", LATE, || async {
+    wait_for("all of its events", RECONCILE_TIMEOUT, || async {
         let events = world.user.events(&conversation.id).await;
         (events.len() >= 254).then_some(())
     })
@@ -94,14 +94,14 @@ pub(crate) async fn a_sandbox_that_hangs_makes_nobody_else_wait(sandboxing: Sand
     assert_eq!(user.conversations().await.len(), 2);
     // Ended although it does not listen.
     user.delete_conversation(&hanging.id).await;
-    wait_for("the end of the hanging sandbox", LATE, || async {
+    wait_for("the end of the hanging sandbox", RECONCILE_TIMEOUT, || async {
         user.sandbox(&hanging.sandbox_id)
             .await
             .is_none()
             .then_some(())
     })
     .await;
-    wait_until("the end of its process", LATE, || {
+    wait_until("the end of its process", RECONCILE_TIMEOUT, || {
         world.service.agent_servers().len() == 1
     })
     .await;
@@ -136,13 +136,13 @@ pub(crate) async fn a_sandbox_whose_process_ended_while_the_service_was_down_is_
     for process in world.service.processes() {
         process.signal(Signal::KILL);
     }
-    wait_until("the end of the sandbox's process", LATE, || {
+    wait_until("the end of the sandbox's process", RECONCILE_TIMEOUT, || {
         world.service.processes().is_empty()
     })
     .await;
     world.service.restart().await;
     let sandbox = &conversation.sandbox_id;
-    let failed = world.user.sandbox_becomes(sandbox, "ERROR", LATE).await;
+    let failed = world.user.sandbox_becomes(sandbox, "ERROR", RECONCILE_TIMEOUT).await;
     assert!(failed.status_detail.is_some_and(|cause| !cause.is_empty()));
     world.user.resume(sandbox).await;
     world.user.executed(&conversation.id, "error").await;

@@ -8,11 +8,11 @@ use acceptance::wait::wait_until;
 use crate::support::World;
 
 /// Booting takes milliseconds here; the rest is for a busy machine.
-const SOON: Duration = Duration::from_secs(60);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// So many have become ready since the service was first started.
 async fn readied(world: &World, count: usize) {
-    wait_until("the warm sandboxes", SOON, || {
+    wait_until("the warm sandboxes", EVENT_TIMEOUT, || {
         let log = world.service.log();
         log.matches("a warm sandbox is ready").count() >= count
     })
@@ -21,7 +21,7 @@ async fn readied(world: &World, count: usize) {
 
 /// How many agent servers run.
 async fn run(world: &World, count: usize) {
-    wait_until("as many agent servers as there should be", SOON, || {
+    wait_until("as many agent servers as there should be", EVENT_TIMEOUT, || {
         world.service.agent_servers().len() == count
     })
     .await;

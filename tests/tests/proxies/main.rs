@@ -15,7 +15,7 @@ use acceptance::{Client, Sandboxing, Service, Stub};
 use serde_json::{Value, json};
 
 /// Until something is written, or a container runs.
-const LIMIT: Duration = Duration::from_secs(180);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
 /// What clients say of themselves, and nobody believes.
 const CLAIM: &str = "X-Forwarded-For: 198.51.100.7\r\nForwarded: for=198.51.100.7\r\nX-Forwarded-Host: evil.example\r\n";
 
@@ -165,7 +165,7 @@ impl ProxyBench {
             let (head, text) = connection.ask(&request, &header).await;
             assert_eq!(head.status, 201, "{text}");
         }
-        let sources = wait_for("two lines of the audit log", LIMIT, || async {
+        let sources = wait_for("two lines of the audit log", WAIT_TIMEOUT, || async {
             let lines = self.user.all("/api/v1/audit").await;
             let made = lines
                 .iter()
@@ -250,7 +250,7 @@ async fn ports_of_containers_are_on_loopback_only() {
     let service = builder.start().await;
     let user = service.admin();
     let sandbox = user.start_sandbox().await;
-    let sandbox = user.sandbox_becomes(&sandbox.id, "RUNNING", LIMIT).await;
+    let sandbox = user.sandbox_becomes(&sandbox.id, "RUNNING", WAIT_TIMEOUT).await;
     let container = service.container(&sandbox.id).unwrap();
     // `8000/tcp -> 127.0.0.1:32768`
     let published = engine.docker(&["port", &container]);

@@ -4,7 +4,7 @@ use acceptance::service::Trace;
 use acceptance::wait::{wait_for, wait_until};
 use serde_json::{Value, json};
 
-use crate::support::{LATE, Setup, World, actions, said_by_user, show_timings, titled};
+use crate::support::{RECONCILE_TIMEOUT, Setup, World, actions, said_by_user, show_timings, titled};
 
 pub(crate) async fn a_conversation_runs_and_takes_another_message(setup: Setup) {
     let world = World::start(setup).await;
@@ -89,11 +89,11 @@ pub(crate) async fn a_deleted_conversation_leaves_nothing_and_stays_deleted(setu
 
     user.delete_conversation(id).await;
     assert!(user.find_conversation(id).await.is_none());
-    wait_for("the sandbox's end", LATE, || async {
+    wait_for("the sandbox's end", RECONCILE_TIMEOUT, || async {
         user.sandbox(sandbox).await.is_none().then_some(())
     })
     .await;
-    wait_until("the end of everything that it had", LATE, || {
+    wait_until("the end of everything that it had", RECONCILE_TIMEOUT, || {
         !traces.iter().any(Trace::is_there)
     })
     .await;

@@ -7,7 +7,7 @@ use acceptance::tell;
 use acceptance::wait::wait_until;
 use rustix::process::Signal;
 
-use crate::support::{LATE, NOTICED, Setup, World, actions, said_by_user};
+use crate::support::{RECONCILE_TIMEOUT, NOTICE_TIMEOUT, Setup, World, actions, said_by_user};
 
 /// Statuses in their order.
 const ORDER: [&str; 8] = [
@@ -51,7 +51,7 @@ async fn killed_during_a_start(setup: Setup, status: &str) {
     }
     if status == "WAITING_FOR_SANDBOX" {
         // The process is there, its agent server still loads.
-        wait_until("the sandbox's process", LATE, || {
+        wait_until("the sandbox's process", RECONCILE_TIMEOUT, || {
             !world.service.agent_servers().is_empty()
         })
         .await;
@@ -80,14 +80,14 @@ pub(crate) async fn killed_in_the_middle_of_a_run_nothing_is_lost(setup: Setup) 
 
     world
         .llm
-        .wait_for_calls(6, LATE)
+        .wait_for_calls(6, RECONCILE_TIMEOUT)
         .await
         .expect("the run is under way");
     world.service.kill9();
     // The agent goes on, and nobody takes its reports.
     world
         .llm
-        .wait_for_calls(12, LATE)
+        .wait_for_calls(12, RECONCILE_TIMEOUT)
         .await
         .expect("the run goes on without the service");
     world.service.restart().await;
@@ -114,21 +114,21 @@ pub(crate) async fn a_killed_agent_server_is_noticed_and_can_be_resumed(setup: S
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
     world
         .llm
-        .wait_for_calls(4, LATE)
+        .wait_for_calls(4, RECONCILE_TIMEOUT)
         .await
         .expect("the run is under way");
 
     let servers = world.service.agent_servers();
     assert_eq!(servers.len(), 1, "{servers:#?}");
     servers[0].signal(Signal::KILL);
-    let failed = user.sandbox_becomes(sandbox, "ERROR", NOTICED).await;
+    let failed = user.sandbox_becomes(sandbox, "ERROR", NOTICE_TIMEOUT).await;
     let cause = failed.status_detail.expect("an ERROR has a cause");
     assert!(
         cause.to_lowercase().contains("kill") || cause.contains('9'),
         "{cause}"
     );
     assert_eq!(user.conversation(id).await.sandbox_status, "ERROR");
-    wait_until("the end of what the agent server had started", LATE, || {
+    wait_until("the end of what the agent server had started", RECONCILE_TIMEOUT, || {
         world.service.processes().is_empty()
     })
     .await;

@@ -6,7 +6,7 @@ use acceptance::engine::agent_server_image;
 use acceptance::wait::wait_for;
 use acceptance::{Engine, PrivateEngine, Sandboxing, Version};
 
-use crate::support::{LATE, NOTICED, Setup, World, actions, said_by_user};
+use crate::support::{RECONCILE_TIMEOUT, NOTICE_TIMEOUT, Setup, World, actions, said_by_user};
 
 /// From the engine's first answer until the wire is right: by that itself, since all is compared every 30 s only.
 const SECONDS: Duration = Duration::from_secs(25);
@@ -24,7 +24,7 @@ async fn a_run_that_its_engine_took_down_is_an_error_and_goes_on_in_its_workspac
     let user = &world.user;
     let conversation = user.converse("RUN: echo step >> steps.txt").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
-    let under_way = world.llm.wait_for_calls(4, LATE).await;
+    let under_way = world.llm.wait_for_calls(4, RECONCILE_TIMEOUT).await;
     under_way.expect("the run is under way");
 
     engine.kill9();
@@ -36,7 +36,7 @@ async fn a_run_that_its_engine_took_down_is_an_error_and_goes_on_in_its_workspac
         now.status_detail
     })
     .await;
-    let goes_on = world.llm.wait_for_calls(calls + 1, LATE).await;
+    let goes_on = world.llm.wait_for_calls(calls + 1, RECONCILE_TIMEOUT).await;
     goes_on.expect("the run goes on");
 
     engine.restart();
@@ -77,7 +77,7 @@ async fn a_conversation_goes_on_in_a_new_container_around_its_workspace() {
     user.executed(id, "finished").await;
     let container = world.service.container(sandbox).expect("it runs in one");
     Engine::shared().docker(&["rm", "--force", &container]);
-    let gone = user.sandbox_becomes(sandbox, "MISSING", NOTICED).await;
+    let gone = user.sandbox_becomes(sandbox, "MISSING", NOTICE_TIMEOUT).await;
     assert!(gone.status_detail.is_some_and(|cause| !cause.is_empty()));
 
     user.resume(sandbox).await;

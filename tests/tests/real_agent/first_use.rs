@@ -5,7 +5,7 @@ use std::time::Duration;
 use acceptance::wait::wait_for;
 use acceptance::{ScriptedLlm, Service};
 
-use crate::support::LATE;
+use crate::support::RECONCILE_TIMEOUT;
 
 /// Downloading and compiling some hundred packages, on a machine that has other things to do.
 const INSTALLED: Duration = Duration::from_secs(420);
@@ -32,7 +32,7 @@ async fn the_first_conversation_installs_the_agent_server() {
     let file = service.workspace_file(&conversation.sandbox_id, "first.txt");
     assert_eq!(file.as_deref().map(str::trim), Some("one"));
     let as_many = "as many events as are counted";
-    wait_for(as_many, LATE, || async {
+    wait_for(as_many, RECONCILE_TIMEOUT, || async {
         let events = user.events(&conversation.id).await;
         (user.count_events(&conversation.id).await == events.len()).then_some(())
     })

@@ -11,7 +11,7 @@ use acceptance::wait::wait_until;
 use acceptance::{Client, GitServer, Sandboxing, ScriptedLlm, Service};
 use serde_json::{Value, json};
 
-use crate::support::{LATE, Setup};
+use crate::support::{RECONCILE_TIMEOUT, Setup};
 
 const TOKEN: &str = "ghp-canary-7c1f0a9d5b3e";
 /// What a search for the token has to find, too.
@@ -366,7 +366,7 @@ pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
         note.contains("setup.sh was ended after 5 s. Its last words: begun"),
         "{note}"
     );
-    wait_until("the end of the script", LATE, || {
+    wait_until("the end of the script", RECONCILE_TIMEOUT, || {
         command_lines().iter().all(|line| line != "sleep 3131")
     })
     .await;

@@ -8,13 +8,13 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::support::{LATE, Setup, World, said_by_user};
+use crate::support::{RECONCILE_TIMEOUT, Setup, World, said_by_user};
 use acceptance::service::TRUSTED;
 use acceptance::wait::wait_for;
 
 const PROGRAM: &str = include_str!("../../fixtures/sdk_user.py");
 /// Importing it takes seconds, and two runs some more.
-const LIMIT: Duration = Duration::from_secs(120);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn a_program_of_the_sdk_works_in_a_sandbox(setup: Setup) {
     let world = World::start(setup.clone()).await;
@@ -58,7 +58,7 @@ pub(crate) async fn a_program_of_the_sdk_works_in_a_sandbox(setup: Setup) {
     assert_eq!(said_by_user(&events).len(), 2);
     // What it made by itself is the user's conversation, too.
     let made = said["created"]["id"].as_str().expect("an id");
-    let made = wait_for("the conversation that it made", LATE, || async {
+    let made = wait_for("the conversation that it made", RECONCILE_TIMEOUT, || async {
         user.find_conversation(made).await
     })
     .await;
@@ -88,7 +88,7 @@ async fn program(setup: &Setup, world: &World, given: &Value) -> Value {
     let written = input.write_all(given.to_string().as_bytes()).await;
     written.expect("it reads what it is given");
     drop(input);
-    let ended = timeout(LIMIT, child.wait_with_output()).await;
+    let ended = timeout(WAIT_TIMEOUT, child.wait_with_output()).await;
     let ended = ended.expect("it ends").expect("its output can be read");
     let (output, errors) = (
         String::from_utf8_lossy(&ended.stdout),

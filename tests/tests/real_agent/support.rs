@@ -10,10 +10,10 @@ use acceptance::{Client, Sandboxing, ScriptedLlm, Service, Version};
 use serde_json::Value;
 
 /// Reports may be up to one reconciler's pass late.
-pub(crate) const LATE: Duration = Duration::from_secs(90);
+pub(crate) const RECONCILE_TIMEOUT: Duration = Duration::from_secs(90);
 /// By an event, that is: rows and backend are compared every 30 s only. Usually it takes milliseconds, but a busy engine takes
 /// seconds to tell that a container has ended.
-pub(crate) const NOTICED: Duration = Duration::from_secs(20);
+pub(crate) const NOTICE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The events of a conversation, once they say so: the agent server reports each by itself, and the one that tells a
 /// status may come before others of the same run.
@@ -23,7 +23,7 @@ pub(crate) async fn told(
     what: &str,
     says: impl Fn(&[Value]) -> bool,
 ) -> Vec<Value> {
-    wait_for(what, LATE, || async {
+    wait_for(what, RECONCILE_TIMEOUT, || async {
         let events = user.events(id).await;
         says(&events).then_some(events)
     })
@@ -57,7 +57,7 @@ impl Setup {
 
 /// The title that the model made: it comes on its own, some time after the first message.
 pub(crate) async fn titled(user: &Client, id: &str) -> String {
-    wait_for("a title that the model made", LATE, || async {
+    wait_for("a title that the model made", RECONCILE_TIMEOUT, || async {
         let title = user.conversation(id).await.title.unwrap_or_default();
         (!title.is_empty() && !title.starts_with("Conversation ")).then_some(title)
     })
@@ -106,7 +106,7 @@ impl World {
         // Some come later on their own (a title, a state): the list and the count are of one moment if they agree.
         let ours = wait_for(
             "all events of the agent server in our store, as many as are counted",
-            LATE,
+            RECONCILE_TIMEOUT,
             || async {
                 let ours = self.user.events(id).await;
                 let ids: BTreeSet<String> = ours.iter().map(event_id).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use acceptance::client::text;
 use acceptance::wait::wait_for;
-use acceptance::world::{LATE, configure_model};
+use acceptance::world::{RECONCILE_TIMEOUT, configure_model};
 use acceptance::{Client, Postgres, Sandboxing, Service, Stub};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
 const FIRST_KEY: &str = "the-first-users-key-in-these-tests-0123456789";
 /// How long a request is tried again while Postgres or both replicas are away.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Dropped in this order.
 pub(crate) struct ReplicaPair {
@@ -77,7 +77,7 @@ impl ReplicaPair {
 
     /// Waits until each sandbox of these users is what its row says, and nothing else is there.
     pub(crate) async fn assert_consistent(&self, users: &[&ReplicaUser]) {
-        let deadline = tokio::time::Instant::now() + LATE;
+        let deadline = tokio::time::Instant::now() + RECONCILE_TIMEOUT;
         while let Err(difference) = self.agree(users).await {
             assert!(tokio::time::Instant::now() < deadline, "{difference}");
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -201,7 +201,7 @@ impl ReplicaUser {
 
     /// Asks until somebody answers with success; the id in the answer.
     pub(crate) async fn acknowledged(&self, first: usize, ask: &ReplicaRequest) -> String {
-        wait_for("an acknowledgement", PATIENCE, || async {
+        wait_for("an acknowledgement", RETRY_TIMEOUT, || async {
             match self.ask(first, ask).await {
                 RequestOutcome::Said(200, body) => body["id"].as_str().map(str::to_owned),
                 RequestOutcome::Said(..) | RequestOutcome::Unknown => None,

@@ -20,7 +20,7 @@ const CHECK: Duration = Duration::from_millis(50);
 /// Much longer than that takes, also on a busy machine.
 const DRAIN_DELAY: &str = "6s";
 /// Until everything that was begun has ended.
-const SETTLED: Duration = Duration::from_secs(90);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// What a load balancer does: asks both replicas whether they are ready, and sends requests to one that is. Where nobody
 /// listens it tries the other one; what was sent is never sent again.
@@ -106,7 +106,7 @@ async fn lives(
 /// Stops and starts each replica twice, each time as soon as the balancer uses both.
 async fn upgrades(pair: &mut ReplicaPair, balancer: &LoadBalancer) {
     for round in 0..4 {
-        wait_until("both replicas being used", SETTLED, || {
+        wait_until("both replicas being used", SETTLE_TIMEOUT, || {
             balancer.has(0) && balancer.has(1)
         })
         .await;
@@ -138,7 +138,7 @@ async fn nobody_notices_that_replicas_are_upgraded() {
     let (tasks, ()) = balancer.during(urls, all).await;
     for (user, tasks) in users.iter().zip(&tasks) {
         for id in tasks {
-            let task = wait_for("the end of a start", SETTLED, || async {
+            let task = wait_for("the end of a start", SETTLE_TIMEOUT, || async {
                 let task = user.on(1).task(id).await;
                 matches!(task.status.as_str(), "READY" | "ERROR").then_some(task)
             })
@@ -158,7 +158,7 @@ async fn a_replica_that_is_stopped_hands_its_starts_over() {
         .acknowledged(0, &ReplicaRequest::start("hand-over", "hello"))
         .await;
     // It is under way until its agent server answers, and that it does only to whoever asks again.
-    wait_for("a start that hangs", SETTLED, || async {
+    wait_for("a start that hangs", SETTLE_TIMEOUT, || async {
         let task = user.on(0).task(&id).await;
         (task.status == "STARTING_CONVERSATION").then_some(())
     })
@@ -169,7 +169,7 @@ async fn a_replica_that_is_stopped_hands_its_starts_over() {
     let log = pair.replicas[0].log();
     assert!(log.contains("start handed over"), "it is kept");
     // Whoever goes on waits for a while whether the other one's request has made the conversation.
-    let task = wait_for("the end of a start handed over", SETTLED, || async {
+    let task = wait_for("the end of a start handed over", SETTLE_TIMEOUT, || async {
         let task = user.on(1).task(&id).await;
         matches!(task.status.as_str(), "READY" | "ERROR").then_some(task)
     })

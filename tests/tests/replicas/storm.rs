@@ -15,7 +15,7 @@ const USERS: usize = 8;
 const SANDBOXES: &str = "/api/v1/sandboxes";
 const CONVERSATIONS: &str = "/api/v1/app-conversations";
 /// Everything that a service does by itself sooner or later, after all that.
-const SETTLED: Duration = Duration::from_secs(120);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long, and which numbers.
 struct StormOptions {
@@ -185,7 +185,7 @@ async fn ids(user: &ReplicaUser, replica: usize, told: &mut ReportedState) -> Ve
 /// Every acknowledged start has ended, once, with a cause if it failed; what was deleted stays deleted.
 async fn settles(user: &ReplicaUser, told: &ReportedState) {
     for id in &told.starts {
-        let task = wait_for("the end of an acknowledged start", SETTLED, || async {
+        let task = wait_for("the end of an acknowledged start", SETTLE_TIMEOUT, || async {
             let path = format!("{CONVERSATIONS}/start-tasks?ids={id}");
             let found = user.on(0).get(&path).await.ok();
             // The tasks of deleted conversations go with them.
@@ -230,7 +230,7 @@ async fn compares(user: &ReplicaUser) {
         }
         let theirs = user.on(0).events_at_agent_server(&conversation).await;
         let theirs: BTreeSet<String> = theirs.iter().map(id).collect();
-        let ours = wait_for("all events of a conversation", SETTLED, || async {
+        let ours = wait_for("all events of a conversation", SETTLE_TIMEOUT, || async {
             let ours: Vec<String> = user
                 .on(1)
                 .events(&conversation.id)

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 /// Five seconds are promised; the rest is for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Answers every request that carries the token `good` with a user, others with 401, and none if it is silent.
 struct Provider {
@@ -126,7 +126,7 @@ async fn a_silent_provider_is_no_obstacle_and_a_private_address_is_one() {
         |host: &str| json!({"provider_tokens": {"gitlab": {"token": "t0p-token", "host": host}}});
     let began = Instant::now();
     let _ = user.post(path, &token(&silent.url)).await.ok();
-    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < RETRY_TIMEOUT, "{:?}", began.elapsed());
     assert_eq!(set(&user).await, json!({"gitlab": silent.url}));
     assert_eq!(silent.heads().len(), 1);
     let refused = user.post(path, &token("http://127.0.0.2:9")).await;

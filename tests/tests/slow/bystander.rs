@@ -8,8 +8,8 @@ use serde_json::json;
 use tokio::time::timeout;
 
 /// No answer may take longer, however busy the machine; the usual is printed.
-const DEADLINE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Whether a request was served: `/ready` has a deadline of its own, which a machine that is busy with other things may miss.
 pub(super) fn is_served(status: u16, text: &str) -> bool {
@@ -42,7 +42,7 @@ impl NormalUser {
                 biased;
                 done = &mut other => {
                     // What was asked in the meantime is answered, too.
-                    let last = timeout(DEADLINE * 4, asked).await;
+                    let last = timeout(REQUEST_TIMEOUT * 4, asked).await;
                     took.extend(last.unwrap_or_else(|_| panic!("{what}: no answers")));
                     break done;
                 }
@@ -59,7 +59,7 @@ impl NormalUser {
             at(100).copied().unwrap_or_default()
         ));
         let slowest = at(100).copied().unwrap_or_default();
-        assert!(slowest < DEADLINE, "{what}: an answer took {slowest:?}");
+        assert!(slowest < REQUEST_TIMEOUT, "{what}: an answer took {slowest:?}");
         done
     }
 
@@ -80,7 +80,7 @@ impl NormalUser {
         let taken = self.agent.post(&self.report, &json!([])).await;
         assert_eq!(taken.status, 200, "a report");
         took.push(began.elapsed());
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         took
     }
 }

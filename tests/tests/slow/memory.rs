@@ -12,7 +12,7 @@ use crate::{MEMORY, crowd, get, long_conversation};
 const UNREAD: usize = 64;
 const ROUNDS: usize = 2;
 /// The allocator gives pages back after about a second.
-const LIMIT: Duration = Duration::from_secs(120);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_comes_back_after_large_answers_that_nobody_reads() {
@@ -34,14 +34,14 @@ async fn memory_comes_back_after_large_answers_that_nobody_reads() {
     for _ in 0..ROUNDS {
         let unread = crowd::asking(address, UNREAD, &requests).await;
         let refused = || async { (status().await == 429).then_some(()) };
-        wait_for("a user who reads nothing is refused", LIMIT, refused).await;
+        wait_for("a user who reads nothing is refused", WAIT_TIMEOUT, refused).await;
         most = most.max(memory());
         drop(unread);
         let served = || async { (status().await == 200).then_some(()) };
-        wait_for("one who has left is served again", LIMIT, served).await;
+        wait_for("one who has left is served again", WAIT_TIMEOUT, served).await;
     }
     let what = "resident memory is at most 1.5 times of what it was";
-    wait_until(what, LIMIT, || memory() <= before / 2 * 3).await;
+    wait_until(what, WAIT_TIMEOUT, || memory() <= before / 2 * 3).await;
     let mib = [before, most, memory()].map(|bytes| bytes >> 20);
     tell(&format!("resident before, then, after: {mib:?} MiB"));
     assert!(most < before + MEMORY, "{before} {most}");

@@ -10,10 +10,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 /// More than the service takes to say that it takes longer.
-const LIMIT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Until a killed service answers again.
-const BACK: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(20);
+const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What came of a request.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,7 +74,7 @@ impl SoakClient {
         let (http, url) = way_to(url);
         Self {
             http: http
-                .timeout(LIMIT)
+                .timeout(WAIT_TIMEOUT)
                 .build()
                 .expect("a client without TLS can be built"),
             url,
@@ -158,12 +158,12 @@ impl SoakClient {
     /// Waits until the service answers, as a proxy does.
     pub(crate) async fn until_up(&self) -> Result<(), String> {
         let waiting = Instant::now();
-        while waiting.elapsed() < BACK {
+        while waiting.elapsed() < RESTART_TIMEOUT {
             let alive = self.http.get(format!("{}/alive", self.url)).send().await;
             if alive.is_ok_and(|answer| answer.status().is_success()) {
                 return Ok(());
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Err("the service did not come back".to_owned())
     }

@@ -15,8 +15,8 @@ use crate::life::{SandboxLife, DesiredState};
 
 /// Everything that the service does by itself sooner or later: a pass of its keeper, the network of sandboxes that is
 /// removed when it was idle for a while.
-const LATE: Duration = Duration::from_secs(90);
-const PAUSE: Duration = Duration::from_millis(250);
+const RECONCILE_TIMEOUT: Duration = Duration::from_secs(90);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Compares the sandboxes that were not deleted with what users see and with the engine.
 pub(crate) async fn compare(
@@ -47,10 +47,10 @@ pub(crate) async fn compare(
             let Err(difference) = agree(&status, &life.id, &containers) else {
                 break;
             };
-            if began.elapsed() > LATE {
+            if began.elapsed() > RECONCILE_TIMEOUT {
                 return Err(life.wrong(difference));
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
     let clients: Vec<_> = users.iter().map(|user| &user.client).collect();
@@ -193,10 +193,10 @@ fn place(service: &Service) -> Result<(Engine, String), String> {
 async fn until(what: &str, mut in_the_way: impl FnMut() -> Option<String>) -> Result<(), String> {
     let began = Instant::now();
     while let Some(left) = in_the_way() {
-        if began.elapsed() > LATE {
-            return Err(format!("waited {LATE:?} in vain for {what}: {left}"));
+        if began.elapsed() > RECONCILE_TIMEOUT {
+            return Err(format!("waited {RECONCILE_TIMEOUT:?} in vain for {what}: {left}"));
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }

@@ -16,8 +16,8 @@ pub(crate) const AT_ONCE: usize = 2;
 /// Most pauses, resumes and looks in a life.
 const MOST_STEPS: usize = 8;
 /// Until a sandbox is what it was to become. Kills begin it anew.
-const SETTLES: Duration = Duration::from_secs(180);
-const PAUSE: Duration = Duration::from_millis(100);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(180);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const START: &str = "/api/v1/sandboxes";
 
 /// One user, in several lanes.
@@ -235,11 +235,11 @@ async fn look(door: &SoakClient, life: &mut SandboxLife) -> Result<bool, String>
 pub(crate) async fn settle(door: &SoakClient, life: &mut SandboxLife) -> Result<(), String> {
     let began = Instant::now();
     while !look(door, life).await? {
-        if began.elapsed() > SETTLES {
+        if began.elapsed() > SETTLE_TIMEOUT {
             life.note(door.elapsed(), "still STARTING");
-            return Err(life.wrong(format!("it has not settled in {SETTLES:?}")));
+            return Err(life.wrong(format!("it has not settled in {SETTLE_TIMEOUT:?}")));
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     life.note(door.elapsed(), "settled");
     Ok(())

@@ -6,7 +6,7 @@ use super::CANARY;
 use crate::client::{Client, text};
 use crate::service::Service;
 use crate::wait::wait_for;
-use crate::world::LATE;
+use crate::world::RECONCILE_TIMEOUT;
 
 pub(super) const ALICE: &str = "alice-the-owner";
 
@@ -64,7 +64,7 @@ pub(super) async fn deleted_sandbox_key(user: &Client) -> String {
 
 /// Keys are remembered for a second.
 async fn until_refused(former: &Client, path: &str) {
-    wait_for("a key is refused", LATE, || async {
+    wait_for("a key is refused", RECONCILE_TIMEOUT, || async {
         (former.get(path).await.status == 401).then_some(())
     })
     .await;

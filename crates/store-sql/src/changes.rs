@@ -4,8 +4,8 @@
 //! back, too: acting on one is a look at a row that is as it should be.
 //!
 //! Not so for events. Postgres lets transactions that notify commit one after the other, and events are stored by the
-//! thousand a second. So which conversations have more of them is noted after the commit and said by the listener, of all at
-//! once, on a channel that earlier releases do not hear (to them it would be a [`StoreChange::Gap`] each time). What is noted and
+//! thousand a second. So which conversations have more of them is pending after the commit and said by the listener, of all at
+//! once, on a channel that earlier releases do not hear (to them it would be a [`StoreChange::Gap`] each time). What is pending and
 //! not said because the process dies, or there is too much of it, is missed: followers look now and then.
 #![cfg_attr(
     not(feature = "postgres"),
@@ -38,53 +38,53 @@ use crate::error::Fault;
 use crate::store::SqlStore;
 
 /// Changes that a slow follower may miss before it is told of a gap.
-const CAPACITY: usize = 1024;
+const CHANNEL_CAPACITY: usize = 1024;
 #[cfg(feature = "postgres")]
-const CHANNEL: &str = "agent_workspace";
+const CHANGES_CHANNEL: &str = "agent_workspace";
 #[cfg(feature = "postgres")]
-const EVENTS: &str = "agent_workspace_events";
+const EVENTS_CHANNEL: &str = "agent_workspace_events";
 /// How often it is looked whether something came: diesel offers no way to wait for the connection. So often, at most, it is
 /// said which conversations have more events.
 #[cfg(feature = "postgres")]
-const LOOK: Duration = Duration::from_millis(50);
-/// Conversations of which it is noted that they have more events, until it is said.
-const MOST_NOTED: usize = 1_000;
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Conversations of which it is pending that they have more events, until it is said.
+const MAX_PENDING_HINTS: usize = 1_000;
 /// Conversations in one notification, which holds less than 8000 bytes: 32 digits and a line break each.
 #[cfg(feature = "postgres")]
-const NAMED_AT_ONCE: usize = 200;
+const MAX_IDS_PER_NOTIFICATION: usize = 200;
 /// Between two tries to connect.
 #[cfg(feature = "postgres")]
-const RECONNECT: Duration = Duration::from_secs(1);
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where followers get changes from. Silent for `SQLite`, whose file belongs to one process.
 pub(crate) struct Changes {
     sender: broadcast::Sender<StoreChange>,
     listener: Option<AbortHandle>,
-    noted: Noted,
+    pending: PendingHints,
 }
 
 /// Conversations that have more events, of which other processes were not told yet.
-type Noted = Arc<Mutex<BTreeSet<ConversationId>>>;
+type PendingHints = Arc<Mutex<BTreeSet<ConversationId>>>;
 
 impl Changes {
     /// Begins to listen. Blocking.
     pub(crate) fn of(target: &Target, runtime: &Handle) -> Self {
-        let (sender, _) = broadcast::channel(CAPACITY);
-        let noted = Noted::default();
+        let (sender, _) = broadcast::channel(CHANNEL_CAPACITY);
+        let pending = PendingHints::default();
         let listener = match target {
             Target::Sqlite(_) => None,
             #[cfg(feature = "postgres")]
             Target::Postgres(_) => {
-                let (sender, noted) = (sender.clone(), Arc::clone(&noted));
+                let (sender, pending) = (sender.clone(), Arc::clone(&pending));
                 let listening = connect(target);
-                let listener = listen(target.clone(), listening, (sender, noted), runtime.clone());
+                let listener = listen(target.clone(), listening, (sender, pending), runtime.clone());
                 Some(runtime.spawn(listener).abort_handle())
             }
         };
         Self {
             sender,
             listener,
-            noted,
+            pending,
         }
     }
 
@@ -93,9 +93,9 @@ impl Changes {
         if self.listener.is_none() {
             return;
         }
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        if noted.len() < MOST_NOTED {
-            noted.insert(conversation);
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        if pending.len() < MAX_PENDING_HINTS {
+            pending.insert(conversation);
         }
     }
 }
@@ -128,7 +128,7 @@ pub(crate) fn announce(conn: &mut AnyConnection, change: &StoreChange) -> Result
         #[cfg(feature = "postgres")]
         AnyConnection::Postgres(conn) => {
             diesel::sql_query("SELECT pg_notify($1, $2)")
-                .bind::<diesel::sql_types::Text, _>(CHANNEL)
+                .bind::<diesel::sql_types::Text, _>(CHANGES_CHANNEL)
                 .bind::<diesel::sql_types::Text, _>(written(change))
                 .execute(conn)?;
         }
@@ -140,20 +140,20 @@ pub(crate) fn announce(conn: &mut AnyConnection, change: &StoreChange) -> Result
 #[cfg(feature = "postgres")]
 async fn listen(
     target: Target,
-    mut connected: Option<Listening>,
-    (sender, noted): (broadcast::Sender<StoreChange>, Noted),
+    mut connected: Option<ListenConnection>,
+    (sender, pending): (broadcast::Sender<StoreChange>, PendingHints),
     runtime: Handle,
 ) {
     loop {
         if let Some(mut conn) = connected {
             // What happened before is unknown. Nobody may be there to hear it.
             let _ = sender.send(StoreChange::Gap);
-            let mut look = tokio::time::interval(LOOK);
+            let mut look = tokio::time::interval(POLL_INTERVAL);
             look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 look.tick().await;
                 let said =
-                    std::mem::take(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner));
+                    std::mem::take(&mut *pending.lock().unwrap_or_else(PoisonError::into_inner));
                 let arrived = runtime.spawn_blocking(move || exchange(conn, &said)).await;
                 let Ok(Some((back, changes))) = arrived else {
                     tracing::warn!("lost the connection on which other processes are heard");
@@ -165,7 +165,7 @@ async fn listen(
                 }
             }
         }
-        tokio::time::sleep(RECONNECT).await;
+        tokio::time::sleep(RECONNECT_INTERVAL).await;
         let to = target.clone();
         let tried = runtime.spawn_blocking(move || connect(&to)).await;
         connected = tried.unwrap_or_default();
@@ -174,13 +174,13 @@ async fn listen(
 
 /// The connection, and who it is to others that listen.
 #[cfg(feature = "postgres")]
-struct Listening {
+struct ListenConnection {
     conn: diesel::PgConnection,
     process: i32,
 }
 
 #[cfg(feature = "postgres")]
-fn connect(target: &Target) -> Option<Listening> {
+fn connect(target: &Target) -> Option<ListenConnection> {
     use diesel::connection::SimpleConnection;
     let connected = crate::connection::Manager::new(target.clone()).establish();
     let Ok(AnyConnection::Postgres(mut conn)) = connected else {
@@ -191,24 +191,24 @@ fn connect(target: &Target) -> Option<Listening> {
     ));
     let process = process.get_result(&mut conn).ok()?;
     // What is said here need not outlive a crash of the database: nobody has to wait for its disk.
-    let set_up = format!("LISTEN {CHANNEL}; LISTEN {EVENTS}; SET synchronous_commit = off");
+    let set_up = format!("LISTEN {CHANGES_CHANNEL}; LISTEN {EVENTS_CHANNEL}; SET synchronous_commit = off");
     conn.batch_execute(&set_up).ok()?;
-    Some(Listening { conn, process })
+    Some(ListenConnection { conn, process })
 }
 
-/// Says what was noted and hears what has arrived; `None` when the connection is gone.
+/// Says what was pending and hears what has arrived; `None` when the connection is gone.
 #[cfg(feature = "postgres")]
 fn exchange(
-    mut here: Listening,
-    noted: &BTreeSet<ConversationId>,
-) -> Option<(Listening, Vec<StoreChange>)> {
-    if !noted.is_empty() {
-        tell(&mut here.conn, noted).ok()?;
+    mut here: ListenConnection,
+    pending: &BTreeSet<ConversationId>,
+) -> Option<(ListenConnection, Vec<StoreChange>)> {
+    if !pending.is_empty() {
+        tell(&mut here.conn, pending).ok()?;
     }
     let mut changes = Vec::new();
     for notification in here.conn.notifications_iter() {
         let it = notification.ok()?;
-        if it.channel == CHANNEL {
+        if it.channel == CHANGES_CHANNEL {
             changes.extend(read(&it.payload));
         } else if it.process_id != here.process {
             changes.push(StoreChange::Events(read_ids(&it.payload)));
@@ -219,12 +219,12 @@ fn exchange(
 
 /// One statement, whatever there is to say.
 #[cfg(feature = "postgres")]
-fn tell(conn: &mut diesel::PgConnection, noted: &BTreeSet<ConversationId>) -> QueryResult<usize> {
+fn tell(conn: &mut diesel::PgConnection, pending: &BTreeSet<ConversationId>) -> QueryResult<usize> {
     use diesel::sql_types::{Array, Text};
-    let noted: Vec<_> = noted.iter().copied().collect();
-    let texts: Vec<String> = noted.chunks(NAMED_AT_ONCE).map(written_ids).collect();
+    let pending: Vec<_> = pending.iter().copied().collect();
+    let texts: Vec<String> = pending.chunks(MAX_IDS_PER_NOTIFICATION).map(written_ids).collect();
     diesel::sql_query("SELECT pg_notify($1, said) FROM unnest($2) AS said")
-        .bind::<Text, _>(EVENTS)
+        .bind::<Text, _>(EVENTS_CHANNEL)
         .bind::<Array<Text>, _>(texts)
         .execute(conn)
 }
@@ -286,7 +286,7 @@ mod tests {
             assert_eq!(read(&written(&change)), Some(change));
         }
         assert_eq!(read("something new\nx"), Some(StoreChange::Gap));
-        let ids: Vec<ConversationId> = (0..NAMED_AT_ONCE)
+        let ids: Vec<ConversationId> = (0..MAX_IDS_PER_NOTIFICATION)
             .map(|n| format!("{n:032x}").parse().expect("an id"))
             .collect();
         let text = written_ids(&ids);

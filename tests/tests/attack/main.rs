@@ -35,7 +35,7 @@ const ATTACKER_NICENESS: i32 = 10;
 const CALM_P99_MS: f64 = 1_000.0;
 const MAX_CALM_INTERVALS: usize = 10;
 /// Between two looks at the memory of the service.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Threads for the attackers.
 fn attackers_runtime() -> Runtime {
@@ -180,7 +180,7 @@ impl Run {
             if memory.is_back() || began.elapsed() >= self.scale.settle {
                 return memory;
             }
-            sleep(LOOK_INTERVAL).await;
+            sleep(SAMPLE_INTERVAL).await;
         }
     }
 }

@@ -23,7 +23,7 @@ const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
 /// What is said of each request is too much here.
 const LOG: &str = "info,http_api=warn,application=debug,sandbox_process=debug,sandbox_docker=debug";
 /// How often a request is cut off at most, and once more.
-const TRIES: usize = 4;
+const MAX_ATTEMPTS: usize = 4;
 
 /// Dropped in this order: the service ends what it runs before the directories go.
 pub(crate) struct CrashBench {
@@ -134,7 +134,7 @@ impl CrashBench {
 
     /// Asks, and asks again what was cut off because the service died. Whether the answer is to the first asking.
     pub(crate) async fn ask(&mut self, ask: &ClientRequest<'_>) -> (Reply, bool) {
-        for tries in 0..TRIES {
+        for tries in 0..MAX_ATTEMPTS {
             let client = ask.caller.as_ref().unwrap_or(&self.user);
             let (method, body) = (ask.method.clone(), ask.body.as_ref());
             let sent = client.try_repeatable(method, &ask.path, body, ask.key);
@@ -143,7 +143,7 @@ impl CrashBench {
                 Err(_) => self.revive(&ask.path).await,
             }
         }
-        panic!("{} was cut off {TRIES} times", ask.path);
+        panic!("{} was cut off {MAX_ATTEMPTS} times", ask.path);
     }
 
     /// What is at a path.

@@ -17,7 +17,7 @@ use crate::support::{RECONCILE_TIMEOUT, World};
 
 const ROUNDS: usize = 12;
 /// Requests of one round, sent at once.
-const AT_ONCE: usize = 6;
+const MAX_CONCURRENT: usize = 6;
 
 /// Numbers that look random and are the same in every run (the constants are Knuth's, of MMIX).
 struct SeededRandom(u64);
@@ -65,7 +65,7 @@ async fn round(world: &mut World, dice: &mut SeededRandom) {
         .into_iter()
         .map(|sandbox| sandbox.id)
         .collect();
-    let requests: Vec<_> = (0..AT_ONCE)
+    let requests: Vec<_> = (0..MAX_CONCURRENT)
         .filter_map(|_| request(dice, &conversations, &sandboxes))
         .collect();
     let (kills_service, kills_sandbox) = (dice.roll(3) == 0, dice.roll(4) == 0);

@@ -14,7 +14,7 @@ use crate::support::RECONCILE_TIMEOUT;
 
 const THIEF: &str = include_str!("port_thief.py");
 /// The account `nobody`.
-const NOBODY: u32 = 65534;
+const NOBODY_UID: u32 = 65534;
 const SANDBOXES: usize = 10;
 /// Each of these starts or resumes each sandbox once.
 const ROUNDS: usize = 10;
@@ -102,7 +102,7 @@ async fn who_takes_the_port_of_an_agent_server_is_sent_no_byte() {
     user.sandbox_becomes(&den, "RUNNING", RECONCILE_TIMEOUT).await;
     stub.set("boots-slowly");
     let account = if rustix::process::geteuid().is_root() {
-        NOBODY
+        NOBODY_UID
     } else {
         0
     };

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::ProxyBench;
 
 /// Bytes by which the service's memory may grow at most, however large a file is.
-const GROWTH: u64 = 32 << 20;
+const MAX_GROWTH_BYTES: u64 = 32 << 20;
 const MIB: u64 = 1 << 20;
 
 /// How large: what is promised to operators, or as `cargo xtask soak --transfer-mib` says.
@@ -78,5 +78,5 @@ pub(crate) async fn there_and_back(bench: &ProxyBench) {
         started.elapsed(),
         grown / 1024
     ));
-    assert!(grown < GROWTH, "the service grew by {grown} bytes");
+    assert!(grown < MAX_GROWTH_BYTES, "the service grew by {grown} bytes");
 }

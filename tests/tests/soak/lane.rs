@@ -12,9 +12,9 @@ use crate::door::{SoakAnswer, SoakClient};
 use crate::life::{SandboxLife, DesiredState};
 
 /// How many sandboxes a lane has at once (and now and then one more, when a start was cut off and came to be all the same).
-pub(crate) const AT_ONCE: usize = 2;
+pub(crate) const MAX_CONCURRENT: usize = 2;
 /// Most pauses, resumes and looks in a life.
-const MOST_STEPS: usize = 8;
+const MAX_STEPS: usize = 8;
 /// Until a sandbox is what it was to become. Kills begin it anew.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(180);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ impl<'a> UserLoop<'a> {
     /// Does one thing. Returns how many lives have begun or ended by it; `None` when there is nothing more to do: the last
     /// sandbox of a lane is kept.
     pub(crate) async fn step(&mut self) -> Result<Option<usize>, String> {
-        let has_room = self.lives.len() < AT_ONCE;
+        let has_room = self.lives.len() < MAX_CONCURRENT;
         if self.to_start > 0 && has_room && (self.lives.is_empty() || self.dice.roll(2) == 0) {
             self.to_start -= 1;
             self.start().await?;
@@ -100,7 +100,7 @@ impl<'a> UserLoop<'a> {
     }
 
     fn begin(&mut self, id: &str, how: &SoakAnswer) {
-        let steps = self.dice.roll(MOST_STEPS + 1);
+        let steps = self.dice.roll(MAX_STEPS + 1);
         let mut life = SandboxLife::new(id, self.user.client.key(), steps);
         life.note(self.door.elapsed(), format!("started: {how}"));
         self.lives.push(life);

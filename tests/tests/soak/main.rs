@@ -24,8 +24,8 @@ use crate::lane::{UserLoop, SoakUser};
 use crate::life::SandboxLife;
 
 const USERS: usize = 8;
-/// Each has at most [`lane::AT_ONCE`] sandboxes at once.
-const MOST_LANES: usize = 16;
+/// Each has at most [`lane::MAX_CONCURRENT`] sandboxes at once.
+const MAX_USER_LOOPS: usize = 16;
 /// After its moment has come, a kill waits for up to so many milliseconds.
 const KILL_DELAY: usize = 400;
 
@@ -81,7 +81,7 @@ async fn storm(
     door: &SoakClient,
     progress: &SoakProgress,
 ) -> Vec<SandboxLife> {
-    let count = MOST_LANES.min(options.sandboxes.div_ceil(3)).max(1);
+    let count = MAX_USER_LOOPS.min(options.sandboxes.div_ceil(3)).max(1);
     let lanes = (0..count).map(|number| {
         let share = options.sandboxes / count + usize::from(number < options.sandboxes % count);
         let lane = UserLoop::new(

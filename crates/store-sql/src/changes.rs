@@ -37,7 +37,7 @@ use crate::connection::{AnyConnection, Target};
 use crate::error::Fault;
 use crate::store::SqlStore;
 
-/// Changes that a slow follower may miss before it is told of a gap.
+/// ChangeFeed that a slow follower may miss before it is told of a gap.
 const CHANNEL_CAPACITY: usize = 1024;
 #[cfg(feature = "postgres")]
 const CHANGES_CHANNEL: &str = "agent_workspace";
@@ -57,7 +57,7 @@ const MAX_IDS_PER_NOTIFICATION: usize = 200;
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where followers get changes from. Silent for `SQLite`, whose file belongs to one process.
-pub(crate) struct Changes {
+pub(crate) struct ChangeFeed {
     sender: broadcast::Sender<StoreChange>,
     listener: Option<AbortHandle>,
     pending: PendingHints,
@@ -66,7 +66,7 @@ pub(crate) struct Changes {
 /// Conversations that have more events, of which other processes were not told yet.
 type PendingHints = Arc<Mutex<BTreeSet<ConversationId>>>;
 
-impl Changes {
+impl ChangeFeed {
     /// Begins to listen. Blocking.
     pub(crate) fn of(target: &Target, runtime: &Handle) -> Self {
         let (sender, _) = broadcast::channel(CHANNEL_CAPACITY);
@@ -100,7 +100,7 @@ impl Changes {
     }
 }
 
-impl Drop for Changes {
+impl Drop for ChangeFeed {
     fn drop(&mut self) {
         if let Some(listener) = &self.listener {
             listener.abort();

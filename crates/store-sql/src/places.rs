@@ -13,23 +13,23 @@ use domain::sandbox::ExposedUrl;
 use url::Url;
 
 /// Texts of one kind that are remembered; with one more all are forgotten.
-const MOST: usize = 2_000;
+const MAX_CACHED_TEXTS: usize = 2_000;
 /// Bytes of one of them: longer ones are parsed each time.
-const LONGEST: usize = 1024;
+const MAX_CACHED_TEXT_BYTES: usize = 1024;
 
-static URLS: LazyLock<Parsed<Url>> = LazyLock::new(Parsed::default);
-static EXPOSED: LazyLock<Parsed<[ExposedUrl]>> = LazyLock::new(Parsed::default);
+static URL_CACHE: LazyLock<ParseCache<Url>> = LazyLock::new(ParseCache::default);
+static EXPOSED_URL_CACHE: LazyLock<ParseCache<[ExposedUrl]>> = LazyLock::new(ParseCache::default);
 
 /// What texts were parsed to.
-struct Parsed<T: ?Sized>(RwLock<HashMap<Box<str>, Arc<T>>>);
+struct ParseCache<T: ?Sized>(RwLock<HashMap<Box<str>, Arc<T>>>);
 
-impl<T: ?Sized> Default for Parsed<T> {
+impl<T: ?Sized> Default for ParseCache<T> {
     fn default() -> Self {
         Self(RwLock::default())
     }
 }
 
-impl<T: ?Sized> Parsed<T> {
+impl<T: ?Sized> ParseCache<T> {
     /// What the text was parsed to, which all rows with it share.
     fn of<E>(
         &self,
@@ -42,10 +42,10 @@ impl<T: ?Sized> Parsed<T> {
         }
         drop(known);
         let value = parse(text)?;
-        if text.len() <= LONGEST {
+        if text.len() <= MAX_CACHED_TEXT_BYTES {
             let (key, kept) = (text.into(), Arc::clone(&value));
             let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            let is_full = known.len() >= MOST && !known.contains_key(text);
+            let is_full = known.len() >= MAX_CACHED_TEXTS && !known.contains_key(text);
             let forgotten = is_full.then(|| std::mem::take(&mut *known));
             known.insert(key, kept);
             drop(known);
@@ -58,18 +58,18 @@ impl<T: ?Sized> Parsed<T> {
 
 /// A URL in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place(pub(crate) Arc<Url>);
+pub(crate) struct CachedUrl(pub(crate) Arc<Url>);
 
-impl FromStr for Place {
+impl FromStr for CachedUrl {
     type Err = url::ParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        URLS.of(text, |text| Url::parse(text).map(Arc::new))
+        URL_CACHE.of(text, |text| Url::parse(text).map(Arc::new))
             .map(Self)
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for CachedUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -80,7 +80,7 @@ pub(crate) fn exposed(text: &[u8]) -> Result<Arc<[ExposedUrl]>, serde_json::Erro
     let parse = |text: &[u8]| serde_json::from_slice::<Vec<_>>(text).map(Arc::from);
     // What is no UTF-8 is no JSON either; serde says so.
     match str::from_utf8(text) {
-        Ok(text) => EXPOSED.of(text, |text| parse(text.as_bytes())),
+        Ok(text) => EXPOSED_URL_CACHE.of(text, |text| parse(text.as_bytes())),
         Err(_) => parse(text),
     }
 }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_text_is_parsed_once_and_each_by_itself() {
-        let parsed = Parsed::default();
+        let parsed = ParseCache::default();
         for (text, value) in [("1", 1_u8), ("2", 2), ("1", 1)] {
             assert_eq!(parsed.of(text, number), Ok(Arc::new(value)));
             let again = parsed.of(text, |_| Err("parsed twice"));
@@ -107,13 +107,13 @@ mod tests {
 
     #[test]
     fn there_is_a_bound() {
-        let parsed = Parsed::default();
-        for wanted in 0..=MOST {
+        let parsed = ParseCache::default();
+        for wanted in 0..=MAX_CACHED_TEXTS {
             let text = wanted.to_string();
             assert_eq!(parsed.of(&text, number), Ok(Arc::new(wanted)));
-            assert!(parsed.0.read().unwrap().len() <= MOST);
+            assert!(parsed.0.read().unwrap().len() <= MAX_CACHED_TEXTS);
         }
-        let long = "0".repeat(LONGEST + 1);
+        let long = "0".repeat(MAX_CACHED_TEXT_BYTES + 1);
         assert_eq!(parsed.of(&long, number), Ok(Arc::new(0_usize)));
         assert!(!parsed.0.read().unwrap().contains_key(long.as_str()));
     }

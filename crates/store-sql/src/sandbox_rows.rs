@@ -9,7 +9,7 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 
 use crate::codec::plain;
 use crate::error::Fault;
-use crate::places::Place;
+use crate::places::CachedUrl;
 use crate::schema::sandboxes;
 use crate::sql_types::{At, Common, Exposed, Word};
 
@@ -27,7 +27,7 @@ pub(crate) struct SandboxRow {
     key_hash: Word<KeyHash>,
     session_key: String,
     secret_key: String,
-    agent_url: Option<Word<Place>>,
+    agent_url: Option<Word<CachedUrl>>,
     exposed_urls: Exposed,
     workspace: Option<String>,
     pub(crate) created_at: At,
@@ -81,7 +81,7 @@ impl From<&Sandbox> for SandboxRow {
             key_hash: Word(sandbox.key_hash),
             session_key: sandbox.session_key.as_text().to_owned(),
             secret_key: sandbox.secret_key.as_text().to_owned(),
-            agent_url: sandbox.agent_url.clone().map(Place).map(Word),
+            agent_url: sandbox.agent_url.clone().map(CachedUrl).map(Word),
             exposed_urls: Exposed(sandbox.exposed_urls.clone()),
             workspace: sandbox.workspace.clone().map(plain),
             created_at: At(sandbox.created_at),

@@ -155,7 +155,7 @@ fn after(
 }
 
 /// Sequence number, time, and bytes of the document.
-type Place = (i64, At, i32);
+type EventPosition = (i64, At, i32);
 
 /// What is asked for, in order and from the cursor on.
 fn ordered<'a>(
@@ -338,15 +338,15 @@ impl EventStore for SqlStore {
                         next: None,
                     });
                 }
-                // Only the places at first: a page of large documents must not be in memory to be cut.
-                let places: Vec<Place> = ordered(conversation, &filter, order, cursor)
+                // Only the positions at first: a page of large documents must not be in memory to be cut.
+                let positions: Vec<EventPosition> = ordered(conversation, &filter, order, cursor)
                     .limit(page_token::probe(&page))
                     .select((events::seq, events::happened_at, octet_length(events::body)))
                     .load(conn)?;
                 let mut page = page.clone();
                 page.limit =
-                    page_token::within_budget(page.limit, places.iter().map(|place| place.2));
-                let cut = page_token::cut(&listing, &page, places, |place| Cursor {
+                    page_token::within_budget(page.limit, positions.iter().map(|place| place.2));
+                let cut = page_token::cut(&listing, &page, positions, |place| Cursor {
                     key: place.1,
                     tie: place.0,
                 });

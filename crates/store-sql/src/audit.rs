@@ -19,7 +19,7 @@ use crate::store::SqlStore;
 const LISTING: &str = "audit";
 
 /// Rows of one statement: twelve values each, of which a database takes some ten thousand.
-const PART: usize = 500;
+const MAX_ROWS_PER_STATEMENT: usize = 500;
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = audit_log, treat_none_as_default_value = false)]
@@ -81,7 +81,7 @@ impl TryFrom<AuditRow> for AuditEntry {
 
 /// Part of the caller's transaction. Entries that are there already stay as they are.
 pub(crate) fn insert(conn: &mut AnyConnection, entries: &[AuditEntry]) -> Result<(), Fault> {
-    for part in entries.chunks(PART) {
+    for part in entries.chunks(MAX_ROWS_PER_STATEMENT) {
         let ids: Vec<Key> = part.iter().map(|entry| Key(entry.id)).collect();
         let known: Vec<Key> = audit_log::table
             .filter(audit_log::id.eq_any(ids))

@@ -37,7 +37,7 @@ pub(crate) fn repetition(
 }
 
 /// Rows of one statement.
-const PART: usize = 500;
+const MAX_ROWS_PER_STATEMENT: usize = 500;
 
 /// Stores an answer in place of one that is too old to count, and forgets the oldest ones beyond `MAX_RESPONSES_PER_USER`.
 pub(crate) fn keep(conn: &mut AnyConnection, kept: &IdempotentResponse) -> Result<(), Fault> {
@@ -57,7 +57,7 @@ pub(crate) fn keep(conn: &mut AnyConnection, kept: &IdempotentResponse) -> Resul
         .filter(keys::owner.eq(id.0))
         .order((keys::given_at.desc(), keys::key.desc()))
         .offset(i64::try_from(MAX_RESPONSES_PER_USER).unwrap_or(i64::MAX))
-        .limit(i64::try_from(PART).unwrap_or(i64::MAX))
+        .limit(i64::try_from(MAX_ROWS_PER_STATEMENT).unwrap_or(i64::MAX))
         .select(keys::key)
         .load(conn)?;
     if !surplus.is_empty() {

@@ -15,7 +15,7 @@ use crate::schema::{conversations, deleted_conversations, start_tasks};
 use crate::sql_types::{At, Key};
 
 /// Rows of one statement: well under any limit of parameters.
-pub(crate) const PART: usize = 1_000;
+pub(crate) const DELETION_BATCH_ROWS: usize = 1_000;
 
 /// The client-readable cause in a start task whose conversation was deleted under it.
 const DELETED_UNDER_IT: &str = "The conversation was deleted before its start had ended.";
@@ -30,7 +30,7 @@ pub(crate) fn delete_tree(
     let (owner, tree) = descendants(conn, root)?;
     let ids: Vec<Key> = tree.keys().copied().collect();
     pending::forget(conn, &owner, &ids)?;
-    for part in ids.chunks(PART) {
+    for part in ids.chunks(DELETION_BATCH_ROWS) {
         end_start_tasks(conn, &owner, part, at)?;
         // Events go with their conversation (ON DELETE CASCADE).
         diesel::delete(conversations::table.filter(conversations::id.eq_any(part)))
@@ -53,7 +53,7 @@ pub(crate) fn delete_tree(
             )
         })
         .collect();
-    for part in graves.chunks(PART) {
+    for part in graves.chunks(DELETION_BATCH_ROWS) {
         on_backend!(&mut *conn, |c| diesel::insert_into(
             deleted_conversations::table
         )
@@ -80,7 +80,7 @@ fn descendants(
     let mut level = vec![id];
     while !level.is_empty() {
         let mut next = Vec::new();
-        for part in level.chunks(PART) {
+        for part in level.chunks(DELETION_BATCH_ROWS) {
             let found: Vec<(Key, String)> = conversations::table
                 .filter(conversations::parent.eq_any(part))
                 .filter(conversations::owner.eq(&owner))
@@ -147,7 +147,7 @@ pub(crate) fn unneeded_sandboxes(
     sandboxes: &[String],
 ) -> Result<Vec<String>, Fault> {
     let mut needed: HashSet<String> = HashSet::new();
-    for part in sandboxes.chunks(PART) {
+    for part in sandboxes.chunks(DELETION_BATCH_ROWS) {
         needed.extend(
             conversations::table
                 .into_boxed::<Any>()

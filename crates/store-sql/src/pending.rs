@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::changes::announce;
 use crate::codec::{Decode, plain, to_json};
 use crate::connection::{Any, AnyConnection};
-use crate::deletion::PART;
+use crate::deletion::DELETION_BATCH_ROWS;
 use crate::error::Fault;
 use crate::idempotency;
 use crate::schema::{
@@ -258,7 +258,7 @@ pub(crate) fn forget(
     owner: &str,
     conversations: &[Key],
 ) -> Result<(), Fault> {
-    for part in conversations.chunks(PART) {
+    for part in conversations.chunks(DELETION_BATCH_ROWS) {
         let theirs = pending::table
             .filter(pending::conversation_id.eq_any(part))
             .filter(pending::owner.eq(owner));
@@ -275,7 +275,7 @@ pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[Key]) -> Result<
     let started = start_tasks::table
         .filter(start_tasks::conversation_id.eq(pending::conversation_id))
         .filter(start_tasks::owner.eq(pending::owner));
-    for part in among.chunks(PART) {
+    for part in among.chunks(DELETION_BATCH_ROWS) {
         let orphans = pending::table
             .filter(pending::conversation_id.eq_any(part))
             .filter(not(exists(there)))
@@ -345,7 +345,7 @@ impl PendingMessageRepository for SqlStore {
                     .limit(limit)
                     .select(pending::id)
                     .load(conn)?;
-                for part in old.chunks(PART) {
+                for part in old.chunks(DELETION_BATCH_ROWS) {
                     diesel::delete(pending::table.filter(pending::id.eq_any(part)))
                         .execute(conn)?;
                 }

@@ -9,7 +9,7 @@ use domain::start_task::StartStatus;
 
 use crate::changes::announce;
 use crate::connection::{Any, AnyConnection};
-use crate::deletion::PART;
+use crate::deletion::DELETION_BATCH_ROWS;
 use crate::error::Fault;
 use crate::events::octet_length;
 use crate::pending;
@@ -103,7 +103,7 @@ pub(crate) fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Res
         .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()))
         .select(sandboxes::id)
         .load(conn)?;
-    for part in wanted.chunks(PART) {
+    for part in wanted.chunks(DELETION_BATCH_ROWS) {
         mark_deleted(conn, part, at)?;
     }
     Ok(PurgeCounts {
@@ -122,7 +122,7 @@ fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(),
         .filter(start_tasks::is_open)
         .select(start_tasks::id)
         .load(conn)?;
-    for part in open.chunks(PART) {
+    for part in open.chunks(DELETION_BATCH_ROWS) {
         diesel::update(start_tasks::table.filter(start_tasks::id.eq_any(part)))
             .set((
                 start_tasks::status.eq(StartStatus::Error.as_str()),
@@ -148,7 +148,7 @@ fn answers(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u6
         .select(idempotency_keys::key)
         .limit(left.limit())
         .load(conn)?;
-    for part in keys.chunks(PART) {
+    for part in keys.chunks(DELETION_BATCH_ROWS) {
         diesel::delete(
             idempotency_keys::table
                 .filter(idempotency_keys::owner.eq(user))
@@ -166,7 +166,7 @@ fn said(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, 
         .select(pending_messages::id)
         .limit(left.limit())
         .load(conn)?;
-    for part in ids.chunks(PART) {
+    for part in ids.chunks(DELETION_BATCH_ROWS) {
         let theirs = pending_messages::table.filter(pending_messages::id.eq_any(part));
         diesel::delete(theirs).execute(conn)?;
     }
@@ -183,7 +183,7 @@ fn memory(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64
         .select(deleted_conversations::id)
         .limit(left.limit())
         .load(conn)?;
-    for part in ids.chunks(PART) {
+    for part in ids.chunks(DELETION_BATCH_ROWS) {
         let theirs = deleted_conversations::table.filter(deleted_conversations::id.eq_any(part));
         diesel::delete(theirs).execute(conn)?;
     }
@@ -196,7 +196,7 @@ fn starts(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64
         .select(start_tasks::id)
         .limit(left.limit())
         .load(conn)?;
-    for part in ids.chunks(PART) {
+    for part in ids.chunks(DELETION_BATCH_ROWS) {
         diesel::delete(start_tasks::table.filter(start_tasks::id.eq_any(part))).execute(conn)?;
     }
     Ok(left.spend(ids.len()))
@@ -239,7 +239,7 @@ fn logs(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<(u64,
             break;
         }
     }
-    for part in emptied.chunks(PART) {
+    for part in emptied.chunks(DELETION_BATCH_ROWS) {
         diesel::delete(conversations::table.filter(conversations::id.eq_any(part)))
             .execute(conn)?;
     }
@@ -269,7 +269,7 @@ pub(crate) fn old_starts(
         .select((start_tasks::id, start_tasks::conversation_id))
         .load(conn)?;
     let (ids, conversations): (Vec<Key>, Vec<Key>) = old.into_iter().unzip();
-    for part in ids.chunks(PART) {
+    for part in ids.chunks(DELETION_BATCH_ROWS) {
         diesel::delete(start_tasks::table.filter(start_tasks::id.eq_any(part))).execute(conn)?;
     }
     pending::forget_orphans(conn, &conversations)?;
@@ -293,7 +293,7 @@ pub(crate) fn old_memory(
         .limit(i64::try_from(limit).unwrap_or(i64::MAX))
         .select(memory::id)
         .load(conn)?;
-    for part in ids.chunks(PART) {
+    for part in ids.chunks(DELETION_BATCH_ROWS) {
         diesel::delete(memory::table.filter(memory::id.eq_any(part))).execute(conn)?;
     }
     Ok(ids.len() as u64)

@@ -18,7 +18,7 @@ use crate::sql_types::{At, Key};
 pub(crate) const DELETION_BATCH_ROWS: usize = 1_000;
 
 /// The client-readable cause in a start task whose conversation was deleted under it.
-const DELETED_UNDER_IT: &str = "The conversation was deleted before its start had ended.";
+const DELETED_DURING_START: &str = "The conversation was deleted before its start had ended.";
 
 /// Deletes the conversation and everything below it, remembers the ids, and lets go of the sandboxes. See
 /// `ConversationRepository::delete`.
@@ -118,7 +118,7 @@ fn end_start_tasks(
     diesel::update(theirs)
         .set((
             start_tasks::status.eq(StartStatus::Error.as_str()),
-            start_tasks::detail.eq(DELETED_UNDER_IT),
+            start_tasks::detail.eq(DELETED_DURING_START),
             start_tasks::sealed_secrets.eq(None::<String>),
             start_tasks::is_open.eq(false),
             start_tasks::lease_until.eq(None::<At>),

@@ -21,7 +21,7 @@ use crate::schema::{
 use crate::sql_types::{At, Key};
 
 /// The client-readable cause in a start task whose owner was deleted under it.
-const DELETED_UNDER_IT: &str = "The user was deleted before the start had ended.";
+const DELETED_DURING_START: &str = "The user was deleted before the start had ended.";
 
 /// Whether the query finds anything.
 macro_rules! finds {
@@ -126,7 +126,7 @@ fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(),
         diesel::update(start_tasks::table.filter(start_tasks::id.eq_any(part)))
             .set((
                 start_tasks::status.eq(StartStatus::Error.as_str()),
-                start_tasks::detail.eq(DELETED_UNDER_IT),
+                start_tasks::detail.eq(DELETED_DURING_START),
                 start_tasks::sealed_secrets.eq(None::<String>),
                 start_tasks::is_open.eq(false),
                 start_tasks::lease_until.eq(None::<At>),

@@ -12,9 +12,9 @@ use crate::connection::AnyConnection;
 #[cfg(feature = "postgres")]
 use crate::postgres;
 
-const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
+const SQLITE_MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 #[cfg(feature = "postgres")]
-const POSTGRES: EmbeddedMigrations = embed_migrations!("migrations/postgres");
+const POSTGRES_MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
 /// Why a database could not be brought to the present schema. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ impl From<diesel::result::Error> for MigrationError {
 pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
     match conn {
         AnyConnection::Sqlite(conn) => {
-            let ran = conn.exclusive_transaction(|conn| pending(conn, SQLITE))?;
+            let ran = conn.exclusive_transaction(|conn| pending(conn, SQLITE_MIGRATIONS))?;
             // Statistics for the planner; does nothing when they are fresh. On a full disk it goes without.
             if let Err(error) = conn.batch_execute("PRAGMA optimize = 0x10002;") {
                 tracing::debug!(error = %chain(&error), "the planner's statistics stay as they are");
@@ -56,7 +56,7 @@ pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
             // Any fixed number will do, as long as it is ours alone; the lock goes with the transaction.
             diesel::sql_query("SELECT pg_advisory_xact_lock(4707318202611210)").execute(conn)?;
             conn.batch_execute(postgres::SETUP_WHEN_MIGRATING)?;
-            pending(conn, POSTGRES)
+            pending(conn, POSTGRES_MIGRATIONS)
         }),
     }
 }
@@ -64,9 +64,9 @@ pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
 /// The versions that this program knows, in order.
 pub(crate) fn versions(conn: &AnyConnection) -> Vec<String> {
     match conn {
-        AnyConnection::Sqlite(_) => known::<diesel::sqlite::Sqlite>(&SQLITE),
+        AnyConnection::Sqlite(_) => known::<diesel::sqlite::Sqlite>(&SQLITE_MIGRATIONS),
         #[cfg(feature = "postgres")]
-        AnyConnection::Postgres(_) => known::<diesel::pg::Pg>(&POSTGRES),
+        AnyConnection::Postgres(_) => known::<diesel::pg::Pg>(&POSTGRES_MIGRATIONS),
     }
     .unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-// For administrators: users, and who did what.
+// For administrators: users and the audit log.
 
 import { pages, part } from "./api.js";
 import { h, only, table } from "./dom.js";
@@ -7,12 +7,12 @@ import { keysAt } from "./keys.js";
 import { live, more } from "./live.js";
 import { usageAt } from "./usage.js";
 
-/** Opens the list of users, or the keys of one. */
+/** Opens the list of users, or the keys and usage of one. */
 export function users(place, { signal, rest, name }) {
   if (rest) {
     name(`Keys of ${rest}`);
     keysAt(`api/v1/admin/users/${part(rest)}/keys`, `Keys of ${rest}`, place, signal);
-    usageAt(`api/v1/admin/users/${part(rest)}/usage`, `What ${rest} stores`, place, signal);
+    usageAt(`api/v1/admin/users/${part(rest)}/usage`, `Usage of ${rest}`, place, signal);
     return;
   }
   const count = { count: 1 };

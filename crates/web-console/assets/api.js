@@ -1,11 +1,11 @@
-// The service's public API, with the key of whoever sits here. The key is in this tab's session storage and in a header,
-// and nowhere else: never in an address.
+// The service's public API, called with the user's key. The key is only in this tab's session storage and in a header, never
+// in a URL.
 
 const BASE = new URL("../", document.baseURI);
-const PLACE = "agent-workspace.key";
-const DEADLINE = 30_000;
+const STORAGE_KEY = "agent-workspace.key";
+const REQUEST_TIMEOUT_MS = 30_000;
 
-/** What the server refused, in its words. */
+/** A refusal of the server, with its text. */
 export class Refused extends Error {
   constructor(status, message, request) {
     super(message);
@@ -14,9 +14,9 @@ export class Refused extends Error {
   }
 }
 
-export const key = () => sessionStorage.getItem(PLACE);
-export const keep = (text) => sessionStorage.setItem(PLACE, text);
-export const forget = () => sessionStorage.removeItem(PLACE);
+export const key = () => sessionStorage.getItem(STORAGE_KEY);
+export const keep = (text) => sessionStorage.setItem(STORAGE_KEY, text);
+export const forget = () => sessionStorage.removeItem(STORAGE_KEY);
 
 function words(detail) {
   if (typeof detail === "string") return detail;
@@ -29,16 +29,16 @@ async function refusal(answer) {
   try {
     text = words(JSON.parse(await answer.text()).detail);
   } catch {
-    // Not the service's own words: a proxy's page.
+    // Not the service's own error: a proxy's page.
   }
   return new Refused(answer.status, `${text || answer.statusText || "Refused"} (${answer.status})`, answer.headers.get("x-request-id"));
 }
 
-/** Why there is no answer; what the view itself ended stays as it is. */
+/** The error for a request without a response; an abort by the view itself stays as it is. */
 function unanswered(error) {
   if (error.name === "AbortError") return error;
   if (error.name === "TimeoutError") return new Refused(0, "The service did not answer in time.", null);
-  if (error.name === "SyntaxError") return new Refused(0, "What answered is not the service.", null);
+  if (error.name === "SyntaxError") return new Refused(0, "The response does not come from the service.", null);
   return new Refused(0, "The service cannot be reached.", null);
 }
 
@@ -65,7 +65,7 @@ async function send(method, path, { query = {}, body, signal } = {}) {
 }
 
 async function ask(method, path, { signal, ...rest } = {}) {
-  const deadline = AbortSignal.timeout(DEADLINE);
+  const deadline = AbortSignal.timeout(REQUEST_TIMEOUT_MS);
   const answer = await send(method, path, { ...rest, signal: signal ? AbortSignal.any([signal, deadline]) : deadline });
   try {
     return await answer.json();
@@ -78,7 +78,7 @@ export const get = (path, query, signal) => ask("GET", path, { query, signal });
 export const post = (path, body) => ask("POST", path, { body });
 export const remove = (path) => ask("DELETE", path);
 
-/** Up to so many pages of a list, what `keep` makes of each item, and whether there is more. */
+/** Loads up to `count` pages of a list. Returns the items, converted by `keep`, and whether there are more. */
 export async function pages(path, query, count, signal, keep = (it) => it) {
   const items = [];
   let page_id;
@@ -91,7 +91,7 @@ export async function pages(path, query, count, signal, keep = (it) => it) {
   return { items, more: Boolean(page_id) };
 }
 
-/** Objects by their ids, as a map. */
+/** Loads objects by id, as a map. */
 export async function batch(path, ids, signal) {
   const found = new Map();
   for (let at = 0; at < ids.length; at += 100) {
@@ -101,7 +101,7 @@ export async function batch(path, ids, signal) {
   return found;
 }
 
-/** Text as it comes, until it ends. */
+/** Streams text until its end. */
 export async function stream(path, query, hear, signal) {
   const answer = await send("GET", path, { query, signal });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -112,5 +112,5 @@ export async function stream(path, query, hear, signal) {
   }
 }
 
-/** A part of a path. */
+/** Escapes a segment of a path. */
 export const part = encodeURIComponent;

@@ -1,5 +1,5 @@
-// Signing in and out, and which view is shown. The view is in the address behind the `#`, so that it can be linked to; the
-// key never is.
+// Signing in and out, and the choice of the view. The view is in the fragment of the URL, so that it can be linked to; the key
+// never is.
 
 import { audit, users } from "./administration.js";
 import { forget, get, keep, key } from "./api.js";
@@ -21,7 +21,7 @@ const VIEWS = [
   { id: "audit", title: "Audit", open: audit, isForAdmins: true },
 ];
 
-/** What a header can hold. */
+/** Characters that a header can contain. */
 const SENDABLE = /^[\x21-\x7e]+$/;
 
 const main = document.getElementById("main");
@@ -38,7 +38,7 @@ function address() {
   try {
     name = decodeURIComponent(name);
   } catch {
-    // What is no address is nobody's name either.
+    // An invalid escape cannot name anything.
   }
   return { view: views().find((it) => it.id === id) ?? views()[0], rest: name };
 }
@@ -92,7 +92,7 @@ function signIn(problem = null) {
     event.preventDefault();
     const text = field.value.trim();
     if (!SENDABLE.test(text)) {
-      signIn(new Error("This is no key: there is a sign in it that no key has. It may have been changed on its way here."));
+      signIn(new Error("This is not a valid key: it contains a character that keys never contain. Copy it again."));
       return;
     }
     await once("sign in", async () => {
@@ -120,7 +120,7 @@ function signOut() {
   signIn();
 }
 
-/** With the key that is kept, or without one: an open service asks for none. */
+/** Signs in with the stored key, or without one: in open mode, the service needs none. */
 async function enter() {
   try {
     access = await get("api/v1/users/me/access");

@@ -1,4 +1,4 @@
-// Charts: drawings of our own, each with its numbers as a table for whoever cannot see it, or wants to read them.
+// Charts as SVG. Each has its numbers as a table, for screen readers and for reading them.
 
 import { h, svg } from "./dom.js";
 
@@ -27,7 +27,7 @@ function drawn(name, height) {
   return svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, class: "chart", role: "img", "aria-label": name });
 }
 
-/** A grid that has room for `values`, with what the columns are called. `y(value)` is where one is, `step` the width of a column. */
+/** A grid for `values` with the labels of the columns. `y(value)` is the position of a value, `step` the width of a column. */
 function plane(name, values, columns, say) {
   const marks = ticks(Math.max(1, ...values));
   const most = marks.at(-1);
@@ -41,7 +41,7 @@ function plane(name, values, columns, say) {
       svg("text", { x: LEFT - 6, y: y(mark) + 4, class: "axis end" }, say(mark)),
     );
   }
-  // Not every label has room.
+  // There is no room for every label.
   const every = Math.ceil(columns.length / 8);
   columns.forEach((column, at) => {
     if (at % every === 0) drawing.append(svg("text", { x: LEFT + (at + 0.5) * step, y: HEIGHT - 6, class: "axis middle" }, column.label));
@@ -49,7 +49,7 @@ function plane(name, values, columns, say) {
   return { drawing, step, y };
 }
 
-/** With `head` and `rows` as the table; its first column has no name. */
+/** A chart with `head` and `rows` as its table, whose first column has no name. */
 function figure(name, series, drawing, head, rows) {
   return h("figure", {}, h("figcaption", {}, name), legend(series), drawing, numbers(name, ["", ...head], rows));
 }
@@ -74,8 +74,8 @@ function numbers(name, head, rows) {
 }
 
 /**
- * Bars on top of each other. `series`: `{name, look}`; `columns`: `{label, values}` with a value of each series;
- * `say(value)` writes one.
+ * Stacked bars. `series`: `{name, look}`; `columns`: `{label, values}` with a value of each series;
+ * `say(value)` formats a value.
  */
 export function stacked(name, series, columns, say = String) {
   const sums = columns.map((it) => it.values.reduce((a, b) => a + b, 0));
@@ -94,7 +94,7 @@ export function stacked(name, series, columns, say = String) {
   return figure(name, series, drawing, series.map((it) => it.name), rows);
 }
 
-/** The same lying down, one row for each column. */
+/** Horizontal stacked bars, one row for each column. */
 export function rows(name, series, columns, say = String) {
   const sums = columns.map((it) => it.values.reduce((a, b) => a + b, 0));
   const most = Math.max(1, ...sums);
@@ -119,7 +119,7 @@ export function rows(name, series, columns, say = String) {
   return figure(name, series, drawing, [...series.map((it) => it.name), "Together"], lines);
 }
 
-/** Lines over time. `values` of a column may be `null`: there is no point then. */
+/** Lines over time. A `null` in the `values` of a column leaves out the point. */
 export function lines(name, series, columns, say = String) {
   const known = columns.flatMap((it) => it.values).filter((it) => it !== null);
   const { drawing, step, y } = plane(name, known, columns, say);

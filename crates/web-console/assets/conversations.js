@@ -1,4 +1,4 @@
-// Conversations, the starts that made them or failed to, and what became of their sandboxes.
+// Conversations, their start tasks, and the state of their sandboxes.
 
 import { batch, get, pages, part, remove } from "./api.js";
 import { act, confirm } from "./dialogs.js";
@@ -10,13 +10,13 @@ import { brief, hasFailed, isReady, stepBar, stepTable } from "./starts.js";
 const CONVERSATIONS = "api/v1/app-conversations";
 const STARTS = `${CONVERSATIONS}/start-tasks/search`;
 
-/** So many starts are asked for; fewer where they are long: each comes with its whole first message. */
-const STARTS_SHOWN = 100;
-const LONG_STARTS_SHOWN = 20;
-/** Characters of an answer. */
-const LONG = 1_000_000;
+/** Starts to load; fewer where they are long, because each contains its whole first message. */
+const MAX_STARTS = 100;
+const MAX_LONG_STARTS = 20;
+/** Characters of a response that counts as long. */
+const LONG_RESPONSE_CHARS = 1_000_000;
 
-/** Keys of agent servers are for nobody's eyes: what is not needed is not kept. */
+/** Drops the keys of agent servers, which must not be shown. */
 const keyless = ({ session_api_key: key, ...it }) => it;
 
 const title = (it) => it.title || "Without a title";
@@ -26,9 +26,9 @@ function states(it) {
   return h("span", { class: "states" }, state(it.execution_status), h("span", { class: "small" }, "sandbox ", state(it.sandbox_status)));
 }
 
-const SANDBOX_GONE = "The sandbox is gone; what was said is kept.";
+const SANDBOX_GONE = "The sandbox is deleted; the messages are kept.";
 
-/** Why it is as it is, where that is known. */
+/** The reason of a sandbox's state, if known. */
 function cause(it, sandboxes) {
   const detail = sandboxes.get(it.sandbox_id)?.status_detail;
   return detail ?? (it.sandbox_status === "MISSING" ? SANDBOX_GONE : null);
@@ -73,9 +73,9 @@ export function conversations(place, context) {
     const query = { title__contains: wanted, include_sub_conversations: true, limit: 50 };
     const [found, started] = await Promise.all([
       pages(`${CONVERSATIONS}/search`, query, count.count, until, keyless),
-      get(STARTS, { limit: areLong ? LONG_STARTS_SHOWN : STARTS_SHOWN }, until),
+      get(STARTS, { limit: areLong ? MAX_LONG_STARTS : MAX_STARTS }, until),
     ]);
-    areLong ||= JSON.stringify(started.items).length > LONG;
+    areLong ||= JSON.stringify(started.items).length > LONG_RESPONSE_CHARS;
     const ids = [...new Set(found.items.map((it) => it.sandbox_id))];
     const sandboxes = await batch("api/v1/sandboxes", ids, until);
     const causes = [...sandboxes.values()].map(({ id, status_detail }) => ({ id, status_detail }));
@@ -146,7 +146,7 @@ function conversation(place, context) {
     const [task] = started.items.map(brief);
     return { found: found ? keyless(found) : null, task, sandbox: sandbox ? { id, status, status_detail } : null };
   };
-  // One log for the whole visit, below what is drawn again and again.
+  // One log for the whole visit, below the content that is redrawn.
   const below = h("div");
   const render = (shown) => {
     const { sandbox } = shown;

@@ -1,4 +1,4 @@
-// Questions before something happens, and the text of a key, once.
+// Confirmations, and the dialog that shows the text of a new key once.
 
 import { button, h, say } from "./dom.js";
 
@@ -15,7 +15,7 @@ function open(dialog) {
   });
 }
 
-/** Whether the person really wants it. */
+/** Asks the user to confirm. */
 export async function confirm(title, text, verb, { kind = "danger" } = {}) {
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" });
   dialog.append(
@@ -31,23 +31,23 @@ export async function confirm(title, text, verb, { kind = "danger" } = {}) {
   return (await open(dialog)) === "yes";
 }
 
-const underWay = new Set();
+const running = new Set();
 
-/** Does what has this name, unless it is being done: whoever presses twice means it once. */
+/** Runs the action with this name unless it is running already: a double click counts once. */
 export async function once(name, what) {
-  if (underWay.has(name)) return;
-  underWay.add(name);
+  if (running.has(name)) return;
+  running.add(name);
   try {
     await what();
   } finally {
-    underWay.delete(name);
+    running.delete(name);
   }
 }
 
-/** Shows a new key. It is in no other place, and gone with the dialog. */
+/** Shows a new key. It is stored nowhere else, and lost when the dialog closes. */
 export async function showKey(text) {
   const field = h("input", { id: "new-key", readonly: true, value: text, spellcheck: "false" });
-  // Behind an open dialog nothing is seen or read out: this one has a place of its own for what was done.
+  // Messages behind an open dialog are not visible or read out, so the dialog has its own place for them.
   const said = h("p", { class: "small", role: "status" });
   const copy = async () => {
     field.select();
@@ -61,7 +61,7 @@ export async function showKey(text) {
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" });
   dialog.append(
     h("h2", { id: "dialog-title" }, "The new key"),
-    h("label", { for: "new-key" }, "Keep it now: nobody can show it again."),
+    h("label", { for: "new-key" }, "Copy it now: it cannot be shown again."),
     h("div", { class: "line" }, field, button("Copy", copy, { kind: "primary" })),
     said,
     h("div", { class: "line end" }, button("I have it", () => dialog.close(""))),
@@ -72,7 +72,7 @@ export async function showKey(text) {
   field.value = "";
 }
 
-/** Does something, says that it is done, or why not. */
+/** Runs an action and reports its success or failure. */
 export async function act(done, what) {
   try {
     const answer = await what();
@@ -82,7 +82,7 @@ export async function act(done, what) {
     const id = error.request ? ` Request ${error.request}` : "";
     const dialog = h("dialog", { "aria-labelledby": "dialog-title", role: "alertdialog" });
     dialog.append(
-      h("h2", { id: "dialog-title" }, "That did not work"),
+      h("h2", { id: "dialog-title" }, "The action failed"),
       h("p", {}, error.message),
       id ? h("p", { class: "small" }, id) : "",
       h("div", { class: "line end" }, button("Close", () => dialog.close(""))),

@@ -1,5 +1,5 @@
-// Elements of names and text. Whatever the server says only ever becomes a text node or the value of an attribute that
-// cannot run; there is no way from here to markup.
+// Builds elements. Text of the server only ever becomes a text node or the value of an attribute that cannot run code, never
+// markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -22,12 +22,12 @@ export function h(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
 
-/** The same for drawings. */
+/** Like `h`, for SVG elements. */
 export function svg(name, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, name), attributes, children);
 }
 
-/** Replaces what is in a place, and leaves the focus, and what was unfolded, where they were (by `data-at`). */
+/** Replaces the content of an element, and restores the focus and open details (by `data-at`). */
 export function put(place, ...children) {
   const focused = place.contains(document.activeElement)
     ? document.activeElement.closest("[data-at]")?.dataset.at
@@ -36,7 +36,7 @@ export function put(place, ...children) {
   place.replaceChildren(...children.flat(Infinity).filter((it) => it instanceof Node));
   for (const element of place.querySelectorAll("[data-at]")) {
     if (unfolded.includes(element.dataset.at)) element.open = true;
-    // Of what unfolds it is the line to press that has the focus.
+    // In a `details` element the summary has the focus.
     if (focused === element.dataset.at) (element.querySelector(":scope > summary") ?? element).focus({ preventScroll: true });
   }
 }
@@ -44,7 +44,7 @@ export function put(place, ...children) {
 /** A table. `columns`: `{title, cell(row), number?}`; `key(row)` names a row. */
 export function table(caption, columns, rows, { key = null, empty = "There is nothing here yet." } = {}) {
   if (rows.length === 0) return h("p", { class: "empty" }, empty);
-  // On a narrow screen rows are laid out as cards; the roles keep it a table for whoever cannot see it.
+  // On a narrow screen rows are laid out as cards; the roles keep it a table for screen readers.
   const head = columns.map((it) => h("th", { scope: "col", role: "columnheader", class: it.number ? "number" : null }, it.title));
   const body = rows.map((row) =>
     h(
@@ -69,7 +69,7 @@ export function table(caption, columns, rows, { key = null, empty = "There is no
   );
 }
 
-/** Names and values, without those that there are none of. */
+/** Names and values, without absent values. */
 export function facts(...pairs) {
   const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
   return h("dl", { class: "facts" }, known.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
@@ -80,7 +80,7 @@ export function section(title, ...children) {
   return h("section", { class: "card", "aria-label": title }, h("h2", {}, title), children);
 }
 
-/** The one part of a page, whose own heading says what it is. */
+/** The only section of a page, whose heading is the page's. */
 export function only(title, ...children) {
   return h("section", { class: "card", "aria-label": title }, children);
 }
@@ -92,7 +92,7 @@ export function button(text, onclick, { kind = "", at = null, label = null } = {
 
 let quiet;
 
-/** Says what was done, for eyes and screen readers, and forgets it. */
+/** Shows a message, also to screen readers, and removes it after a while. */
 export function say(text) {
   const place = document.getElementById("said");
   place.textContent = text;
@@ -100,7 +100,7 @@ export function say(text) {
   quiet = setTimeout(() => (place.textContent = ""), 6000);
 }
 
-/** What went wrong, in the server's words. */
+/** An error with the server's text. */
 export function failure(error) {
   return h(
     "div",

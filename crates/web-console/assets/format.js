@@ -1,11 +1,11 @@
-// Times, amounts and states as people read them.
+// Formats times, amounts and states.
 
 import { h } from "./dom.js";
 
 const FULL = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 
-/** A number of milliseconds. */
+/** Formats milliseconds. */
 export function duration(ms) {
   if (ms === null || ms === undefined || Number.isNaN(ms)) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;
@@ -25,14 +25,14 @@ function distance(at) {
   return DAY.format(at);
 }
 
-/** A moment: how long ago, and exactly when one points at it. */
+/** A time relative to now, with the exact time as a tooltip. */
 export function when(text) {
   if (!text) return "–";
   const at = new Date(text);
   return h("time", { datetime: text, title: FULL.format(at) }, distance(at));
 }
 
-// What was "5 s ago" is not so for long.
+// Relative times age.
 setInterval(() => {
   for (const time of document.querySelectorAll("time[datetime]")) {
     const now = distance(new Date(time.dateTime));
@@ -40,7 +40,7 @@ setInterval(() => {
   }
 }, 10_000);
 
-/** The beginning of an id, and all of it when one points at it. */
+/** The beginning of an id, with the whole id as a tooltip. */
 export function short(id) {
   return h("code", { class: "id", title: id }, id.length > 14 ? `${id.slice(0, 12)}…` : id);
 }
@@ -52,7 +52,7 @@ const LOOKS = {
   ERROR: "bad", error: "bad", stuck: "bad", failed: "bad", refused: "odd", admin: "odd",
 };
 
-/** A state, by word and colour. */
+/** A state as a coloured word. */
 export function state(word) {
   if (!word) return h("span", { class: "state calm" }, "unknown");
   const text = word.toLowerCase().replaceAll("_", " ");

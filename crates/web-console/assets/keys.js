@@ -1,4 +1,4 @@
-// API keys: the caller's own, or those of a user whom the caller administers.
+// API keys: the caller's own, or those of another user, for administrators.
 
 import { get, part, post, remove } from "./api.js";
 import { act, confirm, once, showKey } from "./dialogs.js";
@@ -7,22 +7,22 @@ import { when } from "./format.js";
 import { live } from "./live.js";
 
 const DAY = 86_400;
-const LIVES = [["for ever", ""], ["for 30 days", 30 * DAY], ["for 90 days", 90 * DAY], ["for a year", 365 * DAY]];
+const LIFETIMES = [["without an end", ""], ["for 30 days", 30 * DAY], ["for 90 days", 90 * DAY], ["for a year", 365 * DAY]];
 
 const named = (it) => it.name || it.prefix;
 
 async function rotate(path, it, look) {
-  const text = "A new key takes its place. The former goes on to work for a day, so that there is time to change over.";
+  const text = "A new key replaces it. The old key stays valid for a day, so that there is time to switch.";
   if (!(await confirm(`Replace the key “${named(it)}”?`, text, "Replace", { kind: "primary" }))) return;
   await once(`rotate ${it.id}`, async () => {
-    const made = await act("There is a new key.", () => post(`${path}/${part(it.id)}/rotate`, {}));
+    const made = await act("The key is created.", () => post(`${path}/${part(it.id)}/rotate`, {}));
     look();
     if (made) await showKey(made.key);
   });
 }
 
 async function revoke(path, it, look) {
-  const text = "Whoever uses it is refused from now on. It cannot be brought back.";
+  const text = "Requests with it are refused from now on. It cannot be restored.";
   if (!(await confirm(`Revoke the key “${named(it)}”?`, text, "Revoke"))) return;
   await act("The key is revoked.", () => remove(`${path}/${part(it.id)}`));
   look();
@@ -40,12 +40,12 @@ function actions(path, it, look) {
 
 function form(path, look) {
   const name = h("input", { id: "key-name", maxlength: 100, autocomplete: "off", placeholder: "what it is for" });
-  const life = h("select", { id: "key-life" }, LIVES.map(([text, value]) => h("option", { value }, text)));
+  const life = h("select", { id: "key-life" }, LIFETIMES.map(([text, value]) => h("option", { value }, text)));
   const make = async () => {
     const wish = {};
     if (name.value.trim()) wish.name = name.value.trim();
     if (life.value) wish.expires_in = Number(life.value);
-    const made = await act("There is a new key.", () => post(path, wish));
+    const made = await act("The key is created.", () => post(path, wish));
     look();
     if (!made) return;
     name.value = "";
@@ -83,7 +83,7 @@ export function keysAt(path, title, place, signal) {
 /** Opens the view. */
 export function keys(place, { signal, access }) {
   if (access.key_id === null) {
-    place.append(h("p", { class: "card" }, "This service is open: it takes every request for the local user's, and needs no keys."));
+    place.append(h("p", { class: "card" }, "This service is in open mode: every request acts as the local user, and no keys are needed."));
     return;
   }
   keysAt("api/v1/keys", "Your keys", place, signal);

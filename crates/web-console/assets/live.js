@@ -1,20 +1,20 @@
-// What is on the screen, kept as it is on the server; and logs as they are written.
+// Keeps views up to date with the server, and follows logs.
 
 import { part, stream } from "./api.js";
 import { button, failure, h, put } from "./dom.js";
 
-const EVERY = 4000;
-const SLOW = 15_000;
-/** So many characters of a log are kept on the page. */
-const LONGEST_LOG = 400_000;
-/** What is written meanwhile is shown together: each addition has the page laid out anew. */
-const TOGETHER = 100;
-/** So many characters do not wait. They are also what is taken off the beginning at a time. */
-const LONGEST_WAIT = 20_000;
+const REFRESH_INTERVAL_MS = 4000;
+const SLOW_REFRESH_INTERVAL_MS = 15_000;
+/** Characters of a log that stay on the page. */
+const MAX_LOG_CHARS = 400_000;
+/** Text is collected for this time before it is shown: each addition causes a new layout of the page. */
+const APPEND_INTERVAL_MS = 100;
+/** Characters that are shown immediately. The beginning of the log is removed in pieces of this size. */
+const MAX_WAITING_CHARS = 20_000;
 
 const sleep = (ms, signal) =>
   new Promise((done) => {
-    // A view may be open for days: each turn takes off what it put on.
+    // A view may be open for days: each wait removes its listener.
     const end = () => {
       clearTimeout(timer);
       signal.removeEventListener("abort", end);
@@ -27,8 +27,8 @@ const sleep = (ms, signal) =>
 const isWatched = () => !document.hidden && !document.querySelector("dialog[open]");
 
 /**
- * Loads and shows until `signal` ends it. What has not changed is not touched. Answers a function that looks at once, also
- * after a change of what `load` asks for.
+ * Loads and renders repeatedly until `signal` aborts. Unchanged content is not touched. Returns a function that refreshes
+ * immediately, for changes of what `load` requests.
  */
 export function live(place, signal, load, render, { isSlow = () => false } = {}) {
   let shown = null;
@@ -41,7 +41,7 @@ export function live(place, signal, load, render, { isSlow = () => false } = {})
     const mine = turn;
     try {
       const found = await load(signal);
-      // A later question was asked meanwhile.
+      // A later request was sent meanwhile.
       if (mine !== turn || signal.aborted) return;
       const text = JSON.stringify(found);
       if (text !== shown) put(content, render(found));
@@ -56,7 +56,7 @@ export function live(place, signal, load, render, { isSlow = () => false } = {})
   const run = async () => {
     await look();
     while (!signal.aborted) {
-      await sleep(isSlow() ? SLOW : EVERY, signal);
+      await sleep(isSlow() ? SLOW_REFRESH_INTERVAL_MS : REFRESH_INTERVAL_MS, signal);
       if (!signal.aborted && isWatched()) await look();
     }
   };
@@ -64,7 +64,7 @@ export function live(place, signal, load, render, { isSlow = () => false } = {})
   return look;
 }
 
-/** A button that looks further back, where there is more. */
+/** A button that loads older items, if there are more. */
 export function more(pages, isMore, look) {
   if (!isMore) return null;
   const wants = () => {
@@ -75,8 +75,8 @@ export function more(pages, isMore, look) {
 }
 
 /**
- * What a sandbox writes, from its last lines on. It must stay where it is put: what is taken out of the page and put back,
- * be it at once, has lost its place, and so the end that it follows.
+ * Follows the log of a sandbox from its last lines. The element must stay in the page: removing and inserting it again resets
+ * its scroll position, and with it the end that it follows.
  */
 export function logs(sandbox, signal) {
   const out = h("pre", { class: "log", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Log" });
@@ -94,7 +94,7 @@ export function logs(sandbox, signal) {
     out.append(document.createTextNode(waiting));
     length += waiting.length;
     waiting = "";
-    while (length > LONGEST_LOG && out.firstChild !== out.lastChild) {
+    while (length > MAX_LOG_CHARS && out.firstChild !== out.lastChild) {
       length -= out.firstChild.length;
       out.firstChild.remove();
     }
@@ -102,8 +102,8 @@ export function logs(sandbox, signal) {
   };
   const hear = (text) => {
     waiting += text;
-    if (waiting.length > LONGEST_WAIT) show();
-    else timer ??= setTimeout(show, TOGETHER);
+    if (waiting.length > MAX_WAITING_CHARS) show();
+    else timer ??= setTimeout(show, APPEND_INTERVAL_MS);
   };
   const follow = async () => {
     again.hidden = true;

@@ -1,4 +1,4 @@
-// The starts of the last hours or days: how many, how they ended, and how long they took.
+// The starts of the last hours or days: their number, outcomes and durations.
 
 import { pages } from "./api.js";
 import { lines, rows, stacked } from "./charts.js";
@@ -9,8 +9,8 @@ import { STEPS, brief, hasFailed, isCold, isReady, isWarm, quantile, total } fro
 import { usageAt } from "./usage.js";
 
 const HOUR = 3_600_000;
-/** Pages of a hundred: what a chart is made of at most. */
-const MOST_PAGES = 10;
+/** Pages of a hundred starts that charts use. */
+const MAX_PAGES = 10;
 const SPANS = [
   { id: "6h", name: "6 hours", parts: 6, part: HOUR },
   { id: "24h", name: "24 hours", parts: 24, part: HOUR },
@@ -19,14 +19,14 @@ const SPANS = [
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
-/** The parts of a span, each from a whole hour or day on. */
+/** The parts of a time span, each from a full hour or day. */
 function parts(span, now) {
   const end = new Date(now);
   end.setMinutes(0, 0, 0);
   const isDays = span.part > HOUR;
   if (isDays) end.setHours(0);
   const label = (at) => (isDays ? DAY : CLOCK).format(at);
-  // Days of 23 and 25 hours are days.
+  // Days may have 23 or 25 hours.
   const start = (ago) =>
     isDays ? new Date(end.getFullYear(), end.getMonth(), end.getDate() - ago).getTime() : end.getTime() - ago * HOUR;
   return Array.from({ length: span.parts }, (_, at) => {
@@ -74,7 +74,7 @@ const QUANTILES = [
 ];
 const OF_STEPS = STEPS.map(([, name], at) => ({ name, look: `step${at}` }));
 
-/** The task that is at this place when all are sorted by time: its steps add up, as quantiles of each would not. */
+/** The task at this quantile of all durations. Its steps add up, unlike quantiles of each step. */
 function example(tasks, part) {
   const sorted = [...tasks].sort((a, b) => total(a) - total(b));
   return sorted[Math.min(sorted.length - 1, Math.ceil(part * sorted.length) - 1)];
@@ -118,7 +118,7 @@ export function overview(place, { signal }) {
   const load = async (until) => {
     const from = parts(span, Date.now())[0].from;
     const query = { created_at__gte: new Date(from).toISOString(), limit: 100 };
-    return { span: span.id, ...(await pages("api/v1/app-conversations/start-tasks/search", query, MOST_PAGES, until, brief)) };
+    return { span: span.id, ...(await pages("api/v1/app-conversations/start-tasks/search", query, MAX_PAGES, until, brief)) };
   };
   const choose = (event) => {
     span = SPANS.find((it) => it.id === event.target.value);

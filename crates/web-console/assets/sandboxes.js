@@ -1,4 +1,4 @@
-// Sandboxes: how they are and why, what they write, and to pause, resume or delete them.
+// Sandboxes: their state and logs, and pausing, resuming or deleting them.
 
 import { batch, pages, part, post, remove } from "./api.js";
 import { act, confirm, once } from "./dialogs.js";
@@ -8,7 +8,7 @@ import { live, logs, more } from "./live.js";
 
 const SANDBOXES = "api/v1/sandboxes";
 
-/** What is shown of one. Its key is for nobody's eyes, so it is not kept. */
+/** The members that are shown. The key must not be shown, so it is dropped. */
 const shown = ({ id, status, status_detail, sandbox_spec_id, created_at, exposed_urls }) => ({
   id, status, status_detail, sandbox_spec_id, created_at, ports: (exposed_urls ?? []).map((it) => it.name),
 });
@@ -28,7 +28,7 @@ async function resume(it, look) {
 }
 
 async function take(it, look) {
-  const text = "It is deleted with all its files, for good. Its conversations stay, and can be read.";
+  const text = "It is deleted permanently, with all its files. Its conversations stay readable.";
   if (!(await confirm("Delete this sandbox?", text, "Delete"))) return;
   await act("The sandbox is being deleted.", () => remove(`${SANDBOXES}/${part(it.id)}`));
   look();
@@ -80,7 +80,7 @@ function sandbox(place, context) {
     { title: "Title", cell: (it) => h("a", { href: `#/conversations/${part(it.id)}`, "data-at": `open ${it.id}` }, it.title || "Without a title") },
     { title: "Agent", cell: (it) => state(it.execution_status) },
   ];
-  // One log for the whole visit, below what is drawn again and again.
+  // One log for the whole visit, below the content that is redrawn.
   const below = h("div");
   const render = ({ found, inside }) => {
     if (!found) return h("p", { class: "empty" }, "There is no such sandbox.");

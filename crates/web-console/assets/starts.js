@@ -1,15 +1,15 @@
-// What start tasks say about themselves: how long each step took, how they ended, and whether a warm sandbox was there.
+// Start tasks: the duration of each step, the outcome, and whether a warm sandbox was used.
 
 import { h, svg } from "./dom.js";
 import { duration } from "./format.js";
 
-/** What is shown of one. Its request may be long (files in the first message), so that is not kept. */
+/** The members that are shown. The request may be long (files in the first message), so it is dropped. */
 export const brief = ({ id, status, detail, notes, sandbox_id, app_conversation_id, timings, created_at, request }) => ({
   id, status, detail, notes, sandbox_id, app_conversation_id, timings, created_at,
   request: { title: request.title, selected_repository: request.selected_repository },
 });
 
-/** The steps in their order, by the words of the API. */
+/** The steps in order, by their words in the API. */
 export const STEPS = [
   ["WORKING", "Accepted"],
   ["WAITING_FOR_SANDBOX", "Sandbox"],
@@ -20,13 +20,13 @@ export const STEPS = [
   ["STARTING_CONVERSATION", "Conversation"],
 ];
 
-/** `{word, name, ms, at}` of each step that took place; `at` is its place in `STEPS`, by which it has its colour. */
+/** `{word, name, ms, at}` of each step that took place; `at` is its index in `STEPS`, which decides its colour. */
 export function steps(task) {
   const all = STEPS.map(([word, name], at) => ({ word, name, at, ms: task.timings[word] }));
   return all.filter((it) => it.ms !== undefined);
 }
 
-/** Milliseconds from the first step to the end, or so far. */
+/** Milliseconds from the first step to the end, or until now. */
 export const total = (task) => steps(task).reduce((sum, it) => sum + it.ms, 0);
 
 export const isReady = (task) => task.status === "READY";
@@ -34,14 +34,14 @@ export const hasFailed = (task) => task.status === "ERROR";
 export const isWarm = (task) => "WARM_SANDBOX" in task.timings;
 export const isCold = (task) => "NO_WARM_SANDBOX" in task.timings;
 
-/** The value below which this part of them lies. */
+/** The quantile of values. */
 export function quantile(values, part) {
   if (values.length === 0) return null;
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.ceil(part * sorted.length) - 1)];
 }
 
-/** The steps as one small bar, and the sum. */
+/** The steps as a small bar, with their sum. */
 export function stepBar(task) {
   const parts = steps(task);
   const sum = total(task);
@@ -57,7 +57,7 @@ export function stepBar(task) {
   return h("div", { class: "timing" }, h("span", { class: "line" }, duration(sum), kind), parts.length ? bar : null);
 }
 
-/** The steps one by one. */
+/** The steps as a table. */
 export function stepTable(task) {
   const parts = steps(task);
   const longest = Math.max(1, ...parts.map((it) => it.ms));

@@ -1,4 +1,4 @@
-// The templates that sandboxes are made from, and the pool of warm ones.
+// Sandbox specs and the warm pool.
 
 import { get, pages } from "./api.js";
 import { facts, h, only, section, table } from "./dom.js";
@@ -23,7 +23,7 @@ function pool(warm) {
   const off = warm.target === 0 && warm.ready === 0 && warm.booting === 0;
   return section(
     "Warm sandboxes",
-    h("p", { class: "small" }, off ? "None are kept ready: sandbox.warm is 0." : "Of the process that answered, as of its last look."),
+    h("p", { class: "small" }, off ? "None are kept ready: sandbox.warm is 0." : "Of the process that answered, as of its last check."),
     facts(
       ["Ready", `${warm.ready} of ${warm.target}`],
       ["Booting", warm.booting],

@@ -1,4 +1,4 @@
-// What a user stores, and may store.
+// A user's usage and quotas.
 
 import { get } from "./api.js";
 import { h, section, table } from "./dom.js";
@@ -17,8 +17,8 @@ const QUOTAS = [
   ["pending_messages", "Messages that wait", number],
 ];
 const STORAGE = {
-  shortened: "The quota of events is used up: long texts in events are cut. Delete conversations to make room.",
-  stopped: "The quota of events is used up: new events are not stored. Delete conversations to make room.",
+  shortened: "The quota of events is exhausted: long texts in events are cut. Delete conversations to make room.",
+  stopped: "The quota of events is exhausted: new events are not stored. Delete conversations to make room.",
 };
 
 const share = (it) => (it.limit ? `${Math.floor((100 * it.used) / it.limit)} %` : "–");
@@ -29,7 +29,7 @@ const COLUMNS = [
   { title: "Share", cell: share, number: true },
 ];
 
-/** Shows the figures at this path of the API. */
+/** Shows the usage at this path of the API. */
 export function usageAt(path, title, place, signal) {
   const render = (usage) => {
     const rows = QUOTAS.map(([name, text, format]) => ({ title: text, format, ...usage[name] }));

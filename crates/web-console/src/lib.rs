@@ -1,18 +1,17 @@
-//! The web console: the files that a browser gets, compiled into the binary.
+//! The files of the web console, compiled into the binary.
 //!
 //! **Knows** its own files, and how a browser may treat them. **Must never know** HTTP, the service or its types: the page
-//! itself asks the public API, with the key of whoever sits in front of it. `docs/how-to/use-the-console.md` says what it shows.
+//! calls the public API with the user's key. `docs/how-to/use-the-console.md` describes the console.
 //!
-//! The files are what stands in `assets/`: no build step, no framework, nothing from another host. A new file is a line in
-//! `SOURCES`.
+//! The files are those in `assets/`: no build step, no framework, nothing from another host. Each is a line in `SOURCES`.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use sha2::{Digest as _, Sha256};
 
-/// What a browser may do with the page: load what this origin serves, and talk to it. Nothing written by others can run
-/// (scripts are files of ours, and text never becomes markup), and no other page can frame it.
+/// The content security policy of the page. It may only load from this origin and call it. Foreign code cannot run (scripts are
+/// files of this crate, and text never becomes markup), and no other page can frame it.
 pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                           frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; \
                           trusted-types 'none'";
@@ -32,7 +31,7 @@ macro_rules! source {
     };
 }
 
-/// Name below `/console/`, kind, and content. The page itself is [`PAGE`].
+/// Name below `/console/`, content type, and content. The page itself is [`PAGE`].
 const SOURCES: [(&str, &str, &[u8]); 18] = [
     source!("index.html", HTML),
     source!("style.css", CSS),
@@ -54,19 +53,19 @@ const SOURCES: [(&str, &str, &[u8]); 18] = [
     source!("administration.js", SCRIPT),
 ];
 
-/// The file that `/console/` is.
+/// The file that `/console/` serves.
 const PAGE: &str = "index.html";
 
 /// A file of the console.
 #[derive(Debug)]
 pub struct File {
-    /// Below `/console/`.
+    /// The path below `/console/`.
     pub name: &'static str,
-    /// For `Content-Type`.
+    /// The value of `Content-Type`.
     pub content_type: &'static str,
-    /// The content.
+    /// The bytes of the file.
     pub content: &'static [u8],
-    /// Of the content, in quotation marks: for `ETag`.
+    /// The value of `ETag`: a hash of the content, in quotation marks.
     pub tag: String,
 }
 
@@ -76,7 +75,7 @@ impl File {
     fn of((name, content_type, content): (&'static str, &'static str, &'static [u8])) -> Self {
         let hash = Sha256::digest(content);
         let hex = hash.iter().take(16).fold(String::new(), |mut hex, byte| {
-            // Writing to a text cannot fail.
+            // Writing to a `String` does not fail.
             let _ = write!(hex, "{byte:02x}");
             hex
         });
@@ -88,7 +87,7 @@ impl File {
         }
     }
 
-    /// Whether a browser that says `If-None-Match: known` has it.
+    /// Whether the header `If-None-Match: known` contains the tag of this file.
     #[must_use]
     pub fn is_known(&self, known: &str) -> bool {
         known
@@ -115,14 +114,14 @@ mod tests {
         std::str::from_utf8(file.content).unwrap()
     }
 
-    /// What stands between `start` and the next quotation mark, everywhere.
+    /// All texts between `start` and the next quotation mark.
     fn quoted<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
         let parts = text.split(start).skip(1);
         parts.filter_map(|part| part.split('"').next()).collect()
     }
 
     #[test]
-    fn what_files_name_is_there_and_all_of_it_is_named() {
+    fn every_file_is_referenced_and_every_reference_exists() {
         let mut named = BTreeSet::from([PAGE]);
         for file in &*FILES {
             let starts: &[&str] = match file.content_type {
@@ -143,7 +142,7 @@ mod tests {
             }
         }
         let all: BTreeSet<_> = FILES.iter().map(|file| file.name).collect();
-        assert_eq!(named, all, "what nobody names is never loaded");
+        assert_eq!(named, all, "files without a reference are never loaded");
         let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/assets")).unwrap();
         let there: BTreeSet<_> = folder
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_from_another_host_and_no_text_becomes_markup() {
+    fn files_load_nothing_from_other_hosts_and_create_no_markup() {
         for file in &*FILES {
             let text = text(file).replace("http://www.w3.org/2000/svg", "");
             for word in [
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_of_the_content() {
+    fn etags_depend_on_the_content() {
         let (page, style) = (find("").unwrap(), find("style.css").unwrap());
         assert_eq!(page.name, PAGE);
         assert_ne!(page.tag, style.tag);

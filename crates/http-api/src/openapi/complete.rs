@@ -73,11 +73,11 @@ fn components() -> [NamedComponent; 5] {
         "type": "object",
         "required": ["type", "loc", "msg"],
         "properties": {
-            "type": {"type": "string", "description": "A stable word for the kind of fault."},
-            "loc": {"type": "array", "items": step, "description": "The way to the refused value."},
+            "type": {"type": "string", "description": "A stable word for the kind of error."},
+            "loc": {"type": "array", "items": step, "description": "The path to the refused value."},
             "msg": {"type": "string"},
-            "input": {"description": "The refused value. Absent if it is large, or may be secret."},
-            "ctx": {"type": "object", "description": "The bounds that were broken."},
+            "input": {"description": "The refused value. Absent if it is large or may be secret."},
+            "ctx": {"type": "object", "description": "The violated bounds."},
         },
     });
     let legacy_item = json!({
@@ -127,7 +127,7 @@ fn security_schemes() -> [NamedComponent; 3] {
             "AccessToken",
             json!({
                 "type": "apiKey", "in": "header", "name": "X-Access-Token",
-                "description": "What a program in a sandbox got for one git provider.",
+                "description": "A token that a program in a sandbox received for one git provider.",
             }),
         ),
     ]
@@ -162,7 +162,7 @@ fn add_answers(route: (&str, &str), operation: &mut Value) {
         if response.get("description").is_none() {
             response["description"] = code
                 .and_then(|code| code.canonical_reason())
-                .unwrap_or("Answer")
+                .unwrap_or("Response")
                 .into();
         }
     }
@@ -199,38 +199,38 @@ fn shared_answers(
         "HTTPValidationError"
     };
 
-    let mut shared = vec![("500", "A fault of the service", "Detail")];
+    let mut shared = vec![("500", "A server error", "Detail")];
     if !public {
         shared.push((
             "401",
             "Missing or unknown key",
             if legacy { validation } else { "Detail" },
         ));
-        shared.push(("429", "A cap or a rate was reached", "Detail"));
-        shared.push(("503", "Not available right now", "Detail"));
+        shared.push(("429", "A limit was reached", "Detail"));
+        shared.push(("503", "Temporarily unavailable", "Detail"));
     }
     if matches!(method, "post" | "put" | "patch") && !path.ends_with("/pause") {
         shared.push((
             "507",
-            "The disk is nearly full, or a quota of the user is used up",
+            "The disk is nearly full, or a quota of the user is exhausted",
             "Detail",
         ));
     }
     if path.contains('{') {
-        shared.push(("404", "Unknown, or not the caller's", "Detail"));
+        shared.push(("404", "Unknown, or owned by another user", "Detail"));
     }
     if takes_body || takes_params {
-        shared.push(("422", "Input that is refused", validation));
+        shared.push(("422", "Invalid input", validation));
     }
     if takes_body {
         shared.push((
             "400",
-            "A body or a request that cannot be honoured",
+            "An invalid request or body",
             "Detail",
         ));
         shared.push(("408", "The body did not arrive in time", "Detail"));
-        shared.push(("413", "A body that is too large", "Detail"));
-        shared.push(("415", "A body with a content encoding", "Detail"));
+        shared.push(("413", "The body is too large", "Detail"));
+        shared.push(("415", "The body has a content encoding", "Detail"));
     }
     shared
 }
@@ -242,7 +242,7 @@ fn answer(status: &str, description: &str, schema: &str) -> Value {
     });
     if matches!(status, "429" | "503" | "507") {
         answer["headers"] = json!({
-            "Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}},
+            "Retry-After": {"description": "Seconds after which to retry.", "schema": {"type": "integer"}},
         });
     }
     answer

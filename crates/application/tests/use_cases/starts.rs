@@ -186,7 +186,7 @@ async fn a_failed_start_says_why_and_releases_what_it_held() {
     world.backend.fail_starts(2);
     let task = world.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Error);
-    assert!(task.detail.expect("a cause").contains("told to fail"));
+    assert!(task.detail.expect("a cause").contains("fails this start"));
     assert!(world.view(task.conversation_id).await.is_none());
     until(|| async {
         world

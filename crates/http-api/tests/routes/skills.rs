@@ -82,7 +82,7 @@ async fn what_marketplaces_offer_and_why_one_does_not() {
         "plugins": [{"name": "acme/x.git", "description": "v1", "source": "github:acme/x", "marketplace": "team"}],
         "marketplace_skills": {"team": ["acme/x.git"]},
         "errors": [
-            "broken: told to be broken",
+            "broken: the fake marketplace is broken",
             "inside: its host may not be called: it is in a private network",
             "own: it is a path, which is read where conversations run: only repositories are read here",
             "ssh: only repositories at https:// addresses are read here",

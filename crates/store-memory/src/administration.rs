@@ -22,7 +22,7 @@ impl MemoryState {
     fn administer(&mut self, change: &AdminChange, at: Timestamp) -> Result<PurgeCounts, StoreError> {
         match change {
             AdminChange::CreateUser { user, role } => {
-                let is_new = self.ensure(user, *role, at)?;
+                let is_new = self.ensure_user(user, *role, at)?;
                 let taken = StoreError::Conflict { entity: "user" };
                 return is_new.then(PurgeCounts::default).ok_or(taken);
             }
@@ -32,23 +32,23 @@ impl MemoryState {
                 row.role = *role;
             }
             AdminChange::DeleteUser { user } => {
-                let is_there = self.mark(user, at);
-                return is_there.then(|| self.disarm(user, at)).ok_or(USER);
+                let is_there = self.mark_deleted(user, at);
+                return is_there.then(|| self.revoke_access(user, at)).ok_or(USER);
             }
             AdminChange::CreateKey { key, new_user } => {
-                self.refuse_taken(key)?;
+                self.check_key_is_new(key)?;
                 match new_user {
                     Some(role) => {
-                        self.ensure(&key.user, *role, at)?;
+                        self.ensure_user(&key.user, *role, at)?;
                     }
-                    None if self.is_there(&key.user) => {}
+                    None if self.user_exists(&key.user) => {}
                     None => return Err(USER),
                 }
                 self.keys.insert(key.id, key.clone());
             }
             AdminChange::RotateKey { old, new, until } => {
-                self.refuse_taken(new)?;
-                if !self.is_there(&new.user) {
+                self.check_key_is_new(new)?;
+                if !self.user_exists(&new.user) {
                     return Err(KEY);
                 }
                 let key = self.key_of(*old, &new.user)?;
@@ -81,7 +81,7 @@ impl AdministrationRepository for MemoryStore {
         let purged = state.administer(change, entry.at)?;
         state.audit.insert(entry.id, entry.clone());
         if let AdminChange::DeleteUser { user } = change {
-            self.tell_of_sandboxes(&state, user);
+            self.publish_sandboxes(&state, user);
         }
         Ok(purged)
     }

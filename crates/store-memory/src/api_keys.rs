@@ -12,8 +12,8 @@ use crate::MemoryStore;
 use crate::state::MemoryState;
 
 impl MemoryState {
-    /// Refuses a key whose id or hash is another one's.
-    pub(crate) fn refuse_taken(&self, key: &ApiKey) -> Result<(), StoreError> {
+    /// Refuses a key with a taken id or hash.
+    pub(crate) fn check_key_is_new(&self, key: &ApiKey) -> Result<(), StoreError> {
         let taken = |it: &ApiKey| it.id == key.id || it.hash == key.hash;
         if self.keys.values().any(taken) {
             return Err(StoreError::Conflict { entity: "API key" });
@@ -21,8 +21,8 @@ impl MemoryState {
         Ok(())
     }
 
-    /// Makes sure that there is a user who may get a key, with this role if they are new; whether they are.
-    pub(crate) fn ensure(
+    /// Ensures that a user exists who may get a key, with this role if they are new; returns whether they are.
+    pub(crate) fn ensure_user(
         &mut self,
         user: &UserId,
         role: Role,
@@ -32,7 +32,7 @@ impl MemoryState {
             let Some(deleted_at) = row.deleted_at else {
                 return Ok(false);
             };
-            if deleted_at.plus(USER_NAME_REUSE_GRACE) > at || !self.is_gone(user) {
+            if deleted_at.plus(USER_NAME_REUSE_GRACE) > at || !self.is_purged(user) {
                 return Err(StoreError::Conflict {
                     entity: DELETED_USER_ENTITY,
                 });
@@ -48,7 +48,7 @@ impl MemoryState {
         Ok(true)
     }
 
-    /// The key and the role of its user, whose deletion has not begun.
+    /// The key and the role of its user, unless the deletion of the user has begun.
     pub(crate) fn known(&self, id: ApiKeyId) -> Option<ApiKeyWithRole> {
         let key = self.keys.get(&id)?;
         let user = self.users.get(&key.user);
@@ -59,8 +59,8 @@ impl MemoryState {
         })
     }
 
-    /// Whether there is such a user, and their deletion has not begun.
-    pub(crate) fn is_there(&self, user: &UserId) -> bool {
+    /// Whether the user exists and their deletion has not begun.
+    pub(crate) fn user_exists(&self, user: &UserId) -> bool {
         let row = self.users.get(user);
         row.is_some_and(|it| it.deleted_at.is_none())
     }
@@ -70,8 +70,8 @@ impl MemoryState {
 impl ApiKeyRepository for MemoryStore {
     async fn insert(&self, key: &ApiKey) -> Result<(), StoreError> {
         let mut state = self.lock();
-        state.refuse_taken(key)?;
-        state.ensure(&key.user, Role::User, key.created_at)?;
+        state.check_key_is_new(key)?;
+        state.ensure_user(&key.user, Role::User, key.created_at)?;
         state.keys.insert(key.id, key.clone());
         Ok(())
     }

@@ -20,7 +20,7 @@ use crate::{MemoryStore, page};
 fn matches(it: &Conversation, filter: &ConversationFilter) -> bool {
     let title = || it.title.as_deref().map(fold_title);
     (match filter.parent {
-        // Whoever asks for the parts of a conversation wants sub-conversations.
+        // A filter by parent includes sub-conversations.
         Some(parent) => it.parent == Some(parent),
         None => filter.include_sub_conversations || it.parent.is_none(),
     }) && filter
@@ -52,7 +52,7 @@ impl MemoryState {
             .filter(move |it| scope.sees(&it.owner) && matches(it, filter))
     }
 
-    /// The row that `origin` reports about, or why there is none for it.
+    /// The row that `origin` reports about, or why it has none.
     pub(crate) fn reported_by(
         &mut self,
         origin: &SandboxId,
@@ -121,7 +121,7 @@ impl ConversationRepository for MemoryStore {
             let tags = tags.map(|(name, value)| name.len() + value.len());
             it.title.as_ref().map_or(0, String::len) + tags.sum::<usize>()
         };
-        let page = page::cut_bytes("conversations", page, true, rows, bytes)?;
+        let page = page::page_by_bytes("conversations", page, true, rows, bytes)?;
         Ok(Page {
             items: page
                 .items
@@ -189,7 +189,7 @@ impl ConversationRepository for MemoryStore {
             Err(AppendOutcome::Unknown) => {}
             Err(answer) => return Ok(answer),
         }
-        // An id that an unfinished start has reserved is not up for adoption: the task stores the row itself.
+        // An id that an unfinished start has reserved cannot be adopted: the task stores the row itself.
         let reserved = state.tasks.values().find(|row| {
             row.task.conversation_id == conversation.id && !row.task.status.is_terminal()
         });
@@ -200,7 +200,7 @@ impl ConversationRepository for MemoryStore {
                 AppendOutcome::Foreign
             });
         }
-        // A start that failed while the agent server was being asked: what it made is not wanted.
+        // The start failed while its agent server was creating the conversation, which is not wanted any more.
         let failed = state.tasks.values().any(|row| {
             row.task.conversation_id == conversation.id
                 && row.task.sandbox_id == conversation.sandbox_id
@@ -213,7 +213,7 @@ impl ConversationRepository for MemoryStore {
         if inside.count() >= MAX_CONVERSATIONS_FOR_ADOPTION as usize {
             return Ok(AppendOutcome::Unknown);
         }
-        match state.wanted_sandbox(&conversation.sandbox_id) {
+        match state.undeleted_sandbox(&conversation.sandbox_id) {
             Some(sandbox) if sandbox.owner == conversation.owner => {
                 state.insert_conversation(conversation);
                 Ok(AppendOutcome::Stored { new: 1 })
@@ -254,7 +254,7 @@ impl ConversationRepository for MemoryStore {
             let sandbox = state.view(&Scope::System, id).and_then(|view| view.sandbox);
             state.delete_tree(id, at);
             if let Some(sandbox) = sandbox {
-                self.tell(StoreChange::Sandbox {
+                self.publish(StoreChange::Sandbox {
                     id: sandbox.id,
                     host: sandbox.host,
                 });
@@ -268,27 +268,27 @@ impl ConversationRepository for MemoryStore {
         let mut found: Vec<_> = state
             .deleted
             .iter()
-            .filter(|(_, grave)| grave.pending)
-            .filter(|(_, grave)| {
-                state.sandboxes.get(&grave.sandbox).is_some_and(|it| {
+            .filter(|(_, deletion)| deletion.pending)
+            .filter(|(_, deletion)| {
+                state.sandboxes.get(&deletion.sandbox).is_some_and(|it| {
                     it.desired == DesiredState::Running && it.status == SandboxStatus::Running
                 })
             })
             .collect();
-        found.sort_by_key(|(id, grave)| (grave.at, **id));
+        found.sort_by_key(|(id, deletion)| (deletion.at, **id));
         Ok(found
             .into_iter()
             .take(limit)
-            .map(|(id, grave)| PendingAgentDeletion {
+            .map(|(id, deletion)| PendingAgentDeletion {
                 id: *id,
-                sandbox_id: grave.sandbox.clone(),
+                sandbox_id: deletion.sandbox.clone(),
             })
             .collect())
     }
 
     async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
-        if let Some(grave) = self.lock().deleted.get_mut(&id) {
-            grave.pending = false;
+        if let Some(deletion) = self.lock().deleted.get_mut(&id) {
+            deletion.pending = false;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What goes when a conversation goes.
+//! The deletion of conversations.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use domain::start_task::{StartStatus, StartTask};
 use crate::state::{DeletedConversation, MemoryState};
 
 impl MemoryState {
-    /// See `ConversationRepository::delete`. The conversation is there.
+    /// See `ConversationRepository::delete`. The conversation must exist.
     pub(crate) fn delete_tree(&mut self, root: ConversationId, at: Timestamp) {
         let tree = self.tree(root);
         if let Some(row) = self.conversations.get(&root) {
@@ -19,27 +19,27 @@ impl MemoryState {
                 .retain(|it| it.owner != owner || !tree.contains(&it.conversation));
         }
         let mut sandboxes: BTreeSet<SandboxId> = BTreeSet::new();
-        let mut graves = Vec::new();
+        let mut deletions = Vec::new();
         for id in tree {
             self.events.remove(&id);
             if let Some(row) = self.conversations.remove(&id) {
                 sandboxes.insert(row.it.sandbox_id.clone());
-                graves.push((id, row.it.sandbox_id));
+                deletions.push((id, row.it.sandbox_id));
             }
         }
-        sandboxes.retain(|sandbox| self.let_go(sandbox, at));
-        for (id, sandbox) in graves {
-            let grave = DeletedConversation {
-                // A sandbox that goes takes its agent server's memory with it.
+        sandboxes.retain(|sandbox| self.delete_unless_needed(sandbox, at));
+        for (id, sandbox) in deletions {
+            let deletion = DeletedConversation {
+                // The deletion of a sandbox also deletes its agent server's conversations.
                 pending: !sandboxes.contains(&sandbox),
                 sandbox,
                 at,
             };
-            self.deleted.insert(id, grave);
+            self.deleted.insert(id, deletion);
         }
     }
 
-    /// The conversation and all below it, of the same owner.
+    /// The conversation and all its descendants of the same owner.
     fn tree(&self, root: ConversationId) -> BTreeSet<ConversationId> {
         let owner = self.conversations.get(&root).map(|row| &row.it.owner);
         let mut tree = BTreeSet::from([root]);
@@ -58,7 +58,8 @@ impl MemoryState {
         }
     }
 
-    /// Ended tasks go; unfinished ones end in ERROR. Those of the owner alone: somebody else may have failed with the same id.
+    /// Deletes ended tasks and ends unfinished ones in ERROR, only those of the owner: another user's start with the
+    /// same id may have failed.
     fn end_starts(
         &mut self,
         owner: &UserId,

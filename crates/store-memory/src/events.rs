@@ -13,7 +13,7 @@ use crate::state::MemoryState;
 use crate::{MemoryStore, page};
 
 impl MemoryState {
-    /// The events that the scope sees, in order of arrival.
+    /// The events that the scope sees, in sequence.
     fn log(&self, scope: &Scope, conversation: ConversationId) -> &[Event] {
         let visible = self
             .conversations
@@ -99,7 +99,7 @@ impl EventStore for MemoryStore {
                     event.clone(),
                 )
             });
-        page::cut_bytes(
+        page::page_by_bytes(
             &format!("events{sign}{conversation}"),
             page,
             descending,

@@ -11,7 +11,7 @@ use crate::MemoryStore;
 use crate::state::MemoryState;
 
 impl MemoryState {
-    pub(crate) fn repetition(&self, request: &IdempotentRequest) -> IdempotencyCheck {
+    pub(crate) fn check_idempotency(&self, request: &IdempotentRequest) -> IdempotencyCheck {
         let key = (request.owner.clone(), request.key.clone());
         match self
             .answers
@@ -26,7 +26,7 @@ impl MemoryState {
         }
     }
 
-    pub(crate) fn keep(&mut self, answer: &IdempotentResponse) {
+    pub(crate) fn store_response(&mut self, answer: &IdempotentResponse) {
         let request = &answer.request;
         let key = (request.owner.clone(), request.key.clone());
         self.answers.insert(key, answer.clone());
@@ -42,15 +42,15 @@ impl MemoryState {
 #[async_trait]
 impl IdempotencyRepository for MemoryStore {
     async fn look_up(&self, request: &IdempotentRequest) -> Result<IdempotencyCheck, StoreError> {
-        Ok(self.lock().repetition(request))
+        Ok(self.lock().check_idempotency(request))
     }
 
     async fn store_response(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError> {
         let mut state = self.lock();
-        let known = state.repetition(&answer.request);
+        let known = state.check_idempotency(&answer.request);
         if known == IdempotencyCheck::New {
-            state.refuse_deleted(&answer.request.owner)?;
-            state.keep(answer);
+            state.check_not_deleted(&answer.request.owner)?;
+            state.store_response(answer);
         }
         Ok(known)
     }

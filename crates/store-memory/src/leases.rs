@@ -1,4 +1,4 @@
-//! `LeaseRepository` and `ChangeFeed`: several applications in one process may share a store as several replicas do.
+//! `LeaseRepository` and `ChangeFeed`. Several applications in one process can share a store like replicas.
 
 use async_trait::async_trait;
 use domain::change::{StoreChange, ChangeFeed};
@@ -52,7 +52,7 @@ impl LeaseRepository for MemoryStore {
 
 impl ChangeFeed for MemoryStore {
     fn changes(&self) -> BoxStream<'static, StoreChange> {
-        stream::unfold(self.follow(), |mut changes| async move {
+        stream::unfold(self.subscribe(), |mut changes| async move {
             match changes.recv().await {
                 Ok(change) => Some((change, changes)),
                 Err(RecvError::Lagged(_)) => Some((StoreChange::Gap, changes)),

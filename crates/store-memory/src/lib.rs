@@ -1,7 +1,8 @@
-//! Everything behind the ports, in memory: every repository in one mutex, and fakes of sandboxes, agent servers, clock
-//! and ids. For tests of use-cases; simple and clear, not fast.
+//! In-memory adapters of all ports, for tests of use cases: a store whose repositories share one mutex, and fakes of
+//! sandboxes, agent servers, clock and ids. They are simple and clear, not fast.
 //!
-//! Knows: what the ports promise (the conformance tests that the SQL store passes). Must never know: a use-case, I/O.
+//! Knows: the promises of the ports (it passes the conformance tests that the SQL store passes). Must never know: a use
+//! case, I/O.
 
 mod administration;
 mod api_keys;

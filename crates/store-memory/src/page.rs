@@ -1,23 +1,23 @@
-//! Keyset pages over sorted rows.
+//! Keyset pages of sorted rows.
 
 use domain::error::StoreError;
 use domain::page::{MAX_PAGE_BYTES, Page, PageRequest, PageToken};
 
-/// What rows are sorted by: microseconds, then what breaks ties (text that sorts as it should).
+/// The sort key of rows: microseconds, then a text that breaks ties.
 pub(crate) type Key = (i64, String);
 
-/// Sorts rows and cuts out the page. A token names the listing it is for.
+/// Sorts rows and returns the page. A token names its list.
 pub(crate) fn cut<T>(
     listing: &str,
     request: &PageRequest,
     descending: bool,
     rows: impl Iterator<Item = (Key, T)>,
 ) -> Result<Page<T>, StoreError> {
-    cut_within(listing, request, descending, rows, |_| true)
+    page_within(listing, request, descending, rows, |_| true)
 }
 
-/// The same, but the page ends before what is stored of its rows exceeds [`MAX_PAGE_BYTES`].
-pub(crate) fn cut_bytes<T>(
+/// The same, but the page ends before its stored rows exceed [`MAX_PAGE_BYTES`].
+pub(crate) fn page_by_bytes<T>(
     listing: &str,
     request: &PageRequest,
     descending: bool,
@@ -30,11 +30,11 @@ pub(crate) fn cut_bytes<T>(
         left = rest.unwrap_or_default();
         rest.is_some()
     };
-    cut_within(listing, request, descending, rows, fits)
+    page_within(listing, request, descending, rows, fits)
 }
 
-/// The same, but the page ends before the first row that does not fit, though never before its first row.
-fn cut_within<T>(
+/// The same, but the page ends before the first row that does not fit, and holds at least one row.
+fn page_within<T>(
     listing: &str,
     request: &PageRequest,
     descending: bool,

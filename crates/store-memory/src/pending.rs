@@ -19,7 +19,7 @@ use crate::MemoryStore;
 use crate::state::{PendingRow, MemoryState};
 
 impl MemoryState {
-    /// The conversation that is meant, or why nothing can wait for it.
+    /// The conversation of a target, or why no message can wait for it.
     fn target(&self, owner: &UserId, target: MessageTarget) -> Result<ConversationId, EnqueueOutcome> {
         let theirs = self.tasks.values().map(|row| &row.task);
         let theirs = theirs.filter(|it| it.owner == *owner);
@@ -48,7 +48,7 @@ impl MemoryState {
             .filter(move |it| it.conversation == id && Some(&it.owner) == owner)
     }
 
-    /// Whether it can be said now, to a sandbox of this host.
+    /// Whether the conversation's messages can be delivered to a sandbox of this host.
     fn is_ready(&self, id: ConversationId, host: &HostId) -> bool {
         let row = self.conversations.get(&id);
         let sandbox = row.and_then(|row| self.sandboxes.get(&row.it.sandbox_id));
@@ -61,8 +61,8 @@ impl MemoryState {
         runs && starts.all(|it| it.conversation_id != id || it.status.is_terminal())
     }
 
-    /// Messages for conversations of which neither a row nor a start of their owner is left.
-    pub(crate) fn forget_orphans(&mut self) {
+    /// Deletes messages whose conversation has neither a row nor a start task of the owner.
+    pub(crate) fn delete_orphaned_messages(&mut self) {
         let mut pending = std::mem::take(&mut self.pending);
         pending.retain(|message| {
             let row = self.conversations.get(&message.conversation);
@@ -75,7 +75,7 @@ impl MemoryState {
         self.pending = pending;
     }
 
-    /// Messages of a user deleted, at most `limit`.
+    /// Deletes at most `limit` messages of a user; returns how many.
     pub(crate) fn purge_pending(&mut self, user: &UserId, limit: usize) -> usize {
         let theirs = self.pending.iter().filter(|it| it.owner == *user);
         let theirs: BTreeSet<Uuid> = theirs.map(|it| it.it.id).take(limit).collect();
@@ -89,12 +89,12 @@ impl PendingMessageRepository for MemoryStore {
     async fn enqueue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
         let mut state = self.lock();
         if let Some(answer) = message.answers.first() {
-            match state.repetition(&answer.request) {
+            match state.check_idempotency(&answer.request) {
                 IdempotencyCheck::New => {}
                 known => return Ok(EnqueueOutcome::Repeated(known)),
             }
         }
-        state.refuse_deleted(&message.owner)?;
+        state.check_not_deleted(&message.owner)?;
         let conversation = match state.target(&message.owner, message.target) {
             Ok(id) => id,
             Err(refusal) => return Ok(refusal),
@@ -117,11 +117,11 @@ impl PendingMessageRepository for MemoryStore {
             created_at: message.created_at,
         });
         if let Some(answer) = message.answers.get(count) {
-            state.keep(answer);
+            state.store_response(answer);
         }
         let row = state.conversations.get(&conversation);
         if let Some(sandbox) = row.and_then(|row| state.sandboxes.get(&row.it.sandbox_id)) {
-            self.tell(StoreChange::Sandbox {
+            self.publish(StoreChange::Sandbox {
                 id: sandbox.id.clone(),
                 host: sandbox.host.clone(),
             });
@@ -190,7 +190,7 @@ impl PendingMessageRepository for MemoryStore {
         if let Some(task) = task.filter(|task| task.notes.len() < MAX_START_TASK_NOTES) {
             task.notes.push(note.to_owned());
             task.detail = Some(task.notes.join(" "));
-            self.tell(StoreChange::StartTask(task.id));
+            self.publish(StoreChange::StartTask(task.id));
         }
         Ok(())
     }

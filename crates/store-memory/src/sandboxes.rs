@@ -45,8 +45,8 @@ impl MemoryState {
         Ok(())
     }
 
-    /// Whether the reason to retire this sandbox holds now.
-    fn may_retire(&self, sandbox: &Sandbox, why: RetirementReason) -> bool {
+    /// Whether the reason for a retirement applies now.
+    fn can_retire(&self, sandbox: &Sandbox, why: RetirementReason) -> bool {
         let mut conversations = self
             .conversations
             .values()
@@ -71,7 +71,7 @@ impl MemoryState {
         due && !busy && !starting
     }
 
-    /// Stores that a sandbox which is not up is wanted to run, within the caps.
+    /// Resumes a sandbox that is not up, within the caps.
     pub(crate) fn resume(
         &mut self,
         mut sandbox: Sandbox,
@@ -87,7 +87,7 @@ impl MemoryState {
         Ok(sandbox)
     }
 
-    /// How much a sandbox is used.
+    /// The occupancy of a sandbox.
     pub(crate) fn occupancy(&self, sandbox: &Sandbox) -> SandboxOccupancy {
         let inside = self.conversations.values().map(|row| &row.it);
         let inside = inside.filter(|it| it.sandbox_id == sandbox.id);
@@ -105,9 +105,9 @@ impl MemoryState {
         }
     }
 
-    /// Whether the sandbox could be inserted now.
+    /// Checks that the sandbox can be inserted now.
     pub(crate) fn check_insert(&self, sandbox: &Sandbox, caps: SandboxCaps) -> Result<(), StoreError> {
-        self.refuse_deleted(&sandbox.owner)?;
+        self.check_not_deleted(&sandbox.owner)?;
         self.check_caps(&sandbox.owner, caps)?;
         let taken = |it: &Sandbox| it.id == sandbox.id || it.key_hash == sandbox.key_hash;
         if self.sandboxes.values().any(taken) {
@@ -118,8 +118,8 @@ impl MemoryState {
 }
 
 impl MemoryStore {
-    pub(crate) fn tell_sandbox(&self, sandbox: &Sandbox) {
-        self.tell(StoreChange::Sandbox {
+    pub(crate) fn publish_sandbox(&self, sandbox: &Sandbox) {
+        self.publish(StoreChange::Sandbox {
             id: sandbox.id.clone(),
             host: sandbox.host.clone(),
         });
@@ -142,11 +142,11 @@ impl SandboxRepository for MemoryStore {
         answer: &IdempotentResponse,
     ) -> Result<IdempotencyCheck, StoreError> {
         let mut state = self.lock();
-        let known = state.repetition(&answer.request);
+        let known = state.check_idempotency(&answer.request);
         if known == IdempotencyCheck::New {
             state.check_insert(sandbox, *caps)?;
             state.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
-            state.keep(answer);
+            state.store_response(answer);
         }
         Ok(known)
     }
@@ -229,7 +229,7 @@ impl SandboxRepository for MemoryStore {
             }
             DesiredState::Running => {
                 let sandbox = state.resume(sandbox, *caps, at)?;
-                self.tell_sandbox(&sandbox);
+                self.publish_sandbox(&sandbox);
                 return Ok(Some(sandbox));
             }
             DesiredState::Paused if sandbox.desired == desired => return Ok(Some(sandbox)),
@@ -239,7 +239,7 @@ impl SandboxRepository for MemoryStore {
         sandbox.desired = desired;
         sandbox.updated_at = at;
         state.sandboxes.insert(id.clone(), sandbox.clone());
-        self.tell_sandbox(&sandbox);
+        self.publish_sandbox(&sandbox);
         Ok(Some(sandbox))
     }
 
@@ -262,7 +262,7 @@ impl SandboxRepository for MemoryStore {
         sandbox.apply_facts(facts);
         if *sandbox != before {
             sandbox.updated_at = at;
-            self.tell_sandbox(sandbox);
+            self.publish_sandbox(sandbox);
         }
         Ok(true)
     }
@@ -293,7 +293,7 @@ impl SandboxRepository for MemoryStore {
         let mut found: Vec<Sandbox> = state
             .sandboxes
             .values()
-            .filter(|it| it.host == *host && state.may_retire(it, why))
+            .filter(|it| it.host == *host && state.can_retire(it, why))
             .cloned()
             .collect();
         found.sort_by(|a, b| (a.updated_at, &a.id).cmp(&(b.updated_at, &b.id)));
@@ -309,7 +309,7 @@ impl SandboxRepository for MemoryStore {
     ) -> Result<Option<Sandbox>, StoreError> {
         let mut state = self.lock();
         let found = state.sandboxes.get(id).cloned();
-        let Some(mut sandbox) = found.filter(|it| state.may_retire(it, why)) else {
+        let Some(mut sandbox) = found.filter(|it| state.can_retire(it, why)) else {
             return Ok(None);
         };
         sandbox.desired = why.desired();
@@ -318,7 +318,7 @@ impl SandboxRepository for MemoryStore {
         }
         sandbox.updated_at = at;
         state.sandboxes.insert(id.clone(), sandbox.clone());
-        self.tell_sandbox(&sandbox);
+        self.publish_sandbox(&sandbox);
         Ok(Some(sandbox))
     }
 
@@ -340,9 +340,9 @@ impl SandboxRepository for MemoryStore {
 
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let mut state = self.lock();
-        // With the sandbox its agent server is gone: nobody is left to be told.
-        for grave in state.deleted.values_mut().filter(|it| it.sandbox == *id) {
-            grave.pending = false;
+        // The agent server is removed with its sandbox, so no agent deletion remains.
+        for deletion in state.deleted.values_mut().filter(|it| it.sandbox == *id) {
+            deletion.pending = false;
         }
         Ok(state.sandboxes.remove(id).is_some())
     }

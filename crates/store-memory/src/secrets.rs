@@ -16,7 +16,7 @@ const LISTING: &str = "secrets";
 
 impl MemoryState {
     fn insert_secret(&mut self, secret: &CustomSecret) -> Result<(), StoreError> {
-        self.refuse_deleted(&secret.owner)?;
+        self.check_not_deleted(&secret.owner)?;
         let key = (secret.owner.clone(), secret.name.clone());
         if self.secrets.contains_key(&key) {
             return Err(StoreError::Conflict { entity: "secret" });
@@ -61,7 +61,7 @@ impl MemoryState {
         Ok(true)
     }
 
-    /// How many there were.
+    /// Deletes all secrets of a user; returns how many.
     pub(crate) fn purge_secrets(&mut self, owner: &UserId) -> u64 {
         let before = self.secrets.len();
         self.secrets.retain(|(of, _), _| of != owner);
@@ -100,7 +100,7 @@ impl SecretRepository for MemoryStore {
             .values()
             .filter(|secret| secret.owner == *owner)
             .collect();
-        // A stable sort of what is in order of names.
+        // The map is ordered by name, and the sort is stable.
         all.sort_by_key(|secret| secret.created_at);
         Ok(all.into_iter().map(SecretSummary::from).collect())
     }
@@ -111,7 +111,7 @@ impl SecretRepository for MemoryStore {
 
     async fn put(&self, secret: &CustomSecret, change: &SecretChange) -> Result<bool, StoreError> {
         let mut state = self.lock();
-        state.refuse_deleted(&secret.owner)?;
+        state.check_not_deleted(&secret.owner)?;
         let at = secret.updated_at;
         if state.change_secret(&secret.owner, &secret.name, change, at)? {
             return Ok(false);

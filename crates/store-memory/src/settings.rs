@@ -23,7 +23,7 @@ impl SettingsRepository for MemoryStore {
         at: Timestamp,
     ) -> Result<Revision, StoreError> {
         let mut state = self.lock();
-        state.refuse_deleted(owner)?;
+        state.check_not_deleted(owner)?;
         let stored = state.settings.get(owner).map(|it| it.revision);
         if stored != expected {
             return Err(StoreError::Stale { entity: "settings" });

@@ -50,7 +50,7 @@ impl TaskRow {
 }
 
 impl MemoryState {
-    /// A task whose lease the caller still holds, if it may become `to`.
+    /// A task whose lease the caller still holds and that may change to `to`.
     fn leased(
         &mut self,
         id: StartTaskId,
@@ -63,8 +63,8 @@ impl MemoryState {
             .ok_or(STALE)
     }
 
-    /// The answer to a start whose conversation id is known already.
-    fn previous(&self, task: &StartTask) -> Result<Option<StartTask>, StoreError> {
+    /// The task or error for a start whose conversation id is known already.
+    fn find_existing(&self, task: &StartTask) -> Result<Option<StartTask>, StoreError> {
         let id = task.conversation_id;
         if self.deleted.contains_key(&id) {
             return Err(TAKEN);
@@ -82,8 +82,8 @@ impl MemoryState {
         }
     }
 
-    /// The sandbox that was resumed for it, if one was.
-    fn take_place(&mut self, start: &NewStartTask, caps: SandboxCaps) -> Result<Option<Sandbox>, StoreError> {
+    /// Stores or checks the sandbox of a start; returns it if it was resumed.
+    fn assign_sandbox(&mut self, start: &NewStartTask, caps: SandboxCaps) -> Result<Option<Sandbox>, StoreError> {
         let task = &start.task;
         if let SandboxAssignment::New(sandbox) = &start.assignment {
             self.check_insert(sandbox, caps)?;
@@ -91,7 +91,7 @@ impl MemoryState {
             return Ok(None);
         }
         let none = StoreError::NotFound { entity: "sandbox" };
-        let sandbox = self.wanted_sandbox(&task.sandbox_id).cloned();
+        let sandbox = self.undeleted_sandbox(&task.sandbox_id).cloned();
         let sandbox = sandbox.filter(|it| it.owner == task.owner).ok_or(none)?;
         let runs = sandbox.desired == DesiredState::Running;
         match start.assignment {
@@ -124,17 +124,17 @@ impl MemoryState {
             self.events.remove(&task.conversation_id);
         }
         let runs = |it: &Sandbox| it.desired == DesiredState::Running;
-        let owned = task.owns_sandbox && self.wanted_sandbox(&task.sandbox_id).is_some_and(runs);
+        let owned = task.owns_sandbox && self.undeleted_sandbox(&task.sandbox_id).is_some_and(runs);
         let since = task.created_at.minus(CLOCK_SKEW_GRACE);
         let mut graves = self.deleted.values();
         let lost = graves.any(|it| it.sandbox == task.sandbox_id && it.at >= since);
         if owned || lost {
-            self.let_go(&task.sandbox_id, at);
+            self.delete_unless_needed(&task.sandbox_id, at);
         }
         Ok(task)
     }
 
-    fn found_tasks<'a>(
+    fn matching_tasks<'a>(
         &'a self,
         scope: &'a Scope,
         filter: &'a StartTaskFilter,
@@ -150,9 +150,9 @@ impl MemoryState {
 }
 
 impl MemoryStore {
-    fn tell_failed(&self, task: &StartTask) {
-        self.tell(StoreChange::StartTask(task.id));
-        self.tell(StoreChange::Sandbox {
+    fn publish_failed_start(&self, task: &StartTask) {
+        self.publish(StoreChange::StartTask(task.id));
+        self.publish(StoreChange::Sandbox {
             id: task.sandbox_id.clone(),
             host: task.host.clone(),
         });
@@ -165,12 +165,12 @@ impl StartTaskRepository for MemoryStore {
         let mut state = self.lock();
         let task = &start.task;
         if let Some(answer) = &start.answer {
-            match state.repetition(&answer.request) {
+            match state.check_idempotency(&answer.request) {
                 IdempotencyCheck::New => {}
                 known => return Ok(StartTaskInsertOutcome::Repeated(known)),
             }
         }
-        if let Some(found) = state.previous(task)? {
+        if let Some(found) = state.find_existing(task)? {
             return Ok(StartTaskInsertOutcome::Existing(found));
         }
         let open = state.tasks.values().map(|row| &row.task);
@@ -189,8 +189,8 @@ impl StartTaskRepository for MemoryStore {
                 entity: "start task",
             });
         }
-        if let Some(resumed) = state.take_place(start, *caps)? {
-            self.tell_sandbox(&resumed);
+        if let Some(resumed) = state.assign_sandbox(start, *caps)? {
+            self.publish_sandbox(&resumed);
         }
         let row = TaskRow {
             task: task.clone(),
@@ -200,9 +200,9 @@ impl StartTaskRepository for MemoryStore {
         };
         state.tasks.insert(task.id, row);
         if let Some(answer) = &start.answer {
-            state.keep(answer);
+            state.store_response(answer);
         }
-        self.tell(StoreChange::StartTaskQueued(task.host.clone()));
+        self.publish(StoreChange::StartTaskQueued(task.host.clone()));
         Ok(StartTaskInsertOutcome::New)
     }
 
@@ -228,7 +228,7 @@ impl StartTaskRepository for MemoryStore {
     ) -> Result<Page<StartTask>, StoreError> {
         use StartTaskOrder::{CreatedAt, CreatedAtDesc, UpdatedAt, UpdatedAtDesc};
         let state = self.lock();
-        let rows = state.found_tasks(scope, filter).map(|it| {
+        let rows = state.matching_tasks(scope, filter).map(|it| {
             let when = match order {
                 CreatedAt | CreatedAtDesc => it.created_at,
                 UpdatedAt | UpdatedAtDesc => it.updated_at,
@@ -236,7 +236,7 @@ impl StartTaskRepository for MemoryStore {
             ((when.micros(), it.id.to_string()), it.clone())
         });
         let descending = matches!(order, CreatedAtDesc | UpdatedAtDesc);
-        page::cut_bytes(
+        page::page_by_bytes(
             &format!("start-tasks {order:?}"),
             page,
             descending,
@@ -246,7 +246,7 @@ impl StartTaskRepository for MemoryStore {
     }
 
     async fn count(&self, scope: &Scope, filter: &StartTaskFilter) -> Result<u64, StoreError> {
-        let count = self.lock().found_tasks(scope, filter).count();
+        let count = self.lock().matching_tasks(scope, filter).count();
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
     }
 
@@ -311,7 +311,7 @@ impl StartTaskRepository for MemoryStore {
         let row = state.leased(id, fence, StartStatus::Error)?;
         row.lease_until = None;
         row.fence += 1;
-        self.tell(StoreChange::StartTaskQueued(row.task.host.clone()));
+        self.publish(StoreChange::StartTaskQueued(row.task.host.clone()));
         Ok(())
     }
 
@@ -325,11 +325,11 @@ impl StartTaskRepository for MemoryStore {
         let mut state = self.lock();
         if step.status == StartStatus::Error {
             let failed = state.fail(id, fence, step, at);
-            return failed.inspect(|task| self.tell_failed(task));
+            return failed.inspect(|task| self.publish_failed_start(task));
         }
         let row = state.leased(id, fence, step.status)?;
         let task = row.apply(step.status, step, at);
-        self.tell(StoreChange::StartTask(id));
+        self.publish(StoreChange::StartTask(id));
         Ok(task)
     }
 
@@ -361,7 +361,7 @@ impl StartTaskRepository for MemoryStore {
             }
             state.insert_conversation(conversation);
         }
-        self.tell(StoreChange::StartTask(id));
+        self.publish(StoreChange::StartTask(id));
         let row = state.leased(id, fence, step.status)?;
         row.begun = true;
         Ok(row.apply(step.status, step, at))
@@ -375,14 +375,14 @@ impl StartTaskRepository for MemoryStore {
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let failed = self.lock().fail(id, fence, step, at);
-        failed.inspect(|task| self.tell_failed(task))
+        failed.inspect(|task| self.publish_failed_start(task))
     }
 
     async fn release_host(&self, host: &HostId) -> Result<u64, StoreError> {
         let mut released = 0;
         for row in self.lock().tasks.values_mut() {
             if row.task.host == *host && row.lease_until.take().is_some() {
-                // A worker of before may still be writing; its fence no longer opens anything.
+                // A former worker may still be active; its writes with the old fence are refused.
                 row.fence += 1;
                 released += 1;
             }
@@ -421,7 +421,7 @@ impl StartTaskRepository for MemoryStore {
         for (_, id) in &old {
             state.tasks.remove(id);
         }
-        state.forget_orphans();
+        state.delete_orphaned_messages();
         Ok(old.len() as u64)
     }
 }

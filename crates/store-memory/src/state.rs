@@ -1,4 +1,4 @@
-//! The tables.
+//! The tables of the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,21 +22,21 @@ use domain::vault::KeyHolder;
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-/// Every repository port, in memory. Each method takes the lock once: that is its transaction. Methods check everything
-/// before they change anything.
+/// All repository ports, in memory. Each method takes the lock once, which makes it one transaction. Methods check
+/// everything before they change anything.
 pub struct MemoryStore {
     state: Mutex<MemoryState>,
     changes: broadcast::Sender<StoreChange>,
 }
 
-/// Changes that a slow follower may miss before it is told of a gap.
-const CHANGES: usize = 256;
+/// Number of changes that a slow subscriber may miss before it gets a gap.
+const CHANGE_BUFFER_LEN: usize = 256;
 
 impl Default for MemoryStore {
     fn default() -> Self {
         Self {
             state: Mutex::default(),
-            changes: broadcast::channel(CHANGES).0,
+            changes: broadcast::channel(CHANGE_BUFFER_LEN).0,
         }
     }
 }
@@ -47,23 +47,23 @@ impl MemoryStore {
         Arc::default()
     }
 
-    /// Tells followers; there may be none.
-    pub(crate) fn tell(&self, change: StoreChange) {
+    /// Publishes a change; there may be no subscribers.
+    pub(crate) fn publish(&self, change: StoreChange) {
         let _ = self.changes.send(change);
     }
 
-    /// What is told from now on.
-    pub(crate) fn follow(&self) -> broadcast::Receiver<StoreChange> {
+    /// The changes from now on.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<StoreChange> {
         self.changes.subscribe()
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, MemoryState> {
-        // A panic of another test thread is that test's business.
+        // A panic in another test thread must not fail this one.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the store holds.
+/// The contents of the store.
 #[derive(Default)]
 pub(crate) struct MemoryState {
     pub(crate) conversations: BTreeMap<ConversationId, ConversationRow>,
@@ -83,14 +83,14 @@ pub(crate) struct MemoryState {
     /// By owner and key.
     pub(crate) answers: BTreeMap<(UserId, String), IdempotentResponse>,
     pub(crate) hosts: BTreeSet<HostId>,
-    /// Holder and end by name.
+    /// Holder and expiry, by name.
     pub(crate) leases: BTreeMap<String, (String, Timestamp)>,
     /// The installation's secret.
     pub(crate) vault: Option<Sealed>,
     pub(crate) key_holders: BTreeMap<String, KeyHolder>,
 }
 
-/// A message that waits for its owner's conversation.
+/// A pending message.
 pub(crate) struct PendingRow {
     pub(crate) it: PendingMessage,
     pub(crate) owner: UserId,
@@ -98,7 +98,7 @@ pub(crate) struct PendingRow {
     pub(crate) created_at: Timestamp,
 }
 
-/// A conversation, and when its status was true.
+/// A conversation, and the time of its status.
 pub(crate) struct ConversationRow {
     pub(crate) it: Conversation,
     pub(crate) status_at: Option<Timestamp>,
@@ -106,11 +106,11 @@ pub(crate) struct ConversationRow {
     pub(crate) shortened_events: u64,
 }
 
-/// A deleted conversation.
+/// The record of a deleted conversation.
 pub(crate) struct DeletedConversation {
     pub(crate) sandbox: SandboxId,
     pub(crate) at: Timestamp,
-    /// Its agent server still has to be told.
+    /// Whether its agent server still has the conversation.
     pub(crate) pending: bool,
 }
 
@@ -119,17 +119,17 @@ pub(crate) struct TaskRow {
     pub(crate) task: StartTask,
     pub(crate) fence: i64,
     pub(crate) lease_until: Option<Timestamp>,
-    /// This task has stored its conversation.
+    /// Whether the task has stored its conversation.
     pub(crate) begun: bool,
 }
 
 impl MemoryState {
-    /// A conversation as the scope sees it.
+    /// The conversation, if the scope sees it.
     pub(crate) fn view(&self, scope: &Scope, id: ConversationId) -> Option<ConversationView> {
         let row = self.conversations.get(&id)?;
         scope.sees(&row.it.owner).then(|| ConversationView {
             conversation: row.it.clone(),
-            sandbox: self.wanted_sandbox(&row.it.sandbox_id).cloned(),
+            sandbox: self.undeleted_sandbox(&row.it.sandbox_id).cloned(),
             children: self.children(scope, id),
         })
     }
@@ -144,8 +144,8 @@ impl MemoryState {
         sorted.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// A sandbox that is there and not to be deleted.
-    pub(crate) fn wanted_sandbox(&self, id: &SandboxId) -> Option<&Sandbox> {
+    /// A sandbox that exists and is not marked for deletion.
+    pub(crate) fn undeleted_sandbox(&self, id: &SandboxId) -> Option<&Sandbox> {
         self.sandboxes
             .get(id)
             .filter(|sandbox| sandbox.desired != DesiredState::Deleted)
@@ -162,8 +162,8 @@ impl MemoryState {
                 .any(|row| row.task.sandbox_id == *sandbox && !row.task.status.is_terminal())
     }
 
-    /// Marks a sandbox for deletion unless something needs it; whether it did.
-    pub(crate) fn let_go(&mut self, id: &SandboxId, at: Timestamp) -> bool {
+    /// Marks a sandbox for deletion unless something needs it; returns whether it is marked.
+    pub(crate) fn delete_unless_needed(&mut self, id: &SandboxId, at: Timestamp) -> bool {
         if self.is_needed(id) {
             return false;
         }

@@ -1,4 +1,4 @@
-//! `UsageRepository`: everything is counted anew.
+//! `UsageRepository`. It counts anew at each call.
 
 use async_trait::async_trait;
 use domain::error::StoreError;
@@ -10,7 +10,7 @@ use domain::usage::{ShortenedEvents, Usage, UsageRepository};
 
 use crate::MemoryStore;
 
-/// The bytes of a text; of one that cannot be written there are none.
+/// Length of a text in bytes; 0 for an error.
 fn bytes(text: serde_json::Result<String>) -> u64 {
     text.map_or(0, |text| text.len() as u64)
 }

@@ -12,12 +12,12 @@ use domain::start_task::StartStatus;
 use crate::MemoryStore;
 use crate::state::MemoryState;
 
-/// The client-readable cause in a start task whose owner was deleted under it.
+/// The detail, visible to clients, of a start task whose owner was deleted.
 const DELETED_UNDER_IT: &str = "The user was deleted before the start had ended.";
 
 impl MemoryState {
-    /// Refuses to store something new of a user who was deleted.
-    pub(crate) fn refuse_deleted(&self, user: &UserId) -> Result<(), StoreError> {
+    /// Refuses new objects of a deleted user.
+    pub(crate) fn check_not_deleted(&self, user: &UserId) -> Result<(), StoreError> {
         match self.users.get(user) {
             Some(row) if row.deleted_at.is_some() => Err(StoreError::NotFound {
                 entity: DELETED_USER_ENTITY,
@@ -26,7 +26,7 @@ impl MemoryState {
         }
     }
 
-    /// Whether the user has anything but sandboxes that are to be removed.
+    /// Whether the user has more than sandboxes marked for removal.
     fn has_rows(&self, user: &UserId) -> bool {
         self.keys.values().any(|it| it.user == *user)
             || self.settings.contains_key(user)
@@ -42,13 +42,13 @@ impl MemoryState {
     }
 
     /// Whether nothing of the user is left.
-    pub(crate) fn is_gone(&self, user: &UserId) -> bool {
+    pub(crate) fn is_purged(&self, user: &UserId) -> bool {
         !self.has_rows(user) && self.sandboxes.values().all(|it| it.owner != *user)
     }
 
-    /// From now on nothing of this user can be stored. `false` if there is no such user.
-    pub(crate) fn mark(&mut self, user: &UserId, at: Timestamp) -> bool {
-        if !self.users.contains_key(user) && self.is_gone(user) {
+    /// Marks the user as deleted, so that nothing of them can be stored. `false` if there is no such user.
+    pub(crate) fn mark_deleted(&mut self, user: &UserId, at: Timestamp) -> bool {
+        if !self.users.contains_key(user) && self.is_purged(user) {
             return false;
         }
         let row = self.users.entry(user.clone()).or_insert_with(|| User {
@@ -61,8 +61,8 @@ impl MemoryState {
         true
     }
 
-    /// What goes at once, however much it is.
-    pub(crate) fn disarm(&mut self, user: &UserId, at: Timestamp) -> PurgeCounts {
+    /// Does what the first call of a purge does, whatever the limit.
+    pub(crate) fn revoke_access(&mut self, user: &UserId, at: Timestamp) -> PurgeCounts {
         let keys = self.keys.len();
         self.keys.retain(|_, it| it.user != *user);
         let mut purged = PurgeCounts {
@@ -91,7 +91,7 @@ impl MemoryState {
         purged
     }
 
-    /// Answers, messages that wait, and memory of deleted conversations.
+    /// Deletes stored responses, pending messages and records of deleted conversations.
     fn purge_others(&mut self, user: &UserId, left: &mut usize) -> u64 {
         let answers = self.answers.keys().filter(|(owner, _)| owner == user);
         let answers: Vec<_> = answers.take(*left).cloned().collect();
@@ -102,13 +102,13 @@ impl MemoryState {
         let pending = self.purge_pending(user, *left);
         *left -= pending;
         let theirs = |id| self.sandboxes.get(id).is_some_and(|it| it.owner == *user);
-        let graves = self.deleted.iter().filter(|(_, it)| theirs(&it.sandbox));
-        let graves: Vec<_> = graves.map(|(id, _)| *id).take(*left).collect();
-        for id in &graves {
+        let deletions = self.deleted.iter().filter(|(_, it)| theirs(&it.sandbox));
+        let deletions: Vec<_> = deletions.map(|(id, _)| *id).take(*left).collect();
+        for id in &deletions {
             self.deleted.remove(id);
         }
-        *left -= graves.len();
-        (answers.len() + pending + graves.len()) as u64
+        *left -= deletions.len();
+        (answers.len() + pending + deletions.len()) as u64
     }
 
     fn purge_starts(&mut self, user: &UserId, left: &mut usize) -> u64 {
@@ -122,7 +122,7 @@ impl MemoryState {
         starts.len() as u64
     }
 
-    /// Conversations and events deleted.
+    /// Deletes conversations; returns the numbers of conversations and events.
     fn purge_conversations(&mut self, user: &UserId, left: &mut usize) -> (u64, u64) {
         let theirs = self.conversations.values().map(|row| &row.it);
         let theirs = theirs.filter(|it| it.owner == *user).map(|it| it.id);
@@ -147,10 +147,10 @@ impl MemoryState {
 }
 
 impl MemoryStore {
-    /// Whoever serves the user's sandboxes looks at them.
-    pub(crate) fn tell_of_sandboxes(&self, state: &MemoryState, user: &UserId) {
+    /// Publishes the change of all sandboxes of the user.
+    pub(crate) fn publish_sandboxes(&self, state: &MemoryState, user: &UserId) {
         for sandbox in state.sandboxes.values().filter(|it| it.owner == *user) {
-            self.tell(StoreChange::Sandbox {
+            self.publish(StoreChange::Sandbox {
                 id: sandbox.id.clone(),
                 host: sandbox.host.clone(),
             });
@@ -186,16 +186,16 @@ impl UserRepository for MemoryStore {
         limit: usize,
     ) -> Result<Option<PurgeCounts>, StoreError> {
         let mut state = self.lock();
-        if !state.mark(user, at) {
+        if !state.mark_deleted(user, at) {
             return Ok(None);
         }
-        let mut purged = state.disarm(user, at);
+        let mut purged = state.revoke_access(user, at);
         let mut left = limit.max(1);
         purged.others = state.purge_others(user, &mut left);
         purged.start_tasks = state.purge_starts(user, &mut left);
         (purged.conversations, purged.events) = state.purge_conversations(user, &mut left);
         purged.more = left == 0;
-        self.tell_of_sandboxes(&state, user);
+        self.publish_sandboxes(&state, user);
         Ok(Some(purged))
     }
 
@@ -215,7 +215,7 @@ impl UserRepository for MemoryStore {
         let mut state = self.lock();
         let gone = state.users.values();
         let gone = gone.filter(|it| it.deleted_at.is_some_and(|at| at < before));
-        let gone = gone.filter(|it| state.is_gone(&it.id)).take(limit);
+        let gone = gone.filter(|it| state.is_purged(&it.id)).take(limit);
         let gone: Vec<UserId> = gone.map(|it| it.id.clone()).collect();
         for id in &gone {
             state.users.remove(id);

@@ -67,7 +67,7 @@ impl VaultRepository for MemoryStore {
     }
 }
 
-/// All values of a kind, each with what it is sorted by.
+/// All values of a kind, each with its sort key.
 fn sealed(state: &MemoryState, kind: SealedKind) -> Vec<(String, SealedLocation, Sealed)> {
     match kind {
         SealedKind::Settings => state
@@ -142,7 +142,7 @@ fn sort_key(location: &SealedLocation) -> String {
     }
 }
 
-/// Where the value is, if there is one.
+/// The stored value, if it exists.
 fn slot<'a>(state: &'a mut MemoryState, location: &SealedLocation) -> Option<&'a mut Sealed> {
     match location {
         SealedLocation::Settings(owner) => {

@@ -10,12 +10,12 @@ use crate::MemoryStore;
 use crate::state::MemoryState;
 
 impl MemoryState {
-    fn warm_of<'a>(&'a self, host: &'a HostId) -> impl Iterator<Item = &'a WarmSandbox> {
+    fn warm_on_host<'a>(&'a self, host: &'a HostId) -> impl Iterator<Item = &'a WarmSandbox> {
         self.warm.values().filter(move |it| it.host == *host)
     }
 
-    /// Changes its state, if it has this one.
-    fn turn_warm(
+    /// Changes the state if it is the expected one.
+    fn change_warm_state(
         &mut self,
         id: &SandboxId,
         (from, to): (WarmState, WarmState),
@@ -34,9 +34,9 @@ impl WarmRepository for MemoryStore {
         let mut state = self.lock();
         let is_counted =
             |it: &&WarmSandbox| it.spec_id == warm.spec_id && it.state != WarmState::Claimed;
-        let counted = state.warm_of(&warm.host).filter(is_counted).count();
+        let counted = state.warm_on_host(&warm.host).filter(is_counted).count();
         let is_full = u32::try_from(counted).is_ok_and(|n| n >= max_count)
-            || state.warm_of(&warm.host).count() >= MAX_WARM_SANDBOXES_PER_HOST;
+            || state.warm_on_host(&warm.host).count() >= MAX_WARM_SANDBOXES_PER_HOST;
         if is_full {
             return Ok(false);
         }
@@ -57,7 +57,7 @@ impl WarmRepository for MemoryStore {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let mut state = self.lock();
-        let turned = state.turn_warm(id, (WarmState::Booting, WarmState::Ready), at);
+        let turned = state.change_warm_state(id, (WarmState::Booting, WarmState::Ready), at);
         Ok(turned
             .map(|it| it.endpoints = Some(endpoints.clone()))
             .is_some())
@@ -77,12 +77,12 @@ impl WarmRepository for MemoryStore {
                 && it.state == WarmState::Ready
                 && !state.sandboxes.contains_key(&it.id)
         };
-        let fitting = state.warm_of(host).filter(fits);
+        let fitting = state.warm_on_host(host).filter(fits);
         let first = fitting.min_by_key(|it| (it.created_at, it.id.clone()));
         let Some(id) = first.map(|it| it.id.clone()) else {
             return Ok(None);
         };
-        let claimed = state.turn_warm(&id, (WarmState::Ready, WarmState::Claimed), at);
+        let claimed = state.change_warm_state(&id, (WarmState::Ready, WarmState::Claimed), at);
         Ok(claimed.cloned())
     }
 
@@ -91,13 +91,13 @@ impl WarmRepository for MemoryStore {
         if state.sandboxes.contains_key(id) {
             return Ok(false);
         }
-        let turned = state.turn_warm(id, (WarmState::Claimed, WarmState::Ready), at);
+        let turned = state.change_warm_state(id, (WarmState::Claimed, WarmState::Ready), at);
         Ok(turned.is_some())
     }
 
     async fn list_on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
         let state = self.lock();
-        let mut all: Vec<_> = state.warm_of(host).cloned().collect();
+        let mut all: Vec<_> = state.warm_on_host(host).cloned().collect();
         all.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
         all.truncate(MAX_WARM_SANDBOXES_PER_HOST);
         Ok(all)

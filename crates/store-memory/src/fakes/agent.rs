@@ -1,4 +1,4 @@
-//! An agent server that thinks nothing and remembers everything.
+//! Fake agent servers: they run no agent and record all calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,11 +19,11 @@ use crate::fakes::dormant_servers::DormantServers;
 use crate::fakes::message_events::user_message_event;
 use crate::fakes::behavior::{FakeAgentCalls, FakeBehavior};
 
-/// Events on one page of the log.
+/// Maximum number of events of one page of the log.
 const EVENTS_PER_PAGE: usize = 100;
 
-/// All agent servers at once: conversations are found whatever the URL, as they are when a sandbox is resumed at
-/// another port.
+/// The fake of all agent servers. A conversation is found at every URL, because a resumed sandbox may have another
+/// port.
 #[derive(Default)]
 pub struct FakeAgentRuntime {
     state: Mutex<FakeAgentState>,
@@ -44,15 +44,15 @@ struct FakeAgentState {
     refuse_runs: bool,
     lose_answers: bool,
     lose_message_responses: bool,
-    /// Messages that were sent and are not taken yet.
+    /// Messages that were sent and are not accepted yet.
     held_messages: Option<Vec<(ConversationId, MessageInput)>>,
     hold_answers: bool,
     idle_time: Option<Duration>,
     dormant_servers: DormantServers,
     init_requests: Vec<(Url, InitRequest)>,
-    /// Which cannot be woken.
+    /// Servers that cannot be woken.
     unwakeable: BTreeSet<Url>,
-    /// How they answer whether they are dormant, if not by their behavior.
+    /// The behavior of `is_dormant`, if it differs from the general one.
     dormancy_behavior: Option<FakeBehavior>,
 }
 
@@ -73,43 +73,43 @@ impl FakeAgentRuntime {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How all of them behave from now on, but those with a behavior of their own.
+    /// Sets the behavior of all servers without a behavior of their own.
     pub fn set_behavior(&self, behavior: FakeBehavior) {
         self.lock().behavior = behavior;
     }
 
-    /// How the one at this URL behaves from now on.
+    /// Sets the behavior of the server at this URL.
     pub fn set_behavior_at(&self, url: &Url, behavior: FakeBehavior) {
         self.lock().behaviors_by_url.insert(url.clone(), behavior);
     }
 
-    /// Whether messages are saved without being run.
+    /// Whether messages are stored without running the agent.
     pub fn refuse_runs(&self, refuse: bool) {
         self.lock().refuse_runs = refuse;
     }
 
-    /// Whether a start is carried out and then answered with 500.
+    /// Whether a start succeeds but returns 500.
     pub fn lose_answers(&self, lose: bool) {
         self.lock().lose_answers = lose;
     }
 
-    /// Whether a message is taken, and logged, and then answered with 500.
+    /// Whether a message is stored and logged but returns 500.
     pub fn lose_answers_to_messages(&self, lose: bool) {
         self.lock().lose_message_responses = lose;
     }
 
-    /// Messages are from now on taken only when [`Self::take_messages`] says so, and not answered: so it is while an agent is
-    /// at a long step. The caller may be gone by then.
+    /// Holds messages until [`Self::take_messages`] is called, without a response, as an agent server does during a
+    /// long step. The caller may have given up by then.
     pub fn hold_messages(&self) {
         self.lock().held_messages = Some(Vec::new());
     }
 
-    /// Messages are taken again, but those that were held are lost.
+    /// Accepts messages again and drops the held ones.
     pub fn drop_messages(&self) {
         self.lock().held_messages = None;
     }
 
-    /// Messages are taken again: those that were held, and those that come.
+    /// Accepts the held messages and new ones.
     pub fn take_messages(&self) {
         let mut state = self.lock();
         for (id, message) in state.held_messages.take().unwrap_or_default() {
@@ -121,86 +121,86 @@ impl FakeAgentRuntime {
         }
     }
 
-    /// Whether a start is carried out and then never answered.
+    /// Whether a start succeeds but never returns.
     pub fn hold_answers(&self, hold: bool) {
         self.lock().hold_answers = hold;
     }
 
-    /// How long all of them say that nobody asked them for anything.
+    /// Sets the idle time that all servers report.
     pub fn set_idle_time(&self, idle: Option<Duration>) {
         self.lock().idle_time = idle;
     }
 
-    /// Those that this backend boots dormant are dormant from now on, until they are woken.
+    /// Makes the servers in this list dormant until they are woken.
     pub fn share_dormant_servers(&self, dormant_servers: DormantServers) {
         self.lock().dormant_servers = dormant_servers;
     }
 
-    /// The dormant one at this URL cannot be woken from now on.
+    /// Makes the dormant server at this URL impossible to wake.
     pub fn refuse_to_wake(&self, url: &Url) {
         self.lock().unwakeable.insert(url.clone());
     }
 
-    /// How all of them answer whether they are dormant from now on, if not by their behavior.
+    /// Sets the behavior of `is_dormant`, if it differs from the general one.
     pub fn set_dormancy_behavior(&self, behavior: Option<FakeBehavior>) {
         self.lock().dormancy_behavior = behavior;
     }
 
-    /// Who was woken, with what, in order. Those that were awake already are not.
+    /// The init requests of woken servers, in order. Servers that were awake are not included.
     pub fn init_requests(&self) -> Vec<(Url, InitRequest)> {
         self.lock().init_requests.clone()
     }
 
-    /// What was called so far.
+    /// The number of calls so far.
     pub fn calls(&self) -> FakeAgentCalls {
         self.lock().calls
     }
 
-    /// What was started (once for each conversation), in order.
+    /// The started conversations, each once, in order.
     pub fn launches(&self) -> Vec<LaunchRequest> {
         self.lock().launches.clone()
     }
 
-    /// What was said by `send`, in order.
+    /// The messages of `send`, in order.
     pub fn messages(&self) -> Vec<(ConversationId, MessageInput)> {
         self.lock().messages.clone()
     }
 
-    /// Which models were switched to, in order: that of a profile, or of a program.
+    /// The models that conversations were switched to, in order.
     pub fn switches(&self) -> Vec<(ConversationId, String)> {
         self.lock().switches.clone()
     }
 
-    /// Profiles are refused from now on, each time after so long.
+    /// Refuses profiles from now on, each time after this delay.
     pub fn refuse_profiles(&self, after: Duration) {
         self.lock().refuses_profiles = Some(after);
     }
 
-    /// The profiles that were handed over last.
+    /// The profiles of the last call.
     pub fn profiles(&self) -> Vec<LlmProfile> {
         self.lock().profiles.clone()
     }
 
-    /// Whether it has the conversation.
+    /// Whether the conversation exists.
     pub fn knows(&self, id: ConversationId) -> bool {
         self.lock().conversations.contains_key(&id)
     }
 
-    /// Adds an event to a conversation's log. Does nothing for an unknown one.
+    /// Appends an event to a conversation's log. Does nothing for an unknown one.
     pub fn push_event(&self, id: ConversationId, event: Event) {
         if let Some(kept) = self.lock().conversations.get_mut(&id) {
             kept.events.push(event);
         }
     }
 
-    /// Changes what it says about a conversation. Does nothing for an unknown one.
+    /// Changes a conversation. Does nothing for an unknown one.
     pub fn change(&self, id: ConversationId, change: impl FnOnce(&mut AgentConversation)) {
         if let Some(kept) = self.lock().conversations.get_mut(&id) {
             change(&mut kept.it);
         }
     }
 
-    /// Counts the call and behaves as told.
+    /// Counts the call and applies the behavior.
     async fn called(&self, url: &Url, count: impl FnOnce(&mut FakeAgentCalls)) -> Result<(), AgentError> {
         let behavior = self.lock().behavior_at(url, count);
         behavior.behave().await?;
@@ -213,7 +213,7 @@ impl FakeAgentRuntime {
         Ok(())
     }
 
-    /// The same for what a dormant one answers too.
+    /// The same for calls that a dormant server also supports.
     async fn asked(&self, url: &Url, count: impl FnOnce(&mut FakeAgentCalls)) -> Result<(), AgentError> {
         let behavior = self.lock().behavior_at(url, count);
         behavior.behave().await
@@ -271,7 +271,7 @@ impl AgentRuntime for FakeAgentRuntime {
     }
 
     async fn prewarm(&self, _: &SandboxId, url: &Url) {
-        // Whatever comes of it.
+        // A failure does not matter.
         let _ = self.asked(url, |calls| calls.prewarm += 1).await;
     }
 
@@ -286,7 +286,7 @@ impl AgentRuntime for FakeAgentRuntime {
         if state.unwakeable.contains(url) {
             return Err(AgentError::Rejected {
                 status: 500,
-                reason: "the fake agent server was told to stay dormant".to_owned(),
+                reason: "the fake agent server stays dormant".to_owned(),
             });
         }
         if state.dormant_servers.wake(url) {
@@ -330,7 +330,7 @@ impl AgentRuntime for FakeAgentRuntime {
             if state.lose_answers {
                 return Err(AgentError::Rejected {
                     status: 500,
-                    reason: "told to lose the answer".to_owned(),
+                    reason: "the fake agent server lost the response".to_owned(),
                 });
             }
             (it, state.hold_answers)
@@ -362,7 +362,8 @@ impl AgentRuntime for FakeAgentRuntime {
     ) -> Result<AgentEventPage, AgentError> {
         self.called(&at.url, |calls| calls.events += 1).await?;
         self.with_conversation(id, |kept| {
-            // Pages begin at the event that the cursor names, as those of the real one do; the order is the log's own.
+            // Pages begin at the event that the cursor names, like those of the real agent server. The order is that of
+            // the log.
             let log = &kept.events;
             let begins = |event: &Event| match cursor {
                 Some(cursor) => event.id.as_str() == cursor,
@@ -423,7 +424,7 @@ impl AgentRuntime for FakeAgentRuntime {
         if state.lose_message_responses {
             return Err(AgentError::Rejected {
                 status: 500,
-                reason: "told to lose the answer".to_owned(),
+                reason: "the fake agent server lost the response".to_owned(),
             });
         }
         Ok(if refused {
@@ -473,7 +474,7 @@ impl AgentRuntime for FakeAgentRuntime {
             tokio::time::sleep(after).await;
             return Err(AgentError::Rejected {
                 status: 500,
-                reason: "told to refuse profiles".to_owned(),
+                reason: "the fake agent server refuses profiles".to_owned(),
             });
         }
         self.lock().profiles = profiles.to_vec();

@@ -1,4 +1,4 @@
-//! Sandboxes that exist in name only.
+//! A fake sandbox backend.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,7 +20,7 @@ use url::Url;
 
 use crate::fakes::dormant_servers::DormantServers;
 
-/// A backend that keeps its promises without running anything, and breaks them when told to.
+/// A backend that runs nothing and fails on demand.
 pub struct FakeSandboxBackend {
     state: Mutex<FakeBackendState>,
     failures: AtomicU32,
@@ -29,11 +29,11 @@ pub struct FakeSandboxBackend {
     hanging: watch::Sender<bool>,
     hanging_removals: watch::Sender<bool>,
     reachability: watch::Sender<BackendReachability>,
-    /// Changes with every log and every end.
+    /// Changes with every log line and every exit.
     logs: watch::Sender<BTreeMap<SandboxId, FakeLog>>,
 }
 
-/// What a sandbox wrote.
+/// The log of a sandbox.
 #[derive(Debug, Default, Clone)]
 struct FakeLog {
     lines: Vec<String>,
@@ -43,22 +43,22 @@ struct FakeLog {
 #[derive(Default)]
 struct FakeBackendState {
     sandboxes: BTreeMap<SandboxId, BackendState>,
-    /// Places never used before.
+    /// The last assigned port. Ports are not reused.
     last_port: u16,
-    /// Where all are said to be, for tests with somebody there.
+    /// A fixed port of all sandboxes, for tests with a real server.
     port: Option<u16>,
     watchers: Vec<UnboundedSender<BackendFact>>,
-    /// Which of the sandboxes were ever started: for `launches`.
+    /// The sandboxes that were ever started.
     launched: BTreeSet<SandboxId>,
     preparing: Option<(String, Duration)>,
     warnings: Vec<String>,
     recipe: Option<String>,
     has_no_image: bool,
     dormant_servers: DormantServers,
-    /// Which were first started dormant.
+    /// The sandboxes that were first started dormant.
     born_dormant: BTreeSet<SandboxId>,
     keeps_environment: bool,
-    /// What sandboxes serve extra_urls the agent server.
+    /// Further exposed URLs of all sandboxes.
     extra_urls: Vec<ExposedUrl>,
 }
 
@@ -82,27 +82,27 @@ impl FakeSandboxBackend {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the next `times` starts fail.
+    /// Makes the next `times` starts fail.
     pub fn fail_starts(&self, times: u32) {
         self.failures.store(times, Ordering::SeqCst);
     }
 
-    /// Sandboxes that start from now on are at this port of this machine.
+    /// Sets the port of sandboxes that start from now on.
     pub fn start_at(&self, port: u16) {
         self.lock().port = Some(port);
     }
 
-    /// Sandboxes that start from now on serve this, too.
+    /// Adds an exposed URL to sandboxes that start from now on.
     pub fn expose(&self, exposed: ExposedUrl) {
         self.lock().extra_urls.push(exposed);
     }
 
-    /// From now on calls do not return, until told otherwise. (Cancelling them is fine.)
+    /// Makes calls hang until it is called with `false`. Hanging calls can be cancelled.
     pub fn hang(&self, hanging: bool) {
         self.hanging.send_replace(hanging);
     }
 
-    /// The same of removals alone.
+    /// The same for removals only.
     pub fn hang_removals(&self, hanging: bool) {
         self.hanging_removals.send_replace(hanging);
     }
@@ -112,49 +112,49 @@ impl FakeSandboxBackend {
         self.broken.store(broken, Ordering::SeqCst);
     }
 
-    /// Lets preparing take this long (of tokio's clock), saying this line.
+    /// Makes preparations take this long (of tokio's clock) and report this line.
     pub fn prepare_slowly(&self, line: &str, time: Duration) {
         self.lock().preparing = Some((line.to_owned(), time));
     }
 
-    /// What `warnings` says from now on.
+    /// Sets the result of `list_warnings`.
     pub fn set_warnings(&self, warnings: &[&str]) {
         self.lock().warnings = warnings.iter().map(|&line| line.to_owned()).collect();
     }
 
-    /// What `recipe` says from now on, of every template.
+    /// Sets the recipe of all specs.
     pub fn set_recipe(&self, recipe: &str) {
         self.lock().recipe = Some(recipe.to_owned());
     }
 
-    /// From now on `recipe` cannot say anything.
+    /// Makes `recipe` fail from now on.
     pub fn lose_image(&self) {
         self.lock().has_no_image = true;
     }
 
     /// The agent servers that it booted dormant, for
-    /// [`FakeAgentRuntime::share_dormant_servers`](crate::FakeAgentRuntime::share_dormant_servers). Without that, all are found awake: as with an image
-    /// that cannot be dormant.
+    /// [`FakeAgentRuntime::share_dormant_servers`](crate::FakeAgentRuntime::share_dormant_servers). Without that call
+    /// all are awake, like those of an image without this feature.
     pub fn dormant_servers(&self) -> DormantServers {
         self.lock().dormant_servers.clone()
     }
 
-    /// Whether one that was first started dormant boots dormant whenever it starts again, as containers do.
+    /// Whether a sandbox that was first started dormant boots dormant at every start, as containers do.
     pub fn keep_environment(&self, keeps: bool) {
         self.lock().keeps_environment = keeps;
     }
 
-    /// From now on it cannot be asked, for this reason, or it can again.
+    /// Sets the reachability.
     pub fn set_reachability(&self, reachability: BackendReachability) {
         self.reachability.send_replace(reachability);
     }
 
-    /// Removes all but the workspace of a sandbox behind the service's back; watchers are told.
+    /// Removes all but the workspace of a sandbox and notifies watchers.
     pub fn lose_all_but_workspace(&self, id: &SandboxId) {
         self.happens(id, BackendState::Remains);
     }
 
-    /// Ends the main process of a running sandbox as if it had crashed; watchers are told.
+    /// Ends the main process of a running sandbox like a crash and notifies watchers.
     pub fn exit(&self, id: &SandboxId) {
         let state = BackendState::Exited {
             detail: "exit code 1".to_owned(),
@@ -162,7 +162,7 @@ impl FakeSandboxBackend {
         self.happens(id, state);
     }
 
-    /// The same, and watchers are not told.
+    /// The same without notifying watchers.
     pub fn exit_unseen(&self, id: &SandboxId) {
         let state = BackendState::Exited {
             detail: "exit code 1".to_owned(),
@@ -170,7 +170,7 @@ impl FakeSandboxBackend {
         self.lock().sandboxes.insert(id.clone(), state);
     }
 
-    /// Makes a sandbox write a line.
+    /// Makes a sandbox write a log line.
     pub fn say(&self, id: &SandboxId, line: &str) {
         self.log(id, |log| log.lines.push(format!("{line}\n")));
     }
@@ -180,22 +180,22 @@ impl FakeSandboxBackend {
             .send_modify(|logs| change(logs.entry(id.clone()).or_default()));
     }
 
-    /// How many sandboxes there are in any form.
+    /// Number of sandboxes in any form.
     pub fn existing(&self) -> usize {
         self.lock().sandboxes.len()
     }
 
-    /// Removes a sandbox behind the service's back; watchers are told.
+    /// Removes a sandbox and notifies watchers.
     pub fn lose(&self, id: &SandboxId) {
         self.happens(id, BackendState::Absent);
     }
 
-    /// How often `start` was called, failures included.
+    /// Number of calls of `start`, failures included.
     pub fn starts(&self) -> u32 {
         self.starts.load(Ordering::SeqCst)
     }
 
-    /// How many different sandboxes were ever started.
+    /// Number of different sandboxes that were ever started.
     pub fn launched(&self) -> usize {
         self.lock().launched.len()
     }
@@ -236,7 +236,7 @@ impl FakeSandboxBackend {
         self.reachable()?;
         if self.broken.load(Ordering::SeqCst) {
             return Err(SandboxError::Unavailable {
-                detail: "the fake backend was told to be broken".to_owned(),
+                detail: "the fake backend is broken".to_owned(),
                 source: None,
             });
         }
@@ -297,7 +297,7 @@ impl SandboxBackend for FakeSandboxBackend {
             .is_ok()
         {
             return Err(SandboxError::StartFailed {
-                detail: "the fake backend was told to fail".to_owned(),
+                detail: "the fake backend fails this start".to_owned(),
                 source: None,
             });
         }
@@ -391,8 +391,8 @@ impl SandboxBackend for FakeSandboxBackend {
                 source: None,
             });
         }
-        let told = backend.recipe.clone();
-        Ok(told.unwrap_or_else(|| format!("recipe of {spec}")))
+        let recipe = backend.recipe.clone();
+        Ok(recipe.unwrap_or_else(|| format!("recipe of {spec}")))
     }
 
     async fn logs(

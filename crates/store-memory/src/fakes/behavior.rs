@@ -1,18 +1,18 @@
-//! How the fake agent servers behave, and what was asked of them.
+//! The behavior of the fake agent servers, and their calls.
 
 use std::time::Duration;
 
 use domain::agent::AgentError;
 
-/// How the agent servers behave.
+/// The behavior of the fake agent servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FakeBehavior {
-    /// They answer.
+    /// They respond.
     #[default]
     Responsive,
-    /// Nobody is there.
+    /// Connections are refused.
     Unreachable,
-    /// They answer after this time (of tokio's clock, which tests may pause).
+    /// They respond after this time (of tokio's clock, which tests can pause).
     Slow(Duration),
     /// They refuse with this HTTP status.
     Rejecting(u16),
@@ -29,13 +29,13 @@ impl FakeBehavior {
             Self::Unreachable => Err(AgentError::Unreachable("connection refused".into())),
             Self::Rejecting(status) => Err(AgentError::Rejected {
                 status,
-                reason: "the fake agent server was told to refuse".to_owned(),
+                reason: "the fake agent server refuses".to_owned(),
             }),
         }
     }
 }
 
-/// How often each call was made, failures included.
+/// Number of calls of each method, failures included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FakeAgentCalls {
     /// `is_alive`

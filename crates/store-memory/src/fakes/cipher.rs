@@ -1,12 +1,12 @@
-//! Sealing that a test can read.
+//! A fake cipher whose sealed texts tests can read.
 
 use domain::cipher::{Cipher, CipherError, Sealed};
 use domain::identity::KeyHash;
 use domain::vault::Fingerprints;
 use secrecy::{ExposeSecret, SecretString};
 
-/// Seals by writing the context in front, so that tests can look inside and damage what is stored. Keeps the promise
-/// that matters: what was sealed for one context does not open in another.
+/// Seals by prepending the context, so that tests can inspect and damage sealed values. A value that was sealed for one
+/// context does not open in another.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MarkerCipher;
 
@@ -27,7 +27,7 @@ impl Cipher for MarkerCipher {
     }
 }
 
-/// Hashes without a key.
+/// A hash without a key.
 impl Fingerprints for MarkerCipher {
     fn fingerprint(&self, purpose: &str, text: &[u8]) -> String {
         KeyHash::of(&format!("{purpose}\n{}", String::from_utf8_lossy(text))).to_string()

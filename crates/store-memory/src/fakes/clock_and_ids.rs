@@ -1,4 +1,4 @@
-//! Time and ids that tests decide.
+//! A fake clock and a fake generator of ids.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,29 +9,29 @@ use domain::identity::NewApiKey;
 use secrecy::SecretString;
 use uuid::Uuid;
 
-/// A clock that stands still until it is told otherwise.
+/// A clock that only changes when a test sets it.
 #[derive(Debug)]
 pub struct FixedClock(AtomicI64);
 
 impl FixedClock {
-    /// Stands at this instant.
+    /// A clock at this time.
     pub fn at(now: Timestamp) -> Self {
         Self(AtomicI64::new(now.micros()))
     }
 
-    /// Jumps to this instant, forward or back.
+    /// Sets the time, forward or back.
     pub fn set(&self, now: Timestamp) {
         self.0.store(now.micros(), Ordering::SeqCst);
     }
 
-    /// Goes forward by `span`.
+    /// Advances the time by `span`.
     pub fn advance(&self, span: Duration) {
         self.set(self.now().plus(span));
     }
 }
 
 impl Default for FixedClock {
-    /// Stands at 2026-01-01T00:00:00Z.
+    /// A clock at 2026-01-01T00:00:00Z.
     fn default() -> Self {
         Self(AtomicI64::new(1_767_225_600_000_000))
     }
@@ -43,7 +43,7 @@ impl Clock for FixedClock {
     }
 }
 
-/// Ids that count up, all kinds with one counter: the first is 1.
+/// Ids that count up from 1, with one counter for all kinds.
 #[derive(Debug, Default)]
 pub struct SequentialIds(AtomicU64);
 
@@ -54,7 +54,7 @@ impl SequentialIds {
 }
 
 impl IdGenerator for SequentialIds {
-    /// A well-formed version 4 UUID that ends in the number.
+    /// A valid version 4 UUID that ends in the number.
     fn uuid(&self) -> Uuid {
         Uuid::from_u128(0x4000_8000_0000_0000_0000 | u128::from(self.next()))
     }

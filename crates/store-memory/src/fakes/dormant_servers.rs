@@ -1,11 +1,11 @@
-//! Which of the fake agent servers are dormant: told by the backend that boots them, asked by the runtime.
+//! The dormant fake agent servers, shared by the backend that boots them and the agent runtime.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use url::Url;
 
-/// The addresses of dormant agent servers. Clones are the same list.
+/// The addresses of dormant agent servers. Clones share the list.
 #[derive(Debug, Clone, Default)]
 pub struct DormantServers(Arc<Mutex<BTreeSet<Url>>>);
 
@@ -14,7 +14,7 @@ impl DormantServers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the one at this address is dormant.
+    /// Whether the server at this address is dormant.
     pub fn has(&self, url: &Url) -> bool {
         self.lock().contains(url)
     }
@@ -27,7 +27,7 @@ impl DormantServers {
         }
     }
 
-    /// Whether it was dormant.
+    /// Wakes a server; returns whether it was dormant.
     pub(crate) fn wake(&self, url: &Url) -> bool {
         self.lock().remove(url)
     }

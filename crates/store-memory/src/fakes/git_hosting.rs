@@ -1,4 +1,4 @@
-//! Git providers in memory: what tests put there, cut into pages.
+//! A fake of git providers.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,24 +13,25 @@ use domain::git::{
 use secrecy::ExposeSecret as _;
 use url::Url;
 
-/// What one provider has.
+/// The contents of one provider.
 #[derive(Debug, Clone, Default)]
 pub struct FakeProvider {
-    /// Whose every token is. `None`: tokens are refused.
+    /// The owner of every token. `None`: the provider refuses tokens.
     pub user: Option<GitUser>,
-    /// Repositories, in their order. Words of a query are looked for in their names; sorting is left alone.
+    /// Repositories in the provider's order. A query filters by name; sort keys are ignored.
     pub repositories: Vec<GitRepository>,
     /// Branches of every repository.
     pub branches: Vec<GitBranch>,
-    /// Installations; `None` where the provider has none.
+    /// Installations; `None` if the provider has no such concept.
     pub installations: Option<Vec<String>>,
     /// Suggested tasks.
     pub tasks: Vec<SuggestedTask>,
-    /// Fails every request with this, made anew each time.
+    /// Makes every request fail with this error.
     pub fault: Option<fn(GitProvider) -> GitError>,
 }
 
-/// Providers that have what [`FakeGitHosting::set`] said, and nothing before. Clone addresses are made without a look at it.
+/// The fake of all providers. They are empty until [`FakeGitHosting::set`] is called. Clone addresses do not depend on
+/// their contents.
 #[derive(Debug, Default)]
 pub struct FakeGitHosting {
     providers: Mutex<BTreeMap<GitProvider, FakeProvider>>,
@@ -39,17 +40,17 @@ pub struct FakeGitHosting {
 }
 
 impl FakeGitHosting {
-    /// What this provider has from now on.
+    /// Sets the contents of a provider.
     pub fn set(&self, provider: GitProvider, has: FakeProvider) {
         lock(&self.providers).insert(provider, has);
     }
 
-    /// Providers that were asked, each with the token that it got.
+    /// The requests so far: provider and token.
     pub fn calls(&self) -> Vec<(GitProvider, String)> {
         lock(&self.calls).clone()
     }
 
-    /// Pull requests that were opened.
+    /// The opened pull requests.
     pub fn pull_requests(&self) -> Vec<(GitProvider, NewPullRequest)> {
         lock(&self.pull_requests).clone()
     }
@@ -71,7 +72,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Pages whose tokens are the number of items before.
+/// A page whose token is the number of items before it.
 fn cut<T>(items: Vec<T>, page: &GitPageRequest) -> Result<GitPage<T>, GitError> {
     let before = page.after.as_deref().map_or(Ok(0), str::parse::<usize>);
     let before = before.map_err(|_| GitError::InvalidPageToken)?;
@@ -185,7 +186,7 @@ impl GitHosting for FakeGitHosting {
         source(provider, &base, repository)
     }
 
-    /// Names that end in `.internal` are in a private network; all others have one address.
+    /// Names that end in `.internal` are in a private network; all others resolve to one public address.
     async fn resolve_allowed_host(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed> {
         match url.host_str() {
             Some(host) if !host.ends_with(".internal") => {

@@ -1,4 +1,4 @@
-//! Messages as the fake agent server logs them.
+//! User messages in the log of the fake agent server.
 
 use domain::clock::{Clock, SystemClock};
 use domain::conversation::MessageInput;
@@ -6,7 +6,7 @@ use domain::event::Event;
 use domain::id::EventId;
 use serde_json::json;
 
-/// The message as it stands in a log.
+/// The event of a user message.
 pub(crate) fn user_message_event(number: usize, message: &MessageInput) -> Event {
     let now = SystemClock.now();
     let body = json!({

@@ -1,4 +1,4 @@
-//! Skills that a test puts there.
+//! A fake skill library.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::skill::{ListedSkill, Marketplace, MarketplaceContents, MarketplacePlugin, SkillError, SkillLibrary};
 
-/// A library; at first without skills. Every marketplace has a skill and a plugin with the name of its repository, but for one
-/// named `broken`, which cannot be read, and one named `slow`, which takes an hour.
+/// A library that is empty at first. Every marketplace has a skill and a plugin with the name of its repository. The
+/// marketplace `broken` cannot be read, and `slow` takes an hour.
 #[derive(Debug, Default)]
 pub struct FakeSkills(Mutex<Vec<ListedSkill>>);
 
 impl FakeSkills {
-    /// From now on there are these.
+    /// Sets the skills.
     pub fn set(&self, skills: Vec<ListedSkill>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = skills;
     }
@@ -27,7 +27,7 @@ impl SkillLibrary for FakeSkills {
 
     async fn read_marketplace(&self, marketplace: &Marketplace) -> Result<MarketplaceContents, SkillError> {
         match marketplace.name.as_str() {
-            "broken" => return Err(SkillError::Unavailable("told to be broken".to_owned())),
+            "broken" => return Err(SkillError::Unavailable("the fake marketplace is broken".to_owned())),
             "slow" => tokio::time::sleep(Duration::from_secs(3600)).await,
             _ => {}
         }

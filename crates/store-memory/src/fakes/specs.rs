@@ -1,4 +1,4 @@
-//! Templates that a test may change.
+//! A fake catalogue of sandbox specs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use domain::clock::Timestamp;
 use domain::id::SpecId;
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
 
-/// A catalogue; at first with the one spec `fake`, without limits.
+/// A catalogue that holds the spec `fake`, without limits, at first.
 #[derive(Debug)]
 pub struct FakeSpecs(Mutex<Vec<SandboxSpec>>);
 
@@ -19,10 +19,7 @@ impl Default for FakeSpecs {
 }
 
 impl FakeSpecs {
-    /// A spec without limits.
-    ///
-    /// # Panics
-    /// When the name is none.
+    /// If the name is not a valid spec id.
     pub fn spec(name: &str) -> SandboxSpec {
         SandboxSpec {
             id: SpecId::parse(name).expect("a word is a spec id"),
@@ -35,7 +32,7 @@ impl FakeSpecs {
         }
     }
 
-    /// From now on there are these.
+    /// Sets the specs.
     pub fn set(&self, specs: Vec<SandboxSpec>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = specs;
     }

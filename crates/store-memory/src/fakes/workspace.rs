@@ -1,4 +1,4 @@
-//! The inside of a sandbox that a test scripts.
+//! A fake workspace of a sandbox.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use domain::workspace::{SandboxWorkspace, ShellCommand, ShellOutcome, ProjectSki
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-/// Commands succeed without a word, unless a test says otherwise, and are remembered; files are kept in memory.
+/// Commands succeed without output, unless a test configures otherwise, and are recorded. Files are kept in memory.
 #[derive(Debug, Default)]
 pub struct FakeWorkspace(Mutex<FakeWorkspaceState>);
 
@@ -29,24 +29,24 @@ struct FakeWorkspaceState {
 }
 
 impl FakeWorkspace {
-    /// What was run so far.
+    /// The commands so far.
     pub fn commands(&self) -> Vec<ShellCommand> {
         self.lock().commands.clone()
     }
 
-    /// How many commands so far have this in their script.
+    /// Number of commands so far whose script contains `part`.
     pub fn count(&self, part: &str) -> usize {
         let state = self.lock();
         let all = state.commands.iter();
         all.filter(|command| command.script.contains(part)).count()
     }
 
-    /// What was written so far, by path.
+    /// The written files, by path.
     pub fn files(&self) -> BTreeMap<String, String> {
         self.lock().files.clone()
     }
 
-    /// Commands with this in their script end like this from now on. The last one that was said wins.
+    /// Sets the result of commands whose script contains `part`. The last call wins.
     pub fn answer(&self, part: &str, exit_code: Option<i32>, output: &str) {
         let outcome = ShellOutcome {
             exit_code,
@@ -57,34 +57,34 @@ impl FakeWorkspace {
         state.answers.push((part.to_owned(), outcome));
     }
 
-    /// Commands with this in their script never end, until [`Self::answer`] says how.
+    /// Makes commands whose script contains `part` hang until [`Self::answer`] sets their result.
     pub fn hang(&self, part: &str) {
         self.lock().hanging.push(part.to_owned());
     }
 
-    /// The connection breaks under the next `times` commands with this in their script.
+    /// Breaks the connection of the next `times` commands whose script contains `part`.
     pub fn lose(&self, part: &str, times: usize) {
         self.lock().lost.push((part.to_owned(), times));
     }
 
-    /// Every project has these agent hooks and skills.
+    /// Sets the agent hooks and skills of every project.
     pub fn set_project(&self, hooks: Option<Value>, skills: Vec<ProjectSkill>) {
         let mut state = self.lock();
         (state.hooks, state.skills) = (hooks, skills);
     }
 
-    /// Every repository has these changes, and every file this diff.
+    /// Sets the changes of every repository and the diff of every file.
     pub fn set_git(&self, changes: Value, diff: Value) {
         let mut state = self.lock();
         (state.changes, state.diff) = (changes, diff);
     }
 
-    /// Which changes and diffs were asked for: path and reference.
+    /// The requests for changes and diffs: path and reference.
     pub fn git_asked(&self) -> Vec<(String, Option<String>)> {
         self.lock().git_asked.clone()
     }
 
-    /// Nothing answers about git, hooks and skills.
+    /// Makes calls for git, hooks and skills fail.
     pub fn mute(&self) {
         self.lock().is_mute = true;
     }
@@ -96,7 +96,7 @@ impl FakeWorkspace {
     fn lock_if_responsive(&self) -> Result<MutexGuard<'_, FakeWorkspaceState>, AgentError> {
         let state = self.lock();
         if state.is_mute {
-            let reason = "told to".to_owned();
+            let reason = "the fake workspace does not respond".to_owned();
             return Err(AgentError::Malformed(reason));
         }
         Ok(state)
@@ -116,7 +116,7 @@ impl SandboxWorkspace for FakeWorkspace {
             let has = |part: &str| command.script.contains(part);
             if let Some((_, left)) = state.lost.iter_mut().find(|(part, n)| *n > 0 && has(part)) {
                 *left -= 1;
-                return Err(AgentError::Unreachable("told to break".into()));
+                return Err(AgentError::Unreachable("the fake connection broke".into()));
             }
             let said = state.answers.iter().rev().find(|(part, _)| has(part));
             let silent = ShellOutcome {

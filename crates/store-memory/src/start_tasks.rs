@@ -345,7 +345,7 @@ impl StartTaskRepository for MemoryStore {
         let begun = state.leased(id, fence, step.status)?.begun;
         let runs = |it: &Sandbox| it.desired == DesiredState::Running;
         if !state
-            .wanted_sandbox(&conversation.sandbox_id)
+            .undeleted_sandbox(&conversation.sandbox_id)
             .is_some_and(runs)
         {
             return Err(StoreError::NotFound { entity: "sandbox" });

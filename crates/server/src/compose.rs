@@ -31,7 +31,7 @@ use tokio::runtime::Handle;
 
 use crate::lifecycle::bootstrap::first_user;
 use crate::listeners::callback::CallbackRoute;
-use crate::config::{BackendKind, Config, AuthMode};
+use crate::config::{BackendKind, Config, AuthModeSetting};
 use crate::disk_space::DiskSpace;
 
 /// The store, for commands that look at it or administer it: they need not know which it is.
@@ -72,7 +72,7 @@ pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<Store>> {
 
 /// Looks at the store without changing anything.
 pub(crate) async fn look_at_store(config: &Config) -> anyhow::Result<Look> {
-    Store::check(store_config(config), Handle::current())
+    Store::look(store_config(config), Handle::current())
         .await
         .context("cannot look at the store")
 }
@@ -86,7 +86,7 @@ fn store_config(config: &Config) -> StoreConfig {
 
 /// Who everybody is, where requests need no key.
 pub(crate) fn local_user(config: &Config) -> Option<UserId> {
-    (config.auth.mode == AuthMode::Open).then(first_user)
+    (config.auth.mode == AuthModeSetting::Open).then(first_user)
 }
 
 /// What runs sandboxes, and why it was chosen.
@@ -288,7 +288,7 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
             ..Limits::default()
         },
         cors_origins: config.http.cors_origins.clone(),
-        open: config.auth.mode == AuthMode::Open,
+        open: config.auth.mode == AuthModeSetting::Open,
         addresses: AddressConfig {
             public_url: Some(config.http.public_url(bound)),
             sandbox_url: config.http.sandbox_url.clone(),

@@ -70,7 +70,7 @@ pub(crate) struct FlushOnDrop;
 
 impl Drop for FlushOnDrop {
     fn drop(&mut self) {
-        settle();
+        flush();
     }
 }
 

@@ -11,7 +11,7 @@ use super::storage::StorageSettings;
 
 /// Whether requests need a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AuthMode {
+pub(crate) enum AuthModeSetting {
     /// They do.
     ApiKey,
     /// They do not: everybody is one local user.
@@ -22,7 +22,7 @@ pub(crate) enum AuthMode {
 #[derive(Debug, Clone)]
 pub(crate) struct AuthSettings {
     /// Whether requests need a key.
-    pub(crate) mode: AuthMode,
+    pub(crate) mode: AuthModeSetting,
     /// A key of the first user that the operator chose.
     pub(crate) bootstrap_key: Option<SecretString>,
 }
@@ -30,12 +30,12 @@ pub(crate) struct AuthSettings {
 impl AuthSettings {
     pub(super) fn read(reader: &SettingReader<'_>, http: &HttpSettings) -> Self {
         let mode = reader.parsed("auth.mode", "api_key or open", |text| match text {
-            "api_key" => Some(AuthMode::ApiKey),
-            "open" => Some(AuthMode::Open),
+            "api_key" => Some(AuthModeSetting::ApiKey),
+            "open" => Some(AuthModeSetting::Open),
             _ => None,
         });
         let forced = reader.switch("auth.allow_open_on_public");
-        if mode == AuthMode::Open && !http.bind.ip().is_loopback() && !forced {
+        if mode == AuthModeSetting::Open && !http.bind.ip().is_loopback() && !forced {
             let problem = format!(
                 "is `open`, but others can reach {}: whoever can send a request could run commands on this machine. \
                  Listen on 127.0.0.1, use `api_key`, or set WORKSPACE_AUTH__ALLOW_OPEN_ON_PUBLIC=true",

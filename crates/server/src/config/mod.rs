@@ -29,7 +29,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub(crate) use auth::{AuthSettings, AuthMode, SecretsSettings};
+pub(crate) use auth::{AuthSettings, AuthModeSetting, SecretsSettings};
 pub(crate) use docker::{DockerSettings, MetadataAccess, PauseSetting, TemplateSettings};
 pub(crate) use git::GitSettings;
 pub(crate) use http::{HttpSettings, reachable};

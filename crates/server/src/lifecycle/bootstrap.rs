@@ -21,7 +21,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use crate::compose::{self, Store};
-use crate::config::{AuthSettings, AuthMode};
+use crate::config::{AuthSettings, AuthModeSetting};
 use crate::data_dir::DataDir;
 
 /// The user of the first key, and the local user of open mode.
@@ -56,7 +56,7 @@ pub(crate) async fn first_key(
     now: Timestamp,
 ) -> anyhow::Result<FirstKey> {
     let key = some_key(auth, data_dir, store, now).await?;
-    if auth.mode != AuthMode::Open && !is_administered(store).await? {
+    if auth.mode != AuthModeSetting::Open && !is_administered(store).await? {
         tracing::warn!(
             "nobody administers this service: make somebody an administrator with `agent-workspace users set-role NAME admin`"
         );
@@ -82,7 +82,7 @@ async fn some_key(
         accept_configured(text, store, now).await?;
         return Ok(FirstKey::Configured);
     }
-    if auth.mode == AuthMode::Open {
+    if auth.mode == AuthModeSetting::Open {
         return Ok(FirstKey::NotNeeded);
     }
     // A configured key that is configured no more was taken back. Open mode, which asks for no key, leaves it alone.
@@ -256,7 +256,7 @@ mod tests {
 
         async fn start(&self, configured: Option<&str>) -> FirstKey {
             let auth = AuthSettings {
-                mode: AuthMode::ApiKey,
+                mode: AuthModeSetting::ApiKey,
                 bootstrap_key: configured.map(Into::into),
             };
             first_key(&auth, &self.data_dir(), &self.keys, SystemClock.now())

@@ -18,7 +18,7 @@ use crate::lifecycle::banner::StartupBanner;
 use crate::lifecycle::bootstrap::{FirstKey, first_key};
 use crate::listeners::callback::{CallbackListener, CallbackRoute};
 use crate::compose::{self, KeyFollower, OpenedBackend, Service, Variables};
-use crate::config::{Config, AuthMode, without_password};
+use crate::config::{Config, AuthModeSetting, without_password};
 use crate::data_dir::{DataDir, Lock};
 use crate::disk_space::DiskSpace;
 use crate::listeners::http_server::http_server;
@@ -193,7 +193,7 @@ fn warn_of_callbacks(config: &Config, route: &CallbackRoute, sandboxes: &OpenedB
     if let Some(doubt) = &route.doubt {
         tracing::warn!("{doubt}");
     }
-    if config.auth.mode == AuthMode::Open && sandboxes.engine.is_some() && !route.needs_listener {
+    if config.auth.mode == AuthModeSetting::Open && sandboxes.engine.is_some() && !route.needs_listener {
         tracing::warn!(
             "no key is needed, and sandboxes reach this service by the address that users do: whatever runs in one can do \
              what its user can"

@@ -49,7 +49,7 @@ impl ConnectionPolicy {
     pub(crate) fn new(http: &HttpSettings, kind: Listener) -> Self {
         let files = getrlimit(Resource::Nofile).current;
         let (of_everybody, of_sandboxes) = connection_capacity(files);
-        let (most, connection_capacity, per_address, keep_alive) = match kind {
+        let (most, capacity, per_address, keep_alive) = match kind {
             Listener::Public => {
                 let (most, per_address) = (http.max_connections, http.max_connections_per_address);
                 (most, of_everybody, per_address, KEEP_ALIVE_TIMEOUT)
@@ -65,14 +65,14 @@ impl ConnectionPolicy {
             // Nobody stands for others there: sandboxes may be in a network that was named for a proxy's sake.
             Listener::Callback | Listener::Metrics => Vec::new(),
         };
-        if most > connection_capacity {
+        if most > capacity {
             tracing::info!(
-                "the limit of open files ({}) allows {possible} connections, not {most}: raise it (LimitNOFILE of systemd, \
+                "the limit of open files ({}) allows {capacity} connections, not {most}: raise it (LimitNOFILE of systemd, \
                  ulimits of a container)",
                 files.unwrap_or(u64::MAX)
             );
         }
-        let most = most.min(connection_capacity);
+        let most = most.min(capacity);
         Self {
             connections: Connections::new(ConnectionLimits {
                 most,

@@ -10,7 +10,7 @@ use secrecy::SecretString;
 
 use super::args::Service;
 use crate::compose::Variables;
-use crate::config::{Config, AuthMode};
+use crate::config::{Config, AuthModeSetting};
 use crate::data_dir::DataDir;
 
 // Not `WORKSPACE_…`: those are keys of the service's own configuration, and unknown ones are errors.
@@ -29,7 +29,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// By the arguments, else the environment, else the configuration. The first key of the service that is configured here is
-    /// for that service: it is sent to no other URL_VARIABLE.
+    /// for that service: it is sent to no other URL.
     pub(super) fn new(
         service: &Service,
         config: Option<&Path>,
@@ -112,7 +112,7 @@ fn local_url(config: &Config) -> anyhow::Result<String> {
 }
 
 fn local_key(config: &Config) -> anyhow::Result<Key> {
-    if config.auth.mode == AuthMode::Open {
+    if config.auth.mode == AuthModeSetting::Open {
         return Ok(no_key());
     }
     if let Some(key) = &config.auth.bootstrap_key {

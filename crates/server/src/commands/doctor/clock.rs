@@ -10,7 +10,7 @@ use url::{Host, Url};
 
 use super::DoctorReport;
 use crate::compose;
-use crate::config::{Config, AuthMode};
+use crate::config::{Config, AuthModeSetting};
 
 /// Leases of other processes are judged by one's own clock; they last six seconds at least.
 const WARNING_SKEW: Duration = Duration::from_secs(2);
@@ -128,7 +128,7 @@ fn doubt(config: &Config, url: &Url, bound: SocketAddr) -> Option<String> {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         None => false,
     };
-    if url.scheme() == "http" && !is_local && config.auth.mode == AuthMode::ApiKey {
+    if url.scheme() == "http" && !is_local && config.auth.mode == AuthModeSetting::ApiKey {
         return Some(format!(
             "{url} is not encrypted: API keys travel as they are. Let a proxy end TLS, and {advice}"
         ));

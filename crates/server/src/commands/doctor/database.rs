@@ -14,7 +14,7 @@ use super::DoctorReport;
 use super::clock::skew;
 use super::model;
 use crate::compose::{self, Look, Schema, Store};
-use crate::config::{Config, AuthMode, without_password};
+use crate::config::{Config, AuthModeSetting, without_password};
 use crate::data_dir::DataDir;
 
 /// Looks at the database and at what is in it.
@@ -174,16 +174,16 @@ async fn api_keys(
     let valid = keys.len() - expired;
     let make = "make one with `agent-workspace keys create --user NAME`";
     match (config.auth.mode, valid) {
-        (AuthMode::Open, _) => report.ok(what, "not needed (auth.mode = \"open\")"),
-        (AuthMode::ApiKey, 0) if config.auth.bootstrap_key.is_some() => {
+        (AuthModeSetting::Open, _) => report.ok(what, "not needed (auth.mode = \"open\")"),
+        (AuthModeSetting::ApiKey, 0) if config.auth.bootstrap_key.is_some() => {
             report.ok(what, "none yet; the next start takes the configured one");
         }
-        (AuthMode::ApiKey, 0) if keys.is_empty() => report.warn(
+        (AuthModeSetting::ApiKey, 0) if keys.is_empty() => report.warn(
             what,
             format!("there is none: the first start makes one for `admin`; else {make}"),
         ),
-        (AuthMode::ApiKey, 0) => report.warn(what, format!("all {expired} have expired: {make}")),
-        (AuthMode::ApiKey, _) => report.ok(what, format!("{valid} valid, {expired} expired")),
+        (AuthModeSetting::ApiKey, 0) => report.warn(what, format!("all {expired} have expired: {make}")),
+        (AuthModeSetting::ApiKey, _) => report.ok(what, format!("{valid} valid, {expired} expired")),
     }
     let owners = keys.into_iter().map(|key| key.user);
     owners.chain(compose::local_user(config)).collect()

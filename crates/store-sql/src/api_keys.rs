@@ -11,20 +11,20 @@ use crate::codec::Decode;
 use crate::connection::{Any, AnyConnection};
 use crate::error::Fault;
 use crate::schema::{api_keys, users as user_rows};
-use crate::sql_types::{At, Key};
+use crate::sql_types::{TimestampCol, UuidCol};
 use crate::store::SqlStore;
 use crate::users;
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = api_keys, treat_none_as_default_value = false)]
 struct ApiKeyRow {
-    id: Key,
+    id: UuidCol,
     user_id: String,
     hash: String,
     prefix: String,
-    created_at: At,
-    expires_at: Option<At>,
-    last_used_at: Option<At>,
+    created_at: TimestampCol,
+    expires_at: Option<TimestampCol>,
+    last_used_at: Option<TimestampCol>,
     name: Option<String>,
     made_by: Option<String>,
 }
@@ -36,9 +36,9 @@ impl From<&ApiKey> for ApiKeyRow {
             user_id: key.user.to_string(),
             hash: key.hash.to_string(),
             prefix: key.prefix.clone(),
-            created_at: At(key.created_at),
-            expires_at: key.expires_at.map(At),
-            last_used_at: key.last_used_at.map(At),
+            created_at: TimestampCol(key.created_at),
+            expires_at: key.expires_at.map(TimestampCol),
+            last_used_at: key.last_used_at.map(TimestampCol),
             name: key.name.clone(),
             made_by: key.made_by.clone(),
         }
@@ -77,7 +77,7 @@ pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), Fault
 pub(crate) fn known(conn: &mut AnyConnection, id: ApiKeyId) -> Result<Option<ApiKeyWithRole>, Fault> {
     let row: Option<(ApiKeyRow, String)> = api_keys::table
         .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
-        .filter(api_keys::id.eq(Key::from(id)))
+        .filter(api_keys::id.eq(UuidCol::from(id)))
         .filter(user_rows::deleted_at.is_null())
         .select((ApiKeyRow::as_select(), user_rows::role))
         .first(conn)
@@ -95,7 +95,7 @@ fn known_of((row, role): (ApiKeyRow, String)) -> Result<ApiKeyWithRole, StoreErr
 /// The end of a user's key; whether there was one.
 pub(crate) fn revoke(conn: &mut AnyConnection, id: ApiKeyId, user: &UserId) -> Result<bool, Fault> {
     let theirs = api_keys::table
-        .find(Key::from(id))
+        .find(UuidCol::from(id))
         .filter(api_keys::user_id.eq(user.as_str()));
     Ok(diesel::delete(theirs).execute(conn)? > 0)
 }
@@ -109,7 +109,7 @@ pub(crate) fn end(
     until: Timestamp,
 ) -> Result<bool, Fault> {
     let row: Option<ApiKeyRow> = api_keys::table
-        .find(Key::from(id))
+        .find(UuidCol::from(id))
         .filter(api_keys::user_id.eq(user.as_str()))
         .select(ApiKeyRow::as_select())
         .first(conn)
@@ -121,8 +121,8 @@ pub(crate) fn end(
         return Ok(false);
     }
     let end = key.expires_at.map_or(until, |end| end.min(until));
-    diesel::update(api_keys::table.find(Key::from(id)))
-        .set(api_keys::expires_at.eq(At(end)))
+    diesel::update(api_keys::table.find(UuidCol::from(id)))
+        .set(api_keys::expires_at.eq(TimestampCol(end)))
         .execute(conn)?;
     Ok(true)
 }
@@ -178,7 +178,7 @@ impl ApiKeyRepository for SqlStore {
     async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError> {
         self.db
             .write(move |conn| {
-                let revoked = diesel::delete(api_keys::table.find(Key::from(id))).execute(conn)?;
+                let revoked = diesel::delete(api_keys::table.find(UuidCol::from(id))).execute(conn)?;
                 Ok(revoked > 0)
             })
             .await
@@ -187,8 +187,8 @@ impl ApiKeyRepository for SqlStore {
     async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError> {
         self.db
             .background(move |conn| {
-                diesel::update(api_keys::table.find(Key::from(id)))
-                    .set(api_keys::last_used_at.eq(At(at)))
+                diesel::update(api_keys::table.find(UuidCol::from(id)))
+                    .set(api_keys::last_used_at.eq(TimestampCol(at)))
                     .execute(conn)?;
                 Ok(())
             })
@@ -199,8 +199,8 @@ impl ApiKeyRepository for SqlStore {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
             .background(move |conn| {
-                let old: Vec<Key> = api_keys::table
-                    .filter(api_keys::expires_at.lt(At(before)))
+                let old: Vec<UuidCol> = api_keys::table
+                    .filter(api_keys::expires_at.lt(TimestampCol(before)))
                     .select(api_keys::id)
                     .limit(limit)
                     .load(conn)?;

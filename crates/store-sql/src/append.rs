@@ -13,14 +13,14 @@ use domain::event::Event;
 use crate::codec::{plain, to_json};
 use crate::conversation_rows::ObservedColumns;
 use crate::error::Fault;
-use crate::sql_types::{At, Document, Id, Instant, Json, Key, Verbatim};
+use crate::sql_types::{TimestampCol, NormalizedJson, Id, Instant, RawJsonCol, UuidCol, VerbatimJson};
 
 /// The events of a report, column by column, and what it says of their conversation.
 pub(crate) struct Append {
-    conversation: Key,
+    conversation: UuidCol,
     ids: Vec<String>,
     kinds: Vec<String>,
-    times: Vec<At>,
+    times: Vec<TimestampCol>,
     bodies: Vec<String>,
     columns: ObservedColumns,
     /// Else the conversation has changed only if one of the events is new.
@@ -30,7 +30,7 @@ pub(crate) struct Append {
 impl Append {
     /// Of a batch in its order.
     pub(crate) fn new(
-        conversation: Key,
+        conversation: UuidCol,
         batch: &[Event],
         columns: ObservedColumns,
         has_changed: bool,
@@ -46,7 +46,7 @@ impl Append {
                 .iter()
                 .map(|event| plain(event.kind.as_str()))
                 .collect(),
-            times: batch.iter().map(|event| At(event.timestamp)).collect(),
+            times: batch.iter().map(|event| TimestampCol(event.timestamp)).collect(),
             bodies: bodies?,
             columns,
             has_changed,
@@ -93,9 +93,9 @@ impl QueryFragment<Pg> for Append {
         out.push_sql(", llm_model = ");
         out.push_bind_param::<Nullable<Text>, _>(&it.llm_model)?;
         out.push_sql(", metrics = ");
-        out.push_bind_param::<Document, Json>(&it.metrics)?;
+        out.push_bind_param::<NormalizedJson, RawJsonCol>(&it.metrics)?;
         out.push_sql(", tags = ");
-        out.push_bind_param::<Verbatim, Json>(&it.tags)?;
+        out.push_bind_param::<VerbatimJson, RawJsonCol>(&it.tags)?;
         out.push_sql(", execution_status = ");
         out.push_bind_param::<Nullable<Text>, _>(&it.execution_status)?;
         out.push_sql(", status_at = ");

@@ -13,7 +13,7 @@ use crate::connection::{Any, AnyConnection, on_backend};
 use crate::error::Fault;
 use crate::page_token::{self, Cursor};
 use crate::schema::audit_log;
-use crate::sql_types::{At, Key};
+use crate::sql_types::{TimestampCol, UuidCol};
 use crate::store::SqlStore;
 
 const LISTING: &str = "audit";
@@ -24,10 +24,10 @@ const MAX_ROWS_PER_STATEMENT: usize = 500;
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = audit_log, treat_none_as_default_value = false)]
 struct AuditRow {
-    id: Key,
-    at: At,
+    id: UuidCol,
+    at: TimestampCol,
     actor: String,
-    key_id: Option<Key>,
+    key_id: Option<UuidCol>,
     action: String,
     object: Option<String>,
     detail: Option<String>,
@@ -41,10 +41,10 @@ struct AuditRow {
 impl From<&AuditEntry> for AuditRow {
     fn from(entry: &AuditEntry) -> Self {
         Self {
-            id: Key(entry.id),
-            at: At(entry.at),
+            id: UuidCol(entry.id),
+            at: TimestampCol(entry.at),
             actor: entry.actor.to_string(),
-            key_id: entry.key.map(Key::from),
+            key_id: entry.key.map(UuidCol::from),
             action: entry.action.clone(),
             object: entry.object.clone(),
             detail: entry.detail.clone(),
@@ -82,12 +82,12 @@ impl TryFrom<AuditRow> for AuditEntry {
 /// Part of the caller's transaction. Entries that are there already stay as they are.
 pub(crate) fn insert(conn: &mut AnyConnection, entries: &[AuditEntry]) -> Result<(), Fault> {
     for part in entries.chunks(MAX_ROWS_PER_STATEMENT) {
-        let ids: Vec<Key> = part.iter().map(|entry| Key(entry.id)).collect();
-        let known: Vec<Key> = audit_log::table
+        let ids: Vec<UuidCol> = part.iter().map(|entry| UuidCol(entry.id)).collect();
+        let known: Vec<UuidCol> = audit_log::table
             .filter(audit_log::id.eq_any(ids))
             .select(audit_log::id)
             .load(conn)?;
-        let new = part.iter().filter(|it| !known.contains(&Key(it.id)));
+        let new = part.iter().filter(|it| !known.contains(&UuidCol(it.id)));
         let rows: Vec<AuditRow> = new.map(AuditRow::from).collect();
         on_backend!(&mut *conn, |c| diesel::insert_into(audit_log::table)
             .values(&rows)
@@ -111,10 +111,10 @@ fn matching(filter: AuditFilter) -> audit_log::BoxedQuery<'static, Any> {
         query = query.filter(audit_log::outcome.eq(outcome.as_str()));
     }
     if let Some(since) = filter.since {
-        query = query.filter(audit_log::at.ge(At(since)));
+        query = query.filter(audit_log::at.ge(TimestampCol(since)));
     }
     if let Some(until) = filter.until {
-        query = query.filter(audit_log::at.lt(At(until)));
+        query = query.filter(audit_log::at.lt(TimestampCol(until)));
     }
     query
 }
@@ -140,7 +140,7 @@ impl AuditLog for SqlStore {
                     query = query.filter(
                         audit_log::at
                             .le(key)
-                            .and(audit_log::at.lt(key).or(audit_log::id.lt(Key(tie)))),
+                            .and(audit_log::at.lt(key).or(audit_log::id.lt(UuidCol(tie)))),
                     );
                 }
                 let rows = query
@@ -161,8 +161,8 @@ impl AuditLog for SqlStore {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
             .background(move |conn| {
-                let old: Vec<Key> = audit_log::table
-                    .filter(audit_log::at.lt(At(before)))
+                let old: Vec<UuidCol> = audit_log::table
+                    .filter(audit_log::at.lt(TimestampCol(before)))
                     .order((audit_log::at.asc(), audit_log::id.asc()))
                     .select(audit_log::id)
                     .limit(limit)

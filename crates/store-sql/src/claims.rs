@@ -9,7 +9,7 @@ use crate::codec::IDS_PER_QUERY;
 use crate::connection::{AnyConnection, on_backend};
 use crate::error::Fault;
 use crate::schema::start_tasks;
-use crate::sql_types::{At, Id, Instant, Key};
+use crate::sql_types::{TimestampCol, Id, Instant, UuidCol};
 use crate::start_rows::StartTaskRow;
 
 /// Which tasks are claimed next. An owner's leased tasks come first, so that the place of a free one tells how many its
@@ -32,7 +32,7 @@ LIMIT $4";
 #[derive(QueryableByName)]
 struct Next {
     #[diesel(sql_type = Id)]
-    id: Key,
+    id: UuidCol,
 }
 
 /// See `StartTaskRepository::claim`.
@@ -45,18 +45,18 @@ pub(crate) fn claim(
     let per_owner = i64::try_from(limit.per_owner).unwrap_or(i64::MAX);
     let most = i64::try_from(limit.tasks.min(IDS_PER_QUERY)).unwrap_or(1);
     let next: Vec<Next> = on_backend!(&mut *conn, |c| diesel::sql_query(NEXT)
-        .bind::<Instant, _>(At(now))
+        .bind::<Instant, _>(TimestampCol(now))
         .bind::<Text, _>(host)
         .bind::<BigInt, _>(per_owner)
         .bind::<BigInt, _>(most)
         .load(c)?);
-    let ids: Vec<Key> = next.into_iter().map(|row| row.id).collect();
+    let ids: Vec<UuidCol> = next.into_iter().map(|row| row.id).collect();
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     diesel::update(start_tasks::table.filter(start_tasks::id.eq_any(&ids)))
         .set((
-            start_tasks::lease_until.eq(At(until)),
+            start_tasks::lease_until.eq(TimestampCol(until)),
             start_tasks::fence.eq(start_tasks::fence + 1),
             start_tasks::attempts.eq(start_tasks::attempts + 1),
         ))

@@ -10,7 +10,7 @@ use domain::scope::Scope;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::sql_types::Json;
+use crate::sql_types::RawJsonCol;
 
 /// Reads the columns of one kind of row; carries what the error shall name.
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ impl Decode {
     pub(crate) fn json<T: DeserializeOwned>(
         self,
         column: &str,
-        Json(text): &Json,
+        RawJsonCol(text): &RawJsonCol,
     ) -> Result<T, StoreError> {
         // serde's message names a position and a type, and for a wrong enum value the value; none is secret, because
         // what is secret is sealed.
@@ -46,9 +46,9 @@ impl Decode {
 }
 
 /// A JSON document as text. Fails only if a map key is not text.
-pub(crate) fn to_json(value: &impl Serialize) -> Result<Json, StoreError> {
+pub(crate) fn to_json(value: &impl Serialize) -> Result<RawJsonCol, StoreError> {
     let text = serde_json::to_string(value);
-    text.map(Json)
+    text.map(RawJsonCol)
         .map_err(|cause| StoreError::Other(cause.into()))
 }
 

@@ -24,32 +24,32 @@ use crate::connection::AnyConnection;
 use crate::error::Fault;
 use crate::sandbox_rows::SandboxRow;
 use crate::schema::{conversations, deleted_conversations};
-use crate::sql_types::{At, Doc, Json, Key, Word};
+use crate::sql_types::{TimestampCol, JsonCol, RawJsonCol, UuidCol, TextCol};
 
 /// One row, as it is read and written; the folded title is only written.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable)]
 #[diesel(table_name = conversations, treat_none_as_default_value = false)]
 pub(crate) struct ConversationRow {
-    pub(crate) id: Key,
-    pub(crate) owner: Word<UserId>,
-    sandbox_id: Word<SandboxId>,
+    pub(crate) id: UuidCol,
+    pub(crate) owner: TextCol<UserId>,
+    sandbox_id: TextCol<SandboxId>,
     title: Option<String>,
     auto_title: bool,
     selected_repository: Option<String>,
     selected_branch: Option<String>,
-    git_provider: Option<Word<GitProvider>>,
-    started_by: Option<Word<Trigger>>,
-    pr_numbers: Doc<Vec<i64>>,
+    git_provider: Option<TextCol<GitProvider>>,
+    started_by: Option<TextCol<Trigger>>,
+    pr_numbers: JsonCol<Vec<i64>>,
     llm_model: Option<String>,
     agent_kind: String,
-    metrics: Doc<Metrics>,
-    parent: Option<Key>,
+    metrics: JsonCol<Metrics>,
+    parent: Option<UuidCol>,
     is_public: Option<bool>,
-    tags: Doc<BTreeMap<String, String>>,
-    execution_status: Option<Word<ExecutionStatus>>,
-    status_at: Option<At>,
-    pub(crate) created_at: At,
-    updated_at: At,
+    tags: JsonCol<BTreeMap<String, String>>,
+    execution_status: Option<TextCol<ExecutionStatus>>,
+    status_at: Option<TimestampCol>,
+    pub(crate) created_at: TimestampCol,
+    updated_at: TimestampCol,
 }
 
 /// The columns that a report may change.
@@ -59,37 +59,37 @@ pub(crate) struct ObservedColumns {
     pub(crate) title: Option<String>,
     pub(crate) title_folded: Option<String>,
     pub(crate) llm_model: Option<String>,
-    pub(crate) metrics: Json,
-    pub(crate) tags: Json,
+    pub(crate) metrics: RawJsonCol,
+    pub(crate) tags: RawJsonCol,
     pub(crate) execution_status: Option<String>,
-    pub(crate) status_at: Option<At>,
-    pub(crate) updated_at: At,
+    pub(crate) status_at: Option<TimestampCol>,
+    pub(crate) updated_at: TimestampCol,
 }
 
 impl From<&Conversation> for ConversationRow {
     fn from(it: &Conversation) -> Self {
         Self {
             id: it.id.into(),
-            owner: Word(it.owner.clone()),
-            sandbox_id: Word(it.sandbox_id.clone()),
+            owner: TextCol(it.owner.clone()),
+            sandbox_id: TextCol(it.sandbox_id.clone()),
             title: it.title.clone().map(plain),
             auto_title: it.auto_title,
             selected_repository: it.selected_repository.clone().map(plain),
             selected_branch: it.selected_branch.clone().map(plain),
-            git_provider: it.git_provider.map(Word),
-            started_by: it.trigger.map(Word),
-            pr_numbers: Doc(it.pr_numbers.clone()),
+            git_provider: it.git_provider.map(TextCol),
+            started_by: it.trigger.map(TextCol),
+            pr_numbers: JsonCol(it.pr_numbers.clone()),
             llm_model: it.llm_model.clone().map(plain),
             agent_kind: plain(it.agent_kind.as_str()),
-            metrics: Doc(it.metrics.clone()),
-            parent: it.parent.map(Key::from),
+            metrics: JsonCol(it.metrics.clone()),
+            parent: it.parent.map(UuidCol::from),
             is_public: it.public,
-            tags: Doc(it.tags.clone()),
-            execution_status: it.execution_status.map(Word),
+            tags: JsonCol(it.tags.clone()),
+            execution_status: it.execution_status.map(TextCol),
             // Unknown: whatever the agent server reports first is newer.
             status_at: None,
-            created_at: At(it.created_at),
-            updated_at: At(it.updated_at),
+            created_at: TimestampCol(it.created_at),
+            updated_at: TimestampCol(it.updated_at),
         }
     }
 }
@@ -216,7 +216,7 @@ pub(crate) fn load(
     id: ConversationId,
 ) -> Result<Option<ConversationRow>, Fault> {
     conversations::table
-        .find(Key::from(id))
+        .find(UuidCol::from(id))
         .select(ConversationRow::as_select())
         .first(conn)
         .optional()
@@ -230,7 +230,7 @@ pub(crate) fn is_visible(
     id: ConversationId,
 ) -> Result<bool, Fault> {
     let found: Option<String> = conversations::table
-        .find(Key::from(id))
+        .find(UuidCol::from(id))
         .select(conversations::owner)
         .first(conn)
         .optional()?;
@@ -240,7 +240,7 @@ pub(crate) fn is_visible(
 /// Whether the id belongs to a conversation that was deleted.
 pub(crate) fn is_deleted(conn: &mut AnyConnection, id: ConversationId) -> Result<bool, Fault> {
     let found: i64 = deleted_conversations::table
-        .find(Key::from(id))
+        .find(UuidCol::from(id))
         .count()
         .get_result(conn)?;
     Ok(found > 0)
@@ -268,7 +268,7 @@ pub(crate) fn lock(
         AnyConnection::Sqlite(_) => load(conn, id),
         #[cfg(feature = "postgres")]
         AnyConnection::Postgres(conn) => Ok(conversations::table
-            .find(Key::from(id))
+            .find(UuidCol::from(id))
             .select(ConversationRow::as_select())
             .for_no_key_update()
             .first(conn)
@@ -349,8 +349,8 @@ pub(crate) fn observed(
         metrics: to_json(&it.metrics)?,
         tags: to_json(&it.tags)?,
         execution_status: it.execution_status.map(|status| status.to_string()),
-        status_at: status_at.map(At),
-        updated_at: At(at),
+        status_at: status_at.map(TimestampCol),
+        updated_at: TimestampCol(at),
     };
     Ok((columns, has_changed))
 }
@@ -370,7 +370,7 @@ pub(crate) struct ChangedColumns {
     selected_repository: Option<Option<String>>,
     selected_branch: Option<Option<String>>,
     git_provider: Option<Option<String>>,
-    updated_at: At,
+    updated_at: TimestampCol,
 }
 
 impl ChangedColumns {
@@ -389,7 +389,7 @@ impl ChangedColumns {
                 .clone()
                 .into_update()
                 .map(|provider| provider.map(|it| it.to_string())),
-            updated_at: At(at),
+            updated_at: TimestampCol(at),
         }
     }
 }

@@ -33,7 +33,7 @@ use crate::purge;
 use crate::sandbox_rows::SandboxRow;
 use crate::sandboxes::load_wanted;
 use crate::schema::{conversations, deleted_conversations, sandboxes, start_tasks};
-use crate::sql_types::{At, Key};
+use crate::sql_types::{TimestampCol, UuidCol};
 use crate::store::SqlStore;
 
 const LISTING: &str = "conversations";
@@ -65,7 +65,7 @@ macro_rules! matching {
         }
         match filter.parent {
             // Whoever asks for the parts of a conversation wants sub-conversations.
-            Some(parent) => query = query.filter(conversations::parent.eq(Key::from(parent))),
+            Some(parent) => query = query.filter(conversations::parent.eq(UuidCol::from(parent))),
             None if filter.include_sub_conversations => {}
             None => query = query.filter(conversations::parent.is_null()),
         }
@@ -80,16 +80,16 @@ macro_rules! matching {
             };
         }
         if let Some(from) = filter.created_from {
-            query = query.filter(conversations::created_at.ge(At(from)));
+            query = query.filter(conversations::created_at.ge(TimestampCol(from)));
         }
         if let Some(before) = filter.created_before {
-            query = query.filter(conversations::created_at.lt(At(before)));
+            query = query.filter(conversations::created_at.lt(TimestampCol(before)));
         }
         if let Some(from) = filter.updated_from {
-            query = query.filter(conversations::updated_at.ge(At(from)));
+            query = query.filter(conversations::updated_at.ge(TimestampCol(from)));
         }
         if let Some(before) = filter.updated_before {
-            query = query.filter(conversations::updated_at.lt(At(before)));
+            query = query.filter(conversations::updated_at.lt(TimestampCol(before)));
         }
         if let Some(sandbox) = &filter.sandbox_id {
             query = query.filter(conversations::sandbox_id.eq(sandbox.to_string()));
@@ -109,7 +109,7 @@ fn view(
     scope: &Scope,
     id: ConversationId,
 ) -> Result<Option<ConversationView>, Fault> {
-    let mut query = joined!().filter(conversations::id.eq(Key::from(id)));
+    let mut query = joined!().filter(conversations::id.eq(UuidCol::from(id)));
     if let Some(user) = owner(scope) {
         query = query.filter(conversations::owner.eq(user));
     }
@@ -145,7 +145,7 @@ fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<AppendOutcome
     }
     // An id that an unfinished start has reserved is not up for adoption: the task stores the row itself.
     let reserved: Option<String> = start_tasks::table
-        .filter(start_tasks::conversation_id.eq(Key::from(it.id)))
+        .filter(start_tasks::conversation_id.eq(UuidCol::from(it.id)))
         .filter(start_tasks::is_open)
         .select(start_tasks::sandbox_id)
         .first(conn)
@@ -159,10 +159,10 @@ fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<AppendOutcome
     }
     // A start that failed while the agent server was being asked: what it made is not wanted.
     let failed = start_tasks::table
-        .filter(start_tasks::conversation_id.eq(Key::from(it.id)))
+        .filter(start_tasks::conversation_id.eq(UuidCol::from(it.id)))
         .filter(start_tasks::sandbox_id.eq(it.sandbox_id.as_str()))
         .select(start_tasks::id)
-        .first::<Key>(conn)
+        .first::<UuidCol>(conn)
         .optional()?;
     if failed.is_some() {
         return Ok(AppendOutcome::Deleted);
@@ -204,7 +204,7 @@ impl ConversationRepository for SqlStore {
             .read(move |conn| {
                 let mut found = HashMap::new();
                 for part in ids.chunks(IDS_PER_QUERY) {
-                    let keys = part.iter().copied().map(Key::from);
+                    let keys = part.iter().copied().map(UuidCol::from);
                     let mut query = joined!().filter(conversations::id.eq_any(keys));
                     if let Some(user) = owner(&scope) {
                         query = query.filter(conversations::owner.eq(user));
@@ -252,7 +252,7 @@ impl ConversationRepository for SqlStore {
                     conversations::created_at.le(key).and(
                         conversations::created_at
                             .lt(key)
-                            .or(conversations::id.lt(Key(tie))),
+                            .or(conversations::id.lt(UuidCol(tie))),
                     ),
                 );
             }
@@ -301,7 +301,7 @@ impl ConversationRepository for SqlStore {
         let (scope, change) = (scope.clone(), change.clone());
         calls
             .write(move |conn| {
-                let mut update = diesel::update(conversations::table.find(Key::from(id)))
+                let mut update = diesel::update(conversations::table.find(UuidCol::from(id)))
                     .set(ChangedColumns::new(&change, at))
                     .into_boxed();
                 if let Some(user) = owner(&scope) {
@@ -385,7 +385,7 @@ impl ConversationRepository for SqlStore {
     async fn list_pending_agent_deletions(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError> {
         self.db
             .background_read(move |conn| {
-                let found: Vec<(Key, String)> = deleted_conversations::table
+                let found: Vec<(UuidCol, String)> = deleted_conversations::table
                     .inner_join(
                         sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
                     )
@@ -416,7 +416,7 @@ impl ConversationRepository for SqlStore {
     async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
         self.db
             .background(move |conn| {
-                diesel::update(deleted_conversations::table.find(Key::from(id)))
+                diesel::update(deleted_conversations::table.find(UuidCol::from(id)))
                     .set(deleted_conversations::pending.eq(false))
                     .execute(conn)?;
                 Ok(())

@@ -12,7 +12,7 @@ use crate::error::Fault;
 use crate::pending;
 use crate::sandboxes::mark_deleted;
 use crate::schema::{conversations, deleted_conversations, start_tasks};
-use crate::sql_types::{At, Key};
+use crate::sql_types::{TimestampCol, UuidCol};
 
 /// Rows of one statement: well under any limit of parameters.
 pub(crate) const DELETION_BATCH_ROWS: usize = 1_000;
@@ -28,7 +28,7 @@ pub(crate) fn delete_tree(
     at: Timestamp,
 ) -> Result<(), Fault> {
     let (owner, tree) = descendants(conn, root)?;
-    let ids: Vec<Key> = tree.keys().copied().collect();
+    let ids: Vec<UuidCol> = tree.keys().copied().collect();
     pending::forget(conn, &owner, &ids)?;
     for part in ids.chunks(DELETION_BATCH_ROWS) {
         end_start_tasks(conn, &owner, part, at)?;
@@ -47,7 +47,7 @@ pub(crate) fn delete_tree(
             (
                 deleted_conversations::id.eq(id),
                 deleted_conversations::sandbox_id.eq(sandbox.as_str()),
-                deleted_conversations::deleted_at.eq(At(at)),
+                deleted_conversations::deleted_at.eq(TimestampCol(at)),
                 // A sandbox that goes takes its agent server's memory with it.
                 deleted_conversations::pending.eq(!unneeded.contains(sandbox)),
             )
@@ -67,9 +67,9 @@ pub(crate) fn delete_tree(
 fn descendants(
     conn: &mut AnyConnection,
     root: ConversationId,
-) -> Result<(String, BTreeMap<Key, String>), Fault> {
-    let (id, owner, sandbox): (Key, String, String) = conversations::table
-        .find(Key::from(root))
+) -> Result<(String, BTreeMap<UuidCol, String>), Fault> {
+    let (id, owner, sandbox): (UuidCol, String, String) = conversations::table
+        .find(UuidCol::from(root))
         .select((
             conversations::id,
             conversations::owner,
@@ -81,7 +81,7 @@ fn descendants(
     while !level.is_empty() {
         let mut next = Vec::new();
         for part in level.chunks(DELETION_BATCH_ROWS) {
-            let found: Vec<(Key, String)> = conversations::table
+            let found: Vec<(UuidCol, String)> = conversations::table
                 .filter(conversations::parent.eq_any(part))
                 .filter(conversations::owner.eq(&owner))
                 .select((conversations::id, conversations::sandbox_id))
@@ -102,7 +102,7 @@ fn descendants(
 fn end_start_tasks(
     conn: &mut AnyConnection,
     owner: &str,
-    conversations: &[Key],
+    conversations: &[UuidCol],
     at: Timestamp,
 ) -> Result<(), Fault> {
     diesel::delete(
@@ -121,9 +121,9 @@ fn end_start_tasks(
             start_tasks::detail.eq(DELETED_DURING_START),
             start_tasks::sealed_secrets.eq(None::<String>),
             start_tasks::is_open.eq(false),
-            start_tasks::lease_until.eq(None::<At>),
+            start_tasks::lease_until.eq(None::<TimestampCol>),
             start_tasks::fence.eq(start_tasks::fence + 1),
-            start_tasks::updated_at.eq(At(at)),
+            start_tasks::updated_at.eq(TimestampCol(at)),
         ))
         .execute(conn)?;
     Ok(())
@@ -137,7 +137,7 @@ pub(crate) fn has_lost_one(
 ) -> Result<bool, Fault> {
     let lost = deleted_conversations::table
         .filter(deleted_conversations::sandbox_id.eq(sandbox))
-        .filter(deleted_conversations::deleted_at.ge(At(since)));
+        .filter(deleted_conversations::deleted_at.ge(TimestampCol(since)));
     Ok(diesel::select(diesel::dsl::exists(lost)).get_result(conn)?)
 }
 

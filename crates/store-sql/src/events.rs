@@ -21,7 +21,7 @@ use crate::conversation_rows::{self as rows, AddedEvents};
 use crate::error::Fault;
 use crate::page_token::{self, Cursor};
 use crate::schema::{conversations, events};
-use crate::sql_types::{At, Json, Key};
+use crate::sql_types::{TimestampCol, RawJsonCol, UuidCol};
 use crate::store::SqlStore;
 
 diesel::define_sql_function! {
@@ -35,11 +35,11 @@ const ROWS_PER_INSERT: usize = 2_000;
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = events, treat_none_as_default_value = false)]
 struct EventRow {
-    conversation_id: Key,
+    conversation_id: UuidCol,
     seq: i64,
     event_id: String,
     kind: String,
-    happened_at: At,
+    happened_at: TimestampCol,
     body: String,
 }
 
@@ -52,7 +52,7 @@ impl TryFrom<EventRow> for Event {
             id: decode.parse("event_id", &row.event_id)?,
             kind: row.kind,
             timestamp: row.happened_at.0,
-            body: decode.json("body", &Json(row.body))?,
+            body: decode.json("body", &RawJsonCol(row.body))?,
         })
     }
 }
@@ -60,7 +60,7 @@ impl TryFrom<EventRow> for Event {
 /// Which of the ids the conversation has already.
 fn known(
     conn: &mut AnyConnection,
-    conversation: Key,
+    conversation: UuidCol,
     batch: &[Event],
 ) -> Result<HashSet<String>, Fault> {
     let mut known = HashSet::new();
@@ -85,7 +85,7 @@ fn store_new(
     if batch.is_empty() {
         return Ok(AddedEvents::default());
     }
-    let conversation = Key::from(conversation);
+    let conversation = UuidCol::from(conversation);
     let mut seen = known(conn, conversation, batch)?;
     let last: Option<i64> = events::table
         .filter(events::conversation_id.eq(conversation))
@@ -104,7 +104,7 @@ fn store_new(
             seq,
             event_id: event.id.to_string(),
             kind: plain(event.kind.as_str()),
-            happened_at: At(event.timestamp),
+            happened_at: TimestampCol(event.timestamp),
             body: to_json(&event.body)?.0,
         });
     }
@@ -122,15 +122,15 @@ fn store_new(
 fn matching<'a>(conversation: ConversationId, filter: &EventFilter) -> events::BoxedQuery<'a, Any> {
     let mut query = events::table
         .into_boxed::<Any>()
-        .filter(events::conversation_id.eq(Key::from(conversation)));
+        .filter(events::conversation_id.eq(UuidCol::from(conversation)));
     if let Some(kind) = &filter.kind {
         query = query.filter(events::kind.eq(plain(kind.as_str())));
     }
     if let Some(from) = filter.from {
-        query = query.filter(events::happened_at.ge(At(from)));
+        query = query.filter(events::happened_at.ge(TimestampCol(from)));
     }
     if let Some(before) = filter.before {
-        query = query.filter(events::happened_at.lt(At(before)));
+        query = query.filter(events::happened_at.lt(TimestampCol(before)));
     }
     query
 }
@@ -155,7 +155,7 @@ fn after(
 }
 
 /// Sequence number, time, and bytes of the document.
-type EventPosition = (i64, At, i32);
+type EventPosition = (i64, TimestampCol, i32);
 
 /// What is asked for, in order and from the cursor on.
 fn ordered<'a>(
@@ -187,7 +187,7 @@ fn last_seq(
         .limit(1)
         .select(events::seq);
     let found: Option<(String, Option<i64>)> = conversations::table
-        .find(Key::from(conversation))
+        .find(UuidCol::from(conversation))
         .select((conversations::owner, last.single_value()))
         .first(conn)
         .optional()?;
@@ -203,7 +203,7 @@ fn stored(
     conversation: ConversationId,
 ) -> Result<u64, Fault> {
     let found: Option<(String, i64)> = conversations::table
-        .find(Key::from(conversation))
+        .find(UuidCol::from(conversation))
         .select((conversations::owner, conversations::event_count))
         .first(conn)
         .optional()?;
@@ -215,7 +215,7 @@ fn stored(
 /// What is there after a number, in its order.
 fn arrivals(
     conn: &mut AnyConnection,
-    conversation: Key,
+    conversation: UuidCol,
     after: i64,
     limit: i64,
 ) -> Result<Vec<SequencedEvent>, Fault> {
@@ -299,7 +299,7 @@ impl EventStore for SqlStore {
                     for part in ids.chunks(IDS_PER_QUERY) {
                         let texts: Vec<&str> = part.iter().map(EventId::as_str).collect();
                         let loaded = events::table
-                            .filter(events::conversation_id.eq(Key::from(conversation)))
+                            .filter(events::conversation_id.eq(UuidCol::from(conversation)))
                             .filter(events::event_id.eq_any(texts))
                             .select(EventRow::as_select())
                             .load(conn)?;

@@ -11,7 +11,7 @@ use domain::id::HostId;
 use crate::connection::AnyConnection;
 use crate::error::Fault;
 use crate::schema::hosts;
-use crate::sql_types::At;
+use crate::sql_types::TimestampCol;
 use crate::store::SqlStore;
 
 fn known(conn: &mut AnyConnection, host: &str) -> Result<bool, Fault> {
@@ -34,7 +34,7 @@ impl HostRepository for SqlStore {
                 if known(conn, &host)? {
                     return Ok(());
                 }
-                let row = (hosts::id.eq(&host), hosts::registered_at.eq(At(at)));
+                let row = (hosts::id.eq(&host), hosts::registered_at.eq(TimestampCol(at)));
                 diesel::insert_into(hosts::table)
                     .values(row)
                     .execute(conn)?;

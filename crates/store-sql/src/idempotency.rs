@@ -11,7 +11,7 @@ use domain::idempotency::{
 use crate::connection::AnyConnection;
 use crate::error::Fault;
 use crate::schema::idempotency_keys::{self as keys, table};
-use crate::sql_types::At;
+use crate::sql_types::TimestampCol;
 use crate::store::SqlStore;
 use crate::users::refuse_deleted;
 
@@ -23,7 +23,7 @@ pub(crate) fn repetition(
 ) -> Result<IdempotencyCheck, Fault> {
     let kept: Option<(String, String)> = table
         .find((request.owner.as_str(), request.key.as_str()))
-        .filter(keys::given_at.ge(At(request.since)))
+        .filter(keys::given_at.ge(TimestampCol(request.since)))
         .select((keys::fingerprint, keys::answer))
         .first(conn)
         .optional()?;
@@ -50,7 +50,7 @@ pub(crate) fn keep(conn: &mut AnyConnection, kept: &IdempotentResponse) -> Resul
             keys::key.eq(id.1),
             keys::fingerprint.eq(&request.fingerprint),
             keys::answer.eq(&kept.answer),
-            keys::given_at.eq(At(kept.at)),
+            keys::given_at.eq(TimestampCol(kept.at)),
         ))
         .execute(conn)?;
     let surplus: Vec<String> = table
@@ -97,7 +97,7 @@ impl IdempotencyRepository for SqlStore {
         self.db
             .background(move |conn| {
                 let old: Vec<(String, String)> = table
-                    .filter(keys::given_at.lt(At(before)))
+                    .filter(keys::given_at.lt(TimestampCol(before)))
                     .select((keys::owner, keys::key))
                     .order(keys::given_at)
                     .limit(limit)

@@ -10,14 +10,14 @@ use crate::connection::{AnyConnection, on_backend};
 use crate::conversation_rows::{self as rows, ConversationRow};
 use crate::error::Fault;
 use crate::schema::{conversations, sandboxes};
-use crate::sql_types::{At, Key, Word};
+use crate::sql_types::{TimestampCol, UuidCol, TextCol};
 
 /// A row of [`unsettled`].
 type Row = (
-    Key,
-    Word<SandboxId>,
+    UuidCol,
+    TextCol<SandboxId>,
     Option<String>,
-    Option<Word<ExecutionStatus>>,
+    Option<TextCol<ExecutionStatus>>,
 );
 
 /// See `ConversationRepository::in_sandbox`.
@@ -49,7 +49,7 @@ pub(crate) fn unsettled(
         .or(conversations::execution_status
             .eq(ExecutionStatus::Running.as_str())
             .assume_not_null())
-        .or(conversations::auto_title.and(conversations::created_at.gt(At(untitled_since))));
+        .or(conversations::auto_title.and(conversations::created_at.gt(TimestampCol(untitled_since))));
     let found: QueryResult<Vec<Row>> = on_backend!(conn, |c| sandboxes::table
         .inner_join(conversations::table.on(conversations::sandbox_id.eq(sandboxes::id)))
         .filter(sandboxes::host.eq(host))
@@ -88,8 +88,8 @@ pub(crate) fn settle(
     let settled = diesel::update(running)
         .set((
             conversations::execution_status.eq(to.as_str()),
-            conversations::status_at.eq(At(at)),
-            conversations::updated_at.eq(At(at)),
+            conversations::status_at.eq(TimestampCol(at)),
+            conversations::updated_at.eq(TimestampCol(at)),
         ))
         .execute(conn)?;
     Ok(u64::try_from(settled).unwrap_or(u64::MAX))

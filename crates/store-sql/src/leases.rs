@@ -8,7 +8,7 @@ use domain::lease::LeaseRepository;
 
 use crate::error::Fault;
 use crate::schema::leases;
-use crate::sql_types::At;
+use crate::sql_types::TimestampCol;
 use crate::store::SqlStore;
 
 #[async_trait]
@@ -26,10 +26,10 @@ impl LeaseRepository for SqlStore {
             .background(move |conn| {
                 let free = leases::holder
                     .eq(holder.clone())
-                    .or(leases::ends_at.le(At(now)));
+                    .or(leases::ends_at.le(TimestampCol(now)));
                 let values = (
                     leases::holder.eq(holder.clone()),
-                    leases::ends_at.eq(At(until)),
+                    leases::ends_at.eq(TimestampCol(until)),
                 );
                 let prolonged = diesel::update(leases::table.find(&name).filter(free))
                     .set(values.clone())
@@ -66,7 +66,7 @@ impl LeaseRepository for SqlStore {
         self.db
             .background(move |conn| {
                 let ended: Vec<String> = leases::table
-                    .filter(leases::ends_at.lt(At(before)))
+                    .filter(leases::ends_at.lt(TimestampCol(before)))
                     .order(leases::ends_at.asc())
                     .limit(limit)
                     .select(leases::name)

@@ -9,7 +9,7 @@ use crate::connection::AnyConnection;
 use crate::error::Fault;
 use crate::sandbox_rows::SandboxRow;
 use crate::schema::{conversations, sandboxes, start_tasks};
-use crate::sql_types::At;
+use crate::sql_types::TimestampCol;
 
 /// Sandboxes of one answer.
 const MOST: i64 = 500;
@@ -18,7 +18,7 @@ const MOST: i64 = 500;
 const INSIDE: &str = "conversations in that sandbox";
 
 /// A row, its conversations, the starts that have none yet, the last change of a conversation, and the last start.
-type Counted = (SandboxRow, Option<i64>, Option<i64>, Option<At>, Option<At>);
+type Counted = (SandboxRow, Option<i64>, Option<i64>, Option<TimestampCol>, Option<TimestampCol>);
 
 /// See `SandboxRepository::running`.
 pub(crate) fn running(

@@ -7,7 +7,7 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::page::{MAX_PAGE_BYTES, Page, PageLimit, PageRequest, PageToken};
 
-use crate::sql_types::At;
+use crate::sql_types::TimestampCol;
 
 const VERSION: &str = "v1";
 
@@ -15,7 +15,7 @@ const VERSION: &str = "v1";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cursor<T> {
     /// When.
-    pub(crate) key: At,
+    pub(crate) key: TimestampCol,
     /// Id, or a sequence number.
     pub(crate) tie: T,
 }
@@ -47,7 +47,7 @@ fn parse<T: std::str::FromStr>(listing: &str, token: &PageToken) -> Option<Curso
     let (key, tie) = (parts.next()?, parts.next()?);
     (version == VERSION && kind == listing).then_some(())?;
     Some(Cursor {
-        key: At(Timestamp::from_micros(key.parse().ok()?)),
+        key: TimestampCol(Timestamp::from_micros(key.parse().ok()?)),
         tie: tie.parse().ok()?,
     })
 }
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_token_opens_only_the_listing_that_minted_it() {
         let cursor = Cursor {
-            key: At(Timestamp::from_micros(-5)),
+            key: TimestampCol(Timestamp::from_micros(-5)),
             tie: "a|b".to_owned(),
         };
         let token = mint("list", &cursor);

@@ -24,12 +24,12 @@ use crate::idempotency;
 use crate::schema::{
     conversations, pending_messages, pending_messages as pending, sandboxes, start_tasks,
 };
-use crate::sql_types::{At, Json, Key};
+use crate::sql_types::{TimestampCol, RawJsonCol, UuidCol};
 use crate::store::SqlStore;
 use crate::users::refuse_deleted;
 
 /// The conversation of a start, its status, and its detail.
-type Start = (Key, String, Option<String>);
+type Start = (UuidCol, String, Option<String>);
 
 /// What the start says about its conversation.
 fn of_start(start: Option<Start>) -> Result<ConversationId, EnqueueOutcome> {
@@ -57,17 +57,17 @@ fn target(
             start_tasks::detail,
         ));
     let found = match target {
-        MessageTarget::Task(id) => theirs.filter(start_tasks::id.eq(Key::from(id))),
+        MessageTarget::Task(id) => theirs.filter(start_tasks::id.eq(UuidCol::from(id))),
         MessageTarget::Conversation(id) => {
             let there = conversations::table
-                .filter(conversations::id.eq(Key::from(id)))
+                .filter(conversations::id.eq(UuidCol::from(id)))
                 .filter(conversations::owner.eq(owner));
             if select(exists(there)).get_result::<bool>(conn)? {
                 return Ok(Ok(id));
             }
             // Failed ones may have had the same id before.
             theirs
-                .filter(start_tasks::conversation_id.eq(Key::from(id)))
+                .filter(start_tasks::conversation_id.eq(UuidCol::from(id)))
                 .order((start_tasks::is_open.desc(), start_tasks::created_at.desc()))
         }
     };
@@ -88,7 +88,7 @@ fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Enqueu
         Err(refusal) => return Ok(refusal),
     };
     let waiting = pending::table
-        .filter(pending::conversation_id.eq(Key::from(conversation)))
+        .filter(pending::conversation_id.eq(UuidCol::from(conversation)))
         .filter(pending::owner.eq(owner));
     let count: i64 = waiting.count().get_result(conn)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
@@ -100,13 +100,13 @@ fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Enqueu
     let bytes = i64::try_from(text.0.len()).unwrap_or(i64::MAX);
     diesel::insert_into(pending::table)
         .values((
-            pending::id.eq(Key(message.id)),
+            pending::id.eq(UuidCol(message.id)),
             pending::owner.eq(owner),
-            pending::conversation_id.eq(Key::from(conversation)),
+            pending::conversation_id.eq(UuidCol::from(conversation)),
             pending::place.eq(last.unwrap_or_default() + 1),
             pending::message.eq(text),
             pending::message_bytes.eq(bytes),
-            pending::created_at.eq(At(message.created_at)),
+            pending::created_at.eq(TimestampCol(message.created_at)),
         ))
         .execute(conn)
         .map_err(Fault::taken("pending message"))?;
@@ -114,14 +114,14 @@ fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Enqueu
         idempotency::keep(conn, answer)?;
     }
     tell(conn, conversation)?;
-    Ok(EnqueueOutcome::At(count + 1))
+    Ok(EnqueueOutcome::TimestampCol(count + 1))
 }
 
 /// Whoever serves the sandbox of the conversation hears that there is something to say.
 fn tell(conn: &mut AnyConnection, conversation: ConversationId) -> Result<(), Fault> {
     let place: Option<(String, String)> = conversations::table
         .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
-        .filter(conversations::id.eq(Key::from(conversation)))
+        .filter(conversations::id.eq(UuidCol::from(conversation)))
         .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
         .select((sandboxes::id, sandboxes::host))
         .first(conn)
@@ -154,7 +154,7 @@ fn deliverable(
     let its = conversations::id
         .eq(pending::conversation_id)
         .and(conversations::owner.eq(pending::owner));
-    let ids: Vec<Key> = pending::table
+    let ids: Vec<UuidCol> = pending::table
         .inner_join(conversations::table.on(its))
         .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
         .filter(sandboxes::host.eq(host))
@@ -178,9 +178,9 @@ fn waiting(conn: &mut AnyConnection, id: ConversationId) -> Result<Vec<PendingMe
     let its = conversations::id
         .eq(pending::conversation_id)
         .and(conversations::owner.eq(pending::owner));
-    let rows: Vec<(Key, Json, Option<At>)> = pending::table
+    let rows: Vec<(UuidCol, RawJsonCol, Option<TimestampCol>)> = pending::table
         .inner_join(conversations::table.on(its))
-        .filter(pending::conversation_id.eq(Key::from(id)))
+        .filter(pending::conversation_id.eq(UuidCol::from(id)))
         .order(pending::place.asc())
         .select((pending::id, pending::message, pending::tried_at))
         .load(conn)?;
@@ -203,32 +203,32 @@ fn begin(
 ) -> Result<bool, Fault> {
     let row = pending::table
         .into_boxed::<Any>()
-        .filter(pending::id.eq(Key(id)));
+        .filter(pending::id.eq(UuidCol(id)));
     let row = match last {
-        Some(last) => row.filter(pending::tried_at.eq(At(last))),
+        Some(last) => row.filter(pending::tried_at.eq(TimestampCol(last))),
         None => row.filter(pending::tried_at.is_null()),
     };
-    let unchanged: Option<Key> = row.select(pending::id).first(conn).optional()?;
+    let unchanged: Option<UuidCol> = row.select(pending::id).first(conn).optional()?;
     let Some(id) = unchanged else {
         return Ok(false);
     };
     diesel::update(pending::table.find(id))
-        .set(pending::tried_at.eq(At(at)))
+        .set(pending::tried_at.eq(TimestampCol(at)))
         .execute(conn)?;
     Ok(true)
 }
 
 fn drop_with_note(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), Fault> {
-    let row: Option<(Key, String)> = pending::table
-        .find(Key(id))
+    let row: Option<(UuidCol, String)> = pending::table
+        .find(UuidCol(id))
         .select((pending::conversation_id, pending::owner))
         .first(conn)
         .optional()?;
     let Some((conversation, owner)) = row else {
         return Ok(());
     };
-    diesel::delete(pending::table.find(Key(id))).execute(conn)?;
-    let task: Option<(Key, Json)> = start_tasks::table
+    diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
+    let task: Option<(UuidCol, RawJsonCol)> = start_tasks::table
         .filter(start_tasks::conversation_id.eq(conversation))
         .filter(start_tasks::owner.eq(owner))
         .filter(start_tasks::status.eq(StartStatus::Ready.as_str()))
@@ -256,7 +256,7 @@ fn drop_with_note(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), 
 pub(crate) fn forget(
     conn: &mut AnyConnection,
     owner: &str,
-    conversations: &[Key],
+    conversations: &[UuidCol],
 ) -> Result<(), Fault> {
     for part in conversations.chunks(DELETION_BATCH_ROWS) {
         let theirs = pending::table
@@ -268,7 +268,7 @@ pub(crate) fn forget(
 }
 
 /// Messages for conversations of which neither a row nor a start of their owner is left; part of the caller's transaction.
-pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[Key]) -> Result<(), Fault> {
+pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[UuidCol]) -> Result<(), Fault> {
     let there = conversations::table
         .filter(conversations::id.eq(pending::conversation_id))
         .filter(conversations::owner.eq(pending::owner));
@@ -322,7 +322,7 @@ impl PendingMessageRepository for SqlStore {
     async fn complete_delivery(&self, id: Uuid) -> Result<(), StoreError> {
         self.db
             .background(move |conn| {
-                diesel::delete(pending::table.find(Key(id))).execute(conn)?;
+                diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
                 Ok(())
             })
             .await
@@ -339,8 +339,8 @@ impl PendingMessageRepository for SqlStore {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
             .background(move |conn| {
-                let old: Vec<Key> = pending::table
-                    .filter(pending::created_at.lt(At(before)))
+                let old: Vec<UuidCol> = pending::table
+                    .filter(pending::created_at.lt(TimestampCol(before)))
                     .order((pending::created_at.asc(), pending::id.asc()))
                     .limit(limit)
                     .select(pending::id)

@@ -58,9 +58,9 @@ impl<T: ?Sized> ParseCache<T> {
 
 /// A URL in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CachedUrl(pub(crate) Arc<Url>);
+pub(crate) struct SharedUrl(pub(crate) Arc<Url>);
 
-impl FromStr for CachedUrl {
+impl FromStr for SharedUrl {
     type Err = url::ParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -69,7 +69,7 @@ impl FromStr for CachedUrl {
     }
 }
 
-impl fmt::Display for CachedUrl {
+impl fmt::Display for SharedUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -10,7 +10,7 @@ use crate::codec::{Decode, to_json};
 use crate::connection::AnyConnection;
 use crate::error::Fault;
 use crate::schema::conversations;
-use crate::sql_types::{At, Json, Key};
+use crate::sql_types::{TimestampCol, RawJsonCol, UuidCol};
 
 /// Notes a pull request; `false` if the scope sees no such conversation.
 pub(crate) fn add(
@@ -21,9 +21,9 @@ pub(crate) fn add(
     at: Timestamp,
 ) -> Result<bool, Fault> {
     let columns = (conversations::owner, conversations::pr_numbers);
-    let row = conversations::table.find(Key::from(id)).select(columns);
+    let row = conversations::table.find(UuidCol::from(id)).select(columns);
     // Nobody else may add to the list before this has.
-    let found: Option<(String, Json)> = match conn {
+    let found: Option<(String, RawJsonCol)> = match conn {
         AnyConnection::Sqlite(conn) => row.first(conn).optional()?,
         #[cfg(feature = "postgres")]
         AnyConnection::Postgres(conn) => row.for_no_key_update().first(conn).optional()?,
@@ -36,10 +36,10 @@ pub(crate) fn add(
     }
     let mut numbers = Decode("conversation").json("pr_numbers", &numbers)?;
     if add_pull_request_number(&mut numbers, number) {
-        diesel::update(conversations::table.find(Key::from(id)))
+        diesel::update(conversations::table.find(UuidCol::from(id)))
             .set((
                 conversations::pr_numbers.eq(to_json(&numbers)?),
-                conversations::updated_at.eq(At(at)),
+                conversations::updated_at.eq(TimestampCol(at)),
             ))
             .execute(conn)?;
     }

@@ -18,7 +18,7 @@ use crate::schema::{
     api_keys, conversations, deleted_conversations, events, idempotency_keys, pending_messages,
     sandboxes, secrets, settings, start_tasks,
 };
-use crate::sql_types::{At, Key};
+use crate::sql_types::{TimestampCol, UuidCol};
 
 /// The client-readable cause in a start task whose owner was deleted under it.
 const DELETED_DURING_START: &str = "The user was deleted before the start had ended.";
@@ -117,7 +117,7 @@ pub(crate) fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Res
 
 /// Unfinished starts end in ERROR, so that their workers (and whoever follows them) learn of it.
 fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(), Fault> {
-    let open: Vec<Key> = start_tasks::table
+    let open: Vec<UuidCol> = start_tasks::table
         .filter(start_tasks::owner.eq(user))
         .filter(start_tasks::is_open)
         .select(start_tasks::id)
@@ -129,9 +129,9 @@ fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(),
                 start_tasks::detail.eq(DELETED_DURING_START),
                 start_tasks::sealed_secrets.eq(None::<String>),
                 start_tasks::is_open.eq(false),
-                start_tasks::lease_until.eq(None::<At>),
+                start_tasks::lease_until.eq(None::<TimestampCol>),
                 start_tasks::fence.eq(start_tasks::fence + 1),
-                start_tasks::updated_at.eq(At(at)),
+                start_tasks::updated_at.eq(TimestampCol(at)),
             ))
             .execute(conn)?;
     }
@@ -161,7 +161,7 @@ fn answers(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u6
 
 /// Messages that wait for their conversation.
 fn said(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
-    let ids: Vec<Key> = pending_messages::table
+    let ids: Vec<UuidCol> = pending_messages::table
         .filter(pending_messages::owner.eq(user))
         .select(pending_messages::id)
         .limit(left.limit())
@@ -175,7 +175,7 @@ fn said(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, 
 
 /// What is remembered of conversations that were deleted before, as far as it can be told whose they were.
 fn memory(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
-    let ids: Vec<Key> = sandboxes::table
+    let ids: Vec<UuidCol> = sandboxes::table
         .inner_join(
             deleted_conversations::table.on(deleted_conversations::sandbox_id.eq(sandboxes::id)),
         )
@@ -191,7 +191,7 @@ fn memory(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64
 }
 
 fn starts(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
-    let ids: Vec<Key> = start_tasks::table
+    let ids: Vec<UuidCol> = start_tasks::table
         .filter(start_tasks::owner.eq(user))
         .select(start_tasks::id)
         .limit(left.limit())
@@ -204,7 +204,7 @@ fn starts(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64
 
 /// Conversations and events that were deleted. A conversation goes with the last part of its events.
 fn logs(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<(u64, u64), Fault> {
-    let ids: Vec<Key> = conversations::table
+    let ids: Vec<UuidCol> = conversations::table
         .filter(conversations::owner.eq(user))
         .select(conversations::id)
         .limit(left.limit())
@@ -255,10 +255,10 @@ pub(crate) fn old_starts(
     let sandbox = sandboxes::table
         .filter(sandboxes::id.eq(start_tasks::sandbox_id))
         .select(sandboxes::id);
-    let old: Vec<(Key, Key)> = start_tasks::table
+    let old: Vec<(UuidCol, UuidCol)> = start_tasks::table
         .into_boxed::<Any>()
         .filter(not(start_tasks::is_open))
-        .filter(start_tasks::updated_at.lt(At(before)))
+        .filter(start_tasks::updated_at.lt(TimestampCol(before)))
         .filter(
             start_tasks::status
                 .ne(StartStatus::Error.as_str())
@@ -268,7 +268,7 @@ pub(crate) fn old_starts(
         .limit(i64::try_from(limit).unwrap_or(i64::MAX))
         .select((start_tasks::id, start_tasks::conversation_id))
         .load(conn)?;
-    let (ids, conversations): (Vec<Key>, Vec<Key>) = old.into_iter().unzip();
+    let (ids, conversations): (Vec<UuidCol>, Vec<UuidCol>) = old.into_iter().unzip();
     for part in ids.chunks(DELETION_BATCH_ROWS) {
         diesel::delete(start_tasks::table.filter(start_tasks::id.eq_any(part))).execute(conn)?;
     }
@@ -286,8 +286,8 @@ pub(crate) fn old_memory(
     let sandbox = sandboxes::table
         .filter(sandboxes::id.eq(memory::sandbox_id))
         .select(sandboxes::id);
-    let ids: Vec<Key> = memory::table
-        .filter(memory::deleted_at.lt(At(before)))
+    let ids: Vec<UuidCol> = memory::table
+        .filter(memory::deleted_at.lt(TimestampCol(before)))
         .filter(not(exists(sandbox)))
         .order((memory::deleted_at.asc(), memory::id.asc()))
         .limit(i64::try_from(limit).unwrap_or(i64::MAX))

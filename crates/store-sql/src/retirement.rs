@@ -7,7 +7,7 @@ use domain::sandbox::{DesiredState, RetirementReason, SandboxStatus};
 
 use crate::connection::Any;
 use crate::schema::{conversations, sandboxes, start_tasks};
-use crate::sql_types::At;
+use crate::sql_types::TimestampCol;
 
 /// Rows for which the reason holds.
 ///
@@ -30,16 +30,16 @@ pub(crate) fn due<'a>(why: RetirementReason) -> sandboxes::BoxedQuery<'a, Any> {
     match why {
         RetirementReason::IdleSince(since) => {
             let changed = inside()
-                .filter(conversations::updated_at.ge(At(since)))
+                .filter(conversations::updated_at.ge(TimestampCol(since)))
                 .select(conversations::id);
             unused
                 .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
                 .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
-                .filter(sandboxes::updated_at.lt(At(since)))
+                .filter(sandboxes::updated_at.lt(TimestampCol(since)))
                 .filter(not(exists(changed)))
         }
         RetirementReason::OlderThan(born) => unused
             .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()))
-            .filter(sandboxes::created_at.lt(At(born))),
+            .filter(sandboxes::created_at.lt(TimestampCol(born))),
     }
 }

@@ -9,46 +9,46 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 
 use crate::codec::plain;
 use crate::error::Fault;
-use crate::places::CachedUrl;
+use crate::places::SharedUrl;
 use crate::schema::sandboxes;
-use crate::sql_types::{At, Common, Exposed, Word};
+use crate::sql_types::{TimestampCol, InternedCol, ExposedUrlsCol, TextCol};
 
 /// One row, as it is read and written.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable, AsChangeset)]
 #[diesel(table_name = sandboxes, treat_none_as_default_value = false, treat_none_as_null = true)]
 pub(crate) struct SandboxRow {
-    pub(crate) id: Word<SandboxId>,
-    owner: Word<UserId>,
-    spec_id: Common<SpecId>,
-    host: Common<HostId>,
-    desired: Word<DesiredState>,
-    status: Word<SandboxStatus>,
+    pub(crate) id: TextCol<SandboxId>,
+    owner: TextCol<UserId>,
+    spec_id: InternedCol<SpecId>,
+    host: InternedCol<HostId>,
+    desired: TextCol<DesiredState>,
+    status: TextCol<SandboxStatus>,
     status_detail: Option<String>,
-    key_hash: Word<KeyHash>,
+    key_hash: TextCol<KeyHash>,
     session_key: String,
     secret_key: String,
-    agent_url: Option<Word<CachedUrl>>,
-    exposed_urls: Exposed,
+    agent_url: Option<TextCol<SharedUrl>>,
+    exposed_urls: ExposedUrlsCol,
     workspace: Option<String>,
-    pub(crate) created_at: At,
-    updated_at: At,
-    paused_at: Option<At>,
+    pub(crate) created_at: TimestampCol,
+    updated_at: TimestampCol,
+    paused_at: Option<TimestampCol>,
 }
 
 /// What a list reads of a row.
 #[derive(Debug, Queryable, Selectable)]
 #[diesel(table_name = sandboxes)]
 pub(crate) struct ViewRow {
-    pub(crate) id: Word<SandboxId>,
-    owner: Word<UserId>,
-    spec_id: Common<SpecId>,
-    status: Word<SandboxStatus>,
+    pub(crate) id: TextCol<SandboxId>,
+    owner: TextCol<UserId>,
+    spec_id: InternedCol<SpecId>,
+    status: TextCol<SandboxStatus>,
     status_detail: Option<String>,
-    key_hash: Word<KeyHash>,
+    key_hash: TextCol<KeyHash>,
     session_key: String,
-    exposed_urls: Exposed,
+    exposed_urls: ExposedUrlsCol,
     workspace: Option<String>,
-    pub(crate) created_at: At,
+    pub(crate) created_at: TimestampCol,
 }
 
 impl From<ViewRow> for SandboxView {
@@ -71,22 +71,22 @@ impl From<ViewRow> for SandboxView {
 impl From<&Sandbox> for SandboxRow {
     fn from(sandbox: &Sandbox) -> Self {
         Self {
-            id: Word(sandbox.id.clone()),
-            owner: Word(sandbox.owner.clone()),
-            spec_id: Common(sandbox.spec_id.clone()),
-            host: Common(sandbox.host.clone()),
-            desired: Word(sandbox.desired),
-            status: Word(sandbox.status),
+            id: TextCol(sandbox.id.clone()),
+            owner: TextCol(sandbox.owner.clone()),
+            spec_id: InternedCol(sandbox.spec_id.clone()),
+            host: InternedCol(sandbox.host.clone()),
+            desired: TextCol(sandbox.desired),
+            status: TextCol(sandbox.status),
             status_detail: sandbox.status_detail.clone().map(plain),
-            key_hash: Word(sandbox.key_hash),
+            key_hash: TextCol(sandbox.key_hash),
             session_key: sandbox.session_key.as_text().to_owned(),
             secret_key: sandbox.secret_key.as_text().to_owned(),
-            agent_url: sandbox.agent_url.clone().map(CachedUrl).map(Word),
-            exposed_urls: Exposed(sandbox.exposed_urls.clone()),
+            agent_url: sandbox.agent_url.clone().map(SharedUrl).map(TextCol),
+            exposed_urls: ExposedUrlsCol(sandbox.exposed_urls.clone()),
             workspace: sandbox.workspace.clone().map(plain),
-            created_at: At(sandbox.created_at),
-            updated_at: At(sandbox.updated_at),
-            paused_at: sandbox.paused_at.map(At),
+            created_at: TimestampCol(sandbox.created_at),
+            updated_at: TimestampCol(sandbox.updated_at),
+            paused_at: sandbox.paused_at.map(TimestampCol),
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::page_token::{self, Cursor};
 use crate::retirement::due;
 use crate::sandbox_rows::{SandboxRow, ViewRow, sandboxes_of};
 use crate::schema::{deleted_conversations, sandboxes};
-use crate::sql_types::At;
+use crate::sql_types::TimestampCol;
 use crate::store::SqlStore;
 
 const LISTING: &str = "sandboxes";
@@ -147,7 +147,7 @@ pub(crate) fn mark_deleted(
     diesel::update(wanted)
         .set((
             sandboxes::desired.eq(DesiredState::Deleted.as_str()),
-            sandboxes::updated_at.eq(At(at)),
+            sandboxes::updated_at.eq(TimestampCol(at)),
         ))
         .execute(conn)?;
     for (id, host) in places {

@@ -63,7 +63,7 @@ diesel::table! {
 
 diesel::table! {
     use diesel::sql_types::{Nullable, Text};
-    use crate::sql_types::{Document, Instant};
+    use crate::sql_types::{NormalizedJson, Instant};
 
     sandboxes (id) {
         id -> Text,
@@ -77,7 +77,7 @@ diesel::table! {
         session_key -> Text,
         secret_key -> Text,
         agent_url -> Nullable<Text>,
-        exposed_urls -> Document,
+        exposed_urls -> NormalizedJson,
         workspace -> Nullable<Text>,
         created_at -> Instant,
         updated_at -> Instant,
@@ -87,7 +87,7 @@ diesel::table! {
 
 diesel::table! {
     use diesel::sql_types::{Nullable, Text};
-    use crate::sql_types::{Document, Instant};
+    use crate::sql_types::{NormalizedJson, Instant};
 
     warm_sandboxes (id) {
         id -> Text,
@@ -99,7 +99,7 @@ diesel::table! {
         session_key -> Text,
         secret_key -> Text,
         agent_url -> Nullable<Text>,
-        exposed_urls -> Document,
+        exposed_urls -> NormalizedJson,
         workspace -> Nullable<Text>,
         created_at -> Instant,
         updated_at -> Instant,
@@ -108,7 +108,7 @@ diesel::table! {
 
 diesel::table! {
     use diesel::sql_types::{BigInt, Bool, Nullable, Text};
-    use crate::sql_types::{Document, Id, Instant, Verbatim};
+    use crate::sql_types::{NormalizedJson, Id, Instant, VerbatimJson};
 
     conversations (id) {
         id -> Id,
@@ -121,13 +121,13 @@ diesel::table! {
         selected_branch -> Nullable<Text>,
         git_provider -> Nullable<Text>,
         started_by -> Nullable<Text>,
-        pr_numbers -> Document,
+        pr_numbers -> NormalizedJson,
         llm_model -> Nullable<Text>,
         agent_kind -> Text,
-        metrics -> Document,
+        metrics -> NormalizedJson,
         parent -> Nullable<Id>,
         is_public -> Nullable<Bool>,
-        tags -> Verbatim,
+        tags -> VerbatimJson,
         execution_status -> Nullable<Text>,
         status_at -> Nullable<Instant>,
         created_at -> Instant,
@@ -166,7 +166,7 @@ diesel::table! {
 
 diesel::table! {
     use diesel::sql_types::{BigInt, Bool, Nullable, Text};
-    use crate::sql_types::{Document, Id, Instant, Verbatim};
+    use crate::sql_types::{NormalizedJson, Id, Instant, VerbatimJson};
 
     start_tasks (id) {
         id -> Id,
@@ -174,14 +174,14 @@ diesel::table! {
         host -> Text,
         status -> Text,
         detail -> Nullable<Text>,
-        notes -> Verbatim,
+        notes -> VerbatimJson,
         conversation_id -> Id,
         sandbox_id -> Text,
         owns_sandbox -> Bool,
         agent_server_url -> Nullable<Text>,
-        request -> Verbatim,
+        request -> VerbatimJson,
         sealed_secrets -> Nullable<Text>,
-        timings -> Document,
+        timings -> NormalizedJson,
         attempts -> BigInt,
         created_at -> Instant,
         updated_at -> Instant,
@@ -195,14 +195,14 @@ diesel::table! {
 
 diesel::table! {
     use diesel::sql_types::{BigInt, Nullable, Text};
-    use crate::sql_types::{Id, Instant, Verbatim};
+    use crate::sql_types::{Id, Instant, VerbatimJson};
 
     pending_messages (id) {
         id -> Id,
         owner -> Text,
         conversation_id -> Id,
         place -> BigInt,
-        message -> Verbatim,
+        message -> VerbatimJson,
         created_at -> Instant,
         tried_at -> Nullable<Instant>,
         message_bytes -> BigInt,

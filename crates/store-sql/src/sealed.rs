@@ -10,7 +10,7 @@ use crate::codec::Decode;
 use crate::connection::{Any, AnyConnection};
 use crate::error::Fault;
 use crate::schema::{sandboxes, secrets, settings, start_tasks, warm_sandboxes};
-use crate::sql_types::Key;
+use crate::sql_types::UuidCol;
 use crate::store::SqlStore;
 
 fn record(location: SealedLocation, text: String) -> SealedRecord {
@@ -49,9 +49,9 @@ fn secrets_page(
 ) -> Result<Vec<SealedRecord>, Fault> {
     let mut query = secrets::table.into_boxed::<Any>();
     if let Some(SealedLocation::Secret(_, id)) = after {
-        query = query.filter(secrets::value_id.gt(Key::from(*id)));
+        query = query.filter(secrets::value_id.gt(UuidCol::from(*id)));
     }
-    let rows: Vec<(String, Key, String)> = query
+    let rows: Vec<(String, UuidCol, String)> = query
         .order(secrets::value_id.asc())
         .limit(limit)
         .select((secrets::owner, secrets::value_id, secrets::value))
@@ -152,9 +152,9 @@ fn starts_page(
         .into_boxed::<Any>()
         .filter(start_tasks::sealed_secrets.is_not_null());
     if let Some(SealedLocation::StartSecrets(id)) = after {
-        query = query.filter(start_tasks::id.gt(Key::from(*id)));
+        query = query.filter(start_tasks::id.gt(UuidCol::from(*id)));
     }
-    let rows: Vec<(Key, Option<String>)> = query
+    let rows: Vec<(UuidCol, Option<String>)> = query
         .order(start_tasks::id.asc())
         .limit(limit)
         .select((start_tasks::id, start_tasks::sealed_secrets))
@@ -179,7 +179,7 @@ fn replace_one(conn: &mut AnyConnection, it: &ResealedRecord) -> Result<usize, F
         SealedLocation::Secret(owner, id) => diesel::update(
             secrets::table
                 .filter(secrets::owner.eq(owner.as_str()))
-                .filter(secrets::value_id.eq(Key::from(*id)))
+                .filter(secrets::value_id.eq(UuidCol::from(*id)))
                 .filter(secrets::value.eq(before)),
         )
         .set(secrets::value.eq(after))
@@ -203,7 +203,7 @@ fn replace_one(conn: &mut AnyConnection, it: &ResealedRecord) -> Result<usize, F
         }
         SealedLocation::StartSecrets(id) => diesel::update(
             start_tasks::table
-                .find(Key::from(*id))
+                .find(UuidCol::from(*id))
                 .filter(start_tasks::sealed_secrets.eq(before)),
         )
         .set(start_tasks::sealed_secrets.eq(after))

@@ -18,7 +18,7 @@ use crate::connection::{Any, AnyConnection};
 use crate::error::Fault;
 use crate::page_token::{self, Cursor};
 use crate::schema::secrets;
-use crate::sql_types::{At, Key};
+use crate::sql_types::{TimestampCol, UuidCol};
 use crate::store::SqlStore;
 use crate::users::refuse_deleted;
 
@@ -56,10 +56,10 @@ struct SecretRow {
     owner: String,
     name: String,
     description: String,
-    value_id: Key,
+    value_id: UuidCol,
     value: String,
-    created_at: At,
-    updated_at: At,
+    created_at: TimestampCol,
+    updated_at: TimestampCol,
 }
 
 impl From<&CustomSecret> for SecretRow {
@@ -70,8 +70,8 @@ impl From<&CustomSecret> for SecretRow {
             description: plain(secret.description.as_str()),
             value_id: secret.value.id.into(),
             value: secret.value.sealed.as_text().to_owned(),
-            created_at: At(secret.created_at),
-            updated_at: At(secret.updated_at),
+            created_at: TimestampCol(secret.created_at),
+            updated_at: TimestampCol(secret.updated_at),
         }
     }
 }
@@ -99,9 +99,9 @@ impl TryFrom<SecretRow> for CustomSecret {
 struct Changed {
     name: Option<String>,
     description: Option<String>,
-    value_id: Option<Key>,
+    value_id: Option<UuidCol>,
     value: Option<String>,
-    updated_at: At,
+    updated_at: TimestampCol,
 }
 
 impl Changed {
@@ -112,7 +112,7 @@ impl Changed {
             description: change.description.as_deref().map(plain),
             value_id: value.map(|value| value.id.into()),
             value: value.map(|value| value.sealed.as_text().to_owned()),
-            updated_at: At(at),
+            updated_at: TimestampCol(at),
         }
     }
 }
@@ -216,7 +216,7 @@ impl SecretRepository for SqlStore {
                     ))
                     .load(conn)?;
                 let cut = page_token::cut(LISTING, &page, rows, |row| Cursor {
-                    key: At(Timestamp::from_micros(0)),
+                    key: TimestampCol(Timestamp::from_micros(0)),
                     tie: row.0.clone(),
                 });
                 Ok(cut.map(summary))

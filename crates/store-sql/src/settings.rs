@@ -11,7 +11,7 @@ use domain::settings::{Revision, SettingsRepository, StoredSettings};
 use crate::connection::on_backend;
 use crate::error::{Fault, stale};
 use crate::schema::settings;
-use crate::sql_types::At;
+use crate::sql_types::TimestampCol;
 use crate::store::SqlStore;
 use crate::users::refuse_deleted;
 
@@ -20,7 +20,7 @@ use crate::users::refuse_deleted;
 struct SettingsRow {
     document: String,
     revision: i64,
-    updated_at: At,
+    updated_at: TimestampCol,
 }
 
 impl From<SettingsRow> for StoredSettings {
@@ -66,7 +66,7 @@ impl SettingsRepository for SqlStore {
                 let values = (
                     settings::document.eq(document.as_text()),
                     settings::revision.eq(next),
-                    settings::updated_at.eq(At(at)),
+                    settings::updated_at.eq(TimestampCol(at)),
                 );
                 // Either statement decides by itself whether the expectation holds; no revision is read first.
                 let saved = match expected {

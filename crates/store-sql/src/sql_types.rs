@@ -2,12 +2,12 @@
 //!
 //! | column       | in rows                | `SQLite`                       | Postgres      |
 //! |--------------|------------------------|--------------------------------|---------------|
-//! | [`Instant`]  | [`At`]                 | `INTEGER`, microseconds        | `timestamptz` |
-//! | [`Id`]       | [`Key`]                | `TEXT`, 32 hexadecimal digits  | `uuid`        |
-//! | [`Document`] | [`Json`]: of our making| `TEXT`                         | `jsonb`       |
-//! | [`Verbatim`] | [`Json`]: of others    | `TEXT`                         | `json`        |
+//! | [`Instant`]  | [`TimestampCol`]                 | `INTEGER`, microseconds        | `timestamptz` |
+//! | [`Id`]       | [`UuidCol`]                | `TEXT`, 32 hexadecimal digits  | `uuid`        |
+//! | [`NormalizedJson`] | [`RawJsonCol`]: of our making| `TEXT`                         | `jsonb`       |
+//! | [`VerbatimJson`] | [`RawJsonCol`]: of others    | `TEXT`                         | `json`        |
 //!
-//! Rows that are read by the hundred hold what a column means instead: [`Word`] for ids and words in `Text`, [`Doc`] for
+//! Rows that are read by the hundred hold what a column means instead: [`TextCol`] for ids and words in `Text`, [`JsonCol`] for
 //! documents. Both are read where the driver has them, without a text made of them first.
 //!
 //! `jsonb` takes no `\u0000` and forgets the order of keys, so what users and agents wrote is `json`. The body of an event
@@ -36,7 +36,7 @@ use uuid::Uuid;
 use crate::connection::Any;
 use crate::places;
 
-pub(crate) use columns::{Document, Id, Instant, Verbatim};
+pub(crate) use columns::{NormalizedJson, Id, Instant, VerbatimJson};
 
 /// The types by which `schema` names them.
 mod columns {
@@ -68,7 +68,7 @@ mod columns {
         feature = "postgres",
         diesel(postgres_type(oid = 3802, array_oid = 3807))
     )]
-    pub struct Document;
+    pub struct NormalizedJson;
 
     /// JSON that is kept as it came.
     #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
@@ -77,48 +77,48 @@ mod columns {
         feature = "postgres",
         diesel(postgres_type(oid = 114, array_oid = 199))
     )]
-    pub struct Verbatim;
+    pub struct VerbatimJson;
 }
 
 /// A point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Instant)]
-pub(crate) struct At(pub(crate) Timestamp);
+pub(crate) struct TimestampCol(pub(crate) Timestamp);
 
 /// An id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Id)]
-pub(crate) struct Key(pub(crate) Uuid);
+pub(crate) struct UuidCol(pub(crate) Uuid);
 
 /// A document, as text.
 #[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
-#[diesel(sql_type = Document)]
-#[diesel(sql_type = Verbatim)]
-pub(crate) struct Json(pub(crate) String);
+#[diesel(sql_type = NormalizedJson)]
+#[diesel(sql_type = VerbatimJson)]
+pub(crate) struct RawJsonCol(pub(crate) String);
 
 /// An id or a word of ours. What is none is refused by the driver: see `Fault::damaged`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Text)]
-pub(crate) struct Word<T>(pub(crate) T);
+pub(crate) struct TextCol<T>(pub(crate) T);
 
-/// A [`Word`] that rows have in common: most often it is taken from the row that this thread has read before, without an
+/// A [`TextCol`] that rows have in common: most often it is taken from the row that this thread has read before, without an
 /// allocation that another thread gives back.
 #[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Text)]
-pub(crate) struct Common<T>(pub(crate) T);
+pub(crate) struct InternedCol<T>(pub(crate) T);
 
 /// What a document says. What does not is refused by the driver, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
-#[diesel(sql_type = Document)]
-#[diesel(sql_type = Verbatim)]
-pub(crate) struct Doc<T>(pub(crate) T);
+#[diesel(sql_type = NormalizedJson)]
+#[diesel(sql_type = VerbatimJson)]
+pub(crate) struct JsonCol<T>(pub(crate) T);
 
-/// What sandboxes expose: as [`Doc`], of a text that is read again and again.
+/// What sandboxes expose: as [`JsonCol`], of a text that is read again and again.
 #[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
-#[diesel(sql_type = Document)]
-pub(crate) struct Exposed(pub(crate) Arc<[ExposedUrl]>);
+#[diesel(sql_type = NormalizedJson)]
+pub(crate) struct ExposedUrlsCol(pub(crate) Arc<[ExposedUrl]>);
 
-/// What [`Word`] can hold.
+/// What [`TextCol`] can hold.
 pub(crate) trait Spelled:
     FromStr<Err: Display> + Display + Debug + Send + Sync + 'static
 {
@@ -126,7 +126,7 @@ pub(crate) trait Spelled:
 
 impl<T: FromStr<Err: Display> + Display + Debug + Send + Sync + 'static> Spelled for T {}
 
-/// What [`Common`] can hold.
+/// What [`InternedCol`] can hold.
 pub(crate) trait Recurring: Spelled + AsRef<str> + Clone {
     /// What the row before had.
     fn before() -> &'static LocalKey<Cell<Option<Self>>>;
@@ -145,7 +145,7 @@ macro_rules! recurring {
 
 recurring!(HostId, SpecId);
 
-/// What [`Doc`] can hold.
+/// What [`JsonCol`] can hold.
 pub(crate) trait Written:
     Serialize + DeserializeOwned + Debug + Send + Sync + 'static
 {
@@ -153,36 +153,36 @@ pub(crate) trait Written:
 
 impl<T: Serialize + DeserializeOwned + Debug + Send + Sync + 'static> Written for T {}
 
-fn spelled<T: Spelled>(text: &str) -> deserialize::Result<Word<T>> {
+fn spelled<T: Spelled>(text: &str) -> deserialize::Result<TextCol<T>> {
     text.parse()
-        .map(Word)
+        .map(TextCol)
         .map_err(|cause: T::Err| cause.to_string().into())
 }
 
-fn common<T: Recurring>(text: &str) -> deserialize::Result<Common<T>> {
+fn common<T: Recurring>(text: &str) -> deserialize::Result<InternedCol<T>> {
     let before = T::before();
     let known = before.take().filter(|known| known.as_ref() == text);
     let word = known.map_or_else(|| spelled(text).map(|word| word.0), Ok)?;
     before.set(Some(word.clone()));
-    Ok(Common(word))
+    Ok(InternedCol(word))
 }
 
-fn written<T: Written>(text: &[u8]) -> deserialize::Result<Doc<T>> {
+fn written<T: Written>(text: &[u8]) -> deserialize::Result<JsonCol<T>> {
     // serde's message names a position and a type, and for a wrong enum value the value; none is secret, because what is
     // secret is sealed.
-    Ok(Doc(serde_json::from_slice(text)?))
+    Ok(JsonCol(serde_json::from_slice(text)?))
 }
 
 macro_rules! keys_of {
     ($($id:ident),*) => {$(
-        impl From<$id> for Key {
+        impl From<$id> for UuidCol {
             fn from(id: $id) -> Self {
                 Self(id.uuid())
             }
         }
 
-        impl From<Key> for $id {
-            fn from(key: Key) -> Self {
+        impl From<UuidCol> for $id {
+            fn from(key: UuidCol) -> Self {
                 Self::new(key.0)
             }
         }
@@ -203,7 +203,7 @@ macro_rules! known_to_any {
     )*};
 }
 
-known_to_any!(Instant, Id, Document, Verbatim);
+known_to_any!(Instant, Id, NormalizedJson, VerbatimJson);
 
 /// What the common backend needs to know of values of `$rust` in columns of `$sql`.
 macro_rules! on_any {
@@ -224,80 +224,80 @@ macro_rules! on_any {
 }
 
 on_any!(
-    Instant: At,
-    Id: Key,
-    Document: Json,
-    Verbatim: Json,
-    Document: Exposed,
-    <T: Spelled> Text: Word<T>,
-    <T: Recurring> Text: Common<T>,
-    <T: Written> Document: Doc<T>,
-    <T: Written> Verbatim: Doc<T>,
+    Instant: TimestampCol,
+    Id: UuidCol,
+    NormalizedJson: RawJsonCol,
+    VerbatimJson: RawJsonCol,
+    NormalizedJson: ExposedUrlsCol,
+    <T: Spelled> Text: TextCol<T>,
+    <T: Recurring> Text: InternedCol<T>,
+    <T: Written> NormalizedJson: JsonCol<T>,
+    <T: Written> VerbatimJson: JsonCol<T>,
 );
 
 type SqliteValue<'a> = <Sqlite as Backend>::RawValue<'a>;
 
-impl ToSql<Instant, Sqlite> for At {
+impl ToSql<Instant, Sqlite> for TimestampCol {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
         out.set_value(self.0.micros());
         Ok(IsNull::No)
     }
 }
 
-impl FromSql<Instant, Sqlite> for At {
+impl FromSql<Instant, Sqlite> for TimestampCol {
     fn from_sql(raw: SqliteValue<'_>) -> deserialize::Result<Self> {
         let micros = <i64 as FromSql<BigInt, Sqlite>>::from_sql(raw)?;
         Ok(Self(Timestamp::from_micros(micros)))
     }
 }
 
-impl ToSql<Id, Sqlite> for Key {
+impl ToSql<Id, Sqlite> for UuidCol {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
         out.set_value(self.0.simple().to_string());
         Ok(IsNull::No)
     }
 }
 
-impl FromSql<Id, Sqlite> for Key {
+impl FromSql<Id, Sqlite> for UuidCol {
     fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
         Ok(Self(Uuid::parse_str(raw.read_text())?))
     }
 }
 
-impl<T: Spelled> ToSql<Text, Sqlite> for Word<T> {
+impl<T: Spelled> ToSql<Text, Sqlite> for TextCol<T> {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
         out.set_value(self.0.to_string());
         Ok(IsNull::No)
     }
 }
 
-impl<T: Spelled> FromSql<Text, Sqlite> for Word<T> {
+impl<T: Spelled> FromSql<Text, Sqlite> for TextCol<T> {
     fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
         spelled(raw.read_text())
     }
 }
 
-impl<T: Recurring> ToSql<Text, Sqlite> for Common<T> {
+impl<T: Recurring> ToSql<Text, Sqlite> for InternedCol<T> {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
         out.set_value(self.0.as_ref());
         Ok(IsNull::No)
     }
 }
 
-impl<T: Recurring> FromSql<Text, Sqlite> for Common<T> {
+impl<T: Recurring> FromSql<Text, Sqlite> for InternedCol<T> {
     fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
         common(raw.read_text())
     }
 }
 
-impl ToSql<Document, Sqlite> for Exposed {
+impl ToSql<NormalizedJson, Sqlite> for ExposedUrlsCol {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
         out.set_value(serde_json::to_string(&*self.0)?);
         Ok(IsNull::No)
     }
 }
 
-impl FromSql<Document, Sqlite> for Exposed {
+impl FromSql<NormalizedJson, Sqlite> for ExposedUrlsCol {
     fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
         Ok(Self(places::exposed(raw.read_text().as_bytes())?))
     }
@@ -305,27 +305,27 @@ impl FromSql<Document, Sqlite> for Exposed {
 
 macro_rules! json_on_sqlite {
     ($($sql:ident),*) => {$(
-        impl ToSql<$sql, Sqlite> for Json {
+        impl ToSql<$sql, Sqlite> for RawJsonCol {
             fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
                 out.set_value(self.0.as_str());
                 Ok(IsNull::No)
             }
         }
 
-        impl FromSql<$sql, Sqlite> for Json {
+        impl FromSql<$sql, Sqlite> for RawJsonCol {
             fn from_sql(raw: SqliteValue<'_>) -> deserialize::Result<Self> {
                 <String as FromSql<Text, Sqlite>>::from_sql(raw).map(Self)
             }
         }
 
-        impl<T: Written> ToSql<$sql, Sqlite> for Doc<T> {
+        impl<T: Written> ToSql<$sql, Sqlite> for JsonCol<T> {
             fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
                 out.set_value(serde_json::to_string(&self.0)?);
                 Ok(IsNull::No)
             }
         }
 
-        impl<T: Written> FromSql<$sql, Sqlite> for Doc<T> {
+        impl<T: Written> FromSql<$sql, Sqlite> for JsonCol<T> {
             fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
                 written(raw.read_text().as_bytes())
             }
@@ -333,7 +333,7 @@ macro_rules! json_on_sqlite {
     )*};
 }
 
-json_on_sqlite!(Document, Verbatim);
+json_on_sqlite!(NormalizedJson, VerbatimJson);
 
 #[cfg(feature = "postgres")]
 mod on_postgres {
@@ -342,36 +342,36 @@ mod on_postgres {
     use diesel::pg::{Pg, PgValue};
 
     use super::{
-        At, Common, Doc, Document, Exposed, FromSql, Id, Instant, IsNull, Json, Key, Output,
-        Recurring, Spelled, Text, Timestamp, ToSql, Uuid, Verbatim, Word, Written, common,
+        TimestampCol, InternedCol, JsonCol, NormalizedJson, ExposedUrlsCol, FromSql, Id, Instant, IsNull, RawJsonCol, UuidCol, Output,
+        Recurring, Spelled, Text, Timestamp, ToSql, Uuid, VerbatimJson, TextCol, Written, common,
         deserialize, places, serialize, spelled, written,
     };
 
     /// Postgres counts from the year 2000. Our timestamps end long before its.
     const EPOCH: i64 = 946_684_800_000_000;
 
-    impl ToSql<Instant, Pg> for At {
+    impl ToSql<Instant, Pg> for TimestampCol {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             out.write_all(&(self.0.micros() - EPOCH).to_be_bytes())?;
             Ok(IsNull::No)
         }
     }
 
-    impl FromSql<Instant, Pg> for At {
+    impl FromSql<Instant, Pg> for TimestampCol {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
             let micros = i64::from_be_bytes(raw.as_bytes().try_into()?);
             Ok(Self(Timestamp::from_micros(micros.saturating_add(EPOCH))))
         }
     }
 
-    impl ToSql<Id, Pg> for Key {
+    impl ToSql<Id, Pg> for UuidCol {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             out.write_all(self.0.as_bytes())?;
             Ok(IsNull::No)
         }
     }
 
-    impl FromSql<Id, Pg> for Key {
+    impl FromSql<Id, Pg> for UuidCol {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
             Ok(Self(Uuid::from_slice(raw.as_bytes())?))
         }
@@ -380,7 +380,7 @@ mod on_postgres {
     /// The only version of the binary form of `jsonb` there is; the text follows.
     const VERSION: u8 = 1;
 
-    impl ToSql<Document, Pg> for Json {
+    impl ToSql<NormalizedJson, Pg> for RawJsonCol {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             out.write_all(&[VERSION])?;
             out.write_all(self.0.as_bytes())?;
@@ -395,13 +395,13 @@ mod on_postgres {
         }
     }
 
-    impl FromSql<Document, Pg> for Json {
+    impl FromSql<NormalizedJson, Pg> for RawJsonCol {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
             Ok(Self(str::from_utf8(text_of(&raw)?)?.to_owned()))
         }
     }
 
-    impl<T: Written> ToSql<Document, Pg> for Doc<T> {
+    impl<T: Written> ToSql<NormalizedJson, Pg> for JsonCol<T> {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             out.write_all(&[VERSION])?;
             serde_json::to_writer(out, &self.0)?;
@@ -409,13 +409,13 @@ mod on_postgres {
         }
     }
 
-    impl<T: Written> FromSql<Document, Pg> for Doc<T> {
+    impl<T: Written> FromSql<NormalizedJson, Pg> for JsonCol<T> {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
             written(text_of(&raw)?)
         }
     }
 
-    impl ToSql<Document, Pg> for Exposed {
+    impl ToSql<NormalizedJson, Pg> for ExposedUrlsCol {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             out.write_all(&[VERSION])?;
             serde_json::to_writer(out, &*self.0)?;
@@ -423,59 +423,59 @@ mod on_postgres {
         }
     }
 
-    impl FromSql<Document, Pg> for Exposed {
+    impl FromSql<NormalizedJson, Pg> for ExposedUrlsCol {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
             Ok(Self(places::exposed(text_of(&raw)?)?))
         }
     }
 
-    impl<T: Written> ToSql<Verbatim, Pg> for Doc<T> {
+    impl<T: Written> ToSql<VerbatimJson, Pg> for JsonCol<T> {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             serde_json::to_writer(out, &self.0)?;
             Ok(IsNull::No)
         }
     }
 
-    impl<T: Written> FromSql<Verbatim, Pg> for Doc<T> {
+    impl<T: Written> FromSql<VerbatimJson, Pg> for JsonCol<T> {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
             written(raw.as_bytes())
         }
     }
 
-    impl<T: Spelled> ToSql<Text, Pg> for Word<T> {
+    impl<T: Spelled> ToSql<Text, Pg> for TextCol<T> {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             write!(out, "{}", self.0)?;
             Ok(IsNull::No)
         }
     }
 
-    impl<T: Spelled> FromSql<Text, Pg> for Word<T> {
+    impl<T: Spelled> FromSql<Text, Pg> for TextCol<T> {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
             spelled(str::from_utf8(raw.as_bytes())?)
         }
     }
 
-    impl<T: Recurring> ToSql<Text, Pg> for Common<T> {
+    impl<T: Recurring> ToSql<Text, Pg> for InternedCol<T> {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             out.write_all(self.0.as_ref().as_bytes())?;
             Ok(IsNull::No)
         }
     }
 
-    impl<T: Recurring> FromSql<Text, Pg> for Common<T> {
+    impl<T: Recurring> FromSql<Text, Pg> for InternedCol<T> {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
             common(str::from_utf8(raw.as_bytes())?)
         }
     }
 
-    impl ToSql<Verbatim, Pg> for Json {
+    impl ToSql<VerbatimJson, Pg> for RawJsonCol {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             out.write_all(self.0.as_bytes())?;
             Ok(IsNull::No)
         }
     }
 
-    impl FromSql<Verbatim, Pg> for Json {
+    impl FromSql<VerbatimJson, Pg> for RawJsonCol {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
             Ok(Self(str::from_utf8(raw.as_bytes())?.to_owned()))
         }

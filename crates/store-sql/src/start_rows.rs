@@ -13,32 +13,32 @@ use domain::start_task::{StartStatus, StartTask, StartTaskUpdate};
 use crate::codec::{Decode, plain, to_json};
 use crate::connection::AnyConnection;
 use crate::schema::start_tasks;
-use crate::sql_types::{At, Json, Key};
+use crate::sql_types::{TimestampCol, RawJsonCol, UuidCol};
 
 /// One row, as it is read and written.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable)]
 #[diesel(table_name = start_tasks, treat_none_as_default_value = false)]
 pub(crate) struct StartTaskRow {
-    pub(crate) id: Key,
+    pub(crate) id: UuidCol,
     owner: String,
     host: String,
     pub(crate) status: String,
     detail: Option<String>,
-    notes: Json,
-    conversation_id: Key,
+    notes: RawJsonCol,
+    conversation_id: UuidCol,
     pub(crate) sandbox_id: String,
     owns_sandbox: bool,
     agent_server_url: Option<String>,
-    request: Json,
+    request: RawJsonCol,
     sealed_secrets: Option<String>,
-    timings: Json,
+    timings: RawJsonCol,
     attempts: i64,
-    pub(crate) created_at: At,
-    pub(crate) updated_at: At,
+    pub(crate) created_at: TimestampCol,
+    pub(crate) updated_at: TimestampCol,
     is_open: bool,
     pub(crate) begun: bool,
     pub(crate) fence: i64,
-    lease_until: Option<At>,
+    lease_until: Option<TimestampCol>,
     request_bytes: i64,
 }
 
@@ -66,8 +66,8 @@ impl TryFrom<&StartTask> for StartTaskRow {
                 .map(|sealed| sealed.as_text().to_owned()),
             timings: to_json(&task.timings)?,
             attempts: i64::from(task.attempts),
-            created_at: At(task.created_at),
-            updated_at: At(task.updated_at),
+            created_at: TimestampCol(task.created_at),
+            updated_at: TimestampCol(task.updated_at),
             is_open: !task.status.is_terminal(),
             begun: false,
             fence: 0,
@@ -160,13 +160,13 @@ impl QueryId for StoredBytes {
 pub(crate) struct StepColumns {
     status: String,
     detail: Option<Option<String>>,
-    notes: Json,
+    notes: RawJsonCol,
     agent_server_url: Option<String>,
-    timings: Json,
-    updated_at: Option<At>,
+    timings: RawJsonCol,
+    updated_at: Option<TimestampCol>,
     is_open: bool,
     sealed_secrets: Option<Option<String>>,
-    lease_until: Option<Option<At>>,
+    lease_until: Option<Option<TimestampCol>>,
 }
 
 impl StepColumns {
@@ -184,7 +184,7 @@ impl StepColumns {
             notes: to_json(&step.notes)?,
             agent_server_url: step.agent_server_url.clone(),
             timings: to_json(&step.timings)?,
-            updated_at: (status != before).then_some(At(at)),
+            updated_at: (status != before).then_some(TimestampCol(at)),
             is_open: !ends,
             sealed_secrets: ends.then_some(None),
             lease_until: ends.then_some(None),

@@ -32,7 +32,7 @@ use crate::page_token::{self, Cursor};
 use crate::purge;
 use crate::sandboxes::{insert_within_caps, load_wanted, mark_deleted, resume};
 use crate::schema::start_tasks;
-use crate::sql_types::{At, Key};
+use crate::sql_types::{TimestampCol, UuidCol};
 use crate::start_rows::{StartTaskRow, StepColumns, StoredBytes};
 use crate::store::SqlStore;
 
@@ -40,7 +40,7 @@ type Boxed<'a> = start_tasks::BoxedQuery<'a, Any>;
 
 fn load(conn: &mut AnyConnection, id: StartTaskId) -> Result<Option<StartTaskRow>, Fault> {
     Ok(start_tasks::table
-        .find(Key::from(id))
+        .find(UuidCol::from(id))
         .select(StartTaskRow::as_select())
         .first(conn)
         .optional()?)
@@ -69,7 +69,7 @@ fn write_step(
     id: StartTaskId,
     step: &StepColumns,
 ) -> Result<StartTask, Fault> {
-    diesel::update(start_tasks::table.find(Key::from(id)))
+    diesel::update(start_tasks::table.find(UuidCol::from(id)))
         .set(step)
         .execute(conn)?;
     announce(conn, &StoreChange::StartTask(id))?;
@@ -90,7 +90,7 @@ fn fail(
     let task = write_step(conn, id, &columns)?;
     if row.begun {
         use crate::schema::conversations::table;
-        diesel::delete(table.find(Key::from(task.conversation_id))).execute(conn)?;
+        diesel::delete(table.find(UuidCol::from(task.conversation_id))).execute(conn)?;
     }
     let runs = |it: &Sandbox| it.desired == DesiredState::Running;
     let owned =
@@ -110,7 +110,7 @@ fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTa
         return Err(conflict("conversation"));
     }
     let row = start_tasks::table
-        .filter(start_tasks::conversation_id.eq(Key::from(task.conversation_id)))
+        .filter(start_tasks::conversation_id.eq(UuidCol::from(task.conversation_id)))
         .filter(start_tasks::status.ne(StartStatus::Error.as_str()))
         .select(StartTaskRow::as_select())
         .first(conn)
@@ -204,7 +204,7 @@ fn begin(
             conversations::load(conn, parent)?.ok_or_else(|| not_found(PARENT_CONVERSATION_ENTITY))?;
         }
         conversations::insert(conn, conversation)?;
-        diesel::update(start_tasks::table.find(Key::from(id)))
+        diesel::update(start_tasks::table.find(UuidCol::from(id)))
             .set(start_tasks::begun.eq(true))
             .execute(conn)?;
     }
@@ -218,11 +218,11 @@ fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> Boxed<'a> {
     }
     if let Some(conversation) = filter.conversation_id {
         query = query
-            .filter(start_tasks::conversation_id.eq(Key::from(conversation)))
+            .filter(start_tasks::conversation_id.eq(UuidCol::from(conversation)))
             .filter(start_tasks::status.eq(StartStatus::Ready.as_str()));
     }
     if let Some(from) = filter.created_from {
-        query = query.filter(start_tasks::created_at.ge(At(from)));
+        query = query.filter(start_tasks::created_at.ge(TimestampCol(from)));
     }
     query
 }
@@ -236,7 +236,7 @@ fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<Uuid>>)
                 Some(Cursor { key, tie }) => query.filter(
                     $column
                         .$reaches(key)
-                        .and($column.$beyond(key).or(start_tasks::id.$beyond(Key(tie)))),
+                        .and($column.$beyond(key).or(start_tasks::id.$beyond(UuidCol(tie)))),
                 ),
                 None => query,
             };
@@ -270,7 +270,7 @@ impl StartTaskRepository for SqlStore {
             .read_documents(move |conn| {
                 let mut found = HashMap::new();
                 for part in ids.chunks(IDS_PER_QUERY) {
-                    let keys = part.iter().copied().map(Key::from);
+                    let keys = part.iter().copied().map(UuidCol::from);
                     let rows = matching(&scope, &StartTaskFilter::default())
                         .filter(start_tasks::id.eq_any(keys))
                         .select(StartTaskRow::as_select())
@@ -309,7 +309,7 @@ impl StartTaskRepository for SqlStore {
             .read_documents(move |conn| {
                 // Only the places at first: a page of large requests must not be in memory to be cut.
                 let stored = StoredBytes::on(conn);
-                let places: Vec<(Key, At, At, i64)> =
+                let places: Vec<(UuidCol, TimestampCol, TimestampCol, i64)> =
                     ordered(matching(&scope, &filter), order, after)
                         .limit(page_token::probe(&page))
                         .select((
@@ -368,11 +368,11 @@ impl StartTaskRepository for SqlStore {
             .background(move |conn| {
                 let renewed = diesel::update(
                     start_tasks::table
-                        .find(Key::from(id))
+                        .find(UuidCol::from(id))
                         .filter(start_tasks::fence.eq(fence))
                         .filter(start_tasks::is_open),
                 )
-                .set(start_tasks::lease_until.eq(At(until)))
+                .set(start_tasks::lease_until.eq(TimestampCol(until)))
                 .execute(conn)?;
                 if renewed == 0 {
                     return Err(stale("start task"));
@@ -386,9 +386,9 @@ impl StartTaskRepository for SqlStore {
         self.db
             .background(move |conn| {
                 let (row, _) = leased(conn, id, fence, StartStatus::Error)?;
-                diesel::update(start_tasks::table.find(Key::from(id)))
+                diesel::update(start_tasks::table.find(UuidCol::from(id)))
                     .set((
-                        start_tasks::lease_until.eq(None::<At>),
+                        start_tasks::lease_until.eq(None::<TimestampCol>),
                         start_tasks::fence.eq(start_tasks::fence + 1),
                     ))
                     .execute(conn)?;
@@ -456,7 +456,7 @@ impl StartTaskRepository for SqlStore {
                         .filter(start_tasks::lease_until.is_not_null()),
                 )
                 .set((
-                    start_tasks::lease_until.eq(None::<At>),
+                    start_tasks::lease_until.eq(None::<TimestampCol>),
                     // A worker of before may still be writing; its fence no longer opens anything.
                     start_tasks::fence.eq(start_tasks::fence + 1),
                 ))
@@ -477,7 +477,7 @@ impl StartTaskRepository for SqlStore {
                         .filter(start_tasks::is_open)
                 };
                 let all: i64 = open().count().get_result(conn)?;
-                let leased = open().filter(start_tasks::lease_until.gt(At(now)));
+                let leased = open().filter(start_tasks::lease_until.gt(TimestampCol(now)));
                 let leased: i64 = leased.count().get_result(conn)?;
                 Ok(StartQueueCounts {
                     leased: u64::try_from(leased).unwrap_or_default(),

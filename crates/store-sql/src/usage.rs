@@ -15,7 +15,7 @@ use crate::conversation_rows as rows;
 use crate::error::Fault;
 use crate::page_token::fitting;
 use crate::schema::{conversations, events};
-use crate::sql_types::{Id, Json, Key};
+use crate::sql_types::{Id, RawJsonCol, UuidCol};
 use crate::store::SqlStore;
 
 /// All figures of a user. The counters of events are read with their conversations' rows; everything else is in an index.
@@ -88,7 +88,7 @@ impl From<UsageRow> for Usage {
 #[derive(QueryableByName)]
 struct IdRow {
     #[diesel(sql_type = Id)]
-    id: Key,
+    id: UuidCol,
 }
 
 #[derive(QueryableByName)]
@@ -128,7 +128,7 @@ fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, Faul
         let event = events::table.find((row.id, it.seq));
         let body: String = event.select(events::body).first(conn)?;
         let before = body.len();
-        let body = Decode("event").json("body", &Json(body))?;
+        let body = Decode("event").json("body", &RawJsonCol(body))?;
         let body = to_json(&shorten_document(body))?.0;
         done.events += 1;
         done.bytes += before.saturating_sub(body.len()) as u64;

@@ -12,15 +12,15 @@ use crate::connection::{Any, AnyConnection};
 use crate::error::{Fault, conflict, not_found};
 use crate::purge::{self, has_rows, is_gone};
 use crate::schema::users;
-use crate::sql_types::At;
+use crate::sql_types::TimestampCol;
 use crate::store::SqlStore;
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = users, treat_none_as_default_value = false)]
 struct UserRow {
     id: String,
-    created_at: At,
-    deleted_at: Option<At>,
+    created_at: TimestampCol,
+    deleted_at: Option<TimestampCol>,
     role: String,
 }
 
@@ -99,8 +99,8 @@ fn insert(
     diesel::insert_into(users::table)
         .values(UserRow {
             id: user.to_owned(),
-            created_at: At(at),
-            deleted_at: deleted_at.map(At),
+            created_at: TimestampCol(at),
+            deleted_at: deleted_at.map(TimestampCol),
             role: role.as_str().to_owned(),
         })
         .execute(conn)?;
@@ -113,7 +113,7 @@ pub(crate) fn mark(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Resul
         Some(row) if row.deleted_at.is_some() => {}
         Some(_) => {
             diesel::update(users::table.find(user))
-                .set(users::deleted_at.eq(At(at)))
+                .set(users::deleted_at.eq(TimestampCol(at)))
                 .execute(conn)?;
         }
         None if is_gone(conn, user)? => return Ok(false),
@@ -211,7 +211,7 @@ impl UserRepository for SqlStore {
         self.db
             .background(move |conn| {
                 let all: Vec<String> = deleted()
-                    .filter(users::deleted_at.lt(At(before)))
+                    .filter(users::deleted_at.lt(TimestampCol(before)))
                     .select(users::id)
                     .load(conn)?;
                 let mut count = 0;

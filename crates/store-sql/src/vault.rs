@@ -10,7 +10,7 @@ use domain::vault::{INSTALLATION_SECRET_CONTEXT, KeyHolder, VaultRepository};
 use crate::connection::AnyConnection;
 use crate::error::{Fault, stale};
 use crate::schema::{key_holders, vault};
-use crate::sql_types::At;
+use crate::sql_types::TimestampCol;
 use crate::store::SqlStore;
 
 fn stored(conn: &mut AnyConnection) -> Result<Option<Sealed>, Fault> {
@@ -22,7 +22,7 @@ fn stored(conn: &mut AnyConnection) -> Result<Option<Sealed>, Fault> {
     Ok(text.map(Sealed::from_text))
 }
 
-type HolderRow = (String, String, Option<String>, At);
+type HolderRow = (String, String, Option<String>, TimestampCol);
 
 fn holder((id, keys, seals_with, seen_at): HolderRow) -> KeyHolder {
     KeyHolder {
@@ -54,7 +54,7 @@ impl VaultRepository for SqlStore {
                     .values((
                         vault::name.eq(INSTALLATION_SECRET_CONTEXT),
                         vault::sealed.eq(sealed.as_text()),
-                        vault::changed_at.eq(At(at)),
+                        vault::changed_at.eq(TimestampCol(at)),
                     ))
                     .execute(conn)?;
                 Ok(sealed.clone())
@@ -77,7 +77,7 @@ impl VaultRepository for SqlStore {
                 let replaced = diesel::update(unchanged)
                     .set((
                         vault::sealed.eq(after.as_text()),
-                        vault::changed_at.eq(At(at)),
+                        vault::changed_at.eq(TimestampCol(at)),
                     ))
                     .execute(conn)?;
                 if replaced == 0 {
@@ -95,7 +95,7 @@ impl VaultRepository for SqlStore {
                 let said = (
                     key_holders::master_keys.eq(holder.keys.join(" ")),
                     key_holders::seals_with.eq(&holder.seals_with),
-                    key_holders::seen_at.eq(At(holder.seen_at)),
+                    key_holders::seen_at.eq(TimestampCol(holder.seen_at)),
                 );
                 let known = key_holders::table.find(&holder.id);
                 if diesel::update(known).set(said.clone()).execute(conn)? == 0 {
@@ -122,7 +122,7 @@ impl VaultRepository for SqlStore {
         self.db
             .background_read(move |conn| {
                 let rows: Vec<HolderRow> = key_holders::table
-                    .filter(key_holders::seen_at.ge(At(since)))
+                    .filter(key_holders::seen_at.ge(TimestampCol(since)))
                     .order(key_holders::name.asc())
                     .load(conn)?;
                 Ok(rows.into_iter().map(holder).collect())
@@ -135,7 +135,7 @@ impl VaultRepository for SqlStore {
         self.db
             .background(move |conn| {
                 let silent: Vec<String> = key_holders::table
-                    .filter(key_holders::seen_at.lt(At(before)))
+                    .filter(key_holders::seen_at.lt(TimestampCol(before)))
                     .order(key_holders::seen_at.asc())
                     .limit(limit)
                     .select(key_holders::name)

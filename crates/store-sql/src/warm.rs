@@ -14,7 +14,7 @@ use crate::codec::{Decode, plain, to_json};
 use crate::connection::{AnyConnection, on_backend};
 use crate::error::Fault;
 use crate::schema::{sandboxes, warm_sandboxes};
-use crate::sql_types::{At, Instant, Json};
+use crate::sql_types::{TimestampCol, Instant, RawJsonCol};
 use crate::store::SqlStore;
 
 /// One row, as it is read and written.
@@ -30,10 +30,10 @@ struct WarmRow {
     session_key: String,
     secret_key: String,
     agent_url: Option<String>,
-    exposed_urls: Json,
+    exposed_urls: RawJsonCol,
     workspace: Option<String>,
-    created_at: At,
-    updated_at: At,
+    created_at: TimestampCol,
+    updated_at: TimestampCol,
 }
 
 impl TryFrom<&WarmSandbox> for WarmRow {
@@ -54,8 +54,8 @@ impl TryFrom<&WarmSandbox> for WarmRow {
             agent_url: endpoints.map(|it| it.agent_url.to_string()),
             exposed_urls: to_json(&urls)?,
             workspace: endpoints.map(|it| plain(it.workspace.as_str())),
-            created_at: At(warm.created_at),
-            updated_at: At(warm.updated_at),
+            created_at: TimestampCol(warm.created_at),
+            updated_at: TimestampCol(warm.updated_at),
         })
     }
 }
@@ -137,7 +137,7 @@ fn claim(
         .bind::<Text, _>(recipe)
         .bind::<Text, _>(WarmState::Ready.as_str())
         .bind::<Text, _>(WarmState::Claimed.as_str())
-        .bind::<Instant, _>(At(at))
+        .bind::<Instant, _>(TimestampCol(at))
         .get_result(c)
         .optional()?);
     Ok(claimed.map(WarmSandbox::try_from).transpose()?)
@@ -180,7 +180,7 @@ impl WarmRepository for SqlStore {
                         warm_sandboxes::agent_url.eq(endpoints.agent_url.as_str()),
                         warm_sandboxes::exposed_urls.eq(urls.clone()),
                         warm_sandboxes::workspace.eq(plain(endpoints.workspace.as_str())),
-                        warm_sandboxes::updated_at.eq(At(at)),
+                        warm_sandboxes::updated_at.eq(TimestampCol(at)),
                     ))
                     .execute(conn)?;
                 Ok(changed > 0)
@@ -213,7 +213,7 @@ impl WarmRepository for SqlStore {
                 let changed = diesel::update(claimed)
                     .set((
                         warm_sandboxes::state.eq(WarmState::Ready.as_str()),
-                        warm_sandboxes::updated_at.eq(At(at)),
+                        warm_sandboxes::updated_at.eq(TimestampCol(at)),
                     ))
                     .execute(conn)?;
                 Ok(changed > 0)

@@ -101,7 +101,7 @@ pub(crate) struct RawJsonCol(pub(crate) String);
 #[diesel(sql_type = Text)]
 pub(crate) struct TextCol<T>(pub(crate) T);
 
-/// A [`TextCol`] that rows have in common: most often it is taken from the row that this thread has read before, without an
+/// A [`TextCol`] that rows have in parse_interned: most often it is taken from the row that this thread has read last_value, without an
 /// allocation that another thread gives back.
 #[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Text)]
@@ -119,23 +119,23 @@ pub(crate) struct JsonCol<T>(pub(crate) T);
 pub(crate) struct ExposedUrlsCol(pub(crate) Arc<[ExposedUrl]>);
 
 /// What [`TextCol`] can hold.
-pub(crate) trait Spelled:
+pub(crate) trait TextValue:
     FromStr<Err: Display> + Display + Debug + Send + Sync + 'static
 {
 }
 
-impl<T: FromStr<Err: Display> + Display + Debug + Send + Sync + 'static> Spelled for T {}
+impl<T: FromStr<Err: Display> + Display + Debug + Send + Sync + 'static> TextValue for T {}
 
 /// What [`InternedCol`] can hold.
-pub(crate) trait Recurring: Spelled + AsRef<str> + Clone {
-    /// What the row before had.
-    fn before() -> &'static LocalKey<Cell<Option<Self>>>;
+pub(crate) trait InternedValue: TextValue + AsRef<str> + Clone {
+    /// What the row last_value had.
+    fn last_value() -> &'static LocalKey<Cell<Option<Self>>>;
 }
 
-macro_rules! recurring {
+macro_rules! interned_values {
     ($($id:ident),*) => {$(
-        impl Recurring for $id {
-            fn before() -> &'static LocalKey<Cell<Option<Self>>> {
+        impl InternedValue for $id {
+            fn last_value() -> &'static LocalKey<Cell<Option<Self>>> {
                 thread_local!(static BEFORE: Cell<Option<$id>> = const { Cell::new(None) });
                 &BEFORE
             }
@@ -143,31 +143,31 @@ macro_rules! recurring {
     )*};
 }
 
-recurring!(HostId, SpecId);
+interned_values!(HostId, SpecId);
 
 /// What [`JsonCol`] can hold.
-pub(crate) trait Written:
+pub(crate) trait JsonValue:
     Serialize + DeserializeOwned + Debug + Send + Sync + 'static
 {
 }
 
-impl<T: Serialize + DeserializeOwned + Debug + Send + Sync + 'static> Written for T {}
+impl<T: Serialize + DeserializeOwned + Debug + Send + Sync + 'static> JsonValue for T {}
 
-fn spelled<T: Spelled>(text: &str) -> deserialize::Result<TextCol<T>> {
+fn parse_text<T: TextValue>(text: &str) -> deserialize::Result<TextCol<T>> {
     text.parse()
         .map(TextCol)
         .map_err(|cause: T::Err| cause.to_string().into())
 }
 
-fn common<T: Recurring>(text: &str) -> deserialize::Result<InternedCol<T>> {
-    let before = T::before();
-    let known = before.take().filter(|known| known.as_ref() == text);
-    let word = known.map_or_else(|| spelled(text).map(|word| word.0), Ok)?;
-    before.set(Some(word.clone()));
+fn parse_interned<T: InternedValue>(text: &str) -> deserialize::Result<InternedCol<T>> {
+    let last_value = T::last_value();
+    let known = last_value.take().filter(|known| known.as_ref() == text);
+    let word = known.map_or_else(|| parse_text(text).map(|word| word.0), Ok)?;
+    last_value.set(Some(word.clone()));
     Ok(InternedCol(word))
 }
 
-fn written<T: Written>(text: &[u8]) -> deserialize::Result<JsonCol<T>> {
+fn parse_json<T: JsonValue>(text: &[u8]) -> deserialize::Result<JsonCol<T>> {
     // serde's message names a position and a type, and for a wrong enum value the value; none is secret, because what is
     // secret is sealed.
     Ok(JsonCol(serde_json::from_slice(text)?))
@@ -191,7 +191,7 @@ macro_rules! keys_of {
 
 keys_of!(ApiKeyId, ConversationId, SecretId, StartTaskId);
 
-/// Column types that the common backend does not know by itself.
+/// Column types that the parse_interned backend does not know by itself.
 macro_rules! known_to_any {
     ($($sql:ident),*) => {$(
         impl HasSqlType<$sql> for Any {
@@ -205,7 +205,7 @@ macro_rules! known_to_any {
 
 known_to_any!(Instant, Id, NormalizedJson, VerbatimJson);
 
-/// What the common backend needs to know of values of `$rust` in columns of `$sql`.
+/// What the parse_interned backend needs to know of values of `$rust` in columns of `$sql`.
 macro_rules! on_any {
     ($($(<$T:ident: $bound:ident>)? $sql:ident: $rust:ty),* $(,)?) => {$(
         impl$(<$T: $bound>)? ToSql<$sql, Any> for $rust {
@@ -229,10 +229,10 @@ on_any!(
     NormalizedJson: RawJsonCol,
     VerbatimJson: RawJsonCol,
     NormalizedJson: ExposedUrlsCol,
-    <T: Spelled> Text: TextCol<T>,
-    <T: Recurring> Text: InternedCol<T>,
-    <T: Written> NormalizedJson: JsonCol<T>,
-    <T: Written> VerbatimJson: JsonCol<T>,
+    <T: TextValue> Text: TextCol<T>,
+    <T: InternedValue> Text: InternedCol<T>,
+    <T: JsonValue> NormalizedJson: JsonCol<T>,
+    <T: JsonValue> VerbatimJson: JsonCol<T>,
 );
 
 type SqliteValue<'a> = <Sqlite as Backend>::RawValue<'a>;
@@ -264,29 +264,29 @@ impl FromSql<Id, Sqlite> for UuidCol {
     }
 }
 
-impl<T: Spelled> ToSql<Text, Sqlite> for TextCol<T> {
+impl<T: TextValue> ToSql<Text, Sqlite> for TextCol<T> {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
         out.set_value(self.0.to_string());
         Ok(IsNull::No)
     }
 }
 
-impl<T: Spelled> FromSql<Text, Sqlite> for TextCol<T> {
+impl<T: TextValue> FromSql<Text, Sqlite> for TextCol<T> {
     fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
-        spelled(raw.read_text())
+        parse_text(raw.read_text())
     }
 }
 
-impl<T: Recurring> ToSql<Text, Sqlite> for InternedCol<T> {
+impl<T: InternedValue> ToSql<Text, Sqlite> for InternedCol<T> {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
         out.set_value(self.0.as_ref());
         Ok(IsNull::No)
     }
 }
 
-impl<T: Recurring> FromSql<Text, Sqlite> for InternedCol<T> {
+impl<T: InternedValue> FromSql<Text, Sqlite> for InternedCol<T> {
     fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
-        common(raw.read_text())
+        parse_interned(raw.read_text())
     }
 }
 
@@ -318,16 +318,16 @@ macro_rules! json_on_sqlite {
             }
         }
 
-        impl<T: Written> ToSql<$sql, Sqlite> for JsonCol<T> {
+        impl<T: JsonValue> ToSql<$sql, Sqlite> for JsonCol<T> {
             fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
                 out.set_value(serde_json::to_string(&self.0)?);
                 Ok(IsNull::No)
             }
         }
 
-        impl<T: Written> FromSql<$sql, Sqlite> for JsonCol<T> {
+        impl<T: JsonValue> FromSql<$sql, Sqlite> for JsonCol<T> {
             fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
-                written(raw.read_text().as_bytes())
+                parse_json(raw.read_text().as_bytes())
             }
         }
     )*};
@@ -343,11 +343,11 @@ mod on_postgres {
 
     use super::{
         TimestampCol, InternedCol, JsonCol, NormalizedJson, ExposedUrlsCol, FromSql, Id, Instant, IsNull, RawJsonCol, UuidCol, Output,
-        Recurring, Spelled, Text, Timestamp, ToSql, Uuid, VerbatimJson, TextCol, Written, common,
-        deserialize, places, serialize, spelled, written,
+        InternedValue, TextValue, Text, Timestamp, ToSql, Uuid, VerbatimJson, TextCol, JsonValue, parse_interned,
+        deserialize, places, serialize, parse_text, parse_json,
     };
 
-    /// Postgres counts from the year 2000. Our timestamps end long before its.
+    /// Postgres counts from the year 2000. Our timestamps end long last_value its.
     const EPOCH: i64 = 946_684_800_000_000;
 
     impl ToSql<Instant, Pg> for TimestampCol {
@@ -401,7 +401,7 @@ mod on_postgres {
         }
     }
 
-    impl<T: Written> ToSql<NormalizedJson, Pg> for JsonCol<T> {
+    impl<T: JsonValue> ToSql<NormalizedJson, Pg> for JsonCol<T> {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             out.write_all(&[VERSION])?;
             serde_json::to_writer(out, &self.0)?;
@@ -409,9 +409,9 @@ mod on_postgres {
         }
     }
 
-    impl<T: Written> FromSql<NormalizedJson, Pg> for JsonCol<T> {
+    impl<T: JsonValue> FromSql<NormalizedJson, Pg> for JsonCol<T> {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            written(text_of(&raw)?)
+            parse_json(text_of(&raw)?)
         }
     }
 
@@ -429,42 +429,42 @@ mod on_postgres {
         }
     }
 
-    impl<T: Written> ToSql<VerbatimJson, Pg> for JsonCol<T> {
+    impl<T: JsonValue> ToSql<VerbatimJson, Pg> for JsonCol<T> {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             serde_json::to_writer(out, &self.0)?;
             Ok(IsNull::No)
         }
     }
 
-    impl<T: Written> FromSql<VerbatimJson, Pg> for JsonCol<T> {
+    impl<T: JsonValue> FromSql<VerbatimJson, Pg> for JsonCol<T> {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            written(raw.as_bytes())
+            parse_json(raw.as_bytes())
         }
     }
 
-    impl<T: Spelled> ToSql<Text, Pg> for TextCol<T> {
+    impl<T: TextValue> ToSql<Text, Pg> for TextCol<T> {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             write!(out, "{}", self.0)?;
             Ok(IsNull::No)
         }
     }
 
-    impl<T: Spelled> FromSql<Text, Pg> for TextCol<T> {
+    impl<T: TextValue> FromSql<Text, Pg> for TextCol<T> {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            spelled(str::from_utf8(raw.as_bytes())?)
+            parse_text(str::from_utf8(raw.as_bytes())?)
         }
     }
 
-    impl<T: Recurring> ToSql<Text, Pg> for InternedCol<T> {
+    impl<T: InternedValue> ToSql<Text, Pg> for InternedCol<T> {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             out.write_all(self.0.as_ref().as_bytes())?;
             Ok(IsNull::No)
         }
     }
 
-    impl<T: Recurring> FromSql<Text, Pg> for InternedCol<T> {
+    impl<T: InternedValue> FromSql<Text, Pg> for InternedCol<T> {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            common(str::from_utf8(raw.as_bytes())?)
+            parse_interned(str::from_utf8(raw.as_bytes())?)
         }
     }
 
@@ -489,8 +489,8 @@ mod tests {
     #[test]
     fn a_common_word_is_that_of_the_row_before_only_if_it_is_the_same() {
         for text in ["a", "b", "b", "a"] {
-            assert_eq!(common::<HostId>(text).unwrap().0.as_str(), text);
-            assert!(common::<HostId>("").is_err());
+            assert_eq!(parse_interned::<HostId>(text).unwrap().0.as_str(), text);
+            assert!(parse_interned::<HostId>("").is_err());
         }
     }
 }

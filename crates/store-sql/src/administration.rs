@@ -7,7 +7,7 @@ use domain::error::StoreError;
 use domain::identity::{AdminChange, AdministrationRepository, PurgeCounts};
 
 use crate::connection::AnyConnection;
-use crate::error::{Fault, conflict, not_found};
+use crate::error::{TransactionError, conflict, not_found};
 use crate::store::SqlStore;
 use crate::{api_keys, audit, purge, users};
 
@@ -19,7 +19,7 @@ fn authorize(
     conn: &mut AnyConnection,
     change: &AdminChange,
     entry: &AuditEntry,
-) -> Result<(), Fault> {
+) -> Result<(), TransactionError> {
     if let Some(id) = AdminChange::caller_key(entry) {
         let found = api_keys::known(conn, id)?;
         change.authorize(entry, found.as_ref())?;
@@ -27,7 +27,7 @@ fn authorize(
     Ok(())
 }
 
-fn change(conn: &mut AnyConnection, change: &AdminChange, at: Timestamp) -> Result<PurgeCounts, Fault> {
+fn change(conn: &mut AnyConnection, change: &AdminChange, at: Timestamp) -> Result<PurgeCounts, TransactionError> {
     let found = |is_there: bool, entity| is_there.then_some(()).ok_or_else(|| not_found(entity));
     match change {
         AdminChange::CreateUser { user, role } => users::ensure(conn, user.as_str(), *role, at)?

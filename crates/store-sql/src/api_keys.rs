@@ -9,7 +9,7 @@ use domain::identity::{ApiKey, ApiKeyRepository, KeyHash, ApiKeyWithRole, Role};
 
 use crate::codec::Decode;
 use crate::connection::{Any, AnyConnection};
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::schema::{api_keys, users as user_rows};
 use crate::sql_types::{TimestampCol, UuidCol};
 use crate::store::SqlStore;
@@ -65,16 +65,16 @@ impl TryFrom<ApiKeyRow> for ApiKey {
 }
 
 /// Part of the caller's transaction, whose user is there.
-pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), Fault> {
+pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), TransactionError> {
     diesel::insert_into(api_keys::table)
         .values(ApiKeyRow::from(key))
         .execute(conn)
-        .map_err(Fault::taken("API key"))?;
+        .map_err(TransactionError::taken("API key"))?;
     Ok(())
 }
 
 /// The key and the role of its user, whose deletion has not begun; part of the caller's transaction.
-pub(crate) fn known(conn: &mut AnyConnection, id: ApiKeyId) -> Result<Option<ApiKeyWithRole>, Fault> {
+pub(crate) fn known(conn: &mut AnyConnection, id: ApiKeyId) -> Result<Option<ApiKeyWithRole>, TransactionError> {
     let row: Option<(ApiKeyRow, String)> = api_keys::table
         .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
         .filter(api_keys::id.eq(UuidCol::from(id)))
@@ -93,7 +93,7 @@ fn known_of((row, role): (ApiKeyRow, String)) -> Result<ApiKeyWithRole, StoreErr
 }
 
 /// The end of a user's key; whether there was one.
-pub(crate) fn revoke(conn: &mut AnyConnection, id: ApiKeyId, user: &UserId) -> Result<bool, Fault> {
+pub(crate) fn revoke(conn: &mut AnyConnection, id: ApiKeyId, user: &UserId) -> Result<bool, TransactionError> {
     let theirs = api_keys::table
         .find(UuidCol::from(id))
         .filter(api_keys::user_id.eq(user.as_str()));
@@ -107,7 +107,7 @@ pub(crate) fn end(
     user: &UserId,
     now: Timestamp,
     until: Timestamp,
-) -> Result<bool, Fault> {
+) -> Result<bool, TransactionError> {
     let row: Option<ApiKeyRow> = api_keys::table
         .find(UuidCol::from(id))
         .filter(api_keys::user_id.eq(user.as_str()))

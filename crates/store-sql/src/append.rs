@@ -12,7 +12,7 @@ use domain::event::Event;
 
 use crate::codec::{plain, to_json};
 use crate::conversation_rows::ObservedColumns;
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::sql_types::{TimestampCol, NormalizedJson, Id, Instant, RawJsonCol, UuidCol, VerbatimJson};
 
 /// The events of a report, column by column, and what it says of their conversation.
@@ -34,10 +34,10 @@ impl Append {
         batch: &[Event],
         columns: ObservedColumns,
         has_changed: bool,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, TransactionError> {
         let bodies: Result<_, _> = batch
             .iter()
-            .map(|event| Ok::<_, Fault>(to_json(&event.body)?.0))
+            .map(|event| Ok::<_, TransactionError>(to_json(&event.body)?.0))
             .collect();
         Ok(Self {
             conversation,
@@ -55,7 +55,7 @@ impl Append {
 
     /// Stores what is new; says how many. The caller holds the lock of the conversation's row, so nobody else adds to its
     /// events. Sequence numbers have a gap where an event was known.
-    pub(crate) fn store(self, conn: &mut PgConnection) -> Result<usize, Fault> {
+    pub(crate) fn store(self, conn: &mut PgConnection) -> Result<usize, TransactionError> {
         if self.ids.is_empty() && !self.has_changed {
             return Ok(0);
         }

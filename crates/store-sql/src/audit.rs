@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::codec::Decode;
 use crate::connection::{Any, AnyConnection, on_backend};
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::page_token::{self, Cursor};
 use crate::schema::audit_log;
 use crate::sql_types::{TimestampCol, UuidCol};
@@ -80,7 +80,7 @@ impl TryFrom<AuditRow> for AuditEntry {
 }
 
 /// Part of the caller's transaction. Entries that are there already stay as they are.
-pub(crate) fn insert(conn: &mut AnyConnection, entries: &[AuditEntry]) -> Result<(), Fault> {
+pub(crate) fn insert(conn: &mut AnyConnection, entries: &[AuditEntry]) -> Result<(), TransactionError> {
     for part in entries.chunks(MAX_ROWS_PER_STATEMENT) {
         let ids: Vec<UuidCol> = part.iter().map(|entry| UuidCol(entry.id)).collect();
         let known: Vec<UuidCol> = audit_log::table

@@ -34,7 +34,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::task::AbortHandle;
 
 use crate::connection::{AnyConnection, Target};
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::store::SqlStore;
 
 /// ChangeFeed that a slow follower may miss before it is told of a gap.
@@ -122,7 +122,7 @@ impl ChangeFeed for SqlStore {
 }
 
 /// Tells all processes on this database, once the transaction is committed.
-pub(crate) fn announce(conn: &mut AnyConnection, change: &StoreChange) -> Result<(), Fault> {
+pub(crate) fn announce(conn: &mut AnyConnection, change: &StoreChange) -> Result<(), TransactionError> {
     match conn {
         AnyConnection::Sqlite(_) => {}
         #[cfg(feature = "postgres")]

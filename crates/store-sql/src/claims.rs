@@ -7,7 +7,7 @@ use domain::start_task::{ClaimLimit, LeasedStartTask};
 
 use crate::codec::IDS_PER_QUERY;
 use crate::connection::{AnyConnection, on_backend};
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::schema::start_tasks;
 use crate::sql_types::{TimestampCol, Id, Instant, UuidCol};
 use crate::start_rows::StartTaskRow;
@@ -41,7 +41,7 @@ pub(crate) fn claim(
     host: &str,
     (now, until): (Timestamp, Timestamp),
     limit: ClaimLimit,
-) -> Result<Vec<LeasedStartTask>, Fault> {
+) -> Result<Vec<LeasedStartTask>, TransactionError> {
     let per_owner = i64::try_from(limit.per_owner).unwrap_or(i64::MAX);
     let most = i64::try_from(limit.tasks.min(IDS_PER_QUERY)).unwrap_or(1);
     let next: Vec<Next> = on_backend!(&mut *conn, |c| diesel::sql_query(NEXT)

@@ -13,7 +13,7 @@ use domain::crash_point;
 use domain::error::chain;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::error::Fault;
+use crate::error::TransactionError;
 
 /// A connection to whichever database the URL names.
 #[derive(diesel::MultiConnection)]
@@ -91,7 +91,7 @@ pub(crate) struct Live {
 
 impl Live {
     /// Whether it was lost with this fault; then it is thrown away when it comes back.
-    pub(crate) fn is_lost(&mut self, fault: &Fault) -> bool {
+    pub(crate) fn is_lost(&mut self, fault: &TransactionError) -> bool {
         self.is_cut = fault.is_cut().unwrap_or_else(|| self.conn.ping().is_err());
         self.is_cut
     }
@@ -223,7 +223,7 @@ impl Intent {
 type Transactions = <AnyConnection as Connection>::TransactionManager;
 
 /// Begins a transaction, where one is needed.
-pub(crate) fn begin(conn: &mut AnyConnection, intent: Intent) -> Result<(), Fault> {
+pub(crate) fn begin(conn: &mut AnyConnection, intent: Intent) -> Result<(), TransactionError> {
     match (&mut *conn, intent) {
         (_, Intent::Look) => {}
         (AnyConnection::Sqlite(c), Intent::Read) => {
@@ -258,8 +258,8 @@ pub(crate) fn begin(conn: &mut AnyConnection, intent: Intent) -> Result<(), Faul
 pub(crate) fn finish<T>(
     conn: &mut AnyConnection,
     intent: Intent,
-    job: impl FnOnce(&mut AnyConnection) -> Result<T, Fault>,
-) -> Result<T, Fault> {
+    job: impl FnOnce(&mut AnyConnection) -> Result<T, TransactionError>,
+) -> Result<T, TransactionError> {
     if intent == Intent::Look {
         return job(conn);
     }

@@ -21,7 +21,7 @@ use domain::scope::Scope;
 
 use crate::codec::{Decode, plain, to_json};
 use crate::connection::AnyConnection;
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::sandbox_rows::SandboxRow;
 use crate::schema::{conversations, deleted_conversations};
 use crate::sql_types::{TimestampCol, JsonCol, RawJsonCol, UuidCol, TextCol};
@@ -192,7 +192,7 @@ pub(crate) fn bytes((row, _, children): &JoinedRow) -> usize {
 }
 
 /// As the port shows it.
-pub(crate) fn view((row, sandbox, children): JoinedRow) -> Result<ConversationView, Fault> {
+pub(crate) fn view((row, sandbox, children): JoinedRow) -> Result<ConversationView, TransactionError> {
     Ok(ConversationView {
         children: Children::read(&children)?,
         sandbox: sandbox.map(Sandbox::try_from).transpose()?,
@@ -201,8 +201,8 @@ pub(crate) fn view((row, sandbox, children): JoinedRow) -> Result<ConversationVi
 }
 
 /// What a conversation's row is told to be that does not decode.
-pub(crate) fn damaged() -> impl Fn(diesel::result::Error) -> Fault {
-    Fault::damaged("conversation")
+pub(crate) fn damaged() -> impl Fn(diesel::result::Error) -> TransactionError {
+    TransactionError::damaged("conversation")
 }
 
 /// What titles are searched by.
@@ -214,7 +214,7 @@ fn folded(it: &Conversation) -> Option<String> {
 pub(crate) fn load(
     conn: &mut AnyConnection,
     id: ConversationId,
-) -> Result<Option<ConversationRow>, Fault> {
+) -> Result<Option<ConversationRow>, TransactionError> {
     conversations::table
         .find(UuidCol::from(id))
         .select(ConversationRow::as_select())
@@ -228,7 +228,7 @@ pub(crate) fn is_visible(
     conn: &mut AnyConnection,
     scope: &Scope,
     id: ConversationId,
-) -> Result<bool, Fault> {
+) -> Result<bool, TransactionError> {
     let found: Option<String> = conversations::table
         .find(UuidCol::from(id))
         .select(conversations::owner)
@@ -238,7 +238,7 @@ pub(crate) fn is_visible(
 }
 
 /// Whether the id belongs to a conversation that was deleted.
-pub(crate) fn is_deleted(conn: &mut AnyConnection, id: ConversationId) -> Result<bool, Fault> {
+pub(crate) fn is_deleted(conn: &mut AnyConnection, id: ConversationId) -> Result<bool, TransactionError> {
     let found: i64 = deleted_conversations::table
         .find(UuidCol::from(id))
         .count()
@@ -247,14 +247,14 @@ pub(crate) fn is_deleted(conn: &mut AnyConnection, id: ConversationId) -> Result
 }
 
 /// Stores a new conversation.
-pub(crate) fn insert(conn: &mut AnyConnection, it: &Conversation) -> Result<(), Fault> {
+pub(crate) fn insert(conn: &mut AnyConnection, it: &Conversation) -> Result<(), TransactionError> {
     diesel::insert_into(conversations::table)
         .values((
             ConversationRow::from(it),
             conversations::title_folded.eq(folded(it)),
         ))
         .execute(conn)
-        .map_err(Fault::taken("conversation"))?;
+        .map_err(TransactionError::taken("conversation"))?;
     Ok(())
 }
 
@@ -262,7 +262,7 @@ pub(crate) fn insert(conn: &mut AnyConnection, it: &Conversation) -> Result<(), 
 pub(crate) fn lock(
     conn: &mut AnyConnection,
     id: ConversationId,
-) -> Result<Option<ConversationRow>, Fault> {
+) -> Result<Option<ConversationRow>, TransactionError> {
     match conn {
         // The transaction has the whole file to itself.
         AnyConnection::Sqlite(_) => load(conn, id),
@@ -282,7 +282,7 @@ pub(crate) fn reported_by(
     conn: &mut AnyConnection,
     origin: &SandboxId,
     id: ConversationId,
-) -> Result<Result<ConversationRow, AppendOutcome>, Fault> {
+) -> Result<Result<ConversationRow, AppendOutcome>, TransactionError> {
     let Some(row) = lock(conn, id)? else {
         let answer = if is_deleted(conn, id)? {
             AppendOutcome::Deleted
@@ -313,7 +313,7 @@ pub(crate) fn observe(
     report: &ConversationReport,
     added: AddedEvents,
     at: Timestamp,
-) -> Result<(), Fault> {
+) -> Result<(), TransactionError> {
     let has_grown = added.count > 0;
     if report.is_empty() && !has_grown {
         return Ok(());
@@ -338,7 +338,7 @@ pub(crate) fn observed(
     row: ConversationRow,
     report: &ConversationReport,
     at: Timestamp,
-) -> Result<(ObservedColumns, bool), Fault> {
+) -> Result<(ObservedColumns, bool), TransactionError> {
     let mut status_at = row.status_at.map(|at| at.0);
     let mut it = Conversation::from(row);
     let has_changed = it.apply_report(report, &mut status_at);

@@ -24,7 +24,7 @@ use crate::conversation_rows::{
     self as rows, AddedEvents, ChangedColumns, Children, ConversationRow, JoinedRow,
 };
 use crate::deletion;
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::inside;
 use crate::own_list;
 use crate::page_token::{self, Cursor};
@@ -108,7 +108,7 @@ fn view(
     conn: &mut AnyConnection,
     scope: &Scope,
     id: ConversationId,
-) -> Result<Option<ConversationView>, Fault> {
+) -> Result<Option<ConversationView>, TransactionError> {
     let mut query = joined!().filter(conversations::id.eq(UuidCol::from(id)));
     if let Some(user) = owner(scope) {
         query = query.filter(conversations::owner.eq(user));
@@ -126,7 +126,7 @@ fn view(
 }
 
 /// The page of probed rows.
-fn shown(page: &PageRequest, loaded: Vec<JoinedRow>) -> Result<Page<ConversationView>, Fault> {
+fn shown(page: &PageRequest, loaded: Vec<JoinedRow>) -> Result<Page<ConversationView>, TransactionError> {
     let mut page = page.clone();
     page.limit = page_token::within_budget(page.limit, loaded.iter().map(rows::bytes));
     page_token::cut(LISTING, &page, loaded, |(row, ..)| Cursor {
@@ -137,7 +137,7 @@ fn shown(page: &PageRequest, loaded: Vec<JoinedRow>) -> Result<Page<Conversation
 }
 
 /// Whether an agent server may bring in a conversation of its own making under this id.
-fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<AppendOutcome, Fault> {
+fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<AppendOutcome, TransactionError> {
     match rows::reported_by(conn, &it.sandbox_id, it.id)? {
         Ok(_) => return Ok(AppendOutcome::Stored { new: 0 }),
         Err(AppendOutcome::Unknown) => {}

@@ -8,7 +8,7 @@ use domain::id::ConversationId;
 use domain::start_task::StartStatus;
 
 use crate::connection::{Any, AnyConnection, on_backend};
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::pending;
 use crate::sandboxes::mark_deleted;
 use crate::schema::{conversations, deleted_conversations, start_tasks};
@@ -26,7 +26,7 @@ pub(crate) fn delete_tree(
     conn: &mut AnyConnection,
     root: ConversationId,
     at: Timestamp,
-) -> Result<(), Fault> {
+) -> Result<(), TransactionError> {
     let (owner, tree) = descendants(conn, root)?;
     let ids: Vec<UuidCol> = tree.keys().copied().collect();
     pending::forget(conn, &owner, &ids)?;
@@ -67,7 +67,7 @@ pub(crate) fn delete_tree(
 fn descendants(
     conn: &mut AnyConnection,
     root: ConversationId,
-) -> Result<(String, BTreeMap<UuidCol, String>), Fault> {
+) -> Result<(String, BTreeMap<UuidCol, String>), TransactionError> {
     let (id, owner, sandbox): (UuidCol, String, String) = conversations::table
         .find(UuidCol::from(root))
         .select((
@@ -104,7 +104,7 @@ fn end_start_tasks(
     owner: &str,
     conversations: &[UuidCol],
     at: Timestamp,
-) -> Result<(), Fault> {
+) -> Result<(), TransactionError> {
     diesel::delete(
         start_tasks::table
             .filter(start_tasks::conversation_id.eq_any(conversations))
@@ -134,7 +134,7 @@ pub(crate) fn has_lost_one(
     conn: &mut AnyConnection,
     sandbox: &str,
     since: Timestamp,
-) -> Result<bool, Fault> {
+) -> Result<bool, TransactionError> {
     let lost = deleted_conversations::table
         .filter(deleted_conversations::sandbox_id.eq(sandbox))
         .filter(deleted_conversations::deleted_at.ge(TimestampCol(since)));
@@ -145,7 +145,7 @@ pub(crate) fn has_lost_one(
 pub(crate) fn unneeded_sandboxes(
     conn: &mut AnyConnection,
     sandboxes: &[String],
-) -> Result<Vec<String>, Fault> {
+) -> Result<Vec<String>, TransactionError> {
     let mut needed: HashSet<String> = HashSet::new();
     for part in sandboxes.chunks(DELETION_BATCH_ROWS) {
         needed.extend(

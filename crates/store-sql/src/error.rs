@@ -10,7 +10,7 @@ const UNREAD_ATTEMPTS: u32 = 2;
 
 /// What a job may fail with before it is translated. Never leaves the crate.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum TransactionError {
     /// Already in the port's words.
     Store(StoreError),
     /// The driver's.
@@ -19,19 +19,19 @@ pub(crate) enum Fault {
     Unread(DriverError),
 }
 
-impl From<StoreError> for Fault {
+impl From<StoreError> for TransactionError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<DriverError> for Fault {
+impl From<DriverError> for TransactionError {
     fn from(error: DriverError) -> Self {
         Self::Driver(error)
     }
 }
 
-impl Fault {
+impl TransactionError {
     /// Names what a broken unique constraint means here; other failures stay what they are.
     pub(crate) fn taken(entity: &'static str) -> impl Fn(DriverError) -> Self {
         move |error| match error {
@@ -128,18 +128,18 @@ impl Fault {
 }
 
 /// Shorthand for the answers of the ports.
-pub(crate) const fn not_found(entity: &'static str) -> Fault {
-    Fault::Store(StoreError::NotFound { entity })
+pub(crate) const fn not_found(entity: &'static str) -> TransactionError {
+    TransactionError::Store(StoreError::NotFound { entity })
 }
 
 /// Shorthand for the answers of the ports.
-pub(crate) const fn conflict(entity: &'static str) -> Fault {
-    Fault::Store(StoreError::Conflict { entity })
+pub(crate) const fn conflict(entity: &'static str) -> TransactionError {
+    TransactionError::Store(StoreError::Conflict { entity })
 }
 
 /// Shorthand for the answers of the ports.
-pub(crate) const fn stale(entity: &'static str) -> Fault {
-    Fault::Store(StoreError::Stale { entity })
+pub(crate) const fn stale(entity: &'static str) -> TransactionError {
+    TransactionError::Store(StoreError::Stale { entity })
 }
 
 /// `Unavailable` with its cause.
@@ -234,9 +234,9 @@ mod tests {
         }
     }
 
-    fn said(text: &'static str, position: Option<i32>) -> Fault {
+    fn said(text: &'static str, position: Option<i32>) -> TransactionError {
         let said = Box::new(Said { text, position });
-        Fault::from(DriverError::DatabaseError(DatabaseErrorKind::Unknown, said))
+        TransactionError::from(DriverError::DatabaseError(DatabaseErrorKind::Unknown, said))
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::append::Append;
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, plain, to_json};
 use crate::connection::{Any, AnyConnection, on_backend};
 use crate::conversation_rows::{self as rows, AddedEvents};
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::page_token::{self, Cursor};
 use crate::schema::{conversations, events};
 use crate::sql_types::{TimestampCol, RawJsonCol, UuidCol};
@@ -62,7 +62,7 @@ fn known(
     conn: &mut AnyConnection,
     conversation: UuidCol,
     batch: &[Event],
-) -> Result<HashSet<String>, Fault> {
+) -> Result<HashSet<String>, TransactionError> {
     let mut known = HashSet::new();
     for part in batch.chunks(IDS_PER_QUERY) {
         let ids = part.iter().map(|event| event.id.as_str());
@@ -81,7 +81,7 @@ fn store_new(
     conn: &mut AnyConnection,
     conversation: ConversationId,
     batch: &[Event],
-) -> Result<AddedEvents, Fault> {
+) -> Result<AddedEvents, TransactionError> {
     if batch.is_empty() {
         return Ok(AddedEvents::default());
     }
@@ -180,7 +180,7 @@ fn last_seq(
     conn: &mut AnyConnection,
     scope: &Scope,
     conversation: ConversationId,
-) -> Result<Option<i64>, Fault> {
+) -> Result<Option<i64>, TransactionError> {
     let last = events::table
         .filter(events::conversation_id.eq(conversations::id))
         .order(events::seq.desc())
@@ -201,7 +201,7 @@ fn stored(
     conn: &mut AnyConnection,
     scope: &Scope,
     conversation: ConversationId,
-) -> Result<u64, Fault> {
+) -> Result<u64, TransactionError> {
     let found: Option<(String, i64)> = conversations::table
         .find(UuidCol::from(conversation))
         .select((conversations::owner, conversations::event_count))
@@ -218,7 +218,7 @@ fn arrivals(
     conversation: UuidCol,
     after: i64,
     limit: i64,
-) -> Result<Vec<SequencedEvent>, Fault> {
+) -> Result<Vec<SequencedEvent>, TransactionError> {
     let later = || {
         events::table
             .filter(events::conversation_id.eq(conversation))

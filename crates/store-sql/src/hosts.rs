@@ -9,12 +9,12 @@ use domain::host::HostRepository;
 use domain::id::HostId;
 
 use crate::connection::AnyConnection;
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::schema::hosts;
 use crate::sql_types::TimestampCol;
 use crate::store::SqlStore;
 
-fn known(conn: &mut AnyConnection, host: &str) -> Result<bool, Fault> {
+fn known(conn: &mut AnyConnection, host: &str) -> Result<bool, TransactionError> {
     Ok(select(exists(hosts::table.find(host))).get_result(conn)?)
 }
 

@@ -9,7 +9,7 @@ use domain::idempotency::{
 };
 
 use crate::connection::AnyConnection;
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::schema::idempotency_keys::{self as keys, table};
 use crate::sql_types::TimestampCol;
 use crate::store::SqlStore;
@@ -20,7 +20,7 @@ use crate::users::refuse_deleted;
 pub(crate) fn repetition(
     conn: &mut AnyConnection,
     request: &IdempotentRequest,
-) -> Result<IdempotencyCheck, Fault> {
+) -> Result<IdempotencyCheck, TransactionError> {
     let kept: Option<(String, String)> = table
         .find((request.owner.as_str(), request.key.as_str()))
         .filter(keys::given_at.ge(TimestampCol(request.since)))
@@ -40,7 +40,7 @@ pub(crate) fn repetition(
 const MAX_ROWS_PER_STATEMENT: usize = 500;
 
 /// Stores an answer in place of one that is too old to count, and forgets the oldest ones beyond `MAX_RESPONSES_PER_USER`.
-pub(crate) fn keep(conn: &mut AnyConnection, kept: &IdempotentResponse) -> Result<(), Fault> {
+pub(crate) fn keep(conn: &mut AnyConnection, kept: &IdempotentResponse) -> Result<(), TransactionError> {
     let request = &kept.request;
     let id = (request.owner.as_str(), request.key.as_str());
     diesel::delete(table.find(id)).execute(conn)?;

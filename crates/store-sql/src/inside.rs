@@ -8,7 +8,7 @@ use domain::sandbox::{DesiredState, SandboxStatus};
 
 use crate::connection::{AnyConnection, on_backend};
 use crate::conversation_rows::{self as rows, ConversationRow};
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::schema::{conversations, sandboxes};
 use crate::sql_types::{TimestampCol, UuidCol, TextCol};
 
@@ -25,7 +25,7 @@ pub(crate) fn all(
     conn: &mut AnyConnection,
     sandbox: &str,
     limit: usize,
-) -> Result<Vec<Conversation>, Fault> {
+) -> Result<Vec<Conversation>, TransactionError> {
     let found = conversations::table
         .filter(conversations::sandbox_id.eq(sandbox))
         .order((conversations::created_at.desc(), conversations::id.desc()))
@@ -42,7 +42,7 @@ pub(crate) fn unsettled(
     host: &str,
     untitled_since: Timestamp,
     limit: usize,
-) -> Result<Vec<UnsettledConversation>, Fault> {
+) -> Result<Vec<UnsettledConversation>, TransactionError> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let may_change = conversations::execution_status
         .is_null()
@@ -81,7 +81,7 @@ pub(crate) fn settle(
     sandbox: &str,
     to: ExecutionStatus,
     at: Timestamp,
-) -> Result<u64, Fault> {
+) -> Result<u64, TransactionError> {
     let running = conversations::table
         .filter(conversations::sandbox_id.eq(sandbox))
         .filter(conversations::execution_status.eq(ExecutionStatus::Running.as_str()));

@@ -6,7 +6,7 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::lease::LeaseRepository;
 
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::schema::leases;
 use crate::sql_types::TimestampCol;
 use crate::store::SqlStore;
@@ -38,7 +38,7 @@ impl LeaseRepository for SqlStore {
                     diesel::insert_into(leases::table)
                         .values((leases::name.eq(&name), values))
                         .execute(conn)
-                        .map_err(Fault::taken("lease"))?;
+                        .map_err(TransactionError::taken("lease"))?;
                 }
                 Ok(())
             })

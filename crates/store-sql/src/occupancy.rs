@@ -6,7 +6,7 @@ use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::{DesiredState, SandboxOccupancy, Sandbox, SandboxStatus};
 
 use crate::connection::AnyConnection;
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::sandbox_rows::SandboxRow;
 use crate::schema::{conversations, sandboxes, start_tasks};
 use crate::sql_types::TimestampCol;
@@ -25,7 +25,7 @@ pub(crate) fn running(
     conn: &mut AnyConnection,
     owner: &UserId,
     spec: &SpecId,
-) -> Result<Vec<SandboxOccupancy>, Fault> {
+) -> Result<Vec<SandboxOccupancy>, TransactionError> {
     let inside = || conversations::table.filter(conversations::sandbox_id.eq(sandboxes::id));
     let starting = || {
         start_tasks::table
@@ -73,7 +73,7 @@ pub(crate) fn running(
 }
 
 /// Refuses one more conversation in a sandbox that has so many. Part of the caller's transaction.
-pub(crate) fn check_room(conn: &mut AnyConnection, id: &SandboxId, most: u32) -> Result<(), Fault> {
+pub(crate) fn check_room(conn: &mut AnyConnection, id: &SandboxId, most: u32) -> Result<(), TransactionError> {
     let inside: i64 = conversations::table
         .filter(conversations::sandbox_id.eq(id.as_str()))
         .count()

@@ -12,7 +12,7 @@ use domain::scope::Scope;
 
 use crate::connection::{AnyConnection, on_backend};
 use crate::conversation_rows::{self as rows, Children, ConversationRow, JoinedRow};
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::fixed::{Parts, fixed};
 use crate::sandbox_rows::{SandboxRow, ViewRow};
 use crate::schema::{conversations, sandboxes};
@@ -28,7 +28,7 @@ pub(crate) fn first(
     conn: &mut AnyConnection,
     user: &str,
     limit: i64,
-) -> Result<Vec<JoinedRow>, Fault> {
+) -> Result<Vec<JoinedRow>, TransactionError> {
     let children = Children::on(conn);
     let bound = ([DesiredState::Deleted.as_str(), user], limit);
     let loaded: QueryResult<Vec<JoinedRow>> = on_backend!(conn, |c| {
@@ -60,7 +60,7 @@ pub(crate) fn first_sandboxes(
     conn: &mut AnyConnection,
     user: &str,
     limit: i64,
-) -> Result<Vec<ViewRow>, Fault> {
+) -> Result<Vec<ViewRow>, TransactionError> {
     let bound = ([user, DesiredState::Deleted.as_str()], limit);
     Ok(on_backend!(conn, |c| {
         static PARTS: Parts = Parts::new();

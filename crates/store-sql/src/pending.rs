@@ -19,7 +19,7 @@ use crate::changes::announce;
 use crate::codec::{Decode, plain, to_json};
 use crate::connection::{Any, AnyConnection};
 use crate::deletion::DELETION_BATCH_ROWS;
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::idempotency;
 use crate::schema::{
     conversations, pending_messages, pending_messages as pending, sandboxes, start_tasks,
@@ -47,7 +47,7 @@ fn target(
     conn: &mut AnyConnection,
     owner: &str,
     target: MessageTarget,
-) -> Result<Result<ConversationId, EnqueueOutcome>, Fault> {
+) -> Result<Result<ConversationId, EnqueueOutcome>, TransactionError> {
     let theirs = start_tasks::table
         .into_boxed::<Any>()
         .filter(start_tasks::owner.eq(owner))
@@ -74,7 +74,7 @@ fn target(
     Ok(of_start(found.first(conn).optional()?))
 }
 
-fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<EnqueueOutcome, Fault> {
+fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<EnqueueOutcome, TransactionError> {
     let owner = message.owner.as_str();
     if let Some(answer) = message.answers.first() {
         let known = idempotency::repetition(conn, &answer.request)?;
@@ -109,7 +109,7 @@ fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Enqueu
             pending::created_at.eq(TimestampCol(message.created_at)),
         ))
         .execute(conn)
-        .map_err(Fault::taken("pending message"))?;
+        .map_err(TransactionError::taken("pending message"))?;
     if let Some(answer) = message.answers.get(count) {
         idempotency::keep(conn, answer)?;
     }
@@ -118,7 +118,7 @@ fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Enqueu
 }
 
 /// Whoever serves the sandbox of the conversation hears that there is something to say.
-fn tell(conn: &mut AnyConnection, conversation: ConversationId) -> Result<(), Fault> {
+fn tell(conn: &mut AnyConnection, conversation: ConversationId) -> Result<(), TransactionError> {
     let place: Option<(String, String)> = conversations::table
         .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
         .filter(conversations::id.eq(UuidCol::from(conversation)))
@@ -138,7 +138,7 @@ fn deliverable(
     conn: &mut AnyConnection,
     host: &str,
     limit: i64,
-) -> Result<Vec<ConversationId>, Fault> {
+) -> Result<Vec<ConversationId>, TransactionError> {
     let earlier = diesel::alias!(pending_messages as earlier);
     let starting = start_tasks::table
         .filter(start_tasks::conversation_id.eq(pending::conversation_id))
@@ -174,7 +174,7 @@ fn deliverable(
     Ok(ids.into_iter().map(ConversationId::from).collect())
 }
 
-fn waiting(conn: &mut AnyConnection, id: ConversationId) -> Result<Vec<PendingMessage>, Fault> {
+fn waiting(conn: &mut AnyConnection, id: ConversationId) -> Result<Vec<PendingMessage>, TransactionError> {
     let its = conversations::id
         .eq(pending::conversation_id)
         .and(conversations::owner.eq(pending::owner));
@@ -200,7 +200,7 @@ fn begin(
     id: Uuid,
     last: Option<Timestamp>,
     at: Timestamp,
-) -> Result<bool, Fault> {
+) -> Result<bool, TransactionError> {
     let row = pending::table
         .into_boxed::<Any>()
         .filter(pending::id.eq(UuidCol(id)));
@@ -218,7 +218,7 @@ fn begin(
     Ok(true)
 }
 
-fn drop_with_note(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), Fault> {
+fn drop_with_note(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), TransactionError> {
     let row: Option<(UuidCol, String)> = pending::table
         .find(UuidCol(id))
         .select((pending::conversation_id, pending::owner))
@@ -257,7 +257,7 @@ pub(crate) fn forget(
     conn: &mut AnyConnection,
     owner: &str,
     conversations: &[UuidCol],
-) -> Result<(), Fault> {
+) -> Result<(), TransactionError> {
     for part in conversations.chunks(DELETION_BATCH_ROWS) {
         let theirs = pending::table
             .filter(pending::conversation_id.eq_any(part))
@@ -268,7 +268,7 @@ pub(crate) fn forget(
 }
 
 /// Messages for conversations of which neither a row nor a start of their owner is left; part of the caller's transaction.
-pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[UuidCol]) -> Result<(), Fault> {
+pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[UuidCol]) -> Result<(), TransactionError> {
     let there = conversations::table
         .filter(conversations::id.eq(pending::conversation_id))
         .filter(conversations::owner.eq(pending::owner));

@@ -37,7 +37,7 @@ use self::partition::PoolPartition;
 use self::running_jobs::RunningJobs;
 use crate::circuit::Circuit;
 use crate::connection::{self, AnyConnection, Intent, Manager, Target};
-use crate::error::{Fault, unavailable};
+use crate::error::{TransactionError, unavailable};
 use crate::store::StoreConfig;
 
 /// How often whoever waits for a connection looks whether that is of any use.
@@ -168,7 +168,7 @@ impl Db {
     /// What a single statement sees, for a request whose user is not known.
     pub(crate) async fn look<T: Send + 'static>(
         &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.single(Workload::Requests).look(job).await
     }
@@ -176,7 +176,7 @@ impl Db {
     /// The same, to do with what a sandbox reports.
     pub(crate) async fn intake_look<T: Send + 'static>(
         &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.single(Workload::Intake).look(job).await
     }
@@ -184,7 +184,7 @@ impl Db {
     /// One consistent view, for a request whose user is not known.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.single(Workload::Requests).read(job).await
     }
@@ -193,7 +193,7 @@ impl Db {
     /// not give away what it owns.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.single(Workload::Requests).write(job).await
     }
@@ -201,7 +201,7 @@ impl Db {
     /// The same, of a job that takes one row that nobody else has locked (`warm::claim`).
     pub(crate) async fn take<T: Send + 'static>(
         &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let calls = self.single(Workload::Requests);
         calls.run(Intent::WriteLocked, job).await
@@ -210,7 +210,7 @@ impl Db {
     /// A read whose cost grows with what is stored, for a request whose user is not known.
     pub(crate) async fn scan<T: Send + 'static>(
         &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.single(Workload::Requests).scan(job).await
     }
@@ -218,7 +218,7 @@ impl Db {
     /// What a single statement sees, for background work.
     pub(crate) async fn background_look<T: Send + 'static>(
         &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.single(Workload::Background).look(job).await
     }
@@ -226,7 +226,7 @@ impl Db {
     /// A read that only background work asks for.
     pub(crate) async fn background_read<T: Send + 'static>(
         &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.single(Workload::Background).read(job).await
     }
@@ -234,7 +234,7 @@ impl Db {
     /// A write that only background work does.
     pub(crate) async fn background<T: Send + 'static>(
         &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.single(Workload::Background).write(job).await
     }
@@ -274,7 +274,7 @@ impl Calls<'_> {
     /// What a single statement sees.
     pub(crate) async fn look<T: Send + 'static>(
         self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.run(Intent::Look, job).await
     }
@@ -282,7 +282,7 @@ impl Calls<'_> {
     /// One consistent view.
     pub(crate) async fn read<T: Send + 'static>(
         self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.run(Intent::Read, job).await
     }
@@ -290,7 +290,7 @@ impl Calls<'_> {
     /// One consistent view, of documents that may be large: no more answers wait for their callers than there are slots.
     pub(crate) async fn read_documents<T: Send + 'static>(
         self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let mode = Mode {
             is_large: true,
@@ -302,7 +302,7 @@ impl Calls<'_> {
     /// What a single statement sees, of documents that may be large: as [`Calls::read_documents`].
     pub(crate) async fn look_at_documents<T: Send + 'static>(
         self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let mode = Mode {
             is_large: true,
@@ -314,7 +314,7 @@ impl Calls<'_> {
     /// One consistent view, whose cost grows with what is stored and not with what is answered.
     pub(crate) async fn scan<T: Send + 'static>(
         self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let mode = Mode {
             is_scan: true,
@@ -326,7 +326,7 @@ impl Calls<'_> {
     /// One transaction, as if alone. The job runs again if it lost a race, so it must not give away what it owns.
     pub(crate) async fn write<T: Send + 'static>(
         self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.run(Intent::Write, job).await
     }
@@ -336,7 +336,7 @@ impl Calls<'_> {
     /// which it has nothing in common but a page of an index.
     pub(crate) async fn report<T: Send + 'static>(
         self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.run(Intent::WriteLocked, job).await
     }
@@ -344,7 +344,7 @@ impl Calls<'_> {
     async fn run<T: Send + 'static>(
         self,
         mode: impl Into<Mode>,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (db, mode) = (self.db, mode.into());
         let partition = db.partition(self.workload, mode);
@@ -386,7 +386,7 @@ impl Calls<'_> {
                     told = next;
                     slot.run(Box::new(move |slot| attempt.run(under_way, slot, tell)));
                 }
-                done => return done.map_err(Fault::into_store),
+                done => return done.map_err(TransactionError::into_store),
             }
         }
     }
@@ -418,8 +418,8 @@ impl Access {
     fn perform<T>(
         &self,
         intent: Intent,
-        mut job: impl FnMut(&mut AnyConnection) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
+        mut job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError>,
+    ) -> Result<T, TransactionError> {
         let deadline = Instant::now() + self.wait;
         // Each connection of the pool may be cut off, and then there is a new one.
         let mut left = self.pool.max_size();
@@ -440,7 +440,7 @@ impl Access {
                     return if live.speaks_english {
                         done
                     } else {
-                        done.map_err(Fault::in_another_language)
+                        done.map_err(TransactionError::in_another_language)
                     };
                 }
             }

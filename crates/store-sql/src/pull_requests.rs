@@ -8,7 +8,7 @@ use domain::scope::Scope;
 
 use crate::codec::{Decode, to_json};
 use crate::connection::AnyConnection;
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::schema::conversations;
 use crate::sql_types::{TimestampCol, RawJsonCol, UuidCol};
 
@@ -19,7 +19,7 @@ pub(crate) fn add(
     id: ConversationId,
     number: i64,
     at: Timestamp,
-) -> Result<bool, Fault> {
+) -> Result<bool, TransactionError> {
     let columns = (conversations::owner, conversations::pr_numbers);
     let row = conversations::table.find(UuidCol::from(id)).select(columns);
     // Nobody else may add to the list before this has.

@@ -10,7 +10,7 @@ use domain::start_task::StartStatus;
 use crate::changes::announce;
 use crate::connection::{Any, AnyConnection};
 use crate::deletion::DELETION_BATCH_ROWS;
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::events::octet_length;
 use crate::pending;
 use crate::sandboxes::mark_deleted;
@@ -31,7 +31,7 @@ macro_rules! finds {
 }
 
 /// Whether the user has anything but sandboxes that are to be removed.
-pub(crate) fn has_rows(conn: &mut AnyConnection, user: &str) -> Result<bool, Fault> {
+pub(crate) fn has_rows(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
     let wanted = sandboxes::table
         .filter(sandboxes::owner.eq(user))
         .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()));
@@ -53,7 +53,7 @@ pub(crate) fn has_rows(conn: &mut AnyConnection, user: &str) -> Result<bool, Fau
 }
 
 /// Whether nothing of the user is left.
-pub(crate) fn is_gone(conn: &mut AnyConnection, user: &str) -> Result<bool, Fault> {
+pub(crate) fn is_gone(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
     let sandboxes = sandboxes::table.filter(sandboxes::owner.eq(user));
     Ok(!has_rows(conn, user)? && !finds!(conn, sandboxes))
 }
@@ -64,7 +64,7 @@ pub(crate) fn purge(
     user: &str,
     at: Timestamp,
     limit: usize,
-) -> Result<PurgeCounts, Fault> {
+) -> Result<PurgeCounts, TransactionError> {
     let mut purged = disarm(conn, user, at)?;
     let mut left = Budget(limit.max(1));
     purged.others = answers(conn, user, &mut left)?
@@ -91,7 +91,7 @@ impl Budget {
 }
 
 /// What goes at once, however much it is: keys, settings, secrets, the right to run.
-pub(crate) fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<PurgeCounts, Fault> {
+pub(crate) fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<PurgeCounts, TransactionError> {
     let keys = api_keys::table.filter(api_keys::user_id.eq(user));
     let api_keys = diesel::delete(keys).execute(conn)?;
     let settings = diesel::delete(settings::table.find(user)).execute(conn)?;
@@ -116,7 +116,7 @@ pub(crate) fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Res
 }
 
 /// Unfinished starts end in ERROR, so that their workers (and whoever follows them) learn of it.
-fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(), Fault> {
+fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(), TransactionError> {
     let open: Vec<UuidCol> = start_tasks::table
         .filter(start_tasks::owner.eq(user))
         .filter(start_tasks::is_open)
@@ -142,7 +142,7 @@ fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(),
 }
 
 /// Answers to requests with a key.
-fn answers(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
+fn answers(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, TransactionError> {
     let keys: Vec<String> = idempotency_keys::table
         .filter(idempotency_keys::owner.eq(user))
         .select(idempotency_keys::key)
@@ -160,7 +160,7 @@ fn answers(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u6
 }
 
 /// Messages that wait for their conversation.
-fn said(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
+fn said(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, TransactionError> {
     let ids: Vec<UuidCol> = pending_messages::table
         .filter(pending_messages::owner.eq(user))
         .select(pending_messages::id)
@@ -174,7 +174,7 @@ fn said(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, 
 }
 
 /// What is remembered of conversations that were deleted before, as far as it can be told whose they were.
-fn memory(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
+fn memory(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, TransactionError> {
     let ids: Vec<UuidCol> = sandboxes::table
         .inner_join(
             deleted_conversations::table.on(deleted_conversations::sandbox_id.eq(sandboxes::id)),
@@ -190,7 +190,7 @@ fn memory(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64
     Ok(left.spend(ids.len()))
 }
 
-fn starts(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
+fn starts(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, TransactionError> {
     let ids: Vec<UuidCol> = start_tasks::table
         .filter(start_tasks::owner.eq(user))
         .select(start_tasks::id)
@@ -203,7 +203,7 @@ fn starts(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64
 }
 
 /// Conversations and events that were deleted. A conversation goes with the last part of its events.
-fn logs(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<(u64, u64), Fault> {
+fn logs(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<(u64, u64), TransactionError> {
     let ids: Vec<UuidCol> = conversations::table
         .filter(conversations::owner.eq(user))
         .select(conversations::id)
@@ -251,7 +251,7 @@ pub(crate) fn old_starts(
     conn: &mut AnyConnection,
     before: Timestamp,
     limit: usize,
-) -> Result<u64, Fault> {
+) -> Result<u64, TransactionError> {
     let sandbox = sandboxes::table
         .filter(sandboxes::id.eq(start_tasks::sandbox_id))
         .select(sandboxes::id);
@@ -281,7 +281,7 @@ pub(crate) fn old_memory(
     conn: &mut AnyConnection,
     before: Timestamp,
     limit: usize,
-) -> Result<u64, Fault> {
+) -> Result<u64, TransactionError> {
     use crate::schema::deleted_conversations as memory;
     let sandbox = sandboxes::table
         .filter(sandboxes::id.eq(memory::sandbox_id))

@@ -8,7 +8,7 @@ use domain::identity::KeyHash;
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 
 use crate::codec::plain;
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::places::SharedUrl;
 use crate::schema::sandboxes;
 use crate::sql_types::{TimestampCol, InternedCol, ExposedUrlsCol, TextCol};
@@ -117,7 +117,7 @@ impl TryFrom<SandboxRow> for Sandbox {
 }
 
 /// What rows say.
-pub(crate) fn sandboxes_of(rows: Vec<SandboxRow>) -> Result<Vec<Sandbox>, Fault> {
+pub(crate) fn sandboxes_of(rows: Vec<SandboxRow>) -> Result<Vec<Sandbox>, TransactionError> {
     Ok(rows
         .into_iter()
         .map(Sandbox::try_from)

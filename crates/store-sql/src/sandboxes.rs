@@ -20,7 +20,7 @@ use domain::scope::Scope;
 use crate::changes::announce;
 use crate::codec::{IDS_PER_QUERY, in_order, owner, plain};
 use crate::connection::{Any, AnyConnection};
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::idempotency;
 use crate::occupancy;
 use crate::own_list;
@@ -46,7 +46,7 @@ fn visible<'a>(scope: &Scope) -> Boxed<'a> {
     }
 }
 
-fn load(conn: &mut AnyConnection, scope: &Scope, id: &str) -> Result<Option<Sandbox>, Fault> {
+fn load(conn: &mut AnyConnection, scope: &Scope, id: &str) -> Result<Option<Sandbox>, TransactionError> {
     let row = visible(scope)
         .filter(sandboxes::id.eq(id.to_owned()))
         .select(SandboxRow::as_select())
@@ -59,7 +59,7 @@ fn load(conn: &mut AnyConnection, scope: &Scope, id: &str) -> Result<Option<Sand
 pub(crate) fn load_wanted(
     conn: &mut AnyConnection,
     id: &SandboxId,
-) -> Result<Option<Sandbox>, Fault> {
+) -> Result<Option<Sandbox>, TransactionError> {
     Ok(load(conn, &Scope::System, id.as_str())?.filter(|it| it.desired != DesiredState::Deleted))
 }
 
@@ -69,7 +69,7 @@ fn from_there(
     scope: &Scope,
     after: Option<&Cursor<SandboxId>>,
     limit: i64,
-) -> Result<Vec<ViewRow>, Fault> {
+) -> Result<Vec<ViewRow>, TransactionError> {
     let mut query = visible(scope);
     if let Some(Cursor { key, tie }) = after {
         let key = *key;
@@ -89,7 +89,7 @@ fn from_there(
 }
 
 /// Refuses one more running sandbox of this user if a cap would be exceeded.
-fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: SandboxCaps) -> Result<(), Fault> {
+fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: SandboxCaps) -> Result<(), TransactionError> {
     let counted = || {
         sandboxes::table
             .into_boxed::<Any>()
@@ -118,13 +118,13 @@ pub(crate) fn insert_within_caps(
     conn: &mut AnyConnection,
     sandbox: &Sandbox,
     caps: SandboxCaps,
-) -> Result<(), Fault> {
+) -> Result<(), TransactionError> {
     crate::users::refuse_deleted(conn, sandbox.owner.as_str())?;
     check_caps(conn, &sandbox.owner, caps)?;
     diesel::insert_into(sandboxes::table)
         .values(SandboxRow::from(sandbox))
         .execute(conn)
-        .map_err(Fault::taken("sandbox"))?;
+        .map_err(TransactionError::taken("sandbox"))?;
     Ok(())
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn mark_deleted(
     conn: &mut AnyConnection,
     ids: &[String],
     at: Timestamp,
-) -> Result<(), Fault> {
+) -> Result<(), TransactionError> {
     if ids.is_empty() {
         return Ok(());
     }
@@ -158,7 +158,7 @@ pub(crate) fn mark_deleted(
     Ok(())
 }
 
-fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), Fault> {
+fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), TransactionError> {
     diesel::update(sandboxes::table.find(sandbox.id.as_str()))
         .set(SandboxRow::from(sandbox))
         .execute(conn)?;
@@ -175,7 +175,7 @@ pub(crate) fn resume(
     mut sandbox: Sandbox,
     caps: SandboxCaps,
     at: Timestamp,
-) -> Result<Sandbox, Fault> {
+) -> Result<Sandbox, TransactionError> {
     check_caps(conn, &sandbox.owner, caps)?;
     sandbox.status = SandboxStatus::Starting;
     sandbox.status_detail = None;

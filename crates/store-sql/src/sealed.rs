@@ -8,7 +8,7 @@ use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord, S
 
 use crate::codec::Decode;
 use crate::connection::{Any, AnyConnection};
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::schema::{sandboxes, secrets, settings, start_tasks, warm_sandboxes};
 use crate::sql_types::UuidCol;
 use crate::store::SqlStore;
@@ -24,7 +24,7 @@ fn settings_page(
     conn: &mut AnyConnection,
     after: Option<&SealedLocation>,
     limit: i64,
-) -> Result<Vec<SealedRecord>, Fault> {
+) -> Result<Vec<SealedRecord>, TransactionError> {
     let mut query = settings::table.into_boxed::<Any>();
     if let Some(SealedLocation::Settings(owner)) = after {
         query = query.filter(settings::owner.gt(owner.to_string()));
@@ -46,7 +46,7 @@ fn secrets_page(
     conn: &mut AnyConnection,
     after: Option<&SealedLocation>,
     limit: i64,
-) -> Result<Vec<SealedRecord>, Fault> {
+) -> Result<Vec<SealedRecord>, TransactionError> {
     let mut query = secrets::table.into_boxed::<Any>();
     if let Some(SealedLocation::Secret(_, id)) = after {
         query = query.filter(secrets::value_id.gt(UuidCol::from(*id)));
@@ -70,7 +70,7 @@ fn sandboxes_page(
     kind: SealedKind,
     after: Option<&SealedLocation>,
     limit: i64,
-) -> Result<Vec<SealedRecord>, Fault> {
+) -> Result<Vec<SealedRecord>, TransactionError> {
     let mut query = sandboxes::table.into_boxed::<Any>();
     if let Some(SealedLocation::SessionKey(id) | SealedLocation::SecretKey(id)) = after {
         query = query.filter(sandboxes::id.gt(id.to_string()));
@@ -98,7 +98,7 @@ fn warm_page(
     kind: SealedKind,
     after: Option<&SealedLocation>,
     limit: i64,
-) -> Result<Vec<SealedRecord>, Fault> {
+) -> Result<Vec<SealedRecord>, TransactionError> {
     use warm_sandboxes::{id, secret_key, session_key, table};
     let mut query = table.into_boxed::<Any>();
     if let Some(SealedLocation::WarmSessionKey(it) | SealedLocation::WarmSecretKey(it)) = after {
@@ -147,7 +147,7 @@ fn starts_page(
     conn: &mut AnyConnection,
     after: Option<&SealedLocation>,
     limit: i64,
-) -> Result<Vec<SealedRecord>, Fault> {
+) -> Result<Vec<SealedRecord>, TransactionError> {
     let mut query = start_tasks::table
         .into_boxed::<Any>()
         .filter(start_tasks::sealed_secrets.is_not_null());
@@ -166,7 +166,7 @@ fn starts_page(
 }
 
 /// The statement itself says what must be stored still; nothing is read first.
-fn replace_one(conn: &mut AnyConnection, it: &ResealedRecord) -> Result<usize, Fault> {
+fn replace_one(conn: &mut AnyConnection, it: &ResealedRecord) -> Result<usize, TransactionError> {
     let (before, after) = (it.before.as_text(), it.after.as_text());
     let replaced = match &it.location {
         SealedLocation::Settings(owner) => diesel::update(

@@ -15,7 +15,7 @@ use domain::secret::{
 
 use crate::codec::{Decode, plain};
 use crate::connection::{Any, AnyConnection};
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::page_token::{self, Cursor};
 use crate::schema::secrets;
 use crate::sql_types::{TimestampCol, UuidCol};
@@ -117,7 +117,7 @@ impl Changed {
     }
 }
 
-fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), Fault> {
+fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), TransactionError> {
     let owner = secret.owner.as_str();
     refuse_deleted(conn, owner)?;
     let theirs = secrets::table.filter(secrets::owner.eq(owner));
@@ -142,12 +142,12 @@ fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), Fault> 
 }
 
 /// A name that was free a moment ago in the same transaction: somebody else was faster, and the next try sees what is there.
-fn lost_race(error: DriverError) -> Fault {
+fn lost_race(error: DriverError) -> TransactionError {
     match error {
-        DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, info) => Fault::Driver(
+        DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, info) => TransactionError::Driver(
             DriverError::DatabaseError(DatabaseErrorKind::SerializationFailure, info),
         ),
-        other => Fault::Driver(other),
+        other => TransactionError::Driver(other),
     }
 }
 
@@ -157,11 +157,11 @@ fn update(
     owner: &str,
     name: &str,
     changed: &Changed,
-) -> Result<usize, Fault> {
+) -> Result<usize, TransactionError> {
     diesel::update(secrets::table.find((owner, name)))
         .set(changed)
         .execute(conn)
-        .map_err(Fault::taken("secret"))
+        .map_err(TransactionError::taken("secret"))
 }
 
 /// What sandboxes and starts ask for does not use the connections of users' requests.

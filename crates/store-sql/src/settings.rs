@@ -9,7 +9,7 @@ use domain::id::UserId;
 use domain::settings::{Revision, SettingsRepository, StoredSettings};
 
 use crate::connection::on_backend;
-use crate::error::{Fault, stale};
+use crate::error::{TransactionError, stale};
 use crate::schema::settings;
 use crate::sql_types::TimestampCol;
 use crate::store::SqlStore;
@@ -80,8 +80,8 @@ impl SettingsRepository for SqlStore {
                     None => diesel::insert_into(settings::table)
                         .values((settings::owner.eq(&owner), values))
                         .execute(conn)
-                        .map_err(|error| match Fault::taken("settings")(error) {
-                            Fault::Store(StoreError::Conflict { entity }) => stale(entity),
+                        .map_err(|error| match TransactionError::taken("settings")(error) {
+                            TransactionError::Store(StoreError::Conflict { entity }) => stale(entity),
                             other => other,
                         })?,
                 };

@@ -96,7 +96,7 @@ pub(crate) struct UuidCol(pub(crate) Uuid);
 #[diesel(sql_type = VerbatimJson)]
 pub(crate) struct RawJsonCol(pub(crate) String);
 
-/// An id or a word of ours. What is none is refused by the driver: see `Fault::damaged`.
+/// An id or a word of ours. What is none is refused by the driver: see `TransactionError::damaged`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Text)]
 pub(crate) struct TextCol<T>(pub(crate) T);

@@ -25,7 +25,7 @@ use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner};
 use crate::connection::{Any, AnyConnection};
 use crate::conversation_rows as conversations;
 use crate::deletion::{has_lost_one, unneeded_sandboxes};
-use crate::error::{Fault, conflict, not_found, stale};
+use crate::error::{TransactionError, conflict, not_found, stale};
 use crate::idempotency;
 use crate::occupancy::check_room;
 use crate::page_token::{self, Cursor};
@@ -38,7 +38,7 @@ use crate::store::SqlStore;
 
 type Boxed<'a> = start_tasks::BoxedQuery<'a, Any>;
 
-fn load(conn: &mut AnyConnection, id: StartTaskId) -> Result<Option<StartTaskRow>, Fault> {
+fn load(conn: &mut AnyConnection, id: StartTaskId) -> Result<Option<StartTaskRow>, TransactionError> {
     Ok(start_tasks::table
         .find(UuidCol::from(id))
         .select(StartTaskRow::as_select())
@@ -52,7 +52,7 @@ fn leased(
     id: StartTaskId,
     fence: i64,
     to: StartStatus,
-) -> Result<(StartTaskRow, StartStatus), Fault> {
+) -> Result<(StartTaskRow, StartStatus), TransactionError> {
     let row = load(conn, id)?
         .filter(|row| row.fence == fence)
         .ok_or_else(|| stale("start task"))?;
@@ -68,7 +68,7 @@ fn write_step(
     conn: &mut AnyConnection,
     id: StartTaskId,
     step: &StepColumns,
-) -> Result<StartTask, Fault> {
+) -> Result<StartTask, TransactionError> {
     diesel::update(start_tasks::table.find(UuidCol::from(id)))
         .set(step)
         .execute(conn)?;
@@ -84,7 +84,7 @@ fn fail(
     fence: i64,
     step: &StartTaskUpdate,
     at: Timestamp,
-) -> Result<StartTask, Fault> {
+) -> Result<StartTask, TransactionError> {
     let (row, before) = leased(conn, id, fence, StartStatus::Error)?;
     let columns = StepColumns::new(before, StartStatus::Error, step, at)?;
     let task = write_step(conn, id, &columns)?;
@@ -105,7 +105,7 @@ fn fail(
 }
 
 /// The answer to a start whose conversation id is known already.
-fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTask>, Fault> {
+fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTask>, TransactionError> {
     if conversations::is_deleted(conn, task.conversation_id)? {
         return Err(conflict("conversation"));
     }
@@ -130,7 +130,7 @@ fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTa
     }
 }
 
-fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> Result<(), Fault> {
+fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> Result<(), TransactionError> {
     let task = &start.task;
     if let SandboxAssignment::New(sandbox) = &start.assignment {
         return insert_within_caps(conn, sandbox, caps);
@@ -149,7 +149,7 @@ fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps)
     }
 }
 
-fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> Result<StartTaskInsertOutcome, Fault> {
+fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> Result<StartTaskInsertOutcome, TransactionError> {
     let task = &start.task;
     if let Some(answer) = &start.answer {
         let known = idempotency::repetition(conn, &answer.request)?;
@@ -177,7 +177,7 @@ fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> 
     diesel::insert_into(start_tasks::table)
         .values(StartTaskRow::try_from(task)?)
         .execute(conn)
-        .map_err(Fault::taken("start task"))?;
+        .map_err(TransactionError::taken("start task"))?;
     if let Some(answer) = &start.answer {
         idempotency::keep(conn, answer)?;
     }
@@ -191,7 +191,7 @@ fn begin(
     conversation: &Conversation,
     step: &StartTaskUpdate,
     at: Timestamp,
-) -> Result<StartTask, Fault> {
+) -> Result<StartTask, TransactionError> {
     let (row, before) = leased(conn, id, fence, step.status)?;
     load_wanted(conn, &conversation.sandbox_id)?
         .filter(|sandbox| sandbox.desired == DesiredState::Running)

@@ -12,7 +12,7 @@ use domain::usage::{ShortenedEvents, Usage, UsageRepository};
 use crate::codec::{Decode, to_json};
 use crate::connection::{AnyConnection, on_backend};
 use crate::conversation_rows as rows;
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::page_token::fitting;
 use crate::schema::{conversations, events};
 use crate::sql_types::{Id, RawJsonCol, UuidCol};
@@ -99,14 +99,14 @@ struct BulkyRow {
     bytes: i32,
 }
 
-fn usage(conn: &mut AnyConnection, user: &str) -> Result<Usage, Fault> {
+fn usage(conn: &mut AnyConnection, user: &str) -> Result<Usage, TransactionError> {
     let row: UsageRow = on_backend!(conn, |c| diesel::sql_query(USAGE)
         .bind::<Text, _>(user)
         .get_result(c)?);
     Ok(row.into())
 }
 
-fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, Fault> {
+fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, TransactionError> {
     let found: Option<IdRow> = on_backend!(&mut *conn, |c| diesel::sql_query(WITH_BULKY_EVENTS)
         .bind::<Text, _>(user)
         .get_result(c)

@@ -9,7 +9,7 @@ use domain::identity::{DELETED_USER_ENTITY, USER_NAME_REUSE_GRACE, PurgeCounts, 
 
 use crate::codec::Decode;
 use crate::connection::{Any, AnyConnection};
-use crate::error::{Fault, conflict, not_found};
+use crate::error::{TransactionError, conflict, not_found};
 use crate::purge::{self, has_rows, is_gone};
 use crate::schema::users;
 use crate::sql_types::TimestampCol;
@@ -37,7 +37,7 @@ impl TryFrom<UserRow> for User {
     }
 }
 
-fn load(conn: &mut AnyConnection, user: &str) -> Result<Option<UserRow>, Fault> {
+fn load(conn: &mut AnyConnection, user: &str) -> Result<Option<UserRow>, TransactionError> {
     Ok(users::table
         .find(user)
         .select(UserRow::as_select())
@@ -47,7 +47,7 @@ fn load(conn: &mut AnyConnection, user: &str) -> Result<Option<UserRow>, Fault> 
 
 /// Refuses to store something new of a user who was deleted. Part of the caller's transaction: whoever deletes the user at
 /// the same moment comes before it, or finds what it stores.
-pub(crate) fn refuse_deleted(conn: &mut AnyConnection, user: &str) -> Result<(), Fault> {
+pub(crate) fn refuse_deleted(conn: &mut AnyConnection, user: &str) -> Result<(), TransactionError> {
     match load(conn, user)? {
         Some(row) if row.deleted_at.is_some() => Err(not_found(DELETED_USER_ENTITY)),
         _ => Ok(()),
@@ -61,7 +61,7 @@ pub(crate) fn ensure(
     user: &str,
     role: Role,
     at: Timestamp,
-) -> Result<bool, Fault> {
+) -> Result<bool, TransactionError> {
     if let Some(row) = load(conn, user)? {
         let Some(deleted_at) = row.deleted_at.map(|at| at.0) else {
             return Ok(false);
@@ -76,12 +76,12 @@ pub(crate) fn ensure(
 }
 
 /// Whether there is such a user, and their deletion has not begun.
-pub(crate) fn is_there(conn: &mut AnyConnection, user: &str) -> Result<bool, Fault> {
+pub(crate) fn is_there(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
     Ok(load(conn, user)?.is_some_and(|row| row.deleted_at.is_none()))
 }
 
 /// Whether there was such a user, whose role it is now.
-pub(crate) fn set_role(conn: &mut AnyConnection, user: &str, role: Role) -> Result<bool, Fault> {
+pub(crate) fn set_role(conn: &mut AnyConnection, user: &str, role: Role) -> Result<bool, TransactionError> {
     let theirs = users::table.find(user).filter(users::deleted_at.is_null());
     let changed = diesel::update(theirs)
         .set(users::role.eq(role.as_str()))
@@ -95,7 +95,7 @@ fn insert(
     role: Role,
     at: Timestamp,
     deleted_at: Option<Timestamp>,
-) -> Result<(), Fault> {
+) -> Result<(), TransactionError> {
     diesel::insert_into(users::table)
         .values(UserRow {
             id: user.to_owned(),
@@ -108,7 +108,7 @@ fn insert(
 }
 
 /// From now on nothing of this user can be stored. `false` if there is no such user.
-pub(crate) fn mark(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<bool, Fault> {
+pub(crate) fn mark(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<bool, TransactionError> {
     match load(conn, user)? {
         Some(row) if row.deleted_at.is_some() => {}
         Some(_) => {

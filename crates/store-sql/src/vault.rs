@@ -8,12 +8,12 @@ use domain::error::StoreError;
 use domain::vault::{INSTALLATION_SECRET_CONTEXT, KeyHolder, VaultRepository};
 
 use crate::connection::AnyConnection;
-use crate::error::{Fault, stale};
+use crate::error::{TransactionError, stale};
 use crate::schema::{key_holders, vault};
 use crate::sql_types::TimestampCol;
 use crate::store::SqlStore;
 
-fn stored(conn: &mut AnyConnection) -> Result<Option<Sealed>, Fault> {
+fn stored(conn: &mut AnyConnection) -> Result<Option<Sealed>, TransactionError> {
     let text: Option<String> = vault::table
         .find(INSTALLATION_SECRET_CONTEXT)
         .select(vault::sealed)

@@ -12,7 +12,7 @@ use domain::sandbox::{SandboxEndpoints, MAX_WARM_SANDBOXES_PER_HOST, WarmReposit
 
 use crate::codec::{Decode, plain, to_json};
 use crate::connection::{AnyConnection, on_backend};
-use crate::error::Fault;
+use crate::error::TransactionError;
 use crate::schema::{sandboxes, warm_sandboxes};
 use crate::sql_types::{TimestampCol, Instant, RawJsonCol};
 use crate::store::SqlStore;
@@ -90,7 +90,7 @@ impl TryFrom<WarmRow> for WarmSandbox {
 }
 
 /// Whether one more may be stored.
-fn has_room(conn: &mut AnyConnection, warm: &WarmSandbox, most: u32) -> Result<bool, Fault> {
+fn has_room(conn: &mut AnyConnection, warm: &WarmSandbox, most: u32) -> Result<bool, TransactionError> {
     let of_host = warm_sandboxes::table.filter(warm_sandboxes::host.eq(warm.host.as_str()));
     let counted: i64 = of_host
         .filter(warm_sandboxes::spec_id.eq(warm.spec_id.as_str()))
@@ -125,7 +125,7 @@ fn claim(
     conn: &mut AnyConnection,
     (host, spec, recipe): (&str, &str, &str),
     at: Timestamp,
-) -> Result<Option<WarmSandbox>, Fault> {
+) -> Result<Option<WarmSandbox>, TransactionError> {
     let statement = match conn {
         AnyConnection::Sqlite(_) => claim!(""),
         #[cfg(feature = "postgres")]
@@ -155,7 +155,7 @@ impl WarmRepository for SqlStore {
                 diesel::insert_into(warm_sandboxes::table)
                     .values(WarmRow::try_from(&warm)?)
                     .execute(conn)
-                    .map_err(Fault::taken("warm sandbox"))?;
+                    .map_err(TransactionError::taken("warm sandbox"))?;
                 Ok(true)
             })
             .await

@@ -10,11 +10,11 @@ use super::Access;
 use super::job_queue::Slot;
 use super::running_jobs::RunningJob;
 use crate::connection::{AnyConnection, Intent};
-use crate::error::Fault;
+use crate::error::TransactionError;
 
 /// How a try went.
 pub(super) struct Outcome<T, J> {
-    pub(super) answer: Result<T, Fault>,
+    pub(super) answer: Result<T, TransactionError>,
     /// If it lost a race, what it is repeated with.
     pub(super) again: Option<(Attempt<J>, RunningJob, Slot)>,
     /// The slot of a job whose answer is large: held until the caller has the answer.
@@ -52,7 +52,7 @@ impl<J> Attempt<J> {
         tell: oneshot::Sender<Outcome<T, J>>,
     ) -> Option<Slot>
     where
-        J: FnMut(&mut AnyConnection) -> Result<T, Fault>,
+        J: FnMut(&mut AnyConnection) -> Result<T, TransactionError>,
     {
         let (access, job) = (&self.access, &mut self.job);
         let perform = || access.perform(self.intent, job);

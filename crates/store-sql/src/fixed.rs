@@ -17,49 +17,49 @@ use diesel::sql_types::{BigInt, HasSqlType, Text};
 use diesel::sqlite::Sqlite;
 
 /// Two texts and, last, how many rows.
-const BOUND: usize = 3;
+const MAX_BINDS: usize = 3;
 
 /// The text of a statement before, between and behind what is bound; one static for each statement and database.
-pub(crate) type Parts = OnceLock<[String; BOUND + 1]>;
+pub(crate) type StatementParts = OnceLock<[String; MAX_BINDS + 1]>;
 
-/// A statement with these columns, and what is bound to it in this order. `Made` is what makes its query: a type of its own for each,
+/// A statement with these columns, and what is bound to it in this order. `MakeQuery` is what makes its query: a type of its own for each,
 /// as connections know statements by their types.
-pub(crate) struct Fixed<'a, Made, Columns> {
-    parts: &'static [String; BOUND + 1],
-    texts: [&'a str; BOUND - 1],
+pub(crate) struct CachedStatement<'a, MakeQuery, Columns> {
+    parts: &'static [String; MAX_BINDS + 1],
+    texts: [&'a str; MAX_BINDS - 1],
     limit: i64,
-    of: PhantomData<fn(Made) -> Columns>,
+    of: PhantomData<fn(MakeQuery) -> Columns>,
 }
 
 /// How a database writes what is bound.
-pub(crate) trait Marks: Backend<QueryBuilder: Default> {
+pub(crate) trait Placeholders: Backend<QueryBuilder: Default> {
     /// One after the other.
-    const MARKS: [&'static str; BOUND];
+    const PLACEHOLDERS: [&'static str; MAX_BINDS];
     /// The database, to have a text written for it.
-    const DATABASE: Self;
+    const BACKEND: Self;
 }
 
-impl Marks for Sqlite {
-    const MARKS: [&'static str; BOUND] = ["?"; BOUND];
-    const DATABASE: Self = Self;
+impl Placeholders for Sqlite {
+    const PLACEHOLDERS: [&'static str; MAX_BINDS] = ["?"; MAX_BINDS];
+    const BACKEND: Self = Self;
 }
 
 #[cfg(feature = "postgres")]
-impl Marks for diesel::pg::Pg {
-    const MARKS: [&'static str; BOUND] = ["$1", "$2", "$3"];
-    const DATABASE: Self = Self;
+impl Placeholders for diesel::pg::Pg {
+    const PLACEHOLDERS: [&'static str; MAX_BINDS] = ["$1", "$2", "$3"];
+    const BACKEND: Self = Self;
 }
 
 /// What `query` asks, with the texts and the limit in the place of its own. `query` is made once.
-pub(crate) fn fixed<'a, C, Q, Made>(
+pub(crate) fn cached_statement<'a, C, Q, MakeQuery>(
     _conn: &C,
-    parts: &'static Parts,
-    query: Made,
-    (texts, limit): ([&'a str; BOUND - 1], i64),
-) -> QueryResult<Fixed<'a, Made, Q::SqlType>>
+    parts: &'static StatementParts,
+    query: MakeQuery,
+    (texts, limit): ([&'a str; MAX_BINDS - 1], i64),
+) -> QueryResult<CachedStatement<'a, MakeQuery, Q::SqlType>>
 where
-    Made: FnOnce() -> Q,
-    C: Connection<Backend: Marks>,
+    MakeQuery: FnOnce() -> Q,
+    C: Connection<Backend: Placeholders>,
     Q: Query + QueryFragment<C::Backend>,
 {
     let parts = if let Some(parts) = parts.get() {
@@ -68,7 +68,7 @@ where
         let made = parts_of::<C::Backend>(&query())?;
         parts.get_or_init(|| made)
     };
-    Ok(Fixed {
+    Ok(CachedStatement {
         parts,
         texts,
         limit,
@@ -76,22 +76,22 @@ where
     })
 }
 
-fn parts_of<DB: Marks>(query: &impl QueryFragment<DB>) -> QueryResult<[String; BOUND + 1]> {
+fn parts_of<DB: Placeholders>(query: &impl QueryFragment<DB>) -> QueryResult<[String; MAX_BINDS + 1]> {
     let mut builder = DB::QueryBuilder::default();
-    query.to_sql(&mut builder, &DB::DATABASE)?;
-    let (mut parts, text) = (<[String; BOUND + 1]>::default(), builder.finish());
+    query.to_sql(&mut builder, &DB::BACKEND)?;
+    let (mut parts, text) = (<[String; MAX_BINDS + 1]>::default(), builder.finish());
     let mut rest = text.as_str();
-    for (part, mark) in parts.iter_mut().zip(DB::MARKS) {
+    for (part, mark) in parts.iter_mut().zip(DB::PLACEHOLDERS) {
         let found = rest.split_once(mark);
         let (before, behind) = found.ok_or_else(|| wrong("binds less than its place says"))?;
         before.clone_into(part);
         rest = behind;
     }
     // Of `$1` the sign: another number follows it.
-    if rest.contains(&DB::MARKS[0][..1]) {
+    if rest.contains(&DB::PLACEHOLDERS[0][..1]) {
         return Err(wrong("binds more than its place says"));
     }
-    rest.clone_into(&mut parts[BOUND]);
+    rest.clone_into(&mut parts[MAX_BINDS]);
     Ok(parts)
 }
 
@@ -99,7 +99,7 @@ fn wrong(what: &str) -> Error {
     Error::QueryBuilderError(format!("a statement {what}").into())
 }
 
-impl<Made, Columns, DB> QueryFragment<DB> for Fixed<'_, Made, Columns>
+impl<MakeQuery, Columns, DB> QueryFragment<DB> for CachedStatement<'_, MakeQuery, Columns>
 where
     DB: Backend + HasSqlType<Text> + HasSqlType<BigInt>,
     str: ToSql<Text, DB>,
@@ -118,16 +118,16 @@ where
     }
 }
 
-impl<Made: 'static, Columns: 'static> QueryId for Fixed<'_, Made, Columns> {
-    type QueryId = Fixed<'static, Made, Columns>;
+impl<MakeQuery: 'static, Columns: 'static> QueryId for CachedStatement<'_, MakeQuery, Columns> {
+    type QueryId = CachedStatement<'static, MakeQuery, Columns>;
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl<Made, Columns> Query for Fixed<'_, Made, Columns> {
+impl<MakeQuery, Columns> Query for CachedStatement<'_, MakeQuery, Columns> {
     type SqlType = Columns;
 }
 
-impl<Made, Columns, C> RunQueryDsl<C> for Fixed<'_, Made, Columns> {}
+impl<MakeQuery, Columns, C> RunQueryDsl<C> for CachedStatement<'_, MakeQuery, Columns> {}
 
 #[cfg(test)]
 mod tests {
@@ -156,12 +156,12 @@ mod tests {
 
     #[test]
     fn one_that_binds_another_number_is_refused() {
-        static LESS: Parts = Parts::new();
-        static MORE: Parts = Parts::new();
+        static LESS: StatementParts = StatementParts::new();
+        static MORE: StatementParts = StatementParts::new();
         let conn = SqliteConnection::establish(":memory:").unwrap();
         let ids = || sandboxes::table.select(sandboxes::id).limit(1);
         let bound = (["", ""], 1);
-        let less = fixed(
+        let less = cached_statement(
             &conn,
             &LESS,
             || ids().filter(sandboxes::owner.eq("x")),
@@ -172,7 +172,7 @@ mod tests {
             let query = ids().filter(sandboxes::owner.eq("x"));
             query.filter(sandboxes::desired.ne("y")).offset(3)
         };
-        assert!(fixed(&conn, &MORE, more, bound).is_err());
+        assert!(cached_statement(&conn, &MORE, more, bound).is_err());
     }
 
     #[cfg(feature = "postgres")]
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn two_statements_with_the_same_columns_are_two() {
-        static ONE: Parts = Parts::new();
-        static TWO: Parts = Parts::new();
+        static ONE: StatementParts = StatementParts::new();
+        static TWO: StatementParts = StatementParts::new();
         let mut conn = SqliteConnection::establish(":memory:").unwrap();
         let table = "CREATE TABLE sandboxes (id TEXT, owner TEXT, desired TEXT)";
         diesel::sql_query(table).execute(&mut conn).unwrap();
@@ -206,9 +206,9 @@ mod tests {
             query.filter(sandboxes::owner.eq(""))
         };
         let bound = (["a", "b"], 1);
-        let first = fixed(&conn, &ONE, one, bound).unwrap();
+        let first = cached_statement(&conn, &ONE, one, bound).unwrap();
         let first: Vec<String> = first.load(&mut conn).unwrap();
-        let second = fixed(&conn, &TWO, two, bound).unwrap();
+        let second = cached_statement(&conn, &TWO, two, bound).unwrap();
         let second: Vec<String> = second.load(&mut conn).unwrap();
         assert_eq!(
             (first, second),

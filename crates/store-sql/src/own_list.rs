@@ -1,6 +1,6 @@
 //! The lists that front ends ask for all the time: a user's conversations, and their sandboxes, from the newest one on.
 //!
-//! Nothing comes and goes in its statement, so its text is put together once ([`crate::fixed`]), and diesel finds it by its type,
+//! Nothing comes and goes in its statement, so its text is put together once ([`crate::cached_statement`]), and diesel finds it by its type,
 //! where it would write the text of any other list anew to see whether it is prepared; and rows are read with the types of the
 //! one database. What it finds is what `ConversationRepository::search` finds without a filter.
 
@@ -13,7 +13,7 @@ use domain::scope::Scope;
 use crate::connection::{AnyConnection, on_backend};
 use crate::conversation_rows::{self as rows, Children, ConversationRow, JoinedRow};
 use crate::error::TransactionError;
-use crate::fixed::{Parts, fixed};
+use crate::cached_statement::{StatementParts, cached_statement};
 use crate::sandbox_rows::{SandboxRow, ViewRow};
 use crate::schema::{conversations, sandboxes};
 
@@ -32,7 +32,7 @@ pub(crate) fn first(
     let children = Children::on(conn);
     let bound = ([DesiredState::Deleted.as_str(), user], limit);
     let loaded: QueryResult<Vec<JoinedRow>> = on_backend!(conn, |c| {
-        static PARTS: Parts = Parts::new();
+        static PARTS: StatementParts = StatementParts::new();
         let query = move || {
             conversations::table
                 .left_join(
@@ -50,7 +50,7 @@ pub(crate) fn first(
                     children,
                 ))
         };
-        fixed(c, &PARTS, query, bound).and_then(|it| it.load(c))
+        cached_statement(c, &PARTS, query, bound).and_then(|it| it.load(c))
     });
     loaded.map_err(rows::damaged())
 }
@@ -63,7 +63,7 @@ pub(crate) fn first_sandboxes(
 ) -> Result<Vec<ViewRow>, TransactionError> {
     let bound = ([user, DesiredState::Deleted.as_str()], limit);
     Ok(on_backend!(conn, |c| {
-        static PARTS: Parts = Parts::new();
+        static PARTS: StatementParts = StatementParts::new();
         let query = || {
             sandboxes::table
                 .filter(sandboxes::owner.eq(""))
@@ -72,6 +72,6 @@ pub(crate) fn first_sandboxes(
                 .limit(0)
                 .select(ViewRow::as_select())
         };
-        fixed(c, &PARTS, query, bound)?.load(c)?
+        cached_statement(c, &PARTS, query, bound)?.load(c)?
     }))
 }

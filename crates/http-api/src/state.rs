@@ -29,7 +29,7 @@ use crate::unsent_bytes::{UnsentBytes, UnsentLimits};
 
 /// Bounds on the cost of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Largest body of a user's request, in bytes.
     pub body: usize,
     /// Largest body of a webhook, in bytes. Events carry the output of tools.
@@ -54,7 +54,7 @@ pub struct Limits {
 /// Pages of downloads that are read and packed at the same time. Each keeps one core busy and its events in memory.
 const MAX_CONCURRENT_ARCHIVES: usize = 2;
 
-impl Default for Limits {
+impl Default for RequestLimits {
     fn default() -> Self {
         Self {
             body: 2 * 1024 * 1024,
@@ -74,7 +74,7 @@ impl Default for Limits {
 #[derive(Debug, Clone, Default)]
 pub struct HttpConfig {
     /// Bounds on requests.
-    pub limits: Limits,
+    pub limits: RequestLimits,
     /// Origins whose pages may call from a browser: exact, or with `*` as the port (`http://localhost:*`).
     pub cors_origins: Vec<String>,
     /// Whether requests without a key act as the local user. Pages of other origins are then refused outright, because a
@@ -141,7 +141,7 @@ pub(crate) struct SettingsCache {
 }
 
 struct SharedState {
-    limits: Limits,
+    limits: RequestLimits,
     cors: Cors,
     open: bool,
     addresses: Addresses,
@@ -208,7 +208,7 @@ impl HttpState {
     }
 
     /// Bounds on requests.
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &RequestLimits {
         &self.shared.limits
     }
 

@@ -22,7 +22,7 @@ use domain::id::{HostId, IdGenerator, UserId};
 use domain::sandbox::{SandboxCaps, SandboxBackend, SandboxSpecCatalog};
 use endpoint_guard::EndpointGuard;
 use http_api::{
-    AddressConfig, Check, GatewayLimits, HttpConfig, HttpPorts, HttpState, Limits, Readiness,
+    AddressConfig, Check, GatewayLimits, HttpConfig, HttpPorts, HttpState, RequestLimits, Readiness,
 };
 use keyring::RandomIds;
 use sandbox_process::launcher;
@@ -280,12 +280,12 @@ fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Resul
 
 fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
     HttpConfig {
-        limits: Limits {
+        limits: RequestLimits {
             body: config.http.max_body,
             webhook_body: config.http.max_webhook_body,
             requests_per_second: config.http.requests_per_second,
             wrong_keys_per_second: config.http.wrong_keys_per_second,
-            ..Limits::default()
+            ..RequestLimits::default()
         },
         cors_origins: config.http.cors_origins.clone(),
         open: config.auth.mode == AuthModeSetting::Open,

@@ -23,7 +23,7 @@ use crate::extract::{
 use crate::problem::Problem;
 use crate::readiness::{Check, Readiness};
 use crate::route_table::{RouteRegistry, RouteTable};
-use crate::state::{HttpConfig, HttpPorts, HttpState, Limits};
+use crate::state::{HttpConfig, HttpPorts, HttpState, RequestLimits};
 
 pub(super) const KEY: &str = "aw_user";
 pub(super) const SANDBOX_KEY: &str = "sandbox-key";
@@ -95,10 +95,10 @@ impl IdGenerator for Ids {
 }
 
 pub(super) fn config() -> HttpConfig {
-    let limits = Limits {
+    let limits = RequestLimits {
         body: 1000,
         webhook_body: 3000,
-        ..Limits::default()
+        ..RequestLimits::default()
     };
     HttpConfig {
         limits,

@@ -10,7 +10,7 @@ use actix_web::test::{self, TestRequest};
 use actix_web::{Error, HttpResponse};
 
 use super::{KEY, OTHER_KEY, SANDBOX_KEY, World, request, sandbox};
-use crate::state::Limits;
+use crate::state::RequestLimits;
 
 const SETTINGS: &str = "/api/v1/settings/profiles";
 const INSIDE: &str = "/api/v1/sandboxes/s1/settings/secrets";
@@ -73,7 +73,7 @@ async fn guessing_keys_costs_others_nothing() {
     };
     let (here, elsewhere) = ("192.0.2.1", "192.0.2.2");
     assert_eq!(status(here, SETTINGS, KEY).await, 200);
-    let most = Limits::default().wrong_keys_per_second;
+    let most = RequestLimits::default().wrong_keys_per_second;
     // Wherever keys are read.
     let paths = [
         SETTINGS,
@@ -126,7 +126,7 @@ async fn guessing_keys_costs_others_nothing() {
 /// Nor where no key is needed, and yet each is looked up: it could be a sandbox's.
 #[actix_web::test]
 async fn guesses_count_wherever_they_are_looked_up() {
-    let most = Limits::default().wrong_keys_per_second;
+    let most = RequestLimits::default().wrong_keys_per_second;
     for path in ["/alive", "/openapi.json", "/alive?session_api_key="] {
         let world = World::limited(sandbox(), 0);
         let app =
@@ -163,7 +163,7 @@ async fn reports_from_this_machine_are_not_counted_together() {
         };
         ask(&app, asked.to_request()).await.status().as_u16()
     };
-    for _ in 0..=Limits::default().wrong_keys_per_second {
+    for _ in 0..=RequestLimits::default().wrong_keys_per_second {
         assert_eq!(report("guess", None).await, 401);
         report("guess", Some("192.0.2.1")).await;
     }

@@ -30,7 +30,7 @@ use super::fixture::Parts;
 use super::memory::application;
 use crate::extract::{Actor, Authenticator, SandboxCaller};
 use crate::problem::Problem;
-use crate::state::{HttpConfig, HttpPorts, HttpState, Limits};
+use crate::state::{HttpConfig, HttpPorts, HttpState, RequestLimits};
 
 const KEY: &str = "aw_user";
 const OTHER_KEY: &str = "aw_other";
@@ -123,9 +123,9 @@ impl World {
             fingerprints: Arc::new(keyring::InstallationKey::generate().unwrap()),
             endpoints: Arc::new(endpoint_guard::Unguarded),
         };
-        let limits = Limits {
+        let limits = RequestLimits {
             requests_per_second,
-            ..Limits::default()
+            ..RequestLimits::default()
         };
         let config = HttpConfig {
             limits,

@@ -38,7 +38,7 @@ impl Version {
             return format!("{python} -m openhands.agent_server");
         }
         let name = format!("agent-server-{self}.command");
-        told(&name).unwrap_or_else(|places| {
+        configured_command(&name).unwrap_or_else(|places| {
             panic!(
                 "agent server {self} is not installed: run `cargo xtask prepare`, which installs it, or set {variable} \
                  to the python of an environment that has openhands-agent-server {self} (looked for {places:?})"
@@ -48,7 +48,7 @@ impl Version {
 }
 
 /// What `cargo xtask prepare` wrote below the target directory under this name; otherwise where it was looked for.
-pub(crate) fn told(name: &str) -> Result<String, Vec<PathBuf>> {
+pub(crate) fn configured_command(name: &str) -> Result<String, Vec<PathBuf>> {
     let targets = target_dirs();
     let places = targets
         .iter()

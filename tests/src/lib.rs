@@ -33,7 +33,7 @@ pub use stub::Stub;
 pub use world::World;
 
 /// Tells the person who watches the suites something; never a condition of a test.
-pub fn tell(text: &str) {
+pub fn print_line(text: &str) {
     use std::io::Write as _;
     // Nobody watches when standard error is closed.
     let _ = writeln!(std::io::stderr(), "{text}");

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use acceptance::hostile::{Options, run, tenancy};
-use acceptance::{Service, Stub, tell};
+use acceptance::{Service, Stub, print_line};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -28,7 +28,7 @@ async fn hostile_requests_get_answers_that_are_documented_and_change_nothing_els
     let mut service = builder.start().await;
     let options = Options::from_environment();
     let report = run(&mut service, options).await;
-    tell(&report.summary());
+    print_line(&report.summary());
     assert!(
         report.failures.is_empty(),
         "{} failures with seed {}:\n\n{}",

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use acceptance::{Client, Service, Stub, tell};
+use acceptance::{Client, Service, Stub, print_line};
 use serde_json::json;
 
 const CHECKS: &str = "not_a_server_error,status_code_conformance,response_schema_conformance,\
@@ -82,7 +82,7 @@ async fn run(service: &Service, key: &str, operations: [&str; 2], examples: usiz
         output.status
     );
     let cases = text.lines().find(|line| line.contains(" generated"));
-    tell(&format!(
+    print_line(&format!(
         "schemathesis {operations:?}:{}",
         cases.unwrap_or_default()
     ));

@@ -168,7 +168,7 @@ async fn latency(table: &mut Table, size: &BenchmarkSize, ways: &[GatewayPath], 
         }
     }
     let at = |which: usize, percent| median(found[which].iter().map(|load| load.at(percent)));
-    let told = |which| {
+    let summary = |which| {
         format!(
             "p50 {:.3} ms, p99 {:.3} ms",
             at(which, 50.0),
@@ -177,7 +177,7 @@ async fn latency(table: &mut Table, size: &BenchmarkSize, ways: &[GatewayPath], 
     };
     for (which, way) in ways.iter().enumerate() {
         if which == 0 {
-            table.row(["a small request, directly", &told(which), "", "", ""]);
+            table.row(["a small request, directly", &summary(which), "", "", ""]);
             continue;
         }
         let added = |percent| at(which, percent) - at(0, percent);
@@ -186,7 +186,7 @@ async fn latency(table: &mut Table, size: &BenchmarkSize, ways: &[GatewayPath], 
             SERVICE => "added p50 ≤ 0.5 ms, p99 ≤ 3 ms",
             _ => "",
         };
-        table.row([&format!("… {}", way.name), &told(which), &added, "", target]);
+        table.row([&format!("… {}", way.name), &summary(which), &added, "", target]);
     }
     Ok(())
 }
@@ -215,19 +215,19 @@ async fn throughput(table: &mut Table, size: &BenchmarkSize, ways: &[GatewayPath
                 0 => String::new(),
                 _ => format!(", {:.0} µs of processor each", costs[which]),
             };
-            let told = format!("{:.0} a second{cost}", rates[which]);
+            let summary = format!("{:.0} a second{cost}", rates[which]);
             let what = format!("{what}, {connections} connections, {}", way.name);
-            table.row([&what, &told, "", "", ""]);
+            table.row([&what, &summary, "", "", ""]);
             if way.name != SERVICE {
                 continue;
             }
             let nginxes = ways.iter().enumerate().skip(which + 1);
             for (other, nginx) in nginxes {
-                let told = format!("{:.0} a second, {:.0} µs", rates[other], costs[other]);
+                let summary = format!("{:.0} a second, {:.0} µs", rates[other], costs[other]);
                 let ratio = format!("{:.2}", rates[which] / rates[other]);
                 let target = if nginx.name == NGINX { "≥ 0.8" } else { "" };
                 let what = format!("… of what goes {}", nginx.name);
-                table.row([&what, "", &told, &ratio, target]);
+                table.row([&what, "", &summary, &ratio, target]);
             }
         }
     }

@@ -220,7 +220,7 @@ async fn measure(
             theirs.turn((other, None), size.turn).await?;
         }
     }
-    let (rate, told) = (taken.rate(), taken.told());
+    let (rate, summary) = (taken.rate(), taken.summary());
     let their_rate = match &other {
         Some(_) => Some(theirs.rate()),
         None => case.before,
@@ -230,7 +230,7 @@ async fn measure(
         .map_or("reference, measured before", |it| it.0);
     table.row([
         &format!("{}, {CONNECTIONS} connections", case.what),
-        &told,
+        &summary,
         &their_rate.map_or_else(String::new, |it| format!("{it:.1} requests/s ({name})")),
         &their_rate.map_or_else(String::new, |it| format!("{:.0}", rate / it)),
         &case
@@ -239,7 +239,7 @@ async fn measure(
     ]);
     if bare.is_some() {
         let ratio = format!("{:.2}", rate / by_bare.rate());
-        let with = format!("bare handler: {}", by_bare.told());
+        let with = format!("bare handler: {}", by_bare.summary());
         table.row(["… beside a bare handler", "", &with, &ratio, "≥ 0.80"]);
     }
     if other.is_some() {
@@ -273,20 +273,20 @@ async fn latencies(
         let ratio = load.at(99.0) / theirs.at(99.0);
         table.row([
             &format!("… at {per_second:.0} requests/s, n={}", theirs.count()),
-            &load.told(),
-            &theirs.told(),
+            &load.summary(),
+            &theirs.summary(),
             &format!("p99: 1/{:.0}", ratio.recip()),
             "p99: 1/50",
         ]);
         if let Some(bare) = bare {
             let floor = bare.open(per_second, CONNECTIONS, lasting).await?;
-            let with = format!("bare handler: {}", floor.told());
+            let with = format!("bare handler: {}", floor.summary());
             table.row(["… at the same rate", "", &with, "", ""]);
         }
     }
     let half: Load = ours.open(rate / 2.0, CONNECTIONS, lasting).await?;
     let what = format!("… at half of its rate, {:.0} requests/s", rate / 2.0);
-    table.row([&what, &half.told(), "", "", ""]);
+    table.row([&what, &half.summary(), "", "", ""]);
     Ok(())
 }
 

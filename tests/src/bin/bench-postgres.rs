@@ -9,7 +9,7 @@ mod postgres_figures;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use acceptance::{Postgres, tell};
+use acceptance::{Postgres, print_line};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ async fn main() -> anyhow::Result<()> {
     let began = Instant::now();
     let small = SeededDatabase::new(&postgres, "small", size.small).await?;
     let large = SeededDatabase::new(&postgres, "large", size.large).await?;
-    tell(&format!("seeded in {:.0} s", began.elapsed().as_secs_f64()));
+    print_line(&format!("seeded in {:.0} s", began.elapsed().as_secs_f64()));
     let mut table = BenchmarkRows::default();
     pages(&mut table, size, &small, &large).await?;
     throughput::rows(&mut table, size, &large).await?;
@@ -116,7 +116,7 @@ struct BenchmarkRows(String);
 impl BenchmarkRows {
     fn row(&mut self, cells: [&str; 5]) {
         let line = format!("| {} |\n", cells.join(" | "));
-        tell(line.trim_end());
+        print_line(line.trim_end());
         self.0.push_str(&line);
     }
 
@@ -126,7 +126,7 @@ impl BenchmarkRows {
     }
 }
 
-fn told(times: &LatencySummary) -> String {
+fn summary(times: &LatencySummary) -> String {
     format!("p50 {:.2} ms, p95 {:.2} ms", times.at(50), times.at(95))
 }
 
@@ -176,7 +176,7 @@ async fn pages(
         let (many, few) = (page(large).await?, page(small).await?);
         let [many, few] = load::in_turns(size.turns, [&many, &few]).await;
         let ratio = format!("{:.2}", many.at(50) / few.at(50));
-        table.row([what, &told(&many), &told(&few), &ratio, "≤ 1.3"]);
+        table.row([what, &summary(&many), &summary(&few), &ratio, "≤ 1.3"]);
     }
     Ok(())
 }
@@ -246,7 +246,7 @@ async fn intake(table: &mut BenchmarkRows, size: &BenchmarkSize, large: &SeededD
     );
     let spent = began.elapsed().as_secs_f64();
     let stored = large.count_events()? - before;
-    let told = |times: &LatencySummary| format!("p50 {:.1} ms, p99 {:.1} ms", times.at(50), times.at(99));
+    let summary = |times: &LatencySummary| format!("p50 {:.1} ms, p99 {:.1} ms", times.at(50), times.at(99));
     let what = format!("events taken in from {sandboxes} sandboxes, reports of 5 to 10");
     let rate = f64::from(u32::try_from(stored)?) / spent;
     let wanted = size.events_per_second;
@@ -257,11 +257,11 @@ async fn intake(table: &mut BenchmarkRows, size: &BenchmarkSize, large: &SeededD
         "",
         "5,000/s",
     ]);
-    table.row(["… until acknowledged", &told(&reports), "", "", ""]);
+    table.row(["… until acknowledged", &summary(&reports), "", "", ""]);
     table.row([
         "… a user's reads meanwhile, 50/s",
-        &told(&reads),
-        &format!("without intake {}", told(&alone)),
+        &summary(&reads),
+        &format!("without intake {}", summary(&alone)),
         "",
         "p99 < 25 ms",
     ]);

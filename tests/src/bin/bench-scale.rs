@@ -154,10 +154,10 @@ async fn elsewhere(
     for (what, path) in [("conversations", CONVERSATIONS), ("sandboxes", SANDBOXES)] {
         let ours = page((service.address(), user.key()), path, size.requests).await?;
         let theirs = page((address, &key), path, size.requests).await?;
-        let with = format!("{url}, with what it has: {}", theirs.told());
+        let with = format!("{url}, with what it has: {}", theirs.summary());
         let ratio = format!("p50 {:.1}", theirs.at(50.0) / ours.at(50.0));
         let what = format!("list of {what}, one");
-        table.row([&what, &ours.told(), &with, &ratio, ""]);
+        table.row([&what, &ours.summary(), &with, &ratio, ""]);
     }
     Ok(())
 }
@@ -172,7 +172,7 @@ impl PageLatency {
     }
 
     /// As a cell of a table.
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let (blocks, count) = (self.0.len(), self.0.first().map_or(0, Load::count));
         let (p50, p99) = (self.at(50.0), self.at(99.0));
         format!("p50 {p50:.2} ms, p99 {p99:.2} ms (n={blocks}×{count})")
@@ -203,7 +203,7 @@ async fn pages(of: &[(SocketAddr, &str)], path: &str, count: u32) -> anyhow::Res
 }
 
 /// A line for a page; what it is compared with is the first one of its kind.
-fn told(
+fn summary(
     table: &mut Table,
     what: &str,
     load: &PageLatency,
@@ -215,10 +215,10 @@ fn told(
             load.at(50.0) / first.at(50.0),
             load.at(99.0) / first.at(99.0),
         );
-        let with = format!("{name}: {}", first.told());
+        let with = format!("{name}: {}", first.summary());
         (with, format!("p50 {p50:.2}, p99 {p99:.2}"))
     });
-    table.row([what, &load.told(), &with, &ratio, target]);
+    table.row([what, &load.summary(), &with, &ratio, target]);
 }
 
 async fn many_conversations(table: &mut Table, size: &BenchmarkSize) -> anyhow::Result<()> {
@@ -240,7 +240,7 @@ async fn many_conversations(table: &mut Table, size: &BenchmarkSize) -> anyhow::
         )
         .await?;
         let what = format!("list of at most 100 of {total} conversations");
-        told(table, &what, &load, first.as_ref(), "");
+        summary(table, &what, &load, first.as_ref(), "");
         // Ten make a shorter page.
         if *total >= 100 {
             first.get_or_insert((total.to_string(), load));
@@ -281,7 +281,7 @@ async fn many_events(table: &mut Table, size: &BenchmarkSize) -> anyhow::Result<
             )
             .await?;
             let what = format!("{what} out of {total}");
-            told(
+            summary(
                 table,
                 &what,
                 &load,
@@ -322,7 +322,7 @@ async fn many_sandboxes(table: &mut Table, size: &BenchmarkSize, totals: &[usize
         let mut first = None;
         for (total, load) in totals.iter().zip(pages(&of, path, size.requests).await?) {
             let what = format!("{what} with {total}");
-            told(table, &what, &load, first.as_ref(), "p99 ≤ 1.20");
+            summary(table, &what, &load, first.as_ref(), "p99 ≤ 1.20");
             // A list of one sandbox is shorter than one of a hundred.
             if path == CONVERSATIONS || *total >= 100 {
                 first.get_or_insert((format!("{total} sandboxes"), load));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use acceptance::client::text;
 use acceptance::engine::Engine;
 use acceptance::figures::{median, table::Table};
-use acceptance::{Builder, Client, Sandboxing, ScriptedLlm, Service, Version, tell};
+use acceptance::{Builder, Client, Sandboxing, ScriptedLlm, Service, Version, print_line};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::json;
 
@@ -41,7 +41,7 @@ async fn main() -> anyhow::Result<()> {
     if Engine::shared().answers() {
         ways.push(("Docker", Sandboxing::docker()));
     } else {
-        tell("no container engine answers: processes only");
+        print_line("no container engine answers: processes only");
     }
     let other = match &numbers.url {
         Some(url) => Some(elsewhere(&numbers, url).await?),

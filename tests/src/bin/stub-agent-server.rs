@@ -19,7 +19,7 @@ async fn main() -> anyhow::Result<()> {
         }
     }
     // What a log of a sandbox holds.
-    acceptance::tell("stub agent server");
-    acceptance::tell(&format!("listening on port {}", options.port));
+    acceptance::print_line("stub agent server");
+    acceptance::print_line(&format!("listening on port {}", options.port));
     serve(options).await
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 pub use private::PrivateEngine;
 
-use crate::agent_server::{Version, told, variable_of};
+use crate::agent_server::{Version, configured_command, variable_of};
 
 /// The label with the installation (the content of `host.id` in its data directory).
 pub const INSTANCE: &str = "agent-workspace.instance";
@@ -123,8 +123,8 @@ impl Engine {
     /// When the engine's default network has no IPv4.
     pub fn gateway(&self) -> Ipv4Addr {
         let format = "{{with index .IPAM.Config 0}}{{.Gateway}} {{.Subnet}}{{end}}";
-        let told = self.docker(&["network", "inspect", "bridge", "--format", format]);
-        gateway_in(&told).unwrap_or_else(|| panic!("no address of the host in {told:?}"))
+        let answer = self.docker(&["network", "inspect", "bridge", "--format", format]);
+        gateway_in(&answer).unwrap_or_else(|| panic!("no address of the host in {answer:?}"))
     }
 
     /// Whether it answers.
@@ -286,7 +286,7 @@ pub fn agent_server_image(version: Version) -> String {
 }
 
 fn image(name: &str) -> String {
-    told(&format!("{name}.image")).unwrap_or_else(|places: Vec<PathBuf>| {
+    configured_command(&format!("{name}.image")).unwrap_or_else(|places: Vec<PathBuf>| {
         panic!(
             "there is no image of {name}: run `cargo xtask prepare`, which makes it (looked for its name in {places:?})"
         )
@@ -294,8 +294,8 @@ fn image(name: &str) -> String {
 }
 
 /// From "gateway subnet". Engines leave the gateway out until the first restart after they chose it: it is the first address.
-fn gateway_in(told: &str) -> Option<Ipv4Addr> {
-    let mut words = told.split_whitespace();
+fn gateway_in(answer: &str) -> Option<Ipv4Addr> {
+    let mut words = answer.split_whitespace();
     let first = words.next()?;
     let Some((subnet, _)) = first.split_once('/') else {
         return first.parse().ok();
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_gateway_that_is_not_told_is_the_first_address() {
-        for (told, expected) in [
+        for (answer, expected) in [
             (
                 "172.17.0.1 172.17.0.0/16",
                 Some(Ipv4Addr::new(172, 17, 0, 1)),
@@ -319,7 +319,7 @@ mod tests {
             ("<no value> 172.17.0.0/16", None),
             ("", None),
         ] {
-            assert_eq!(gateway_in(told), expected, "{told}");
+            assert_eq!(gateway_in(answer), expected, "{answer}");
         }
     }
 }

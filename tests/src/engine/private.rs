@@ -222,7 +222,7 @@ impl PrivateEngine {
 impl Drop for PrivateEngine {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            crate::tell(&format!("---- private dockerd ----\n{}", self.log()));
+            crate::print_line(&format!("---- private dockerd ----\n{}", self.log()));
         }
         self.end();
         // What an engine that was killed may have left: its containerd, and the processes that hold containers.

@@ -53,7 +53,7 @@ impl Load {
 
     /// As a cell of a table.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn summary(&self) -> String {
         format!("p50 {:.2} ms, p99 {:.2} ms", self.at(50.0), self.at(99.0))
     }
 }
@@ -240,6 +240,6 @@ mod tests {
         let load = measured.await;
         // All twenty were due within the pause of the first, and the last one waited for half of it.
         assert_eq!(load.count(), 20);
-        assert!(load.at(1.0) >= 200.0, "{}", load.told());
+        assert!(load.at(1.0) >= 200.0, "{}", load.summary());
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use crate::tell;
+use crate::print_line;
 
 /// Lines, in order.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ impl Table {
     /// One line: what, this, compared with, ratio, target. It is also told at once.
     pub fn row(&mut self, cells: [&str; 5]) {
         let line = format!("| {} |", cells.join(" | "));
-        tell(&line);
+        print_line(&line);
         let _ = writeln!(self.0, "{line}");
     }
 

@@ -3,7 +3,7 @@
 //! git itself serves (`git http-backend`); this is the TLS and the door in front of it. The only user is whoever has the
 //! token, by Basic authentication, as providers want it.
 
-mod door;
+mod http;
 mod repository;
 
 use std::io;
@@ -73,7 +73,7 @@ impl GitServer {
             sends_to: Mutex::new(None),
             released: tokio::sync::Notify::new(),
         });
-        let serving = door::serve(listener, acceptor, Arc::clone(&host));
+        let serving = http::serve(listener, acceptor, Arc::clone(&host));
         #[expect(
             clippy::disallowed_methods,
             reason = "test equipment; the handle owns the task"

@@ -8,7 +8,7 @@ mod random;
 mod raw;
 mod requests;
 mod rules;
-mod smaller;
+mod shrink;
 mod surface;
 pub mod tenancy;
 mod values;
@@ -137,7 +137,7 @@ struct HostileRun {
     known: KnownIds,
     report: Report,
     /// Rules that were broken, and where: each is told once.
-    told: Vec<(&'static str, String)>,
+    reported: Vec<(&'static str, String)>,
 }
 
 impl HostileRun {
@@ -172,13 +172,13 @@ impl HostileRun {
             surface,
             known,
             report: Report::default(),
-            told: Vec::new(),
+            reported: Vec::new(),
         }
     }
 
     async fn go(&mut self, service: &mut Service, options: Options) {
         let began = Instant::now();
-        while !options.is_over(self.report.sent, began) && self.told.len() < MAX_FAILURES {
+        while !options.is_over(self.report.sent, began) && self.reported.len() < MAX_FAILURES {
             let keys = self.keys().await;
             let first = self.report.sent;
             let count = options
@@ -245,23 +245,23 @@ impl HostileRun {
             *self.report.statuses.entry(status).or_default() += 1;
             if let Some(broken) = rules::judge(&self.surface, &request, &outcome) {
                 let label = format!("seed {seed}, request {number}");
-                self.tell(service, &label, request, &broken).await;
+                self.print_line(service, &label, request, &broken).await;
             }
         }
     }
 
-    async fn tell(&mut self, service: &Service, label: &str, request: Request, broken: &BrokenRule) {
+    async fn print_line(&mut self, service: &Service, label: &str, request: Request, broken: &BrokenRule) {
         let operation = self.surface.find(&request.method, request.path());
         let place = operation.map_or_else(
             || request.method.clone(),
             |o| format!("{} {}", o.method, o.path),
         );
-        if self.told.contains(&(broken.rule, place.clone())) {
+        if self.reported.contains(&(broken.rule, place.clone())) {
             return;
         }
-        self.told.push((broken.rule, place));
+        self.reported.push((broken.rule, place));
         let address = service.address();
-        let smallest = smaller::smallest(&self.surface, address, request, broken, REQUEST_TIMEOUT).await;
+        let smallest = shrink::smallest(&self.surface, address, request, broken, REQUEST_TIMEOUT).await;
         let cut = |text: String| text.chars().take(3_000).collect::<String>();
         let failure = format!(
             "{label}: {} – {}\n  {}",
@@ -269,7 +269,7 @@ impl HostileRun {
             cut(broken.detail.clone()),
             cut(smallest.curl(address))
         );
-        crate::tell(&failure);
+        crate::print_line(&failure);
         self.report.failures.push(failure);
     }
 

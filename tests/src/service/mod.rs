@@ -325,5 +325,5 @@ impl Drop for Service {
 fn show(log: &str) {
     let lines: Vec<&str> = log.lines().collect();
     let tail = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
-    crate::tell(&format!("---- log ----\n{}", tail.join("\n")));
+    crate::print_line(&format!("---- log ----\n{}", tail.join("\n")));
 }

@@ -217,11 +217,11 @@ impl Service {
         let show = |what: &str, text: &str| {
             let lines: Vec<&str> = text.lines().collect();
             let tail = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
-            crate::tell(&format!("---- {what} ----\n{tail}"));
+            crate::print_line(&format!("---- {what} ----\n{tail}"));
         };
         if let Some((engine, instance)) = self.engine() {
             if !engine.answers() {
-                return crate::tell("---- the engine does not answer ----");
+                return crate::print_line("---- the engine does not answer ----");
             }
             for it in engine.containers_of(&instance) {
                 let log = engine.log_of(&it.id, SHOWN_LINES);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use acceptance::client::text;
 use acceptance::figures::wire::{self, Connection};
 use acceptance::wait::wait_for;
-use acceptance::{Client, Service, Stub, tell};
+use acceptance::{Client, Service, Stub, print_line};
 use serde_json::{Value, json};
 
 use crate::kills::KillClock;
@@ -191,7 +191,7 @@ impl Fixture {
             self.attackers[1].start_large(scale.large_starts)
         );
         let (wanted, large) = (scale.events, scale.large_starts);
-        tell(&format!(
+        print_line(&format!(
             "the attackers have {events} of {wanted} events and {starts} of {large} large starts"
         ));
         assert!(

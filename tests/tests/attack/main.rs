@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use acceptance::hostile::Random;
 use acceptance::processes::raise_file_limit;
-use acceptance::tell;
+use acceptance::print_line;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -130,7 +130,7 @@ impl Run {
             statuses: self.context.tally.take(),
             recoveries,
         };
-        tell(&format!(
+        print_line(&format!(
             "{}: {} answers, {:?}",
             row.title,
             row.beside.count(),
@@ -221,7 +221,7 @@ async fn normal_users_are_served_right_beside_hostile_ones() {
         runtime.shutdown_background();
     }
     let table = table(&run.rows, memory);
-    tell(&table);
+    print_line(&table);
     let alive = run.fixture.normal[0].client().get("/ready").await;
     assert_eq!(alive.status, 200, "{alive:?}");
     assert_eq!(run.context.tally.leaks(), [""; 0]);

@@ -66,10 +66,10 @@ async fn a_conversation_is_started_listed_paused_and_resumed() {
         "--wait",
     ];
     let started = with_input(service.program(&start), "hello\n").await;
-    let (shown, told) = (printed(&started), text(&started.stderr));
+    let (shown, output) = (printed(&started), text(&started.stderr));
     assert!(
-        told.lines().count() > 2 && told.contains("  READY"),
-        "{told}"
+        output.lines().count() > 2 && output.contains("  READY"),
+        "{output}"
     );
     let named = |name: &str| {
         let line = shown.lines().find_map(|line| line.strip_prefix(name));
@@ -123,8 +123,8 @@ async fn its_sandbox_is_shown_paused_and_resumed(world: &World, sandbox: &str) {
     its_log_is_read(service, sandbox);
     let resumed = document(&service.run(&["sandboxes", "resume", sandbox, "--json"]));
     assert_eq!(resumed["id"], *sandbox);
-    let told = complaint(&service.run(&["sandboxes", "pause", "no-such-one"]));
-    assert!(told.contains("there is no sandbox no-such-one"), "{told}");
+    let output = complaint(&service.run(&["sandboxes", "pause", "no-such-one"]));
+    assert!(output.contains("there is no sandbox no-such-one"), "{output}");
 }
 
 /// Also while it is paused; then following it ends at once.
@@ -136,13 +136,13 @@ fn its_log_is_read(service: &Service, sandbox: &str) {
         last.lines().collect::<Vec<_>>(),
         whole.lines().last().into_iter().collect::<Vec<_>>()
     );
-    let told = printed(&service.run(&["sandboxes", "logs", sandbox, "--tail", "1", "--json"]));
-    let told: Value = serde_json::from_str(&told).expect("a document a line");
-    assert_eq!(told["line"].as_str(), whole.lines().last());
+    let output = printed(&service.run(&["sandboxes", "logs", sandbox, "--tail", "1", "--json"]));
+    let output: Value = serde_json::from_str(&output).expect("a document a line");
+    assert_eq!(output["line"].as_str(), whole.lines().last());
     let none = printed(&service.run(&["sandboxes", "logs", sandbox, "--tail", "0"]));
     assert_eq!(none, "");
-    let told = complaint(&service.run(&["sandboxes", "logs", "no-such-one"]));
-    assert!(told.contains("there is no sandbox no-such-one"), "{told}");
+    let output = complaint(&service.run(&["sandboxes", "logs", "no-such-one"]));
+    assert!(output.contains("there is no sandbox no-such-one"), "{output}");
 }
 
 /// A command that goes on.
@@ -211,7 +211,7 @@ async fn events_are_followed_as_they_arrive_over_a_restart_until_the_conversatio
         "--json",
     ];
     let mut whole = Running::new(&world.service, &start);
-    let task = whole.line().await.expect("the start is told first");
+    let task = whole.line().await.expect("the start is output first");
     let task: Value = serde_json::from_str(&task).expect("it is a document");
     assert_eq!(task["status"], "READY");
     let id = task["app_conversation_id"]
@@ -260,28 +260,28 @@ async fn events_are_followed_as_they_arrive_over_a_restart_until_the_conversatio
     while later.line().await.is_some() {}
     assert_eq!(code(whole.close()).await, Some(0));
     assert_eq!(code(later.close()).await, Some(0));
-    let told = complaint(&world.service.run(&["conversations", "follow", &id]));
-    assert!(told.contains("conversations list"), "{told}");
+    let output = complaint(&world.service.run(&["conversations", "follow", &id]));
+    assert!(output.contains("conversations list"), "{output}");
 }
 
 #[tokio::test]
 async fn what_goes_wrong_is_said_with_what_to_do() {
     let mut world = World::with("exit-at-start").await;
     let start = ["conversations", "start", "--message", "hello", "--wait"];
-    let told = complaint(&world.service.run(&start));
+    let output = complaint(&world.service.run(&start));
     assert!(
-        told.contains("ERROR") && told.contains("did not start: "),
-        "{told}"
+        output.contains("ERROR") && output.contains("did not start: "),
+        "{output}"
     );
 
     let mut wrong = world.service.program(&["conversations", "list"]);
     wrong.env("AGENT_WORKSPACE_KEY", "aw_canary-of-this-test");
-    let told = complaint(&wrong.output().expect("the binary can be run"));
+    let output = complaint(&wrong.output().expect("the binary can be run"));
     assert!(
-        told.contains("AGENT_WORKSPACE_KEY") && told.contains("keys create"),
-        "{told}"
+        output.contains("AGENT_WORKSPACE_KEY") && output.contains("keys create"),
+        "{output}"
     );
-    assert!(!told.contains("canary"), "{told}");
+    assert!(!output.contains("canary"), "{output}");
 
     // Another machine: no configuration and no data directory, but a URL and a file.
     let file = world.service.root().join("key");
@@ -299,10 +299,10 @@ async fn what_goes_wrong_is_said_with_what_to_do() {
     let url = format!("http://{}", world.service.address());
     let mut direct = world.service.program(&["sandboxes", "list"]);
     direct.env("WORKSPACE_HTTP__PUBLIC_URL", "");
-    let told = complaint(&direct.output().expect("the binary can be run"));
+    let output = complaint(&direct.output().expect("the binary can be run"));
     assert!(
-        told.contains(&url) && told.contains("agent-workspace serve"),
-        "{told}"
+        output.contains(&url) && output.contains("agent-workspace serve"),
+        "{output}"
     );
     world.service.restart().await;
 }

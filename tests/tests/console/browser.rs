@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use acceptance::tell;
+use acceptance::print_line;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -178,7 +178,7 @@ impl Browser {
 
     async fn fail(&mut self, what: &str, script: &str) -> ! {
         let text = self.eval("document.body.innerText").await;
-        tell(&format!(
+        print_line(&format!(
             "---- page ----\n{}",
             text.as_str().unwrap_or_default()
         ));

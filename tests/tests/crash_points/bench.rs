@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use acceptance::client::Reply;
 use acceptance::wait::wait_for;
 use acceptance::world::{RECONCILE_TIMEOUT, configure_model};
-use acceptance::{Client, Postgres, Sandboxing, Service, Stub, tell};
+use acceptance::{Client, Postgres, Sandboxing, Service, Stub, print_line};
 use reqwest::Method;
 use serde_json::Value;
 
@@ -211,7 +211,7 @@ impl CrashBench {
 impl Drop for CrashBench {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tell(&format!("---- {}: killed {} ----", self.name(), self.story));
+            print_line(&format!("---- {}: killed {} ----", self.name(), self.story));
         }
     }
 }

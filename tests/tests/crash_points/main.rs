@@ -15,7 +15,7 @@ mod scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use acceptance::{Postgres, Sandboxing, tell};
+use acceptance::{Postgres, Sandboxing, print_line};
 
 use crate::bench::CrashBench;
 use crate::plan::{PlannedCrash, sample};
@@ -137,7 +137,7 @@ async fn kill_at_each(bench: &mut CrashBench, scenario: Scenario, extent: PlanEx
         missed.len() * 5 <= points.len(),
         "{scenario:?}: not reached: {missed:#?}"
     );
-    tell(&format!(
+    print_line(&format!(
         "{scenario:?}: killed at {} of {} points, {} places, {} s",
         killed.len(),
         points.len(),
@@ -160,7 +160,7 @@ async fn kill_twice(bench: &mut CrashBench, scenario: Scenario, extent: PlanExte
         seconds += usize::from(deaths > 1);
     }
     assert!(seconds > 0, "{scenario:?}: it never died a second time");
-    tell(&format!("{scenario:?}: died {seconds} times a second time"));
+    print_line(&format!("{scenario:?}: died {seconds} times a second time"));
 }
 
 async fn with_processes(scenario: Scenario) {

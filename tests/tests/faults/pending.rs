@@ -14,7 +14,7 @@ async fn queue(world: &World, name: &str, said: &str) {
 }
 
 /// What the agent server was told, once it was told so much.
-async fn told(world: &World, conversation: &Conversation, count: usize) -> Vec<String> {
+async fn wait_for_messages(world: &World, conversation: &Conversation, count: usize) -> Vec<String> {
     wait_for("the messages at the agent server", RECONCILE_TIMEOUT, || async {
         let log = world.user.events_at_agent_server(conversation).await;
         let messages = log.iter().filter(|event| event["source"] == "user");
@@ -36,16 +36,16 @@ async fn a_waiting_message_is_said_once_and_in_its_turn_whenever_the_service_is_
     world.service.kill9();
     world.service.restart().await;
     let conversation = world.user.ready(&task).await;
-    told(&world, &conversation, 4).await;
+    wait_for_messages(&world, &conversation, 4).await;
     // The next one arrives, and its answer does not.
     world.stub.set("send-mute");
     queue(&world, &conversation.id, "four").await;
-    told(&world, &conversation, 5).await;
+    wait_for_messages(&world, &conversation, 5).await;
     world.service.kill9();
     world.stub.set("");
     world.service.restart().await;
     queue(&world, &conversation.id, "five").await;
-    let told = told(&world, &conversation, 6).await;
+    let messages = wait_for_messages(&world, &conversation, 6).await;
     let expected = ["hello", "one", "two", "three", "four", "five"];
-    assert_eq!(told, expected.map(|text| format!("{text:?}")));
+    assert_eq!(messages, expected.map(|text| format!("{text:?}")));
 }

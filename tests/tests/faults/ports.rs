@@ -141,7 +141,7 @@ async fn who_takes_the_port_of_an_agent_server_is_sent_no_byte() {
         assert_eq!(told["bytes"], 0, "{told}");
     }
     assert!(running > 0, "some are not taken");
-    acceptance::tell(&format!(
+    acceptance::print_line(&format!(
         "{running} starts of {} ran; {told:?}",
         SANDBOXES * ROUNDS
     ));

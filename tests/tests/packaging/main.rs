@@ -133,7 +133,7 @@ impl Drop for Project {
         let container = self.container(SERVICE);
         if std::thread::panicking() {
             for service in ["postgres", SERVICE] {
-                acceptance::tell(&self.engine.log_of(&self.container(service), 60));
+                acceptance::print_line(&self.engine.log_of(&self.container(service), 60));
             }
         }
         let instance = self.engine.file_in(&container, "/data/host.id");

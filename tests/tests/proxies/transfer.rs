@@ -3,7 +3,7 @@
 use std::fs;
 
 use acceptance::stub::traffic::{is_intact, piece};
-use acceptance::tell;
+use acceptance::print_line;
 use serde_json::{Value, json};
 
 use crate::ProxyBench;
@@ -72,7 +72,7 @@ pub(crate) async fn there_and_back(bench: &ProxyBench) {
     assert_eq!((got, is_whole), (size, true));
 
     let grown = peak(service).saturating_sub(before);
-    tell(&format!(
+    print_line(&format!(
         "{} MiB up in {uploaded:?}, up and down in {:?}; the service grew by {} KiB at most",
         size / MIB,
         started.elapsed(),

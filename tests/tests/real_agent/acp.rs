@@ -3,7 +3,7 @@
 use acceptance::scripted_acp;
 use serde_json::{Value, json};
 
-use crate::support::{Setup, World, told};
+use crate::support::{Setup, World, wait_for_events};
 
 async fn use_program(world: &World, command: &Value) {
     let acp = json!({"agent_kind": "acp", "acp_server": "custom", "acp_command": command, "acp_model": "m1"});
@@ -58,7 +58,7 @@ pub(crate) async fn a_program_that_ends_is_a_cause_a_person_understands(setup: S
             .filter(|event| event["kind"] == "ConversationErrorEvent");
         errors.any(|event| event.to_string().contains("ACP"))
     };
-    told(
+    wait_for_events(
         user,
         &conversation.id,
         "the cause, with ACP in it",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use acceptance::tell;
+use acceptance::print_line;
 use acceptance::wait::wait_until;
 use rustix::process::Signal;
 
@@ -44,7 +44,7 @@ async fn killed_during_a_start(setup: Setup, status: &str) {
         let now = world.user.task(&task.id).await;
         assert_ne!(now.status, "ERROR", "{now:?}");
         if ORDER.iter().position(|known| *known == now.status) >= wanted {
-            tell(&format!("killing the service in {}", now.status));
+            print_line(&format!("killing the service in {}", now.status));
             break;
         }
         assert!(Instant::now() < limit, "{status} did not come: {now:?}");

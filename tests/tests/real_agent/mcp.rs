@@ -3,7 +3,7 @@
 use acceptance::{Sandboxing, ScriptedMcp, scripted_mcp};
 use serde_json::{Value, json};
 
-use crate::support::{Setup, World, said_to_agent, told};
+use crate::support::{Setup, World, said_to_agent, wait_for_events};
 
 async fn use_servers(world: &World, servers: &Value) {
     let body = json!({"agent_settings_diff": {"mcp_config": servers}});
@@ -23,7 +23,7 @@ async fn look_up(world: &World, servers: &Value, term: &str) -> String {
     );
     world.user.executed(&conversation.id, "finished").await;
     let found = |events: &[Value]| said_to_agent(events).contains(&format!("{term} found"));
-    let events = told(&world.user, &conversation.id, "what the tool said", found).await;
+    let events = wait_for_events(&world.user, &conversation.id, "what the tool said", found).await;
     said_to_agent(&events)
 }
 
@@ -37,11 +37,11 @@ pub(crate) async fn the_agent_calls_tools_over_every_transport(setup: Setup) {
     let http = json!({"words": {"url": server.http_url(), "transport": "http",
         "auth": {"strategy": "bearer", "value": "mcp-key"}}});
     let told = look_up(&world, &http, "moon").await;
-    assert!(told.contains("moon found over /mcp"), "{told}");
+    assert!(told.contains("moon found over /mcp"), "{wait_for_events}");
 
     let sse = json!({"words": {"url": server.sse_url(), "transport": "sse"}});
     let told = look_up(&world, &sse, "sun").await;
-    assert!(told.contains("sun found over /sse"), "{told}");
+    assert!(told.contains("sun found over /sse"), "{wait_for_events}");
 
     let calls = server.calls();
     let seen: Vec<_> = calls
@@ -57,7 +57,7 @@ pub(crate) async fn the_agent_calls_tools_over_every_transport(setup: Setup) {
     let stdio =
         json!({"words": {"command": command, "args": args, "env": {"MCP_TOKEN": "a-word"}}});
     let told = look_up(&world, &stdio, "star").await;
-    assert!(told.contains("star found over stdio with"), "{told}");
+    assert!(told.contains("star found over stdio with"), "{wait_for_events}");
 }
 
 pub(crate) async fn a_broken_mcp_server_costs_a_note(setup: Setup) {
@@ -82,5 +82,5 @@ pub(crate) async fn a_broken_mcp_server_costs_a_note(setup: Setup) {
     let ended = world.user.executed(&conversation.id, "finished").await;
     assert_eq!(ended.sandbox_status, "RUNNING");
     let found = |events: &[Value]| said_to_agent(events).contains("star found over stdio");
-    told(&world.user, &conversation.id, "what the tool said", found).await;
+    wait_for_events(&world.user, &conversation.id, "what the tool said", found).await;
 }

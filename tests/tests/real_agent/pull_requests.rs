@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use acceptance::Service;
 use serde_json::{Value, json};
 
-use crate::support::{Setup, said_to_agent, told};
+use crate::support::{Setup, said_to_agent, wait_for_events};
 
 const TOKEN: &str = "ghp-canary-of-pull-requests";
 const ADDRESS: &str = "https://git.example.com/acme/tools/pull/7";
@@ -55,7 +55,7 @@ fn answer(mut stream: TcpStream) -> std::io::Result<(String, Value)> {
     let length = told.len();
     write!(
         stream,
-        "HTTP/1.1 201 Created\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{told}"
+        "HTTP/1.1 201 Created\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{wait_for_events}"
     )?;
     Ok((head, serde_json::from_slice(&body).unwrap_or_default()))
 }
@@ -88,7 +88,7 @@ pub(crate) async fn the_agent_opens_one(setup: Setup) {
     assert_eq!(ended.detail, None, "nothing to note about our own server");
     user.executed(&conversation.id, "finished").await;
     let found = |events: &[Value]| said_to_agent(events).contains(ADDRESS);
-    let events = told(&user, &conversation.id, "the address of it", found).await;
+    let events = wait_for_events(&user, &conversation.id, "the address of it", found).await;
 
     let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
     let [(head, body)] = asked.as_slice() else {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use acceptance::client::{Conversation, Task};
-use acceptance::tell;
+use acceptance::print_line;
 use acceptance::wait::wait_for;
 use acceptance::{Client, Sandboxing, ScriptedLlm, Service, Version};
 use serde_json::Value;
@@ -17,7 +17,7 @@ pub(crate) const NOTICE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The events of a conversation, once they say so: the agent server reports each by itself, and the one that tells a
 /// status may come before others of the same run.
-pub(crate) async fn told(
+pub(crate) async fn wait_for_events(
     user: &Client,
     id: &str,
     what: &str,
@@ -151,7 +151,7 @@ pub(crate) fn show_timings(world: &World, task: &Task) {
         version,
         sandboxing,
     } = &world.setup;
-    tell(&format!(
+    print_line(&format!(
         "agent server {version} ({sandboxing:?}): start to READY by step (ms): {}",
         task.timings
     ));

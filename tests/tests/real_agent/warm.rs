@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use acceptance::wait::wait_until;
-use acceptance::{ScriptedLlm, Service, tell};
+use acceptance::{ScriptedLlm, Service, print_line};
 
 use crate::support::Setup;
 
@@ -31,6 +31,6 @@ pub(crate) async fn a_start_takes_no_boot(setup: Setup) {
     let took = asked.elapsed().as_millis();
     user.executed(&conversation.id, "finished").await;
     let timings = user.task(&task.id).await.timings;
-    tell(&format!("POST to READY {took} ms, by steps {timings:?}"));
+    print_line(&format!("POST to READY {took} ms, by steps {timings:?}"));
     assert!(timings["WARM_SANDBOX"].is_u64(), "{timings:?}");
 }

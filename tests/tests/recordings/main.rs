@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use acceptance::tell;
+use acceptance::print_line;
 
 use crate::differences::{DIFFERENCES, MEMBERS, NOT_REPLAYED};
 use crate::fact::RecordedFact;
@@ -34,7 +34,7 @@ async fn recorded_exchanges_agree_apart_from_what_is_changed_on_purpose() {
         .iter()
         .filter_map(|(name, difference)| Some((name.as_str(), difference.as_ref()?)))
         .collect();
-    tell(&format!(
+    print_line(&format!(
         "{replayed} of {} recorded exchanges replayed: {} agree, {} differ on purpose",
         facts.len(),
         replayed - differing.len(),

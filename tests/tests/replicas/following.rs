@@ -8,7 +8,7 @@ use acceptance::{Builder, Client, Sandboxing};
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use crate::pair::ReplicaPair;
+use crate::replica_pair::ReplicaPair;
 
 /// Longer than the keep-alives of a stream are apart.
 const SILENCE: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! Two services on one Postgres, either of which may die at any moment, and so may Postgres.
 
 mod following;
-mod pair;
+mod replica_pair;
 mod rolling;
 mod storm;
 
@@ -11,7 +11,7 @@ use acceptance::Sandboxing;
 use acceptance::wait::wait_for;
 use serde_json::json;
 
-use crate::pair::{ReplicaRequest, ReplicaPair};
+use crate::replica_pair::{ReplicaRequest, ReplicaPair};
 
 /// A killed replica's work goes on elsewhere within this time (its lease has to run out first). The promise is ten
 /// seconds; the rest is for a busy machine.

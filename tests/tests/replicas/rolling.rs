@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::pair::{ReplicaRequest, ReplicaPair, ReplicaUser};
+use crate::replica_pair::{ReplicaRequest, ReplicaPair, ReplicaUser};
 
 const CONVERSATIONS: &str = "/api/v1/app-conversations";
 const USERS: usize = 8;

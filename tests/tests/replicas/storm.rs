@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use acceptance::wait::wait_for;
-use acceptance::{Sandboxing, tell};
+use acceptance::{Sandboxing, print_line};
 use futures::future::join_all;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::pair::{ReplicaRequest, RequestOutcome, ReplicaPair, ReplicaUser};
+use crate::replica_pair::{ReplicaRequest, RequestOutcome, ReplicaPair, ReplicaUser};
 
 const USERS: usize = 8;
 const SANDBOXES: &str = "/api/v1/sandboxes";
@@ -252,7 +252,7 @@ fn id(event: &Value) -> String {
 
 fn show(told: &[ReportedState]) {
     let sum = |of: fn(&ReportedState) -> usize| told.iter().map(of).sum::<usize>();
-    tell(&format!(
+    print_line(&format!(
         "{} requests, {} starts acknowledged, {} answered 503, {} cut off at both replicas",
         sum(|t| t.requests),
         sum(|t| t.starts.len()),

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use acceptance::{Client, tell};
+use acceptance::{Client, print_line};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -51,7 +51,7 @@ impl NormalUser {
         };
         took.sort_unstable();
         let at = |percent: usize| took.get(took.len().saturating_sub(1) * percent / 100);
-        tell(&format!(
+        print_line(&format!(
             "{what}: {} answers to a bystander, p50 {:?}, p99 {:?}, slowest {:?}",
             took.len(),
             at(50).copied().unwrap_or_default(),

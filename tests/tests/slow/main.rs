@@ -15,7 +15,7 @@ use acceptance::agent_server::variable_of;
 use acceptance::client::Client;
 use acceptance::processes::{raise_file_limit, resident};
 use acceptance::wait::wait_until;
-use acceptance::{Service, Stub, figures, tell};
+use acceptance::{Service, Stub, figures, print_line};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -150,7 +150,7 @@ impl World {
         self.bystander.during("idle connections", sleep(2)).await;
         let (most, files) = (resident(pid).unwrap_or_default(), files_of(pid));
         let (mib, before, open) = (most >> 20, memory >> 20, crowd::open(&idle));
-        tell(&format!(
+        print_line(&format!(
             "{count} of them: {open} open, {files} descriptors, resident {mib} MiB, before {before}"
         ));
         assert_eq!(open, count, "connections were not kept");
@@ -313,7 +313,7 @@ async fn what_the_service_lives_by_is_served_under_a_flood() {
     };
     let (_, served) = tokio::join!(flood, vital);
     let refused = refused.into_inner();
-    tell(&format!("refused {refused}, served {served}"));
+    print_line(&format!("refused {refused}, served {served}"));
     assert!(refused > 0, "it was a flood");
     drop(idle);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use acceptance::processes::resident;
 use acceptance::wait::{wait_for, wait_until};
-use acceptance::{Service, Stub, tell};
+use acceptance::{Service, Stub, print_line};
 
 use crate::{MEMORY, crowd, get, long_conversation};
 
@@ -43,6 +43,6 @@ async fn memory_comes_back_after_large_answers_that_nobody_reads() {
     let what = "resident memory is at most 1.5 times of what it was";
     wait_until(what, WAIT_TIMEOUT, || memory() <= before / 2 * 3).await;
     let mib = [before, most, memory()].map(|bytes| bytes >> 20);
-    tell(&format!("resident before, then, after: {mib:?} MiB"));
+    print_line(&format!("resident before, then, after: {mib:?} MiB"));
     assert!(most < before + MEMORY, "{before} {most}");
 }

@@ -9,9 +9,9 @@ use acceptance::{Engine, Sandboxing, Service};
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::door::{SoakAnswer, SoakClient};
-use crate::lane::{SoakUser, settle};
-use crate::life::{SandboxLife, DesiredState};
+use crate::soak_client::{SoakAnswer, SoakClient};
+use crate::user_loop::{SoakUser, settle};
+use crate::sandbox_life::{SandboxLife, DesiredState};
 
 /// Everything that the service does by itself sooner or later: a pass of its keeper, the network of sandboxes that is
 /// removed when it was idle for a while.
@@ -22,18 +22,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) async fn compare(
     service: &Service,
     users: &[SoakUser],
-    door: &SoakClient,
+    client: &SoakClient,
     mut kept: Vec<SandboxLife>,
 ) -> Result<(), String> {
     for life in &mut kept {
-        settle(door, life).await?;
+        settle(client, life).await?;
     }
     kept.retain(|life| !life.is_over());
     for user in users {
         let key = user.client.key();
         let own = kept.iter().filter(|life| life.key == key);
         let expected: BTreeSet<String> = own.map(|life| life.id.clone()).collect();
-        let seen = ids(door, key).await?;
+        let seen = ids(client, key).await?;
         if seen != expected {
             return Err(format!("a user sees {seen:?}, and should see {expected:?}"));
         }
@@ -43,7 +43,7 @@ pub(crate) async fn compare(
     for life in &mut kept {
         loop {
             let containers = engine.containers_of(&instance);
-            let status = status(door, life).await?;
+            let status = status(client, life).await?;
             let Err(difference) = agree(&status, &life.id, &containers) else {
                 break;
             };
@@ -58,9 +58,9 @@ pub(crate) async fn compare(
     Ok(())
 }
 
-async fn status(door: &SoakClient, life: &mut SandboxLife) -> Result<String, String> {
+async fn status(client: &SoakClient, life: &mut SandboxLife) -> Result<String, String> {
     let path = format!("/api/v1/sandboxes?id={}", life.id);
-    let seen = door.read(&life.key, &path).await?;
+    let seen = client.read(&life.key, &path).await?;
     if !life.fits(&seen[0]) {
         return Err(life.wrong(format!("it changed by itself: {seen}")));
     }
@@ -83,12 +83,12 @@ fn agree(status: &str, id: &str, containers: &[Container]) -> Result<(), String>
 pub(crate) async fn nothing_is_left(
     service: &mut Service,
     users: &[SoakUser],
-    door: &SoakClient,
+    client: &SoakClient,
 ) -> Result<(), String> {
-    delete_all(users, door).await?;
+    delete_all(users, client).await?;
     no_rows(service).await?;
-    capacity_is_free(service, users, door).await?;
-    delete_all(users, door).await?;
+    capacity_is_free(service, users, client).await?;
+    delete_all(users, client).await?;
     no_rows(service).await?;
     let (engine, instance) = place(service)?;
     until("the end of all containers, volumes and networks", || {
@@ -112,12 +112,12 @@ pub(crate) async fn nothing_is_left(
     .await
 }
 
-async fn delete_all(users: &[SoakUser], door: &SoakClient) -> Result<(), String> {
+async fn delete_all(users: &[SoakUser], client: &SoakClient) -> Result<(), String> {
     for user in users {
         let key = user.client.key();
-        for id in ids(door, key).await? {
+        for id in ids(client, key).await? {
             let (method, path) = DesiredState::Deleted.request(&id);
-            let answer = door.ask(key, &method, &path, None).await;
+            let answer = client.ask(key, &method, &path, None).await;
             if !matches!(answer, SoakAnswer::Said(200..=299, _)) {
                 return Err(format!("deleting {id}: {answer}"));
             }
@@ -130,14 +130,14 @@ async fn delete_all(users: &[SoakUser], door: &SoakClient) -> Result<(), String>
 async fn capacity_is_free(
     service: &mut Service,
     users: &[SoakUser],
-    door: &SoakClient,
+    client: &SoakClient,
 ) -> Result<(), String> {
     let all = (users.len() - 1).to_string();
     service.set("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "1");
     service.set("WORKSPACE_SANDBOX__MAX_RUNNING", &all);
     service.restart().await;
     let start = async |user: &SoakUser| {
-        door.ask(user.client.key(), &Method::POST, "/api/v1/sandboxes", None)
+        client.ask(user.client.key(), &Method::POST, "/api/v1/sandboxes", None)
             .await
     };
     for (number, user) in users.iter().enumerate() {
@@ -175,8 +175,8 @@ print(db.execute('select count(*) from sandboxes').fetchone()[0])
     .await
 }
 
-async fn ids(door: &SoakClient, key: &str) -> Result<BTreeSet<String>, String> {
-    let list = door.read(key, "/api/v1/sandboxes/search?limit=100").await?;
+async fn ids(client: &SoakClient, key: &str) -> Result<BTreeSet<String>, String> {
+    let list = client.read(key, "/api/v1/sandboxes/search?limit=100").await?;
     let items = list["items"].as_array().into_iter().flatten();
     let ids = items.filter_map(|it: &Value| it["id"].as_str());
     Ok(ids.map(str::to_owned).collect())

@@ -5,23 +5,23 @@
 //! number decides what is done and when the service dies, not how the machine schedules it, so a failure may need a few runs
 //! to come again.
 
-mod dice;
-mod door;
+mod seeded_random;
+mod soak_client;
 mod end;
-mod lane;
-mod life;
+mod user_loop;
+mod sandbox_life;
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use acceptance::processes::resident;
-use acceptance::{Sandboxing, Service, Stub, tell};
+use acceptance::{Sandboxing, Service, Stub, print_line};
 use futures::future::{join, join_all};
 
-use crate::dice::{SeededRandom, SoakOptions};
-use crate::door::SoakClient;
-use crate::lane::{UserLoop, SoakUser};
-use crate::life::SandboxLife;
+use crate::seeded_random::{SeededRandom, SoakOptions};
+use crate::soak_client::SoakClient;
+use crate::user_loop::{UserLoop, SoakUser};
+use crate::sandbox_life::SandboxLife;
 
 const USERS: usize = 8;
 /// Each has at most [`lane::MAX_CONCURRENT`] sandboxes at once.
@@ -52,19 +52,19 @@ async fn what_was_acknowledged_is_true_and_nothing_is_left_after_a_storm_with_ki
     let users: Vec<SoakUser> = (0..USERS)
         .map(|number| SoakUser::new(service.user(&format!("soak-{number}"))))
         .collect();
-    let door = SoakClient::new(&service.url());
+    let client = SoakClient::new(&service.url());
     let progress = SoakProgress::default();
 
-    let kept = storm(&mut service, options, &users, &door, &progress).await;
+    let kept = storm(&mut service, options, &users, &client, &progress).await;
     let wrong = progress.wrong.borrow().join("\n\n");
     assert!(wrong.is_empty(), "seed {}: {wrong}", options.seed);
-    let lost = end::compare(&service, &users, &door, kept).await;
+    let lost = end::compare(&service, &users, &client, kept).await;
     assert!(lost.is_ok(), "seed {}: {}", options.seed, lost.unwrap_err());
     let memory = resident(service.pid()).unwrap_or_default() >> 20;
-    let left = end::nothing_is_left(&mut service, &users, &door).await;
+    let left = end::nothing_is_left(&mut service, &users, &client).await;
     assert!(left.is_ok(), "seed {}: {}", options.seed, left.unwrap_err());
-    tell(&format!(
-        "soak with seed {}: {} kills, {USERS} users, {} sandboxes, {door}, {} s, {memory} MiB resident; left: no \
+    print_line(&format!(
+        "soak with seed {}: {} kills, {USERS} users, {} sandboxes, {client}, {} s, {memory} MiB resident; left: no \
          container, volume, network, row or capacity; nothing acknowledged was lost",
         options.seed,
         options.kills,
@@ -78,14 +78,14 @@ async fn storm(
     service: &mut Service,
     options: SoakOptions,
     users: &[SoakUser],
-    door: &SoakClient,
+    client: &SoakClient,
     progress: &SoakProgress,
 ) -> Vec<SandboxLife> {
     let count = MAX_USER_LOOPS.min(options.sandboxes.div_ceil(3)).max(1);
     let lanes = (0..count).map(|number| {
         let share = options.sandboxes / count + usize::from(number < options.sandboxes % count);
         let lane = UserLoop::new(
-            door,
+            client,
             &users[number % users.len()],
             SeededRandom::new(options.seed, number),
             share,
@@ -107,7 +107,7 @@ async fn run(mut lane: UserLoop<'_>, progress: &SoakProgress) -> Vec<SandboxLife
             Ok(Some(events)) => progress.events.set(progress.events.get() + events),
             Ok(None) => break,
             Err(wrong) => {
-                tell(&wrong);
+                print_line(&wrong);
                 progress.wrong.borrow_mut().push(wrong);
                 progress.is_over.set(true);
             }
@@ -133,7 +133,7 @@ async fn kills(service: &mut Service, options: SoakOptions, progress: &SoakProgr
         let delay = u64::try_from(dice.roll(KILL_DELAY)).unwrap_or(0);
         tokio::time::sleep(Duration::from_millis(delay)).await;
         service.restart().await;
-        tell(&format!(
+        print_line(&format!(
             "kill {} of {} at {} of {all}",
             number + 1,
             options.kills,

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use acceptance::{Client, tell};
+use acceptance::{Client, print_line};
 
 /// Sorted times.
 pub(crate) struct Times(Vec<Duration>);
@@ -43,7 +43,7 @@ pub(crate) struct Table(String);
 impl Table {
     /// One line, which is also told at once.
     pub(crate) fn row(&mut self, what: &str, ours: &str, reference: &str) {
-        tell(&format!("{what}: {ours} | {reference}"));
+        print_line(&format!("{what}: {ours} | {reference}"));
         let _ = writeln!(self.0, "| {what} | {ours} | {reference} |");
     }
 

@@ -49,7 +49,7 @@ impl Sample {
     }
 
     /// As a cell of a table.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let cost = median(self.costs.iter().copied());
         format!(
             "{:.0} requests/s, {cost:.1} µs of processor each",

@@ -93,13 +93,13 @@ pub(crate) async fn rows(table: &mut BenchmarkRows, size: &BenchmarkSize, large:
 
 /// That both answer alike, but for the time: settings have the present one in them.
 async fn check_same(what: &str, ours: &PageQuery, theirs: &PageQuery) -> anyhow::Result<()> {
-    let told = |page: &[u8]| -> Vec<u8> {
+    let summary = |page: &[u8]| -> Vec<u8> {
         let signs = page.iter();
         signs
             .map(|it| if it.is_ascii_digit() { b'0' } else { *it })
             .collect()
     };
-    let (ours, theirs) = (told(&ours.get().await), told(&theirs.get().await));
+    let (ours, theirs) = (summary(&ours.get().await), summary(&theirs.get().await));
     let differ = ours.iter().zip(&theirs).position(|(a, b)| a != b);
     if let Some(at) = differ {
         let at = at.saturating_sub(100);
@@ -114,12 +114,12 @@ async fn check_same(what: &str, ours: &PageQuery, theirs: &PageQuery) -> anyhow:
 }
 
 fn print(table: &mut BenchmarkRows, what: &str, [ours, bare, floor]: [Sample; 3]) {
-    let told = |taken: Sample| {
+    let summary = |taken: Sample| {
         let (rate, micros) = (taken.per_second(), taken.micros());
         format!("{rate:.0} requests/s, {micros:.0} µs of processor time")
     };
     let rows = [
-        (what, told(ours), "bare handler", bare, "≥ 0.9"),
+        (what, summary(ours), "bare handler", bare, "≥ 0.9"),
         ("…", String::new(), "floor", floor, ""),
     ];
     for (what, this, with, other, target) in rows {
@@ -127,7 +127,7 @@ fn print(table: &mut BenchmarkRows, what: &str, [ours, bare, floor]: [Sample; 3]
         table.row([
             what,
             &this,
-            &format!("{with} {}", told(other)),
+            &format!("{with} {}", summary(other)),
             &ratio,
             target,
         ]);

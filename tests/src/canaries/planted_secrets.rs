@@ -4,7 +4,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 
 use super::MARK;
-use super::seek::Secret;
+use super::secret_search::Secret;
 use crate::client::{Client, Reply};
 
 /// What breaks whoever quotes a value in JSON, a URL or a shell. Letters and digits around it are looked for.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::seek::{Secret, Secrets};
+use super::secret_search::{Secret, Secrets};
 use crate::Service;
 use crate::client::Answer;
 use crate::processes::{Process, command_lines};

@@ -7,9 +7,9 @@ use acceptance::Client;
 use reqwest::Method;
 use tokio::sync::Mutex;
 
-use crate::dice::SeededRandom;
-use crate::door::{SoakAnswer, SoakClient};
-use crate::life::{SandboxLife, DesiredState};
+use crate::seeded_random::SeededRandom;
+use crate::soak_client::{SoakAnswer, SoakClient};
+use crate::sandbox_life::{SandboxLife, DesiredState};
 
 /// How many sandboxes a lane has at once (and now and then one more, when a start was cut off and came to be all the same).
 pub(crate) const MAX_CONCURRENT: usize = 2;
@@ -36,7 +36,7 @@ impl SoakUser {
 }
 
 pub(crate) struct UserLoop<'a> {
-    door: &'a SoakClient,
+    client: &'a SoakClient,
     user: &'a SoakUser,
     dice: SeededRandom,
     to_start: usize,
@@ -45,9 +45,9 @@ pub(crate) struct UserLoop<'a> {
 }
 
 impl<'a> UserLoop<'a> {
-    pub(crate) fn new(door: &'a SoakClient, user: &'a SoakUser, dice: SeededRandom, share: usize) -> Self {
+    pub(crate) fn new(client: &'a SoakClient, user: &'a SoakUser, dice: SeededRandom, share: usize) -> Self {
         Self {
-            door,
+            client,
             user,
             dice,
             to_start: share,
@@ -102,7 +102,7 @@ impl<'a> UserLoop<'a> {
     fn begin(&mut self, id: &str, how: &SoakAnswer) {
         let steps = self.dice.roll(MAX_STEPS + 1);
         let mut life = SandboxLife::new(id, self.user.client.key(), steps);
-        life.note(self.door.elapsed(), format!("started: {how}"));
+        life.note(self.client.elapsed(), format!("started: {how}"));
         self.lives.push(life);
     }
 
@@ -117,7 +117,7 @@ impl<'a> UserLoop<'a> {
         let (mut cut, tries) = (0, if with_key { 10 } else { 2 });
         let mut id = None;
         while id.is_none() && cut < tries {
-            let answer = self.door.ask(key, &Method::POST, START, repeatable).await;
+            let answer = self.client.ask(key, &Method::POST, START, repeatable).await;
             match &answer {
                 SoakAnswer::Said(200..=299, body) => {
                     let new = body["id"].as_str().unwrap_or_default().to_owned();
@@ -131,7 +131,7 @@ impl<'a> UserLoop<'a> {
                 }
                 SoakAnswer::Cut(_) => {
                     cut += 1;
-                    self.door.until_up().await?;
+                    self.client.until_up().await?;
                 }
                 SoakAnswer::Said(..) => return Err(format!("a start was refused: {answer}")),
             }
@@ -143,7 +143,7 @@ impl<'a> UserLoop<'a> {
             return Ok(());
         }
         let list = self
-            .door
+            .client
             .read(key, "/api/v1/sandboxes/search?limit=100")
             .await?;
         let items = list["items"].as_array().cloned().unwrap_or_default();
@@ -172,8 +172,8 @@ impl<'a> UserLoop<'a> {
         let life = &mut self.lives[at];
         let (method, path) = wish.request(&life.id);
         for _ in 0..2 {
-            let answer = self.door.ask(&life.key, &method, &path, None).await;
-            life.note(self.door.elapsed(), format!("{wish:?}: {answer}"));
+            let answer = self.client.ask(&life.key, &method, &path, None).await;
+            life.note(self.client.elapsed(), format!("{wish:?}: {answer}"));
             match &answer {
                 SoakAnswer::Said(200..=299, _) => {
                     life.is(wish);
@@ -191,7 +191,7 @@ impl<'a> UserLoop<'a> {
                 SoakAnswer::Said(..) => return Err(life.wrong(format!("{wish:?} was refused"))),
                 SoakAnswer::Cut(_) => {
                     life.may_be(wish);
-                    self.door.until_up().await?;
+                    self.client.until_up().await?;
                 }
             }
         }
@@ -200,11 +200,11 @@ impl<'a> UserLoop<'a> {
 
     /// Compares it with its model. Whether it has settled.
     async fn look(&mut self, at: usize) -> Result<bool, String> {
-        look(self.door, &mut self.lives[at]).await
+        look(self.client, &mut self.lives[at]).await
     }
 
     async fn settle(&mut self, at: usize) -> Result<(), String> {
-        settle(self.door, &mut self.lives[at]).await?;
+        settle(self.client, &mut self.lives[at]).await?;
         if self.lives[at].is_over() {
             self.lives[at].steps = 0;
         }
@@ -212,17 +212,17 @@ impl<'a> UserLoop<'a> {
     }
 }
 
-async fn look(door: &SoakClient, life: &mut SandboxLife) -> Result<bool, String> {
+async fn look(client: &SoakClient, life: &mut SandboxLife) -> Result<bool, String> {
     let path = format!("{START}?id={}", life.id);
-    let seen = door.read(&life.key, &path).await?;
+    let seen = client.read(&life.key, &path).await?;
     let seen = &seen[0];
     let has_run = life.has_run;
     let fits = life.fits(seen);
     if life.has_run && !has_run {
-        door.runs();
+        client.runs();
     }
     if !fits {
-        life.note(door.elapsed(), format!("seen: {seen}"));
+        life.note(client.elapsed(), format!("seen: {seen}"));
         return Err(life.wrong("it is not what it should be"));
     }
     if seen.is_null() {
@@ -232,15 +232,15 @@ async fn look(door: &SoakClient, life: &mut SandboxLife) -> Result<bool, String>
 }
 
 /// Waits until it is what it was to become.
-pub(crate) async fn settle(door: &SoakClient, life: &mut SandboxLife) -> Result<(), String> {
+pub(crate) async fn settle(client: &SoakClient, life: &mut SandboxLife) -> Result<(), String> {
     let began = Instant::now();
-    while !look(door, life).await? {
+    while !look(client, life).await? {
         if began.elapsed() > SETTLE_TIMEOUT {
-            life.note(door.elapsed(), "still STARTING");
+            life.note(client.elapsed(), "still STARTING");
             return Err(life.wrong(format!("it has not settled in {SETTLE_TIMEOUT:?}")));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-    life.note(door.elapsed(), "settled");
+    life.note(client.elapsed(), "settled");
     Ok(())
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::look::{AnswerCollector, LeakReport, SIGNATURE, sqlite_dump};
-use super::planted::{PlantedSecrets, plant_in_legacy, plant_in_v1};
-use super::seek::{Secret, Secrets};
+use super::leak_report::{AnswerCollector, LeakReport, SIGNATURE, sqlite_dump};
+use super::planted_secrets::{PlantedSecrets, plant_in_legacy, plant_in_v1};
+use super::secret_search::{Secret, Secrets};
 use crate::client::{Client, Conversation, Record};
 use crate::{Postgres, Sandboxing, Service};
 

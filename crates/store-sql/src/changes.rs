@@ -1,4 +1,4 @@
-//! `ChangeFeed`: what other processes commit to the same Postgres comes by `LISTEN`.
+//! `SqlChangeFeed`: what other processes commit to the same Postgres comes by `LISTEN`.
 //!
 //! The notification is part of the transaction that makes the change, so nobody hears of what is not there. Our own come
 //! back, too: acting on one is a look at a row that is as it should be.
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use diesel::prelude::*;
-use domain::change::{StoreChange, ChangeFeed};
+use domain::change::{StoreChange, SqlChangeFeed};
 use domain::id::{ConversationId, HostId, SandboxId, StartTaskId};
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::runtime::Handle;
@@ -37,7 +37,7 @@ use crate::connection::{AnyConnection, Target};
 use crate::error::TransactionError;
 use crate::store::SqlStore;
 
-/// ChangeFeed that a slow follower may miss before it is told of a gap.
+/// SqlChangeFeed that a slow follower may miss before it is told of a gap.
 const CHANNEL_CAPACITY: usize = 1024;
 #[cfg(feature = "postgres")]
 const CHANGES_CHANNEL: &str = "agent_workspace";
@@ -57,7 +57,7 @@ const MAX_IDS_PER_NOTIFICATION: usize = 200;
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where followers get changes from. Silent for `SQLite`, whose file belongs to one process.
-pub(crate) struct ChangeFeed {
+pub(crate) struct SqlChangeFeed {
     sender: broadcast::Sender<StoreChange>,
     listener: Option<AbortHandle>,
     pending: PendingHints,
@@ -66,7 +66,7 @@ pub(crate) struct ChangeFeed {
 /// Conversations that have more events, of which other processes were not told yet.
 type PendingHints = Arc<Mutex<BTreeSet<ConversationId>>>;
 
-impl ChangeFeed {
+impl SqlChangeFeed {
     /// Begins to listen. Blocking.
     pub(crate) fn of(target: &Target, runtime: &Handle) -> Self {
         let (sender, _) = broadcast::channel(CHANNEL_CAPACITY);
@@ -100,7 +100,7 @@ impl ChangeFeed {
     }
 }
 
-impl Drop for ChangeFeed {
+impl Drop for SqlChangeFeed {
     fn drop(&mut self) {
         if let Some(listener) = &self.listener {
             listener.abort();
@@ -108,7 +108,7 @@ impl Drop for ChangeFeed {
     }
 }
 
-impl ChangeFeed for SqlStore {
+impl SqlChangeFeed for SqlStore {
     fn changes(&self) -> BoxStream<'static, StoreChange> {
         stream::unfold(self.changes.sender.subscribe(), |mut changes| async move {
             match changes.recv().await {

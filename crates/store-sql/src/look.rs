@@ -8,7 +8,7 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use tokio::runtime::Handle;
 
-use crate::changes::ChangeFeed;
+use crate::changes::SqlChangeFeed;
 use crate::connection::{AnyConnection, Manager, Target, on_backend};
 use crate::migrate;
 use crate::pool::Db;
@@ -94,7 +94,7 @@ fn look(config: &StoreConfig, runtime: &Handle) -> Result<Look, OpenError> {
     drop(conn);
     let store = match schema {
         Schema::Current => {
-            let changes = ChangeFeed::of(&target, runtime);
+            let changes = SqlChangeFeed::of(&target, runtime);
             let one = StoreConfig {
                 connections: 1,
                 ..config.clone()

@@ -13,7 +13,7 @@ use domain::error::StoreError;
 use secrecy::SecretString;
 use tokio::runtime::Handle;
 
-use crate::changes::ChangeFeed;
+use crate::changes::SqlChangeFeed;
 use crate::connection::{InvalidStorageUrl, Manager, Target};
 use crate::error::unavailable;
 use crate::migrate::{self, MigrationError};
@@ -75,7 +75,7 @@ pub enum OpenError {
 /// Every repository port, on one database.
 pub struct SqlStore {
     pub(crate) db: Db,
-    pub(crate) changes: ChangeFeed,
+    pub(crate) changes: SqlChangeFeed,
     /// `SQLite`'s write-ahead log.
     pub(crate) log: Option<PathBuf>,
 }
@@ -162,7 +162,7 @@ fn open(config: &StoreConfig, runtime: &Handle) -> Result<Arc<SqlStore>, OpenErr
         tracing::info!(migrations = ran, "database schema brought up to date");
     }
     let log = log_of(&target);
-    let changes = ChangeFeed::of(&target, runtime);
+    let changes = SqlChangeFeed::of(&target, runtime);
     let db = Db::new(&target, config, runtime);
     Ok(Arc::new(SqlStore { db, changes, log }))
 }

@@ -4,7 +4,7 @@
 //! expression that makes a fresh adapter:
 //!
 //! ```text
-//! async fn fresh() -> Fixture { … }   // derefs to `Ports` (or, for backends, to the backend); its drop cleans up
+//! async fn fresh() -> Fixture { … }   // derefs to `StorePorts` (or, for backends, to the backend); its drop cleans up
 //! port_conformance::settings_repository_conformance!(fresh());
 //! ```
 //!
@@ -19,7 +19,7 @@ pub mod fixtures;
 mod ports;
 pub mod suites;
 
-pub use ports::Ports;
+pub use ports::StorePorts;
 
 /// Generates a `#[tokio::test]` for each named test of a suite.
 #[doc(hidden)]

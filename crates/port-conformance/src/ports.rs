@@ -24,7 +24,7 @@ use crate::fixtures::{self, PLENTY, at, host};
 
 /// Every repository port of one store. They see each other's writes.
 #[derive(Clone)]
-pub struct Ports {
+pub struct StorePorts {
     /// Conversations.
     pub conversations: Arc<dyn ConversationRepository>,
     /// Events.
@@ -63,7 +63,7 @@ pub struct Ports {
     pub usage: Arc<dyn UsageRepository>,
 }
 
-impl Ports {
+impl StorePorts {
     /// All ports of a store that implements them all.
     pub fn of<S>(store: Arc<S>) -> Self
     where

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::SandboxLaunch;
-use port_conformance::{Ports, fixtures, suites};
+use port_conformance::{StorePorts, fixtures, suites};
 use store_memory::{FakeSandboxBackend, MemoryStore};
 
-fn fresh() -> std::future::Ready<Ports> {
-    std::future::ready(Ports::of(MemoryStore::new()))
+fn fresh() -> std::future::Ready<StorePorts> {
+    std::future::ready(StorePorts::of(MemoryStore::new()))
 }
 
 mod settings {

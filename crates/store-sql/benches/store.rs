@@ -15,7 +15,7 @@ use domain::conversation::{
 use domain::event::{Event, EventFilter, EventOrder, EventStore};
 use domain::id::ConversationId;
 use domain::page::{Page, PageRequest};
-use port_conformance::{Ports, fixtures};
+use port_conformance::{StorePorts, fixtures};
 use serde_json::json;
 use store_sql::{SqlStore, StoreConfig};
 use tempfile::TempDir;
@@ -30,7 +30,7 @@ const SANDBOXES: u32 = 40;
 struct Bench {
     runtime: Runtime,
     store: Arc<SqlStore>,
-    ports: Ports,
+    ports: StorePorts,
     directory: TempDir,
 }
 
@@ -46,7 +46,7 @@ fn bench() -> Bench {
     let opening = SqlStore::open(StoreConfig::new(url), runtime.handle().clone());
     let store = runtime.block_on(opening).expect("open");
     Bench {
-        ports: Ports::of(Arc::clone(&store)),
+        ports: StorePorts::of(Arc::clone(&store)),
         runtime,
         store,
         directory,

@@ -13,7 +13,7 @@ use domain::id::UserId;
 use domain::page::PageRequest;
 use domain::scope::Scope;
 use domain::settings::SettingsRepository;
-use port_conformance::{Ports, fixtures};
+use port_conformance::{StorePorts, fixtures};
 use store_sql::{MigrationError, OpenError, SqlStore, StoreConfig};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -85,7 +85,7 @@ async fn a_long_log_is_emptied_and_a_short_one_is_left_alone() {
     let store = SqlStore::open(config(directory.path()), Handle::current())
         .await
         .unwrap();
-    let ports = Ports::of(store.clone());
+    let ports = StorePorts::of(store.clone());
     ports.sandbox("s", "alice").await;
     let log = directory.path().join("new/store.db-wal");
     let size = || std::fs::metadata(&log).unwrap().len();
@@ -104,7 +104,7 @@ async fn what_was_stored_is_there_after_opening_again() {
         let store = SqlStore::open(config(directory.path()), Handle::current())
             .await
             .unwrap();
-        let ports = Ports::of(store);
+        let ports = StorePorts::of(store);
         if ports
             .sandbox_row(&fixtures::sandbox_id("s"))
             .await
@@ -155,7 +155,7 @@ async fn a_damaged_row_is_corrupt_and_no_panic() {
     let store = SqlStore::open(config(directory.path()), Handle::current())
         .await
         .unwrap();
-    let ports = Ports::of(store.clone());
+    let ports = StorePorts::of(store.clone());
     ports.sandbox("s", "alice").await;
     let it = fixtures::conversation(1, "alice", "s", fixtures::at(0));
     let id = ports.conversation(&it).await;

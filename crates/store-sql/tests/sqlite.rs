@@ -2,19 +2,19 @@
 
 use std::ops::Deref;
 
-use port_conformance::Ports;
+use port_conformance::StorePorts;
 use store_sql::{SqlStore, StoreConfig};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
 struct Fresh {
-    ports: Ports,
+    ports: StorePorts,
     _directory: TempDir,
 }
 
 impl Deref for Fresh {
-    type Target = Ports;
-    fn deref(&self) -> &Ports {
+    type Target = StorePorts;
+    fn deref(&self) -> &StorePorts {
         &self.ports
     }
 }
@@ -24,7 +24,7 @@ async fn fresh() -> Fresh {
     let url = format!("sqlite://{}/store.db", directory.path().display());
     let store = SqlStore::open(StoreConfig::new(url), Handle::current()).await;
     Fresh {
-        ports: Ports::of(store.expect("open")),
+        ports: StorePorts::of(store.expect("open")),
         _directory: directory,
     }
 }

@@ -8,14 +8,14 @@ use std::path::Path;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use port_conformance::Ports;
+use port_conformance::StorePorts;
 use store_sql::{SqlStore, StoreConfig};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
-async fn open(path: &Path) -> Ports {
+async fn open(path: &Path) -> StorePorts {
     let config = StoreConfig::new(format!("sqlite://{}", path.display()));
-    Ports::of(SqlStore::open(config, Handle::current()).await.unwrap())
+    StorePorts::of(SqlStore::open(config, Handle::current()).await.unwrap())
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTaskFilter, StartTaskOrder};
 use port_conformance::suites::conversations::pending_messages::message;
-use port_conformance::{Ports, fixtures};
+use port_conformance::{StorePorts, fixtures};
 
 use fixtures::{
     at, conversation, conversation_id, event, host, endpoints, page, report, sandbox_id, scope,
@@ -71,7 +71,7 @@ pub(crate) fn database_of(kind: &str, version: &str) -> String {
 }
 
 /// Stores what the fixtures have. A new fixture is a dump of a database that this has filled.
-pub(crate) async fn fill(ports: &Ports) {
+pub(crate) async fn fill(ports: &StorePorts) {
     let key = ApiKey {
         id: ApiKeyId::new(fixtures::uuid(7)),
         user: user("alice"),
@@ -102,7 +102,7 @@ pub(crate) async fn fill(ports: &Ports) {
 }
 
 /// One that is ready, one that has failed, one that is under way.
-async fn starts(ports: &Ports) {
+async fn starts(ports: &StorePorts) {
     for (n, end) in [(11, StartStatus::Ready), (12, StartStatus::Error)] {
         let sandbox = format!("own-{n}");
         let claimed = ports.claimed(&start(n, "alice", &sandbox, at(3))).await;
@@ -122,7 +122,7 @@ async fn starts(ports: &Ports) {
     ports.start(&open).await;
 }
 
-async fn conversations(ports: &Ports) {
+async fn conversations(ports: &StorePorts) {
     let full = Conversation {
         title: Some("Größe 100 %_".to_owned()),
         selected_repository: Some("octo/cat".to_owned()),
@@ -169,7 +169,7 @@ async fn conversations(ports: &Ports) {
 }
 
 /// Everything that the ports show, as text.
-pub(crate) async fn shown(ports: &Ports) -> Vec<String> {
+pub(crate) async fn shown(ports: &StorePorts) -> Vec<String> {
     let system = Scope::System;
     let mut shown = Vec::new();
     for owner in ["alice", "bob"] {
@@ -212,7 +212,7 @@ pub(crate) async fn shown(ports: &Ports) -> Vec<String> {
 }
 
 /// There were none in the first version: the table is there, and is used.
-async fn warm(ports: &Ports) -> String {
+async fn warm(ports: &StorePorts) -> String {
     assert_eq!(ports.warm.list_on_host(&host()).await.unwrap(), []);
     let stored = ports.warm.insert(&fixtures::warm("warm", at(1)), 1).await;
     assert!(stored.unwrap());
@@ -220,7 +220,7 @@ async fn warm(ports: &Ports) -> String {
 }
 
 /// As for the secrets: one can wait for what the first version has left.
-async fn messages(ports: &Ports) -> String {
+async fn messages(ports: &StorePorts) -> String {
     let target = MessageTarget::Conversation(conversation_id(1));
     let message = message(1, "alice", target);
     let queued = ports.pending.enqueue(&message).await.unwrap();
@@ -229,7 +229,7 @@ async fn messages(ports: &Ports) -> String {
 }
 
 /// There were none in the first version: the table is there, and is used.
-async fn secrets(ports: &Ports) -> String {
+async fn secrets(ports: &StorePorts) -> String {
     let alice = user("alice");
     assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);
     let secret = fixtures::secret(1, "alice", "A", at(1));
@@ -242,7 +242,7 @@ pub(crate) const WITH_ADMIN: &str =
     "INSERT INTO users (id, created_at) SELECT 'admin', created_at FROM users;";
 
 /// The user of the first key administers, and nobody else of those who were there.
-pub(crate) async fn check_roles(ports: &Ports) {
+pub(crate) async fn check_roles(ports: &StorePorts) {
     let users = ports.users.list(None, 100).await.unwrap();
     let roles: Vec<_> = users.iter().map(|it| (it.id.as_str(), it.role)).collect();
     assert_eq!(roles, [("admin", Role::Admin), ("alice", Role::User)]);
@@ -252,7 +252,7 @@ pub(crate) async fn check_roles(ports: &Ports) {
 pub(crate) const FORGERY: &str = "UPDATE audit_log SET actor = 'cli'";
 
 /// A line of the audit log.
-pub(crate) async fn write_a_line(ports: &Ports) {
+pub(crate) async fn write_a_line(ports: &StorePorts) {
     let change = AdminChange::CreateUser {
         user: user("bob"),
         role: Role::User,

@@ -10,7 +10,7 @@ use domain::page::PageRequest;
 use domain::scope::Scope;
 use domain::start_task::ClaimLimit;
 use futures::future::join_all;
-use port_conformance::{Ports, fixtures};
+use port_conformance::{StorePorts, fixtures};
 use store_sql::{MigrationError, OpenError, SqlStore, StoreConfig};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
@@ -20,17 +20,17 @@ use crate::cluster::{Cluster, Database};
 /// More than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-async fn open(url: String) -> Result<Ports, OpenError> {
+async fn open(url: String) -> Result<StorePorts, OpenError> {
     let config = StoreConfig {
         // So long that a busy machine has made a connection by then.
         wait: Duration::from_secs(5),
         ..StoreConfig::new(url)
     };
-    Ok(Ports::of(SqlStore::open(config, Handle::current()).await?))
+    Ok(StorePorts::of(SqlStore::open(config, Handle::current()).await?))
 }
 
 /// One call through each pool: a user's read, a user's write, intake, background work.
-async fn calls(ports: &Ports, n: i64) -> [Result<(), StoreError>; 4] {
+async fn calls(ports: &StorePorts, n: i64) -> [Result<(), StoreError>; 4] {
     let page = PageRequest::default();
     let (sandbox, conversation) = (fixtures::sandbox_id("s"), fixtures::conversation_id(1));
     let name = format!("user-{n}");
@@ -56,7 +56,7 @@ async fn calls(ports: &Ports, n: i64) -> [Result<(), StoreError>; 4] {
     ]
 }
 
-async fn seeded(ports: &Ports) {
+async fn seeded(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let it = fixtures::conversation(1, "alice", "s", fixtures::at(0));
     ports.conversation(&it).await;
@@ -121,7 +121,7 @@ async fn once_it_is_known_to_be_away_nobody_waits_for_it() {
         wait: LONG * 60,
         ..StoreConfig::new(database.url())
     };
-    let ports = Ports::of(SqlStore::open(config, Handle::current()).await.unwrap());
+    let ports = StorePorts::of(SqlStore::open(config, Handle::current()).await.unwrap());
     seeded(&ports).await;
     cluster.stop("fast");
     // More than there are connections, so that some wait for their turn and others for a connection.
@@ -259,7 +259,7 @@ async fn what_waits_in_one_pool_does_not_hold_up_the_others() {
     }
 }
 
-async fn flooding(ports: &Ports, n: i64) -> Result<(), StoreError> {
+async fn flooding(ports: &StorePorts, n: i64) -> Result<(), StoreError> {
     let batch = [fixtures::event(&format!("flood-{n}"), "A", fixtures::at(n))];
     let (sandbox, conversation) = (fixtures::sandbox_id("s"), fixtures::conversation_id(1));
     let nothing = ConversationReport::default();

@@ -11,7 +11,7 @@ use domain::event::AppendOutcome;
 use domain::sandbox::DesiredState;
 use domain::start_task::{ClaimLimit, StartStatus};
 use futures::stream::{BoxStream, StreamExt};
-use port_conformance::{Ports, fixtures};
+use port_conformance::{StorePorts, fixtures};
 use store_sql::{SqlStore, StoreConfig};
 use tokio::runtime::Handle;
 
@@ -41,7 +41,7 @@ async fn commits_are_heard_by_other_processes() {
     let database = Cluster::shared().database();
     let (one, two) = (open(database.url()).await, open(database.url()).await);
     let mut changes = two.changes();
-    let ports = Ports::of(one);
+    let ports = StorePorts::of(one);
     let start = fixtures::start(1, "alice", "s", fixtures::at(0));
     ports
         .tasks
@@ -74,7 +74,7 @@ async fn more_events_are_heard_of_by_other_processes() {
     let database = Cluster::shared().database();
     let (one, two) = (open(database.url()).await, open(database.url()).await);
     let (mut own, mut changes) = (one.changes(), two.changes());
-    let ports = Ports::of(one);
+    let ports = StorePorts::of(one);
     ports.sandbox("s", "alice").await;
     let row = fixtures::conversation(1, "alice", "s", fixtures::at(0));
     let id = ports.conversation(&row).await;
@@ -110,7 +110,7 @@ async fn a_lost_connection_is_a_gap_and_then_goes_on() {
     let database = Cluster::shared().database();
     let (one, two) = (open(database.url()).await, open(database.url()).await);
     let mut changes = two.changes();
-    let ports = Ports::of(one);
+    let ports = StorePorts::of(one);
     let started = async |number| {
         let start = fixtures::start(number, "alice", &format!("s{number}"), fixtures::at(0));
         let stored = ports.tasks.insert(&start, &fixtures::PLENTY).await;

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use port_conformance::Ports;
+use port_conformance::StorePorts;
 use store_sql::{SqlStore, StoreConfig};
 use tokio::runtime::Handle;
 
@@ -10,13 +10,13 @@ use crate::cluster::{Cluster, Database};
 
 /// In this order: the store goes before its database.
 struct Fresh {
-    ports: Ports,
+    ports: StorePorts,
     _database: Database,
 }
 
 impl Deref for Fresh {
-    type Target = Ports;
-    fn deref(&self) -> &Ports {
+    type Target = StorePorts;
+    fn deref(&self) -> &StorePorts {
         &self.ports
     }
 }
@@ -25,7 +25,7 @@ async fn fresh() -> Fresh {
     let database = Cluster::shared().database();
     let store = SqlStore::open(StoreConfig::new(database.url()), Handle::current()).await;
     Fresh {
-        ports: Ports::of(store.expect("open")),
+        ports: StorePorts::of(store.expect("open")),
         _database: database,
     }
 }

@@ -4,16 +4,16 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use domain::id::EventId;
 use domain::scope::Scope;
-use port_conformance::{Ports, fixtures};
+use port_conformance::{StorePorts, fixtures};
 use store_sql::{SqlStore, StoreConfig};
 use tokio::runtime::Handle;
 
 use crate::cluster::{Cluster, Database};
 use crate::upgrade;
 
-async fn open(database: &Database) -> Ports {
+async fn open(database: &Database) -> StorePorts {
     let config = StoreConfig::new(database.url());
-    Ports::of(SqlStore::open(config, Handle::current()).await.unwrap())
+    StorePorts::of(SqlStore::open(config, Handle::current()).await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,14 +12,14 @@ use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, event, endpoints, sandbox_id, scope, start, start_in,
     step, task_id,
 };
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
-async fn delete(ports: &Ports, id: ConversationId) -> bool {
+async fn delete(ports: &StorePorts, id: ConversationId) -> bool {
     let deleted = ports.conversations.delete(&scope("alice"), id, at(9)).await;
     deleted.expect("delete")
 }
 
-async fn append(ports: &Ports, sandbox: &str, id: ConversationId) -> AppendOutcome {
+async fn append(ports: &StorePorts, sandbox: &str, id: ConversationId) -> AppendOutcome {
     let events = [event("e", "MessageEvent", at(1))];
     let nothing = ConversationReport::default();
     let stored = ports
@@ -29,16 +29,16 @@ async fn append(ports: &Ports, sandbox: &str, id: ConversationId) -> AppendOutco
     stored.expect("append")
 }
 
-async fn desired(ports: &Ports, sandbox: &str) -> DesiredState {
+async fn desired(ports: &StorePorts, sandbox: &str) -> DesiredState {
     let row = ports.sandbox_row(&sandbox_id(sandbox)).await;
     row.expect("the row is there").desired
 }
 
-async fn list_pending_agent_deletions(ports: &Ports) -> Vec<PendingAgentDeletion> {
+async fn list_pending_agent_deletions(ports: &StorePorts) -> Vec<PendingAgentDeletion> {
     ports.conversations.list_pending_agent_deletions(10).await.expect("forgotten")
 }
 
-async fn run(ports: &Ports, sandbox: &str) {
+async fn run(ports: &StorePorts, sandbox: &str) {
     let running = SandboxFacts::Running {
         endpoints: endpoints(8000),
     };
@@ -57,7 +57,7 @@ fn part(n: u64, of: u64, sandbox: &str) -> Conversation {
 }
 
 /// A user whose start with the same id failed keeps the failed task.
-pub async fn a_failed_start_of_another_user_stays(ports: &Ports) {
+pub async fn a_failed_start_of_another_user_stays(ports: &StorePorts) {
     for (n, owner, end) in [
         (1, "bob", StartStatus::Error),
         (2, "alice", StartStatus::Ready),
@@ -85,7 +85,7 @@ pub async fn a_failed_start_of_another_user_stays(ports: &Ports) {
 }
 
 /// A deletion includes sub-conversations of any depth and events. A deleted conversation cannot be deleted again.
-pub async fn sub_conversations_are_deleted_with_their_parent(ports: &Ports) {
+pub async fn sub_conversations_are_deleted_with_their_parent(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let root = ports
         .conversation(&conversation(1, "alice", "s", at(0)))
@@ -110,7 +110,7 @@ pub async fn sub_conversations_are_deleted_with_their_parent(ports: &Ports) {
 }
 
 /// After a deletion, late reports are dropped, and the id can be neither adopted nor started, also not by another user.
-pub async fn deleted_messages_stay_deleted(ports: &Ports) {
+pub async fn deleted_messages_stay_deleted(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let it = conversation(1, "alice", "s", at(0));
     let id = ports.conversation(&it).await;
@@ -134,7 +134,7 @@ pub async fn deleted_messages_stay_deleted(ports: &Ports) {
 }
 
 /// A sandbox without other conversations is marked for deletion, and no agent deletion is pending.
-pub async fn an_unneeded_sandbox_is_deleted_too(ports: &Ports) {
+pub async fn an_unneeded_sandbox_is_deleted_too(ports: &StorePorts) {
     for id in ["s", "t"] {
         ports.sandbox(id, "alice").await;
         run(ports, id).await;
@@ -151,7 +151,7 @@ pub async fn an_unneeded_sandbox_is_deleted_too(ports: &Ports) {
 }
 
 /// A sandbox with another conversation stays, and one agent deletion is pending.
-pub async fn a_shared_sandbox_stays_with_a_pending_deletion(ports: &Ports) {
+pub async fn a_shared_sandbox_stays_with_a_pending_deletion(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     run(ports, "s").await;
     for n in [1, 2] {
@@ -179,7 +179,7 @@ pub async fn a_shared_sandbox_stays_with_a_pending_deletion(ports: &Ports) {
 }
 
 /// A sandbox with an unfinished start stays, too; a finished start does not keep it.
-pub async fn a_sandbox_that_a_start_needs_stays(ports: &Ports) {
+pub async fn a_sandbox_that_a_start_needs_stays(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     ports
         .conversation(&conversation(1, "alice", "s", at(0)))
@@ -227,7 +227,7 @@ pub async fn a_sandbox_that_a_start_needs_stays(ports: &Ports) {
 }
 
 /// An unfinished start of a deleted conversation ends in ERROR and loses its secrets; its worker's writes are stale.
-pub async fn an_unfinished_start_ends_with_its_conversation(ports: &Ports) {
+pub async fn an_unfinished_start_ends_with_its_conversation(ports: &StorePorts) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
     let status = StartStatus::StartingConversation;
     ports
@@ -268,7 +268,7 @@ pub async fn an_unfinished_start_ends_with_its_conversation(ports: &Ports) {
 }
 
 /// Other conversations, users and sandboxes are unaffected. A cycle of parents terminates.
-pub async fn others_are_unaffected(ports: &Ports) {
+pub async fn others_are_unaffected(ports: &StorePorts) {
     for (id, owner) in [("s", "alice"), ("b", "bob"), ("e", "alice")] {
         ports.sandbox(id, owner).await;
     }
@@ -309,7 +309,7 @@ pub async fn others_are_unaffected(ports: &Ports) {
 
 /// Pending deletions are listed oldest first, up to the limit, while their sandbox runs. They are deleted with their
 /// sandbox.
-pub async fn pending_deletions_are_listed_while_sandboxes_run(ports: &Ports) {
+pub async fn pending_deletions_are_listed_while_sandboxes_run(ports: &StorePorts) {
     for sandbox in ["s", "t"] {
         ports.sandbox(sandbox, "alice").await;
     }

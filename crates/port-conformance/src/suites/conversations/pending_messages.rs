@@ -10,7 +10,7 @@ use domain::start_task::{ClaimLimit, StartStatus, StartTask};
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, host, endpoints, sandbox_id, scope, start, start_in,
     step, task_id, user, uuid,
@@ -36,25 +36,25 @@ pub fn message(n: u64, owner: &str, target: MessageTarget) -> NewPendingMessage 
     }
 }
 
-async fn queue(ports: &Ports, n: u64, target: MessageTarget) -> EnqueueOutcome {
+async fn queue(ports: &StorePorts, n: u64, target: MessageTarget) -> EnqueueOutcome {
     let it = message(n, "alice", target);
     ports.pending.enqueue(&it).await.expect("queue")
 }
 
-async fn waiting(ports: &Ports, n: u64) -> Vec<u64> {
+async fn waiting(ports: &StorePorts, n: u64) -> Vec<u64> {
     let found = ports.pending.list_waiting(conversation_id(n)).await;
     let number = |id| (0..1_000).find(|n| uuid(*n) == id);
     let found = found.expect("waiting").into_iter();
     found.filter_map(|it| number(it.id)).collect()
 }
 
-async fn list_deliverable(ports: &Ports) -> Vec<u64> {
+async fn list_deliverable(ports: &StorePorts) -> Vec<u64> {
     let found = ports.pending.list_deliverable(&host(), 9).await.unwrap();
     let number = |id| (0..1_000).find(|n| conversation_id(*n) == id);
     found.into_iter().filter_map(number).collect()
 }
 
-async fn start_sandbox(ports: &Ports, name: &str) {
+async fn start_sandbox(ports: &StorePorts, name: &str) {
     let facts = SandboxFacts::Running {
         endpoints: endpoints(1),
     };
@@ -64,7 +64,7 @@ async fn start_sandbox(ports: &Ports, name: &str) {
 }
 
 /// Stores conversation `n` in a running sandbox of its own.
-async fn store_conversation(ports: &Ports, n: u64) {
+async fn store_conversation(ports: &StorePorts, n: u64) {
     let name = format!("s{n}");
     ports.sandbox(&name, "alice").await;
     start_sandbox(ports, &name).await;
@@ -74,7 +74,7 @@ async fn store_conversation(ports: &Ports, n: u64) {
 }
 
 /// Makes the leased start `n` store its conversation.
-async fn begin(ports: &Ports, n: u64, fence: i64) {
+async fn begin(ports: &StorePorts, n: u64, fence: i64) {
     let it = conversation(n, "alice", &format!("s{n}"), at(2));
     let begun = step(StartStatus::StartingConversation);
     let begun = ports
@@ -83,14 +83,14 @@ async fn begin(ports: &Ports, n: u64, fence: i64) {
     begun.await.unwrap();
 }
 
-async fn end(ports: &Ports, n: u64, fence: i64) {
+async fn end(ports: &StorePorts, n: u64, fence: i64) {
     let ready = step(StartStatus::Ready);
     let ready = ports.tasks.advance(task_id(n), fence, &ready, at(3));
     ready.await.unwrap();
 }
 
 /// Makes start `n` READY.
-async fn ready(ports: &Ports, n: u64) {
+async fn ready(ports: &StorePorts, n: u64) {
     let start = start(n, "alice", &format!("s{n}"), at(1));
     let fence = ports.claimed(&start).await.fence;
     begin(ports, n, fence).await;
@@ -99,7 +99,7 @@ async fn ready(ports: &Ports, n: u64) {
 
 /// A conversation and its start share one queue, in order of arrival, regardless of time stamps. Messages are stored
 /// unchanged.
-pub async fn messages_are_queued_in_order_of_arrival(ports: &Ports) {
+pub async fn messages_are_queued_in_order_of_arrival(ports: &StorePorts) {
     let fence = ports.claimed(&start(1, "alice", "s1", at(0))).await.fence;
     for (place, n, name) in [(1, 30, TASK(1)), (2, 20, CONVERSATION(1)), (3, 10, TASK(1))] {
         assert_eq!(queue(ports, n, name).await, EnqueueOutcome::At(place));
@@ -117,7 +117,7 @@ pub async fn messages_are_queued_in_order_of_arrival(ports: &Ports) {
 }
 
 /// The limit applies to both targets together. A delivered message makes room.
-pub async fn the_queue_of_a_conversation_is_bounded(ports: &Ports) {
+pub async fn the_queue_of_a_conversation_is_bounded(ports: &StorePorts) {
     ports.start(&start(1, "alice", "s1", at(0))).await;
     store_conversation(ports, 2).await;
     for (n, place) in (1..).zip(1..=MAX_PENDING_MESSAGES) {
@@ -133,7 +133,7 @@ pub async fn the_queue_of_a_conversation_is_bounded(ports: &Ports) {
 }
 
 /// Of many concurrent messages, one gets the last position.
-pub async fn the_last_position_is_assigned_once(ports: &Ports) {
+pub async fn the_last_position_is_assigned_once(ports: &StorePorts) {
     store_conversation(ports, 1).await;
     for n in 1..MAX_PENDING_MESSAGES as u64 {
         queue(ports, n, CONVERSATION(1)).await;
@@ -146,7 +146,7 @@ pub async fn the_last_position_is_assigned_once(ports: &Ports) {
 }
 
 /// A target of another user is unknown. A failed start reports its cause, until another start creates the conversation.
-pub async fn messages_need_a_visible_conversation(ports: &Ports) {
+pub async fn messages_need_a_visible_conversation(ports: &StorePorts) {
     for name in [TASK(1), CONVERSATION(1)] {
         assert_eq!(queue(ports, 1, name).await, EnqueueOutcome::Unknown);
     }
@@ -177,7 +177,7 @@ pub async fn messages_need_a_visible_conversation(ports: &Ports) {
 
 /// A conversation is deliverable if its start has ended and its sandbox on this host is RUNNING and desired to run.
 /// Conversations with the latest attempts come last.
-pub async fn deliverable_messages_are_listed(ports: &Ports) {
+pub async fn deliverable_messages_are_listed(ports: &StorePorts) {
     for n in 1..=5 {
         store_conversation(ports, n).await;
         queue(ports, n, CONVERSATION(n)).await;
@@ -205,7 +205,7 @@ pub async fn deliverable_messages_are_listed(ports: &Ports) {
 }
 
 /// A message is not deliverable before its start is READY, even if the conversation exists.
-pub async fn messages_wait_for_the_end_of_a_start(ports: &Ports) {
+pub async fn messages_wait_for_the_end_of_a_start(ports: &StorePorts) {
     let fence = ports.claimed(&start(1, "alice", "s1", at(1))).await.fence;
     queue(ports, 7, TASK(1)).await;
     start_sandbox(ports, "s1").await;
@@ -219,7 +219,7 @@ pub async fn messages_wait_for_the_end_of_a_start(ports: &Ports) {
 }
 
 /// One of several concurrent attempts begins; the others see that it did.
-pub async fn one_of_many_begins_a_delivery(ports: &Ports) {
+pub async fn one_of_many_begins_a_delivery(ports: &StorePorts) {
     store_conversation(ports, 1).await;
     queue(ports, 1, CONVERSATION(1)).await;
     let attempt = |last, when| ports.pending.begin_delivery(uuid(1), last, at(when));
@@ -237,14 +237,14 @@ pub async fn one_of_many_begins_a_delivery(ports: &Ports) {
     assert!(!attempt(Some(at(20)), 21).await.unwrap());
 }
 
-async fn task(ports: &Ports, n: u64) -> StartTask {
+async fn task(ports: &StorePorts, n: u64) -> StartTask {
     let found = ports.tasks.find_many(&Scope::System, &[task_id(n)]).await;
     found.unwrap().pop().flatten().expect("the task is there")
 }
 
 /// A dropped message is deleted, the messages behind it stay, and a note tells the owner. The number of notes is
 /// limited.
-pub async fn a_dropped_message_leaves_a_note(ports: &Ports) {
+pub async fn a_dropped_message_leaves_a_note(ports: &StorePorts) {
     ready(ports, 1).await;
     queue(ports, 1, TASK(1)).await;
     queue(ports, 2, TASK(1)).await;
@@ -267,7 +267,7 @@ pub async fn a_dropped_message_leaves_a_note(ports: &Ports) {
 }
 
 /// Messages are deleted with their conversation, under both targets; those of other conversations stay.
-pub async fn messages_are_deleted_with_their_conversation(ports: &Ports) {
+pub async fn messages_are_deleted_with_their_conversation(ports: &StorePorts) {
     for n in [1, 2] {
         ready(ports, n).await;
     }
@@ -287,7 +287,7 @@ pub async fn messages_are_deleted_with_their_conversation(ports: &Ports) {
 }
 
 /// Messages are deleted with the last start of their owner that could have created their conversation.
-pub async fn messages_are_deleted_with_a_pruned_start(ports: &Ports) {
+pub async fn messages_are_deleted_with_a_pruned_start(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     for n in [1, 2] {
         let fence = ports.claimed(&start_in(n, "alice", "s", at(0))).await.fence;
@@ -313,7 +313,7 @@ pub async fn messages_are_deleted_with_a_pruned_start(ports: &Ports) {
 }
 
 /// Pruning deletes the oldest messages first, up to the limit.
-pub async fn old_messages_are_pruned(ports: &Ports) {
+pub async fn old_messages_are_pruned(ports: &StorePorts) {
     store_conversation(ports, 1).await;
     for n in [4, 3, 2, 1] {
         queue(ports, n, CONVERSATION(1)).await;
@@ -326,7 +326,7 @@ pub async fn old_messages_are_pruned(ports: &Ports) {
 }
 
 /// The stored response is that of the assigned position. A repetition gets it even if the queue is full.
-pub async fn a_repeated_message_is_queued_once(ports: &Ports) {
+pub async fn a_repeated_message_is_queued_once(ports: &StorePorts) {
     store_conversation(ports, 1).await;
     let keyed = |n: u64, fingerprint: &str| {
         let mut it = message(n, "alice", CONVERSATION(1));
@@ -358,7 +358,7 @@ pub async fn a_repeated_message_is_queued_once(ports: &Ports) {
 }
 
 /// Generates the conformance tests of `PendingMessageRepository`. `$fresh` is a future of a value that derefs to
-/// [`Ports`].
+/// [`StorePorts`].
 #[macro_export]
 macro_rules! pending_message_repository_conformance {
     ($fresh:expr) => {

@@ -9,10 +9,10 @@ use domain::event::AppendOutcome;
 use domain::id::ConversationId;
 use domain::patch::Patch;
 
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::{at, conversation, conversation_id, report, sandbox_id, scope};
 
-async fn seeded(ports: &Ports) -> ConversationId {
+async fn seeded(ports: &StorePorts) -> ConversationId {
     ports.sandbox("s", "alice").await;
     ports
         .conversation(&conversation(1, "alice", "s", at(0)))
@@ -20,7 +20,7 @@ async fn seeded(ports: &Ports) -> ConversationId {
 }
 
 async fn apply_report(
-    ports: &Ports,
+    ports: &StorePorts,
     id: ConversationId,
     observation: ConversationReport,
     when: i64,
@@ -34,7 +34,7 @@ async fn apply_report(
 }
 
 /// Reports arrive in any order; the newest wins. A report as new as the stored one overwrites it.
-pub async fn an_older_status_does_not_overwrite_a_newer_one(ports: &Ports) {
+pub async fn an_older_status_does_not_overwrite_a_newer_one(ports: &StorePorts) {
     use ExecutionStatus::{Finished, Paused, Running};
     let id = seeded(ports).await;
     let row = apply_report(ports, id, report(Running, at(5)), 10).await;
@@ -57,7 +57,7 @@ pub async fn an_older_status_does_not_overwrite_a_newer_one(ports: &Ports) {
 }
 
 /// A total below the stored one is ignored, field by field.
-pub async fn totals_never_decrease(ports: &Ports) {
+pub async fn totals_never_decrease(ports: &StorePorts) {
     let id = seeded(ports).await;
     let metrics = |cost, prompt, completion| ConversationReport {
         metrics: Some(Metrics {
@@ -86,7 +86,7 @@ pub async fn totals_never_decrease(ports: &Ports) {
 }
 
 /// The agent server's title is stored until a user sets or clears the title.
-pub async fn a_chosen_title_stays(ports: &Ports) {
+pub async fn a_chosen_title_stays(ports: &StorePorts) {
     let id = seeded(ports).await;
     let titled = |title: &str| ConversationReport {
         title: Some(title.to_owned()),
@@ -118,7 +118,7 @@ pub async fn a_chosen_title_stays(ports: &Ports) {
 }
 
 /// Tags are merged (new ones win); the model is replaced.
-pub async fn tags_and_model_are_merged(ports: &Ports) {
+pub async fn tags_and_model_are_merged(ports: &StorePorts) {
     let id = seeded(ports).await;
     let tags = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
@@ -137,7 +137,7 @@ pub async fn tags_and_model_are_merged(ports: &Ports) {
 
 /// A report does not change owner, sandbox, time of creation, public flag and the like. A report without news does not
 /// even change `updated_at`.
-pub async fn a_report_changes_only_its_fields(ports: &Ports) {
+pub async fn a_report_changes_only_its_fields(ports: &StorePorts) {
     let id = seeded(ports).await;
     let before = ports.view(id).await.unwrap().conversation;
     let row = apply_report(ports, id, ConversationReport::default(), 1).await;
@@ -163,7 +163,7 @@ pub async fn a_report_changes_only_its_fields(ports: &Ports) {
 }
 
 /// A sandbox reports only about its own conversations.
-pub async fn reports_of_others_change_nothing(ports: &Ports) {
+pub async fn reports_of_others_change_nothing(ports: &StorePorts) {
     let id = seeded(ports).await;
     ports.sandbox("t", "alice").await;
     let before = ports.view(id).await;
@@ -185,7 +185,7 @@ pub async fn reports_of_others_change_nothing(ports: &Ports) {
 }
 
 /// When a sandbox stops, its running conversations stop running. A late, older report does not change that.
-pub async fn conversations_of_a_stopped_sandbox_are_settled(ports: &Ports) {
+pub async fn conversations_of_a_stopped_sandbox_are_settled(ports: &StorePorts) {
     use ExecutionStatus::{Finished, Paused, Running};
     for id in ["s", "t"] {
         ports.sandbox(id, "alice").await;

@@ -12,7 +12,7 @@ use domain::patch::Patch;
 use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::scope::Scope;
 
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, host, endpoints, page, sandbox_id, scope, start,
     start_in, user,
@@ -33,7 +33,7 @@ fn all() -> ConversationFilter {
 }
 
 /// Every field is stored, times to the microsecond, and read together with the sandbox.
-pub async fn every_field_is_stored(ports: &Ports) {
+pub async fn every_field_is_stored(ports: &StorePorts) {
     let sandbox = ports.sandbox("s", "alice").await;
     let stored = Conversation {
         title: Some("Größe % _ \\ 'x' \"y\" 🦀".to_owned()),
@@ -75,7 +75,7 @@ pub async fn every_field_is_stored(ports: &Ports) {
 }
 
 /// Pull requests are recorded in order, each once, also concurrently, up to the limit.
-pub async fn pull_requests_are_recorded(ports: &Ports) {
+pub async fn pull_requests_are_recorded(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let stored = Conversation {
         pr_numbers: vec![3],
@@ -109,7 +109,7 @@ pub async fn pull_requests_are_recorded(ports: &Ports) {
 }
 
 /// No method finds another user's conversation; the system sees all.
-pub async fn scopes_are_isolated(ports: &Ports) {
+pub async fn scopes_are_isolated(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let id = ports.conversation(&titled(1, Some("title"))).await;
     let (bob, repo) = (scope("bob"), &ports.conversations);
@@ -135,7 +135,7 @@ pub async fn scopes_are_isolated(ports: &Ports) {
 }
 
 /// `find_many` keeps order, length and repetition.
-pub async fn find_many_keeps_order(ports: &Ports) {
+pub async fn find_many_keeps_order(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     for n in [1, 2, 3] {
         ports.conversation(&titled(n, None)).await;
@@ -153,7 +153,7 @@ pub async fn find_many_keeps_order(ports: &Ports) {
 }
 
 /// A change sets only its fields and `updated_at`. Setting or clearing a title ends automatic titles.
-pub async fn a_change_applies_only_to_its_fields(ports: &Ports) {
+pub async fn a_change_applies_only_to_its_fields(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let before = Conversation {
         selected_branch: Some("main".to_owned()),
@@ -216,7 +216,7 @@ pub async fn a_change_applies_only_to_its_fields(ports: &Ports) {
 
 /// An agent server may add its own conversation once, for its own sandbox, unless the id is known, deleted or reserved
 /// by a start.
-pub async fn adoption_takes_only_what_is_free(ports: &Ports) {
+pub async fn adoption_takes_only_what_is_free(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     ports.sandbox("t", "alice").await;
     let mine = titled(1, Some("first"));
@@ -265,7 +265,7 @@ pub async fn adoption_takes_only_what_is_free(ports: &Ports) {
 }
 
 /// No conversation is adopted for a sandbox that is gone, marked for deletion, or another user's.
-pub async fn adoption_needs_the_sandbox(ports: &Ports) {
+pub async fn adoption_needs_the_sandbox(ports: &StorePorts) {
     let nowhere = conversation(1, "alice", "x", at(0));
     let id = ports.sandbox("s", "alice").await.id;
     let others = conversation(2, "bob", "s", at(0));
@@ -298,7 +298,7 @@ pub async fn adoption_needs_the_sandbox(ports: &Ports) {
 }
 
 /// The conversations of a sandbox are listed newest first, up to the limit, for all owners.
-pub async fn a_sandbox_lists_its_conversations(ports: &Ports) {
+pub async fn a_sandbox_lists_its_conversations(ports: &StorePorts) {
     for id in ["s", "t"] {
         ports.sandbox(id, "alice").await;
     }
@@ -323,7 +323,7 @@ pub async fn a_sandbox_lists_its_conversations(ports: &Ports) {
 }
 
 /// The unsettled conversations of a host's running sandboxes are listed, and no others.
-pub async fn unsettled_conversations_are_listed(ports: &Ports) {
+pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
     for id in ["a", "b", "starts", "paused"] {
         ports.sandbox(id, "alice").await;
     }

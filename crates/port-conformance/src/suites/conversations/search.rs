@@ -13,7 +13,7 @@ use domain::scope::Scope;
 use crate::fixtures::{
     after, at, conversation, conversation_id, foreign_tokens, page, sandbox_id, scope, read_all_pages,
 };
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
 fn titled(n: u64, title: Option<&str>) -> Conversation {
     Conversation {
@@ -38,7 +38,7 @@ fn numbers(views: &[ConversationView]) -> Vec<u64> {
 }
 
 async fn search(
-    ports: &Ports,
+    ports: &StorePorts,
     scope: &Scope,
     filter: &ConversationFilter,
     page: &PageRequest,
@@ -48,7 +48,7 @@ async fn search(
 }
 
 /// Searches with a filter and checks that `count` agrees.
-async fn matches(ports: &Ports, filter: ConversationFilter) -> Vec<u64> {
+async fn matches(ports: &StorePorts, filter: ConversationFilter) -> Vec<u64> {
     let alice = scope("alice");
     let found = search(ports, &alice, &filter, &page(100)).await;
     let count = ports.conversations.count(&alice, &filter).await.unwrap();
@@ -59,7 +59,7 @@ async fn matches(ports: &Ports, filter: ConversationFilter) -> Vec<u64> {
 }
 
 /// Pages are ordered newest first, ties by id, and stay stable when rows are added and deleted in between.
-pub async fn paging_is_stable(ports: &Ports) {
+pub async fn paging_is_stable(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     for (n, created) in [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3)] {
         ports
@@ -89,7 +89,7 @@ pub async fn paging_is_stable(ports: &Ports) {
 }
 
 /// A page of long titles ends early, and all pages together contain every conversation once and in order.
-pub async fn pages_of_long_titles_end_early(ports: &Ports) {
+pub async fn pages_of_long_titles_end_early(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let half = MAX_PAGE_BYTES / 2;
     for (size, n) in [half, half, half, MAX_PAGE_BYTES + 1, 1]
@@ -114,7 +114,7 @@ pub async fn pages_of_long_titles_end_early(ports: &Ports) {
 }
 
 /// A foreign token, or one of another list, is refused.
-pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
+pub async fn foreign_page_tokens_are_refused(ports: &StorePorts) {
     for id in ["s", "t"] {
         ports.sandbox(id, "alice").await;
     }
@@ -131,7 +131,7 @@ pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
 }
 
 /// A title is found by any part of it, regardless of case, also beyond ASCII; `%` and `_` have no special meaning.
-pub async fn titles_are_searched_literally(ports: &Ports) {
+pub async fn titles_are_searched_literally(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     for (n, title) in [
         (1, Some("100% sure")),
@@ -174,7 +174,7 @@ pub async fn titles_are_searched_literally(ports: &Ports) {
 }
 
 /// A search finds the new title and not the old one.
-pub async fn a_changed_title_is_searched(ports: &Ports) {
+pub async fn a_changed_title_is_searched(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let id = ports.conversation(&titled(1, Some("Old"))).await;
     let change = ConversationChange {
@@ -196,7 +196,7 @@ pub async fn a_changed_title_is_searched(ports: &Ports) {
 }
 
 /// Filters by time and sandbox, alone and combined.
-pub async fn filters_narrow(ports: &Ports) {
+pub async fn filters_narrow(ports: &StorePorts) {
     for id in ["s", "t"] {
         ports.sandbox(id, "alice").await;
     }
@@ -235,7 +235,7 @@ pub async fn filters_narrow(ports: &Ports) {
 }
 
 /// Filters by repository and trigger compare the whole value.
-pub async fn filters_name_repository_and_trigger(ports: &Ports) {
+pub async fn filters_name_repository_and_trigger(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     for (n, repository, trigger) in [
         (1, Some("o/r"), Some(Trigger::Gui)),
@@ -269,7 +269,7 @@ pub async fn filters_name_repository_and_trigger(ports: &Ports) {
 }
 
 /// Lists omit sub-conversations unless asked, and show them as children of their parent, oldest first.
-pub async fn children_are_shown_with_their_parent(ports: &Ports) {
+pub async fn children_are_shown_with_their_parent(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let parent = ports.conversation(&titled(1, None)).await;
     for (n, created) in [(5, 1), (3, 2), (4, 2)] {
@@ -312,7 +312,7 @@ pub async fn children_are_shown_with_their_parent(ports: &Ports) {
 }
 
 /// Generates the conformance tests of `ConversationRepository`. `$fresh` is a future of a value
-/// that derefs to [`Ports`].
+/// that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! conversation_repository_conformance {
     ($fresh:expr) => {

@@ -10,7 +10,7 @@ use domain::scope::Scope;
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::{at, conversation, conversation_id, event, sandbox_id, scope};
 
 /// More than there are, in most tests.
@@ -18,27 +18,27 @@ const MANY: usize = 1_000;
 const WRITERS: usize = 8;
 const BATCHES: usize = 25;
 
-async fn seeded(ports: &Ports) -> ConversationId {
+async fn seeded(ports: &StorePorts) -> ConversationId {
     ports.sandbox("s", "alice").await;
     ports
         .conversation(&conversation(1, "alice", "s", at(0)))
         .await
 }
 
-async fn append(ports: &Ports, id: ConversationId, events: &[Event]) {
+async fn append(ports: &StorePorts, id: ConversationId, events: &[Event]) {
     let (origin, nothing) = (sandbox_id("s"), ConversationReport::default());
     let stored = ports.events.append(&origin, id, events, &nothing, at(1));
     let stored = stored.await.expect("append");
     assert!(matches!(stored, AppendOutcome::Stored { .. }), "{stored:?}");
 }
 
-async fn list_after(ports: &Ports, id: ConversationId, after: u64, limit: usize) -> Vec<SequencedEvent> {
+async fn list_after(ports: &StorePorts, id: ConversationId, after: u64, limit: usize) -> Vec<SequencedEvent> {
     let alice = scope("alice");
     let found = ports.events.list_after(&alice, id, after, limit).await;
     found.expect("readable").expect("alice's conversation")
 }
 
-async fn last(ports: &Ports, id: ConversationId) -> u64 {
+async fn last(ports: &StorePorts, id: ConversationId) -> u64 {
     let last = ports.events.last_sequence(&scope("alice"), id).await;
     last.expect("last").expect("alice's conversation")
 }
@@ -48,7 +48,7 @@ fn ids(events: &[SequencedEvent]) -> Vec<&str> {
 }
 
 /// Sequence numbers grow in the order of commits, regardless of time stamps, and reading continues after any of them.
-pub async fn sequence_numbers_follow_the_order_of_commits(ports: &Ports) {
+pub async fn sequence_numbers_follow_the_order_of_commits(ports: &StorePorts) {
     let id = seeded(ports).await;
     assert_eq!(last(ports, id).await, 0);
     assert_eq!(list_after(ports, id, 0, MANY).await, []);
@@ -82,7 +82,7 @@ pub async fn sequence_numbers_follow_the_order_of_commits(ports: &Ports) {
 }
 
 /// A batch ends before its documents are too large, but contains at least one event.
-pub async fn batches_of_large_documents_end_early(ports: &Ports) {
+pub async fn batches_of_large_documents_end_early(ports: &StorePorts) {
     let id = seeded(ports).await;
     for n in 0..5 {
         let mut large = event(&n.to_string(), "A", at(n));
@@ -105,7 +105,7 @@ pub async fn batches_of_large_documents_end_early(ports: &Ports) {
 }
 
 /// Other users, and all after the deletion, get `None`, which differs from a conversation without events.
-pub async fn invisible_conversations_have_no_sequence(ports: &Ports) {
+pub async fn invisible_conversations_have_no_sequence(ports: &StorePorts) {
     let id = seeded(ports).await;
     append(ports, id, &[event("1", "A", at(1))]).await;
     let sees = async |scope: Scope, id| {
@@ -126,7 +126,7 @@ pub async fn invisible_conversations_have_no_sequence(ports: &Ports) {
 
 /// Writers append concurrently and with repetitions while followers read. No number appears below one that was read
 /// before, so each follower sees every event once, in the same order.
-pub async fn followers_see_every_event_once(ports: &Ports) {
+pub async fn followers_see_every_event_once(ports: &StorePorts) {
     let id = seeded(ports).await;
     let writing = AtomicUsize::new(WRITERS);
     let write = async |writer: usize| {
@@ -162,7 +162,7 @@ pub async fn followers_see_every_event_once(ports: &Ports) {
     assert!(one == all && two == all, "a follower missed or reordered events");
 }
 
-/// Generates the conformance tests of followers of events. `$fresh` is a future of a value that derefs to [`Ports`].
+/// Generates the conformance tests of followers of events. `$fresh` is a future of a value that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! event_sequence_conformance {
     ($fresh:expr) => {

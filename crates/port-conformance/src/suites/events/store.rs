@@ -13,16 +13,16 @@ use crate::fixtures::{
     after, at, conversation, conversation_id, event, foreign_tokens, page, report, sandbox_id,
     scope, read_all_pages,
 };
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
-async fn seeded(ports: &Ports) -> ConversationId {
+async fn seeded(ports: &StorePorts) -> ConversationId {
     ports.sandbox("s", "alice").await;
     ports
         .conversation(&conversation(1, "alice", "s", at(0)))
         .await
 }
 
-async fn append(ports: &Ports, id: ConversationId, events: &[Event]) -> AppendOutcome {
+async fn append(ports: &StorePorts, id: ConversationId, events: &[Event]) -> AppendOutcome {
     let nothing = ConversationReport::default();
     let stored = ports
         .events
@@ -32,7 +32,7 @@ async fn append(ports: &Ports, id: ConversationId, events: &[Event]) -> AppendOu
 }
 
 async fn search(
-    ports: &Ports,
+    ports: &StorePorts,
     id: ConversationId,
     order: EventOrder,
     page: &PageRequest,
@@ -50,7 +50,7 @@ fn ids(events: &[Event]) -> Vec<&str> {
 }
 
 /// A stored id is left as it is: within a batch, in a later batch, and concurrently. The result counts the new events.
-pub async fn append_is_idempotent(ports: &Ports) {
+pub async fn append_is_idempotent(ports: &StorePorts) {
     let id = seeded(ports).await;
     let (one, two) = (event("1", "A", at(1)), event("2", "A", at(2)));
     let changed = Event {
@@ -82,7 +82,7 @@ pub async fn append_is_idempotent(ports: &Ports) {
 }
 
 /// Events are ordered by time in both directions, ties by sequence.
-pub async fn events_are_ordered(ports: &Ports) {
+pub async fn events_are_ordered(ports: &StorePorts) {
     let id = seeded(ports).await;
     let batch = [
         event("late", "A", at(9)),
@@ -111,7 +111,7 @@ pub async fn events_are_ordered(ports: &Ports) {
 }
 
 /// A page continues after the previous one, also when events are added in between, before and after it.
-pub async fn paging_is_stable(ports: &Ports) {
+pub async fn paging_is_stable(ports: &StorePorts) {
     let id = seeded(ports).await;
     let batch: Vec<Event> = (1..=4).map(|n| event(&n.to_string(), "A", at(n))).collect();
     append(ports, id, &batch).await;
@@ -133,7 +133,7 @@ pub async fn paging_is_stable(ports: &Ports) {
 }
 
 /// A foreign token, or one of another order or conversation, is refused.
-pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
+pub async fn foreign_page_tokens_are_refused(ports: &StorePorts) {
     let id = seeded(ports).await;
     let other = ports
         .conversation(&conversation(2, "alice", "s", at(0)))
@@ -165,7 +165,7 @@ pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
 }
 
 /// Kind and time filter search and count alike.
-pub async fn filters_narrow(ports: &Ports) {
+pub async fn filters_narrow(ports: &StorePorts) {
     let id = seeded(ports).await;
     for (n, kind) in [(1, "A"), (2, "B"), (3, "A"), (4, "%")] {
         append(ports, id, &[event(&n.to_string(), kind, at(n))]).await;
@@ -209,7 +209,7 @@ pub async fn filters_narrow(ports: &Ports) {
 }
 
 /// `find_many` keeps order, length and repetition.
-pub async fn find_many_keeps_order(ports: &Ports) {
+pub async fn find_many_keeps_order(ports: &StorePorts) {
     let id = seeded(ports).await;
     append(ports, id, &[event("1", "A", at(1)), event("2", "A", at(2))]).await;
     let wanted = ["2", "x", "1", "2"].map(|it| EventId::parse(it).unwrap());
@@ -224,7 +224,7 @@ pub async fn find_many_keeps_order(ports: &Ports) {
 }
 
 /// Events of another user's conversation are not found. The same id in two conversations is two events.
-pub async fn scopes_are_isolated(ports: &Ports) {
+pub async fn scopes_are_isolated(ports: &StorePorts) {
     let id = seeded(ports).await;
     let other = ports
         .conversation(&conversation(2, "alice", "s", at(0)))
@@ -263,7 +263,7 @@ pub async fn scopes_are_isolated(ports: &Ports) {
 }
 
 /// Only the conversation's sandbox may append; otherwise nothing is written.
-pub async fn only_the_own_sandbox_appends(ports: &Ports) {
+pub async fn only_the_own_sandbox_appends(ports: &StorePorts) {
     let id = seeded(ports).await;
     ports.sandbox("t", "alice").await;
     let events = [event("1", "A", at(1))];
@@ -288,7 +288,7 @@ pub async fn only_the_own_sandbox_appends(ports: &Ports) {
 }
 
 /// The report of a batch is applied with it, also if no event is new.
-pub async fn the_report_is_applied_with_the_batch(ports: &Ports) {
+pub async fn the_report_is_applied_with_the_batch(ports: &StorePorts) {
     let id = seeded(ports).await;
     for (status, when) in [
         (ExecutionStatus::Running, 3),
@@ -314,7 +314,7 @@ pub async fn the_report_is_applied_with_the_batch(ports: &Ports) {
 }
 
 /// Ids and documents are returned exactly as the agent server sent them, including the order of keys.
-pub async fn documents_come_back_verbatim(ports: &Ports) {
+pub async fn documents_come_back_verbatim(ports: &StorePorts) {
     let id = seeded(ports).await;
     let odd = [
         "../../etc/passwd",
@@ -343,7 +343,7 @@ pub async fn documents_come_back_verbatim(ports: &Ports) {
 }
 
 /// A large batch is stored completely and in order.
-pub async fn a_large_batch_is_stored_whole(ports: &Ports) {
+pub async fn a_large_batch_is_stored_whole(ports: &StorePorts) {
     let id = seeded(ports).await;
     let batch: Vec<Event> = (0..5_000)
         .map(|n| event(&n.to_string(), "A", at(n)))
@@ -357,7 +357,7 @@ pub async fn a_large_batch_is_stored_whole(ports: &Ports) {
 }
 
 /// A page of large documents ends early, and all pages together contain every event once and in order.
-pub async fn pages_of_large_documents_end_early(ports: &Ports) {
+pub async fn pages_of_large_documents_end_early(ports: &StorePorts) {
     let id = seeded(ports).await;
     let sizes = [
         MAX_PAGE_BYTES / 2,
@@ -399,7 +399,7 @@ pub async fn pages_of_large_documents_end_early(ports: &Ports) {
 }
 
 /// Generates the conformance tests of `EventStore`. `$fresh` is a future of a value
-/// that derefs to [`Ports`].
+/// that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! event_store_conformance {
     ($fresh:expr) => {

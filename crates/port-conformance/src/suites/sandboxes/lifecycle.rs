@@ -6,10 +6,10 @@ use domain::sandbox::{SandboxCaps, DesiredState, Sandbox, SandboxFacts, SandboxS
 use futures::future::join_all;
 
 use crate::fixtures::{PLENTY, at, host, endpoints, sandbox, sandbox_id, scope};
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
 /// 50 concurrent inserts under a cap of 7: exactly 7 succeed, for each cap.
-pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
+pub async fn a_race_never_exceeds_a_cap(ports: &StorePorts) {
     let per_user = SandboxCaps {
         per_user: 7,
         overall: 1000,
@@ -35,7 +35,7 @@ pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
 }
 
 /// The caps count sandboxes that are desired to run and starting or running. 0 allows none.
-pub async fn the_caps_count_what_runs(ports: &Ports) {
+pub async fn the_caps_count_what_runs(ports: &StorePorts) {
     let (repo, alice) = (&ports.sandboxes, scope("alice"));
     let two = SandboxCaps {
         per_user: 2,
@@ -83,7 +83,7 @@ pub async fn the_caps_count_what_runs(ports: &Ports) {
 }
 
 /// Pause and resume, each repeated.
-pub async fn intents_are_committed(ports: &Ports) {
+pub async fn intents_are_committed(ports: &StorePorts) {
     let id = ports.sandbox("a", "alice").await.id;
     let (repo, alice) = (&ports.sandboxes, scope("alice"));
     let set = async |desired, when| {
@@ -143,7 +143,7 @@ pub async fn intents_are_committed(ports: &Ports) {
 }
 
 /// Facts are recorded only while the intent is the expected one.
-pub async fn facts_are_fenced_by_the_intent(ports: &Ports) {
+pub async fn facts_are_fenced_by_the_intent(ports: &StorePorts) {
     let id = ports.sandbox("a", "alice").await.id;
     let (repo, alice) = (&ports.sandboxes, scope("alice"));
     let running = SandboxFacts::Running {
@@ -187,7 +187,7 @@ pub async fn facts_are_fenced_by_the_intent(ports: &Ports) {
 }
 
 /// A running sandbox has addresses. A paused, failed or missing one has none, and only the last two have a cause.
-pub async fn facts_replace_each_other(ports: &Ports) {
+pub async fn facts_replace_each_other(ports: &StorePorts) {
     let id = ports.sandbox("a", "alice").await.id;
     let record = async |facts: SandboxFacts, when| {
         let known = ports
@@ -244,7 +244,7 @@ pub async fn facts_replace_each_other(ports: &Ports) {
 }
 
 /// A preparation keeps the sandbox STARTING and stores each line of progress; the facts that follow clear it.
-pub async fn a_preparation_reports_its_progress(ports: &Ports) {
+pub async fn a_preparation_reports_its_progress(ports: &StorePorts) {
     let id = ports.sandbox("a", "alice").await.id;
     let record = async |facts, when| {
         let known = ports
@@ -277,7 +277,7 @@ pub async fn a_preparation_reports_its_progress(ports: &Ports) {
 }
 
 /// One sandbox of each status, all on the host of the fixtures.
-async fn one_of_each(ports: &Ports) -> Vec<Sandbox> {
+async fn one_of_each(ports: &StorePorts) -> Vec<Sandbox> {
     use SandboxStatus::{Error, Missing, Paused, Running, Starting};
     let mut rows = Vec::new();
     for status in [Starting, Running, Paused, Error, Missing] {
@@ -293,7 +293,7 @@ async fn one_of_each(ports: &Ports) -> Vec<Sandbox> {
 }
 
 /// Only STARTING, RUNNING and PAUSED sandboxes of the host are annotated, and only their detail changes.
-pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &Ports) {
+pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &StorePorts) {
     let rows = one_of_each(ports).await;
     let mut elsewhere = sandbox("elsewhere", "alice", at(0));
     elsewhere.host = HostId::parse("host-2").unwrap();
@@ -317,7 +317,7 @@ pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &Ports) {
 }
 
 /// Every fact that is recorded after an annotation clears it, also an unchanged one.
-pub async fn a_fact_clears_an_annotation(ports: &Ports) {
+pub async fn a_fact_clears_an_annotation(ports: &StorePorts) {
     let id = ports.sandbox("a", "alice").await.id;
     let repo = &ports.sandboxes;
     let endpoints = endpoints(8000);

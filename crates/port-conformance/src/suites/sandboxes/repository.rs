@@ -9,7 +9,7 @@ use crate::fixtures::{
     PLENTY, after, at, conversation, foreign_tokens, host, endpoints, page, sandbox, sandbox_id,
     scope, user, read_all_pages,
 };
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
 fn names<T: Clone + Into<SandboxView>>(sandboxes: &[T]) -> Vec<String> {
     let views = sandboxes.iter().cloned().map(Into::into);
@@ -17,7 +17,7 @@ fn names<T: Clone + Into<SandboxView>>(sandboxes: &[T]) -> Vec<String> {
 }
 
 /// An inserted sandbox is found with every field, by id and by key. An id cannot be inserted twice.
-pub async fn every_field_is_stored(ports: &Ports) {
+pub async fn every_field_is_stored(ports: &StorePorts) {
     let endpoints = endpoints(8000);
     let stored = Sandbox {
         desired: DesiredState::Paused,
@@ -46,7 +46,7 @@ pub async fn every_field_is_stored(ports: &Ports) {
 }
 
 /// No method finds another user's sandbox; the system sees all.
-pub async fn scopes_are_isolated(ports: &Ports) {
+pub async fn scopes_are_isolated(ports: &StorePorts) {
     let id = ports.sandbox("a1", "alice").await.id;
     let bob = scope("bob");
     let repo = &ports.sandboxes;
@@ -66,7 +66,7 @@ pub async fn scopes_are_isolated(ports: &Ports) {
 
 /// A sandbox that is marked for deletion is hidden from its owner at once and stays marked. The system still sees it,
 /// and it is found by its key.
-pub async fn deleted_is_hidden_and_final(ports: &Ports) {
+pub async fn deleted_is_hidden_and_final(ports: &StorePorts) {
     let it = ports.sandbox("a1", "alice").await;
     let (alice, repo) = (scope("alice"), &ports.sandboxes);
     let deleted = repo
@@ -92,7 +92,7 @@ pub async fn deleted_is_hidden_and_final(ports: &Ports) {
 }
 
 /// `find_many` keeps order, length and repetition.
-pub async fn find_many_keeps_order(ports: &Ports) {
+pub async fn find_many_keeps_order(ports: &StorePorts) {
     for id in ["a", "b", "c"] {
         ports.sandbox(id, "alice").await;
     }
@@ -110,7 +110,7 @@ pub async fn find_many_keeps_order(ports: &Ports) {
 }
 
 /// Pages are ordered newest first, ties by id, and stay stable when rows are added and deleted in between.
-pub async fn paging_is_stable(ports: &Ports) {
+pub async fn paging_is_stable(ports: &StorePorts) {
     for (id, created) in [("a", 1), ("b", 2), ("c", 2), ("d", 2), ("e", 3)] {
         let row = sandbox(id, "alice", at(created));
         ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
@@ -137,7 +137,7 @@ pub async fn paging_is_stable(ports: &Ports) {
 }
 
 /// A foreign token, or one of another list, is refused.
-pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
+pub async fn foreign_page_tokens_are_refused(ports: &StorePorts) {
     ports.sandbox("a", "alice").await;
     for n in [1, 2] {
         ports
@@ -163,7 +163,7 @@ pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
 }
 
 /// All sandboxes of a host are listed by id, in any state.
-pub async fn a_host_is_walked_by_id(ports: &Ports) {
+pub async fn a_host_is_walked_by_id(ports: &StorePorts) {
     for (id, owner) in [("c", "alice"), ("a", "bob"), ("b", "alice")] {
         ports.sandbox(id, owner).await;
     }
@@ -187,7 +187,7 @@ pub async fn a_host_is_walked_by_id(ports: &Ports) {
 }
 
 /// A removed row is gone; its conversations stay and show no sandbox.
-pub async fn conversations_outlive_their_sandbox(ports: &Ports) {
+pub async fn conversations_outlive_their_sandbox(ports: &StorePorts) {
     let it = ports.sandbox("a", "alice").await;
     let id = ports
         .conversation(&conversation(1, "alice", "a", at(0)))
@@ -211,7 +211,7 @@ pub async fn conversations_outlive_their_sandbox(ports: &Ports) {
 }
 
 /// Generates the conformance tests of `SandboxRepository`. `$fresh` is a future of a value
-/// that derefs to [`Ports`].
+/// that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! sandbox_repository_conformance {
     ($fresh:expr) => {

@@ -8,21 +8,21 @@ use domain::sandbox::RetirementReason::{self, IdleSince, OlderThan};
 use domain::sandbox::{DesiredState, Sandbox, SandboxFacts, SandboxStatus};
 use domain::scope::Scope;
 
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, event, host, endpoints, report, sandbox, sandbox_id,
     scope, start_in,
 };
 
 /// Stores a sandbox that was created at `created` and has been RUNNING since `changed`.
-pub(super) async fn running(ports: &Ports, id: &str, created: i64, changed: i64) {
+pub(super) async fn running(ports: &StorePorts, id: &str, created: i64, changed: i64) {
     let row = sandbox(id, "alice", at(created));
     ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
     let endpoints = endpoints(8000);
     record(ports, id, SandboxFacts::Running { endpoints }, changed).await;
 }
 
-async fn record(ports: &Ports, id: &str, facts: SandboxFacts, when: i64) {
+async fn record(ports: &StorePorts, id: &str, facts: SandboxFacts, when: i64) {
     let row = ports.sandbox_row(&sandbox_id(id)).await.unwrap();
     let recorded = ports
         .sandboxes
@@ -31,7 +31,7 @@ async fn record(ports: &Ports, id: &str, facts: SandboxFacts, when: i64) {
     assert!(recorded.unwrap(), "{id}");
 }
 
-async fn set_desired(ports: &Ports, id: &str, desired: DesiredState, when: i64) {
+async fn set_desired(ports: &StorePorts, id: &str, desired: DesiredState, when: i64) {
     let set = ports
         .sandboxes
         .set_desired(&scope("alice"), &sandbox_id(id), desired, &PLENTY, at(when))
@@ -40,7 +40,7 @@ async fn set_desired(ports: &Ports, id: &str, desired: DesiredState, when: i64) 
 }
 
 /// Stores conversation `n` of that sandbox, last changed at `changed`.
-async fn store_conversation(ports: &Ports, n: u64, id: &str, status: Option<ExecutionStatus>, changed: i64) {
+async fn store_conversation(ports: &StorePorts, n: u64, id: &str, status: Option<ExecutionStatus>, changed: i64) {
     let it = Conversation {
         execution_status: status,
         updated_at: at(changed),
@@ -49,18 +49,18 @@ async fn store_conversation(ports: &Ports, n: u64, id: &str, status: Option<Exec
     ports.conversation(&it).await;
 }
 
-async fn list_retirable(ports: &Ports, why: RetirementReason, limit: usize) -> Vec<String> {
+async fn list_retirable(ports: &StorePorts, why: RetirementReason, limit: usize) -> Vec<String> {
     let found = ports.sandboxes.list_retirable(&host(), why, limit).await;
     found.unwrap().iter().map(|it| it.id.to_string()).collect()
 }
 
-pub(super) async fn retire(ports: &Ports, id: &str, why: RetirementReason, when: i64) -> Option<Sandbox> {
+pub(super) async fn retire(ports: &StorePorts, id: &str, why: RetirementReason, when: i64) -> Option<Sandbox> {
     let retired = ports.sandboxes.retire(&sandbox_id(id), why, at(when)).await;
     retired.unwrap()
 }
 
 /// Checks that exactly these sandboxes of the host are listed, in this order, and that exactly these can be retired.
-async fn assert_retirable(ports: &Ports, why: RetirementReason, expected: &[&str]) {
+async fn assert_retirable(ports: &StorePorts, why: RetirementReason, expected: &[&str]) {
     assert_eq!(list_retirable(ports, why, 100).await, expected);
     for row in ports.sandboxes.list_on_host(&host(), None, 100).await.unwrap() {
         let id = row.id.as_str();
@@ -73,7 +73,7 @@ async fn assert_retirable(ports: &Ports, why: RetirementReason, expected: &[&str
 }
 
 /// Idle means: RUNNING and desired to run, no conversation in it runs or starts, and nothing has changed since.
-pub async fn idle_sandboxes_are_paused(ports: &Ports) {
+pub async fn idle_sandboxes_are_paused(ports: &StorePorts) {
     use ExecutionStatus::{Finished, Running};
     let used = [
         "busy", "starting", "spoken", "changed", "edge", "pausing", "paused",
@@ -111,7 +111,7 @@ pub async fn idle_sandboxes_are_paused(ports: &Ports) {
 }
 
 /// An idle and old sandbox of another host.
-async fn store_on_another_host(ports: &Ports) {
+async fn store_on_another_host(ports: &StorePorts) {
     let mut row = sandbox("elsewhere", "alice", at(0));
     row.host = HostId::parse("host-2").unwrap();
     row.status = SandboxStatus::Running;
@@ -120,7 +120,7 @@ async fn store_on_another_host(ports: &Ports) {
 
 /// An old sandbox is deleted in any state and regardless of its last use, but not while a conversation in it runs or
 /// starts.
-pub async fn old_sandboxes_are_deleted(ports: &Ports) {
+pub async fn old_sandboxes_are_deleted(ports: &StorePorts) {
     let old = [
         "busy", "starting", "spoken", "paused", "failed", "deleted", "plain",
     ];
@@ -142,7 +142,7 @@ pub async fn old_sandboxes_are_deleted(ports: &Ports) {
 }
 
 /// The list is ordered longest unchanged first, ties by id, up to the limit.
-pub async fn the_longest_unchanged_come_first(ports: &Ports) {
+pub async fn the_longest_unchanged_come_first(ports: &StorePorts) {
     for (id, changed) in [("c", 12), ("a", 12), ("b", 11), ("d", 13)] {
         running(ports, id, 0, changed).await;
     }
@@ -155,7 +155,7 @@ pub async fn the_longest_unchanged_come_first(ports: &Ports) {
 
 /// Retirement commits the intent: paused, with its time, or deleted, which hides the sandbox from its owner. Facts stay
 /// unchanged.
-pub async fn retiring_commits_an_intent(ports: &Ports) {
+pub async fn retiring_commits_an_intent(ports: &StorePorts) {
     running(ports, "a", 0, 10).await;
     let before = ports.sandbox_row(&sandbox_id("a")).await.unwrap();
     let paused = retire(ports, "a", IdleSince(at(40)), 50).await;
@@ -188,7 +188,7 @@ pub async fn retiring_commits_an_intent(ports: &Ports) {
 
 /// Every report about a sandbox's conversations counts as use: an event without a change of the conversation (the user
 /// wrote a message), or a change of its status. A repeated report does not.
-pub async fn reports_count_as_use(ports: &Ports) {
+pub async fn reports_count_as_use(ports: &StorePorts) {
     running(ports, "s", 0, 10).await;
     store_conversation(ports, 1, "s", None, 10).await;
     let (s, id) = (sandbox_id("s"), conversation_id(1));

@@ -11,7 +11,7 @@ use futures::future::join_all;
 use futures::join;
 
 use super::retirement::{retire, running};
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, endpoints, report, sandbox_id, start, start_in, step,
     task_id,
@@ -34,7 +34,7 @@ async fn join_in_order<A, B>(
 }
 
 /// The result of `retire` matches the row.
-async fn assert_matches_row(ports: &Ports, id: &str, why: RetirementReason, retired: Option<&Sandbox>) {
+async fn assert_matches_row(ports: &StorePorts, id: &str, why: RetirementReason, retired: Option<&Sandbox>) {
     let row = ports.sandbox_row(&sandbox_id(id)).await.unwrap();
     match retired {
         Some(retired) => assert_eq!((&row, row.desired), (retired, why.desired())),
@@ -43,7 +43,7 @@ async fn assert_matches_row(ports: &Ports, id: &str, why: RetirementReason, reti
 }
 
 /// A start in an old sandbox: either the sandbox is deleted and the start is refused, or it stays.
-pub async fn a_start_or_a_deletion_wins(ports: &Ports) {
+pub async fn a_start_or_a_deletion_wins(ports: &StorePorts) {
     for n in 0..ROUNDS {
         let (id, why) = (format!("s{n}"), OlderThan(at(40)));
         running(ports, &id, 0, 10).await;
@@ -59,7 +59,7 @@ pub async fn a_start_or_a_deletion_wins(ports: &Ports) {
 }
 
 /// A start in an idle sandbox either prevents the pause, or finds the sandbox paused and resumes it.
-pub async fn a_start_prevents_or_follows_a_pause(ports: &Ports) {
+pub async fn a_start_prevents_or_follows_a_pause(ports: &StorePorts) {
     for n in 0..ROUNDS {
         let (id, why) = (format!("s{n}"), IdleSince(at(40)));
         running(ports, &id, 0, 10).await;
@@ -82,7 +82,7 @@ pub async fn a_start_prevents_or_follows_a_pause(ports: &Ports) {
 
 /// A sandbox with an unfinished start stays, and so does the conversation that the start begins. There is no gap
 /// between the unfinished start and its conversation.
-pub async fn a_starting_conversation_keeps_its_sandbox(ports: &Ports) {
+pub async fn a_starting_conversation_keeps_its_sandbox(ports: &StorePorts) {
     for n in 0..ROUNDS {
         let id = format!("s{n}");
         let claimed = ports.claimed(&start(n, "alice", &id, at(0))).await;
@@ -118,7 +118,7 @@ pub async fn a_starting_conversation_keeps_its_sandbox(ports: &Ports) {
 }
 
 /// A running conversation that an agent server adds is either in a sandbox that stays, or not stored.
-pub async fn an_adoption_or_a_deletion_wins(ports: &Ports) {
+pub async fn an_adoption_or_a_deletion_wins(ports: &StorePorts) {
     for n in 0..ROUNDS {
         let (id, why) = (format!("s{n}"), OlderThan(at(40)));
         running(ports, &id, 0, 10).await;
@@ -137,7 +137,7 @@ pub async fn an_adoption_or_a_deletion_wins(ports: &Ports) {
 }
 
 /// A conversation that starts to run either prevents the retirement, or its report is accepted after it.
-pub async fn a_run_prevents_or_follows_a_retirement(ports: &Ports) {
+pub async fn a_run_prevents_or_follows_a_retirement(ports: &StorePorts) {
     for n in 0..ROUNDS {
         let id = format!("s{n}");
         running(ports, &id, 0, 10).await;
@@ -161,7 +161,7 @@ pub async fn a_run_prevents_or_follows_a_retirement(ports: &Ports) {
 }
 
 /// Of many concurrent retirements of a sandbox, one succeeds.
-pub async fn a_race_to_retire_has_one_winner(ports: &Ports) {
+pub async fn a_race_to_retire_has_one_winner(ports: &StorePorts) {
     for why in [IdleSince(at(40)), OlderThan(at(40))] {
         let id = format!("{:?}", why.desired());
         running(ports, &id, 0, 10).await;

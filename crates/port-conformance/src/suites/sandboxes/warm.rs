@@ -8,12 +8,12 @@ use domain::identity::KeyHash;
 use domain::sandbox::{SandboxEndpoints, MAX_WARM_SANDBOXES_PER_HOST, WarmSandbox, WarmState};
 use futures::future::join_all;
 
-use crate::Ports;
+use crate::StorePorts;
 use crate::assert_is;
 use crate::fixtures::{PLENTY, at, host, endpoints, sandbox, sandbox_id, warm};
 
 /// Stores a READY warm sandbox at this port and returns it.
-async fn ready(ports: &Ports, mut it: WarmSandbox, port: u16) -> WarmSandbox {
+async fn ready(ports: &StorePorts, mut it: WarmSandbox, port: u16) -> WarmSandbox {
     assert!(ports.warm.insert(&it, 1_000).await.unwrap());
     let place = endpoints(port);
     assert!(ports.warm.mark_ready(&it.id, &place, at(1)).await.unwrap());
@@ -24,7 +24,7 @@ async fn ready(ports: &Ports, mut it: WarmSandbox, port: u16) -> WarmSandbox {
 }
 
 /// Claims with the host, spec and recipe of the fixtures.
-async fn claim(ports: &Ports) -> Option<WarmSandbox> {
+async fn claim(ports: &StorePorts) -> Option<WarmSandbox> {
     let like = warm("like", at(0));
     let claimed = ports
         .warm
@@ -32,17 +32,17 @@ async fn claim(ports: &Ports) -> Option<WarmSandbox> {
     claimed.await.unwrap()
 }
 
-async fn all(ports: &Ports) -> Vec<WarmSandbox> {
+async fn all(ports: &StorePorts) -> Vec<WarmSandbox> {
     ports.warm.list_on_host(&host()).await.unwrap()
 }
 
-async fn ids(ports: &Ports) -> Vec<String> {
+async fn ids(ports: &StorePorts) -> Vec<String> {
     let all = all(ports).await;
     all.into_iter().map(|it| it.id.to_string()).collect()
 }
 
 /// Every field is stored, times to the microsecond, with and without addresses.
-pub async fn every_field_is_stored(ports: &Ports) {
+pub async fn every_field_is_stored(ports: &StorePorts) {
     let mut it = warm("12345678901234567890", at(0));
     "é – 'recipe' \" {}".clone_into(&mut it.recipe);
     assert!(ports.warm.insert(&it, 1).await.unwrap());
@@ -73,7 +73,7 @@ pub async fn every_field_is_stored(ports: &Ports) {
 }
 
 /// A sandbox that is stored with its addresses keeps them.
-pub async fn a_ready_sandbox_can_be_stored(ports: &Ports) {
+pub async fn a_ready_sandbox_can_be_stored(ports: &StorePorts) {
     let mut it = warm("1", at(0));
     it.state = WarmState::Ready;
     it.endpoints = Some(endpoints(8_000));
@@ -82,7 +82,7 @@ pub async fn a_ready_sandbox_can_be_stored(ports: &Ports) {
 }
 
 /// Each change succeeds in one state only and returns whether it did.
-pub async fn states_follow_each_other(ports: &Ports) {
+pub async fn states_follow_each_other(ports: &StorePorts) {
     let warm_rows = &ports.warm;
     let id = sandbox_id("1");
     let place = endpoints(8_000);
@@ -119,7 +119,7 @@ pub async fn states_follow_each_other(ports: &Ports) {
 }
 
 /// A sandbox can be dismissed until it is claimed, and is never claimed after it.
-pub async fn a_dismissed_sandbox_is_never_claimed(ports: &Ports) {
+pub async fn a_dismissed_sandbox_is_never_claimed(ports: &StorePorts) {
     assert!(ports.warm.insert(&warm("1", at(0)), 9).await.unwrap());
     ready(ports, warm("2", at(0)), 8_002).await;
     for id in ["1", "2"] {
@@ -132,7 +132,7 @@ pub async fn a_dismissed_sandbox_is_never_claimed(ports: &Ports) {
 }
 
 /// The oldest is claimed first, ties by id.
-pub async fn the_oldest_is_claimed_first(ports: &Ports) {
+pub async fn the_oldest_is_claimed_first(ports: &StorePorts) {
     for (id, age) in [("b", 3), ("9", 2), ("a", 3), ("10", 2), ("c", 1)] {
         ready(ports, warm(id, at(age)), 8_000).await;
     }
@@ -145,7 +145,7 @@ pub async fn the_oldest_is_claimed_first(ports: &Ports) {
 }
 
 /// A claim finds neither another host nor another spec or recipe.
-pub async fn claims_match_host_spec_and_recipe(ports: &Ports) {
+pub async fn claims_match_host_spec_and_recipe(ports: &StorePorts) {
     let like = warm("1", at(0));
     ready(ports, like.clone(), 8_000).await;
     let other_host = HostId::parse("host-2").unwrap();
@@ -173,7 +173,7 @@ pub async fn claims_match_host_spec_and_recipe(ports: &Ports) {
 }
 
 /// Booting and ready sandboxes count; claimed ones make room.
-pub async fn no_more_are_stored_than_the_maximum(ports: &Ports) {
+pub async fn no_more_are_stored_than_the_maximum(ports: &StorePorts) {
     assert!(!ports.warm.insert(&warm("0", at(0)), 0).await.unwrap());
     ready(ports, warm("1", at(0)), 8_001).await;
     assert!(ports.warm.insert(&warm("2", at(0)), 2).await.unwrap());
@@ -192,7 +192,7 @@ pub async fn no_more_are_stored_than_the_maximum(ports: &Ports) {
 }
 
 /// The maximum holds for concurrent inserts.
-pub async fn a_race_never_exceeds_the_maximum(ports: &Ports) {
+pub async fn a_race_never_exceeds_the_maximum(ports: &StorePorts) {
     let rows: Vec<_> = (0..20).map(|n| warm(&format!("w{n}"), at(n))).collect();
     let stored = join_all(rows.iter().map(|it| ports.warm.insert(it, 5))).await;
     let stored: Vec<bool> = stored.into_iter().map(Result::unwrap).collect();
@@ -201,7 +201,7 @@ pub async fn a_race_never_exceeds_the_maximum(ports: &Ports) {
 }
 
 /// A host has a bounded number in all states, whatever the requested maximum.
-pub async fn the_number_of_a_host_is_bounded(ports: &Ports) {
+pub async fn the_number_of_a_host_is_bounded(ports: &StorePorts) {
     for n in 0..MAX_WARM_SANDBOXES_PER_HOST {
         let mut it = warm(&format!("w{n:04}"), at(0));
         it.spec_id = SpecId::parse(format!("spec-{}", n % 7)).unwrap();
@@ -229,7 +229,7 @@ pub async fn the_number_of_a_host_is_bounded(ports: &Ports) {
 }
 
 /// Of many concurrent claims, each gets a sandbox of its own while there are any, and the others get none.
-pub async fn each_claim_has_one_winner(ports: &Ports) {
+pub async fn each_claim_has_one_winner(ports: &StorePorts) {
     for n in 0..10 {
         ready(ports, warm(&format!("w{n}"), at(n)), 8_000).await;
     }
@@ -242,7 +242,7 @@ pub async fn each_claim_has_one_winner(ports: &Ports) {
 }
 
 /// Of a concurrent claim and dismissal, one succeeds.
-pub async fn a_claim_or_a_dismissal_wins(ports: &Ports) {
+pub async fn a_claim_or_a_dismissal_wins(ports: &StorePorts) {
     for round in 0..20 {
         let it = ready(ports, warm(&format!("w{round}"), at(round)), 8_000).await;
         let (claimed, dismissed) = tokio::join!(claim(ports), ports.warm.dismiss(&it.id));
@@ -254,7 +254,7 @@ pub async fn a_claim_or_a_dismissal_wins(ports: &Ports) {
 }
 
 /// A warm sandbox whose id is a sandbox row is neither released nor claimed, even if it is READY.
-pub async fn a_warm_sandbox_with_a_row_is_never_claimed(ports: &Ports) {
+pub async fn a_warm_sandbox_with_a_row_is_never_claimed(ports: &StorePorts) {
     let it = ready(ports, warm("1", at(0)), 8_000).await;
     let claimed = claim(ports).await.unwrap();
     ports.sandbox("1", "alice").await;

@@ -6,21 +6,21 @@ use domain::secret::{CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretC
 use futures::future::join_all;
 
 use crate::fixtures::{at, secret, secret_value, user};
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
-async fn insert(ports: &Ports, n: u64, owner: &str, name: &str) -> CustomSecret {
+async fn insert(ports: &StorePorts, n: u64, owner: &str, name: &str) -> CustomSecret {
     let it = secret(n, owner, name, at(i64::try_from(n).unwrap_or(0)));
     ports.secrets.insert(&it).await.unwrap();
     it
 }
 
-async fn names(ports: &Ports, owner: &str) -> Vec<String> {
+async fn names(ports: &StorePorts, owner: &str) -> Vec<String> {
     let all = ports.secrets.all(&user(owner)).await.unwrap();
     all.into_iter().map(|it| it.name).collect()
 }
 
 /// All names that contain the text.
-async fn search(ports: &Ports, owner: &str, contains: Option<&str>) -> Vec<String> {
+async fn search(ports: &StorePorts, owner: &str, contains: Option<&str>) -> Vec<String> {
     let page = PageRequest::default();
     let found = ports.secrets.search(&user(owner), contains, &page).await;
     let found = found.unwrap();
@@ -50,7 +50,7 @@ fn valued(n: u64) -> SecretChange {
 }
 
 /// Every field is stored, times to the microsecond, and lists are in order of creation.
-pub async fn every_field_is_stored(ports: &Ports) {
+pub async fn every_field_is_stored(ports: &StorePorts) {
     let alice = user("alice");
     assert_eq!(ports.secrets.find(&alice, "B").await.unwrap(), None);
     let b = insert(ports, 1, "alice", "B").await;
@@ -70,7 +70,7 @@ pub async fn every_field_is_stored(ports: &Ports) {
 }
 
 /// A name is unique for its owner only.
-pub async fn a_name_is_taken_once(ports: &Ports) {
+pub async fn a_name_is_taken_once(ports: &StorePorts) {
     let first = insert(ports, 1, "alice", "A").await;
     let again = ports.secrets.insert(&secret(2, "alice", "A", at(5))).await;
     assert_is!(again, Err(StoreError::Conflict { .. }));
@@ -81,7 +81,7 @@ pub async fn a_name_is_taken_once(ports: &Ports) {
 }
 
 /// A change sets only its fields.
-pub async fn a_change_applies_only_to_its_fields(ports: &Ports) {
+pub async fn a_change_applies_only_to_its_fields(ports: &StorePorts) {
     let (secrets, alice) = (&ports.secrets, user("alice"));
     let mut it = insert(ports, 1, "alice", "A").await;
     let nothing = SecretChange::default();
@@ -119,7 +119,7 @@ pub async fn a_change_applies_only_to_its_fields(ports: &Ports) {
 }
 
 /// `put` stores a new secret or changes an existing one, and returns which.
-pub async fn put_stores_or_changes(ports: &Ports) {
+pub async fn put_stores_or_changes(ports: &StorePorts) {
     let (secrets, alice) = (&ports.secrets, user("alice"));
     let first = secret(1, "alice", "A", at(1));
     assert!(secrets.put(&first, &valued(1)).await.unwrap());
@@ -144,7 +144,7 @@ pub async fn put_stores_or_changes(ports: &Ports) {
 }
 
 /// A deleted secret is gone, and its name is free.
-pub async fn a_deleted_secret_is_gone(ports: &Ports) {
+pub async fn a_deleted_secret_is_gone(ports: &StorePorts) {
     let alice = user("alice");
     insert(ports, 1, "alice", "A").await;
     assert!(!ports.secrets.delete(&user("bob"), "A").await.unwrap());
@@ -156,7 +156,7 @@ pub async fn a_deleted_secret_is_gone(ports: &Ports) {
 }
 
 /// Users neither see nor affect each other's secrets.
-pub async fn users_are_separate(ports: &Ports) {
+pub async fn users_are_separate(ports: &StorePorts) {
     let theirs = insert(ports, 1, "alice", "A").await;
     assert_eq!(names(ports, "bob").await, [""; 0]);
     assert_eq!(search(ports, "bob", None).await, [""; 0]);
@@ -169,7 +169,7 @@ pub async fn users_are_separate(ports: &Ports) {
 }
 
 /// The search term matches any part in any case, and has no wildcards.
-pub async fn a_search_takes_its_text_literally(ports: &Ports) {
+pub async fn a_search_takes_its_text_literally(ports: &StorePorts) {
     for (n, name) in (1..).zip(["MY_KEY", "MYXKEY", "other", "_"]) {
         insert(ports, n, "alice", name).await;
     }
@@ -194,7 +194,7 @@ pub async fn a_search_takes_its_text_literally(ports: &Ports) {
 }
 
 /// Pages are in byte order, and stable while secrets are added, deleted and changed.
-pub async fn pages_are_stable(ports: &Ports) {
+pub async fn pages_are_stable(ports: &StorePorts) {
     let (secrets, alice) = (&ports.secrets, user("alice"));
     for (n, name) in (1..).zip(["c", "B", "a", "_x", "D"]) {
         insert(ports, n, "alice", name).await;
@@ -228,7 +228,7 @@ pub async fn pages_are_stable(ports: &Ports) {
 }
 
 /// Of many concurrent writers of a name, one inserts; each later `put` changes it, and no writer fails.
-pub async fn one_of_many_writers_takes_a_name(ports: &Ports) {
+pub async fn one_of_many_writers_takes_a_name(ports: &StorePorts) {
     let inserted = join_all((0..20).map(|n| async move {
         let it = secret(n, "alice", "A", at(1));
         ports.secrets.insert(&it).await
@@ -267,7 +267,7 @@ pub async fn one_of_many_writers_takes_a_name(ports: &Ports) {
 }
 
 /// Concurrent writers of different secrets lose nothing.
-pub async fn writers_lose_nothing(ports: &Ports) {
+pub async fn writers_lose_nothing(ports: &StorePorts) {
     let alice = &user("alice");
     join_all((0..50).map(|n| async move {
         let (name, other) = (format!("S{n}"), format!("T{n}"));
@@ -291,7 +291,7 @@ pub async fn writers_lose_nothing(ports: &Ports) {
 
 /// The cap is exact: with room for three, three of many concurrent writers succeed. Existing secrets can be changed at
 /// the cap.
-pub async fn the_cap_is_exact(ports: &Ports) {
+pub async fn the_cap_is_exact(ports: &StorePorts) {
     let most = u64::try_from(MAX_SECRETS_PER_USER).unwrap();
     for n in 0..most - 3 {
         insert(ports, n, "alice", &format!("S{n}")).await;
@@ -323,7 +323,7 @@ pub async fn the_cap_is_exact(ports: &Ports) {
 }
 
 /// Generates the conformance tests of `SecretRepository`. `$fresh` is a future of a value
-/// that derefs to [`Ports`].
+/// that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! secret_repository_conformance {
     ($fresh:expr) => {

@@ -6,7 +6,7 @@ use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord};
 use domain::secret::{CustomSecret, SecretValue};
 use domain::settings::StoredSettings;
 
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::{at, sandbox_id, start, start_in, task_id, user, uuid, warm};
 
 fn sealed(text: &str) -> Sealed {
@@ -35,7 +35,7 @@ fn secret(owner: &str, n: u64) -> CustomSecret {
 }
 
 /// All records of a kind, `limit` at a time.
-async fn all(ports: &Ports, kind: SealedKind, limit: usize) -> Vec<SealedRecord> {
+async fn all(ports: &StorePorts, kind: SealedKind, limit: usize) -> Vec<SealedRecord> {
     let mut all: Vec<SealedRecord> = Vec::new();
     loop {
         let after = all.last().map(|it| &it.location);
@@ -50,7 +50,7 @@ async fn all(ports: &Ports, kind: SealedKind, limit: usize) -> Vec<SealedRecord>
 }
 
 /// Stores one or two values of each kind, and returns all records by kind.
-async fn fill(ports: &Ports) -> Vec<(SealedKind, Vec<SealedRecord>)> {
+async fn fill(ports: &StorePorts) -> Vec<(SealedKind, Vec<SealedRecord>)> {
     for name in ["bob", "alice", "carol"] {
         let (owner, document) = (user(name), sealed(&format!("{name}'s settings")));
         let saved = ports.settings.save(&owner, &document, None, at(1));
@@ -104,7 +104,7 @@ async fn fill(ports: &Ports) -> Vec<(SealedKind, Vec<SealedRecord>)> {
 }
 
 /// Every sealed value is listed once, whatever the size of pages.
-pub async fn everything_sealed_is_found(ports: &Ports) {
+pub async fn everything_sealed_is_found(ports: &StorePorts) {
     let expected = fill(ports).await;
     assert_eq!(expected.len(), SealedKind::ALL.len());
     for (kind, expected) in expected {
@@ -115,7 +115,7 @@ pub async fn everything_sealed_is_found(ports: &Ports) {
 }
 
 /// An unchanged value is replaced without a change of revisions and times. A changed or deleted one is left alone.
-pub async fn only_what_is_unchanged_is_replaced(ports: &Ports) {
+pub async fn only_what_is_unchanged_is_replaced(ports: &StorePorts) {
     let expected = fill(ports).await;
     let alice = user("alice");
     let before = ports.settings.load(&alice).await.unwrap().unwrap();
@@ -152,7 +152,7 @@ pub async fn only_what_is_unchanged_is_replaced(ports: &Ports) {
 }
 
 /// After a concurrent save and replacement, the saved value is stored, whichever came first.
-pub async fn a_save_is_never_lost(ports: &Ports) {
+pub async fn a_save_is_never_lost(ports: &StorePorts) {
     let alice = user("alice");
     let mut revision = None;
     for round in 0..40 {

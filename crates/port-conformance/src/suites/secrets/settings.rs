@@ -6,10 +6,10 @@ use domain::settings::{Revision, StoredSettings};
 use futures::future::join_all;
 
 use crate::fixtures::{at, user};
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
 /// Nothing before the first save; then the saved document with its time and revision.
-pub async fn saved_settings_are_loaded(ports: &Ports) {
+pub async fn saved_settings_are_loaded(ports: &StorePorts) {
     let (settings, alice) = (&ports.settings, user("alice"));
     assert_eq!(settings.load(&alice).await.unwrap(), None);
     let document = Sealed::from_text("v1:k:…é");
@@ -30,7 +30,7 @@ pub async fn saved_settings_are_loaded(ports: &Ports) {
 }
 
 /// A save that expects another revision than the stored one is stale and changes nothing.
-pub async fn a_stale_save_changes_nothing(ports: &Ports) {
+pub async fn a_stale_save_changes_nothing(ports: &StorePorts) {
     let (settings, alice) = (&ports.settings, user("alice"));
     let document = Sealed::from_text("1");
     let early = settings
@@ -53,7 +53,7 @@ pub async fn a_stale_save_changes_nothing(ports: &Ports) {
 }
 
 /// Users neither see nor affect each other's settings.
-pub async fn users_are_separate(ports: &Ports) {
+pub async fn users_are_separate(ports: &StorePorts) {
     let (settings, alice, bob) = (&ports.settings, user("alice"), user("bob"));
     let theirs = Sealed::from_text("alice's");
     settings.save(&alice, &theirs, None, at(1)).await.unwrap();
@@ -65,7 +65,7 @@ pub async fn users_are_separate(ports: &Ports) {
 }
 
 /// 50 concurrent savers each add a letter and retry when they are stale. No letter is lost.
-pub async fn no_update_is_lost(ports: &Ports) {
+pub async fn no_update_is_lost(ports: &StorePorts) {
     let alice = user("alice");
     join_all((0..50).map(|_| async {
         loop {
@@ -92,7 +92,7 @@ pub async fn no_update_is_lost(ports: &Ports) {
 }
 
 /// Generates the conformance tests of `SettingsRepository`. `$fresh` is a future of a value
-/// that derefs to [`Ports`].
+/// that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! settings_repository_conformance {
     ($fresh:expr) => {

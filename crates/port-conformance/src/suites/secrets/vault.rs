@@ -6,7 +6,7 @@ use domain::vault::KeyHolder;
 use futures::future::join_all;
 
 use crate::fixtures::at;
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
 fn sealed(text: &str) -> Sealed {
     Sealed::from_text(text)
@@ -22,7 +22,7 @@ fn holder(id: &str, keys: &[&str], seen: i64) -> KeyHolder {
 }
 
 /// Of many concurrent first starts one stores its secret, and all get that one.
-pub async fn the_first_writer_wins(ports: &Ports) {
+pub async fn the_first_writer_wins(ports: &StorePorts) {
     assert_eq!(ports.vault.installation().await.unwrap(), None);
     let race = (0..8).map(|n| async move {
         let mine = sealed(&format!("secret {n}"));
@@ -40,7 +40,7 @@ pub async fn the_first_writer_wins(ports: &Ports) {
 }
 
 /// The secret is replaced only by a caller that knows the stored value; of several concurrent ones, one succeeds.
-pub async fn a_replacement_needs_the_present_value(ports: &Ports) {
+pub async fn a_replacement_needs_the_present_value(ports: &StorePorts) {
     let early = ports
         .vault
         .replace_installation(&sealed("a"), &sealed("b"), at(1))
@@ -64,7 +64,7 @@ pub async fn a_replacement_needs_the_present_value(ports: &Ports) {
 }
 
 /// The latest announcement of a process counts, until it withdraws or becomes too old.
-pub async fn processes_announce_their_keys(ports: &Ports) {
+pub async fn processes_announce_their_keys(ports: &StorePorts) {
     let vault = &ports.vault;
     let mut one = holder("one", &["k1"], 1);
     one.seals_with = None;

@@ -11,10 +11,10 @@ use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, endpoints, sandbox_id, scope, start_in, step, task_id,
     user,
 };
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
 /// Stores a running sandbox.
-async fn start_sandbox(ports: &Ports, name: &str, owner: &str) {
+async fn start_sandbox(ports: &StorePorts, name: &str, owner: &str) {
     ports.sandbox(name, owner).await;
     let facts = SandboxFacts::Running {
         endpoints: endpoints(1),
@@ -37,14 +37,14 @@ fn as_sub_conversation(mut start: NewStartTask, parent: u64) -> NewStartTask {
 }
 
 /// The running sandboxes with their occupancy, by id.
-async fn list_running(ports: &Ports, owner: &str, spec: &SpecId) -> Vec<SandboxOccupancy> {
+async fn list_running(ports: &StorePorts, owner: &str, spec: &SpecId) -> Vec<SandboxOccupancy> {
     let mut found = ports.sandboxes.list_running(&user(owner), spec).await.unwrap();
     found.sort_by_key(|it| it.sandbox.id.to_string());
     found
 }
 
 /// Only sandboxes of this owner and spec are listed that are desired to run and RUNNING.
-pub async fn running_sandboxes_are_listed(ports: &Ports) {
+pub async fn running_sandboxes_are_listed(ports: &StorePorts) {
     for name in ["a", "b", "paused"] {
         start_sandbox(ports, name, "alice").await;
     }
@@ -67,7 +67,7 @@ pub async fn running_sandboxes_are_listed(ports: &Ports) {
 }
 
 /// Occupancy counts conversations and starts without one, each once; the last use is the latest of both.
-pub async fn occupancy_is_counted(ports: &Ports) {
+pub async fn occupancy_is_counted(ports: &StorePorts) {
     for name in ["empty", "used"] {
         start_sandbox(ports, name, "alice").await;
     }
@@ -111,7 +111,7 @@ pub async fn occupancy_is_counted(ports: &Ports) {
 }
 
 /// Concurrent starts never exceed the maximum of a shared sandbox.
-pub async fn a_race_never_exceeds_the_capacity(ports: &Ports) {
+pub async fn a_race_never_exceeds_the_capacity(ports: &StorePorts) {
     start_sandbox(ports, "s", "alice").await;
     ports
         .conversation(&conversation(99, "alice", "s", at(1)))
@@ -126,7 +126,7 @@ pub async fn a_race_never_exceeds_the_capacity(ports: &Ports) {
 }
 
 /// A sandbox that does not run or belongs to another user is not shared, and is not resumed.
-pub async fn only_running_sandboxes_are_shared(ports: &Ports) {
+pub async fn only_running_sandboxes_are_shared(ports: &StorePorts) {
     ports.sandbox("starting", "alice").await;
     start_sandbox(ports, "bobs", "bob").await;
     start_sandbox(ports, "paused", "alice").await;
@@ -144,7 +144,7 @@ pub async fn only_running_sandboxes_are_shared(ports: &Ports) {
 }
 
 /// A named sandbox is resumed in the transaction of the task, or neither is committed.
-pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
+pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &StorePorts) {
     let alice = scope("alice");
     for name in ["paused", "other"] {
         start_sandbox(ports, name, "alice").await;
@@ -190,7 +190,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
 }
 
 /// A sub-conversation begins only while its parent exists and belongs to the same user.
-pub async fn a_sub_conversation_needs_its_parent(ports: &Ports) {
+pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
     start_sandbox(ports, "s", "alice").await;
     start_sandbox(ports, "bobs", "bob").await;
     for (n, owner, name) in [(1, "alice", "s"), (2, "bob", "bobs")] {
@@ -233,7 +233,7 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &Ports) {
 }
 
 /// The clock of the replica that deletes a conversation may be behind that of the replica that accepted the start.
-pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &Ports) {
+pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &StorePorts) {
     start_sandbox(ports, "s", "alice").await;
     ports
         .conversation(&conversation(1, "alice", "s", at(1)))
@@ -259,7 +259,7 @@ pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &Ports) {
 }
 
 /// A failed start deletes a named sandbox only if a deletion left it because of this start.
-pub async fn a_named_sandbox_outlives_a_failed_start(ports: &Ports) {
+pub async fn a_named_sandbox_outlives_a_failed_start(ports: &StorePorts) {
     start_sandbox(ports, "s", "alice").await;
     ports
         .conversation(&conversation(1, "alice", "s", at(1)))

@@ -5,10 +5,10 @@ use domain::id::HostId;
 use domain::start_task::{ClaimLimit, StartQueueCounts, StartStatus};
 
 use crate::fixtures::{at, host, start, step, task_id};
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
 /// After a release, a worker of the host can claim the task at once, and only the new claim may write.
-pub async fn a_lease_can_be_released(ports: &Ports) {
+pub async fn a_lease_can_be_released(ports: &StorePorts) {
     let first = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let nobody_elses = ports.tasks.release(task_id(1), first + 1).await;
     assert_is!(nobody_elses, Err(StoreError::Stale { .. }));
@@ -29,7 +29,7 @@ pub async fn a_lease_can_be_released(ports: &Ports) {
 }
 
 /// A task that has ended, or does not exist, has no lease.
-pub async fn ended_tasks_have_no_lease_to_release(ports: &Ports) {
+pub async fn ended_tasks_have_no_lease_to_release(ports: &StorePorts) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let failed = step(StartStatus::Error);
     let ended = ports.tasks.fail(task_id(1), fence, &failed, at(2)).await;
@@ -41,7 +41,7 @@ pub async fn ended_tasks_have_no_lease_to_release(ports: &Ports) {
 }
 
 /// Waiting and leased tasks are counted by host; a task with an expired lease counts as waiting.
-pub async fn unfinished_tasks_are_counted(ports: &Ports) {
+pub async fn unfinished_tasks_are_counted(ports: &StorePorts) {
     let queue = async |seconds| ports.tasks.count_unfinished(&host(), at(seconds)).await.unwrap();
     assert_eq!(queue(0).await, StartQueueCounts::default());
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;

@@ -14,14 +14,14 @@ use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, host, sandbox_id, scope, start, start_in, step,
     task_id,
 };
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
-async fn task(ports: &Ports, n: u64) -> StartTask {
+async fn task(ports: &StorePorts, n: u64) -> StartTask {
     let found = ports.tasks.find_many(&Scope::System, &[task_id(n)]).await;
     found.expect("find").remove(0).expect("the task is there")
 }
 
-async fn claim(ports: &Ports, now: i64, until: i64) -> Vec<LeasedStartTask> {
+async fn claim(ports: &StorePorts, now: i64, until: i64) -> Vec<LeasedStartTask> {
     let claimed = ports
         .tasks
         .claim(&host(), at(now), at(until), ClaimLimit::tasks(100))
@@ -30,7 +30,7 @@ async fn claim(ports: &Ports, now: i64, until: i64) -> Vec<LeasedStartTask> {
 }
 
 async fn advance(
-    ports: &Ports,
+    ports: &StorePorts,
     n: u64,
     fence: i64,
     status: StartStatus,
@@ -41,7 +41,7 @@ async fn advance(
         .await
 }
 
-async fn begin(ports: &Ports, n: u64, fence: i64, sandbox: &str) -> Result<StartTask, StoreError> {
+async fn begin(ports: &StorePorts, n: u64, fence: i64, sandbox: &str) -> Result<StartTask, StoreError> {
     let it = conversation(n, "alice", sandbox, at(3));
     let step = step(StartStatus::StartingConversation);
     ports
@@ -51,7 +51,7 @@ async fn begin(ports: &Ports, n: u64, fence: i64, sandbox: &str) -> Result<Start
 }
 
 /// 20 concurrent workers: each of 10 tasks goes to exactly one.
-pub async fn a_race_for_a_task_has_one_winner(ports: &Ports) {
+pub async fn a_race_for_a_task_has_one_winner(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     for n in 0..10 {
         ports.start(&start_in(n, "alice", "s", at(0))).await;
@@ -76,7 +76,7 @@ pub async fn a_race_for_a_task_has_one_winner(ports: &Ports) {
 }
 
 /// A worker gets the unfinished tasks of its own host, oldest first, up to the limit.
-pub async fn claims_go_by_host_and_age(ports: &Ports) {
+pub async fn claims_go_by_host_and_age(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     for (n, created) in [(1, 3), (2, 1), (3, 2)] {
         ports.start(&start_in(n, "alice", "s", at(created))).await;
@@ -113,7 +113,7 @@ pub async fn claims_go_by_host_and_age(ports: &Ports) {
 
 /// The next task is that of the owner with the fewest leased tasks, so that a long queue does not delay other users. No
 /// owner exceeds the limit.
-pub async fn claims_are_fair_among_users(ports: &Ports) {
+pub async fn claims_are_fair_among_users(ports: &StorePorts) {
     for (owner, tasks) in [("alice", 1..=9), ("bob", 11..=12), ("carol", 21..=21)] {
         ports.sandbox(owner, owner).await;
         for n in tasks {
@@ -148,7 +148,7 @@ pub async fn claims_are_fair_among_users(ports: &Ports) {
 }
 
 /// A lease is valid until its end and can be extended; then another worker gets the task with a higher fence.
-pub async fn a_lease_can_be_extended_and_expires(ports: &Ports) {
+pub async fn a_lease_can_be_extended_and_expires(ports: &StorePorts) {
     let first = ports.claimed(&start(1, "alice", "s", at(0))).await;
     assert_eq!(claim(ports, 59, 99).await, []);
     ports
@@ -172,7 +172,7 @@ pub async fn a_lease_can_be_extended_and_expires(ports: &Ports) {
 }
 
 /// An update stores its fields and keeps the others; `updated_at` changes with the status.
-pub async fn an_update_is_stored(ports: &Ports) {
+pub async fn an_update_is_stored(ports: &StorePorts) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
     let said = StartTaskUpdate {
         status: StartStatus::WaitingForSandbox,
@@ -217,7 +217,7 @@ pub async fn an_update_is_stored(ports: &Ports) {
 }
 
 /// A task only moves forward, may skip steps, and ends once.
-pub async fn only_forward_and_only_once(ports: &Ports) {
+pub async fn only_forward_and_only_once(ports: &StorePorts) {
     use StartStatus::{Error, PreparingRepository, Ready, StartingConversation, Working};
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     advance(ports, 1, fence, StartingConversation)
@@ -248,7 +248,7 @@ pub async fn only_forward_and_only_once(ports: &Ports) {
 }
 
 /// Once another worker has the lease, the former one can neither advance, begin, fail nor renew.
-pub async fn a_stale_worker_changes_nothing(ports: &Ports) {
+pub async fn a_stale_worker_changes_nothing(ports: &StorePorts) {
     let stale = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let fence = claim(ports, 61, 120).await[0].fence;
     let before = task(ports, 1).await;
@@ -279,7 +279,7 @@ pub async fn a_stale_worker_changes_nothing(ports: &Ports) {
 }
 
 /// READY erases the secrets of the request and ends the lease.
-pub async fn ready_erases_the_secrets(ports: &Ports) {
+pub async fn ready_erases_the_secrets(ports: &StorePorts) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
     assert!(claimed.task.sealed_secrets.is_some());
     let waiting = advance(ports, 1, claimed.fence, StartStatus::WaitingForSandbox).await;
@@ -291,7 +291,7 @@ pub async fn ready_erases_the_secrets(ports: &Ports) {
 
 /// The conversation is stored with the update. Repeating it (after a crash, by another worker) stores nothing twice and
 /// overwrites nothing.
-pub async fn a_conversation_is_begun_once(ports: &Ports) {
+pub async fn a_conversation_is_begun_once(ports: &StorePorts) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let begun = begin(ports, 1, fence, "s").await.unwrap();
     assert_eq!(begun.status, StartStatus::StartingConversation);
@@ -312,7 +312,7 @@ pub async fn a_conversation_is_begun_once(ports: &Ports) {
 }
 
 /// Without its sandbox (removed or marked for deletion) a conversation is not begun, and the task is unchanged.
-pub async fn a_conversation_needs_its_sandbox(ports: &Ports) {
+pub async fn a_conversation_needs_its_sandbox(ports: &StorePorts) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let before = task(ports, 1).await;
     let (id, alice) = (sandbox_id("s"), scope("alice"));
@@ -331,7 +331,7 @@ pub async fn a_conversation_needs_its_sandbox(ports: &Ports) {
 }
 
 /// An id that was taken or deleted meanwhile is a conflict.
-pub async fn a_taken_conversation_is_not_begun(ports: &Ports) {
+pub async fn a_taken_conversation_is_not_begun(ports: &StorePorts) {
     ports.sandbox("t", "alice").await;
     ports
         .conversation(&conversation(2, "alice", "t", at(0)))
@@ -365,7 +365,7 @@ pub async fn a_taken_conversation_is_not_begun(ports: &Ports) {
 
 /// A failure deletes the conversation that was begun (without a record of the deletion), the secrets, the lease, and
 /// the sandbox that was created for the task.
-pub async fn a_failure_releases_what_the_task_held(ports: &Ports) {
+pub async fn a_failure_releases_what_the_task_held(ports: &StorePorts) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     begin(ports, 1, fence, "s").await.unwrap();
     let said = StartTaskUpdate {
@@ -399,7 +399,7 @@ pub async fn a_failure_releases_what_the_task_held(ports: &Ports) {
 }
 
 /// A sandbox that its owner paused during the start takes no conversation, and stays when the start fails.
-pub async fn a_paused_sandbox_is_left_alone(ports: &Ports) {
+pub async fn a_paused_sandbox_is_left_alone(ports: &StorePorts) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let (id, alice) = (sandbox_id("s"), scope("alice"));
     ports
@@ -419,7 +419,7 @@ pub async fn a_paused_sandbox_is_left_alone(ports: &Ports) {
 }
 
 /// A conversation of a failed start is not adopted: its agent server may continue a request that the service gave up.
-pub async fn a_failed_start_is_not_adopted(ports: &Ports) {
+pub async fn a_failed_start_is_not_adopted(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let fence = ports.claimed(&start_in(1, "alice", "s", at(0))).await.fence;
     begin(ports, 1, fence, "s").await.unwrap();
@@ -435,7 +435,7 @@ pub async fn a_failed_start_is_not_adopted(ports: &Ports) {
 }
 
 /// A failure keeps a sandbox that was not created for the task, or that another conversation or unfinished start needs.
-pub async fn a_failure_keeps_what_others_need(ports: &Ports) {
+pub async fn a_failure_keeps_what_others_need(ports: &StorePorts) {
     for (n, guest) in [(1, "conversation"), (2, "start"), (3, "named")] {
         let name = format!("s{n}");
         let new = if guest == "named" {
@@ -468,7 +468,7 @@ pub async fn a_failure_keeps_what_others_need(ports: &Ports) {
 }
 
 /// The leases of a host can be ended at start-up: its tasks can be claimed at once, and former holders cannot write.
-pub async fn the_leases_of_a_host_can_be_ended(ports: &Ports) {
+pub async fn the_leases_of_a_host_can_be_ended(ports: &StorePorts) {
     let stale = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let mut elsewhere = start(2, "alice", "t", at(0));
     elsewhere.task.host = HostId::parse("host-2").unwrap();

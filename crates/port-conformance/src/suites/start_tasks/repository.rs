@@ -21,14 +21,14 @@ use crate::fixtures::{
     PLENTY, after, at, conversation, conversation_id, foreign_tokens, host, page, sandbox_id,
     scope, start, start_in, step, task_id, read_all_pages,
 };
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
-async fn find(ports: &Ports, id: StartTaskId) -> Option<StartTask> {
+async fn find(ports: &StorePorts, id: StartTaskId) -> Option<StartTask> {
     let found = ports.tasks.find_many(&Scope::System, &[id]).await;
     found.expect("find").remove(0)
 }
 
-async fn search(ports: &Ports, order: StartTaskOrder, page: &PageRequest) -> Page<StartTask> {
+async fn search(ports: &StorePorts, order: StartTaskOrder, page: &PageRequest) -> Page<StartTask> {
     let filter = StartTaskFilter::default();
     let found = ports
         .tasks
@@ -45,7 +45,7 @@ fn numbers(tasks: &[StartTask]) -> Vec<u64> {
 }
 
 /// Every field is stored, together with the sandbox.
-pub async fn every_field_is_committed(ports: &Ports) {
+pub async fn every_field_is_committed(ports: &StorePorts) {
     let mut new = start(1, "alice", "s", at(0));
     new.task.notes = vec!["a note".to_owned()];
     new.task.timings = BTreeMap::from([("WORKING".to_owned(), 12)]);
@@ -74,7 +74,7 @@ pub async fn every_field_is_committed(ports: &Ports) {
 }
 
 /// Another user's task is not found; the system sees all.
-pub async fn scopes_are_isolated(ports: &Ports) {
+pub async fn scopes_are_isolated(ports: &StorePorts) {
     ports.start(&start(1, "alice", "s", at(0))).await;
     let bob = scope("bob");
     let filter = StartTaskFilter::default();
@@ -91,7 +91,7 @@ pub async fn scopes_are_isolated(ports: &Ports) {
 
 /// A second request of the same owner for a conversation gets the existing task, and nothing is written: no sandbox,
 /// and no cap applies.
-pub async fn the_same_conversation_is_started_once(ports: &Ports) {
+pub async fn the_same_conversation_is_started_once(ports: &StorePorts) {
     let first = start(1, "alice", "s", at(0));
     ports.start(&first).await;
     let mut again = start(2, "alice", "t", at(1));
@@ -107,7 +107,7 @@ pub async fn the_same_conversation_is_started_once(ports: &Ports) {
 }
 
 /// 20 concurrent starts of one conversation create one task and one sandbox.
-pub async fn a_race_starts_one_conversation(ports: &Ports) {
+pub async fn a_race_starts_one_conversation(ports: &StorePorts) {
     let starts: Vec<_> = (1..=20)
         .map(|n| {
             let mut new = start(n, "alice", &format!("s{n}"), at(0));
@@ -129,7 +129,7 @@ pub async fn a_race_starts_one_conversation(ports: &Ports) {
 }
 
 /// A conversation of another user or without a task, and a taken task id, are conflicts.
-pub async fn a_taken_conversation_is_a_conflict(ports: &Ports) {
+pub async fn a_taken_conversation_is_a_conflict(ports: &StorePorts) {
     ports.start(&start(1, "alice", "s", at(0))).await;
     ports
         .conversation(&conversation(2, "alice", "s", at(0)))
@@ -149,7 +149,7 @@ pub async fn a_taken_conversation_is_a_conflict(ports: &Ports) {
 }
 
 /// A named sandbox must exist, not be marked for deletion, and belong to the user.
-pub async fn a_named_sandbox_must_be_there(ports: &Ports) {
+pub async fn a_named_sandbox_must_be_there(ports: &StorePorts) {
     ports.sandbox("mine", "alice").await;
     ports.sandbox("bobs", "bob").await;
     ports.start(&start_in(1, "alice", "mine", at(0))).await;
@@ -169,7 +169,7 @@ pub async fn a_named_sandbox_must_be_there(ports: &Ports) {
 
 /// 50 concurrent starts under a cap of 6: exactly 6 succeed, and the others leave neither task nor sandbox. A start in
 /// an existing sandbox is not capped.
-pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
+pub async fn a_race_never_exceeds_a_cap(ports: &StorePorts) {
     let caps = SandboxCaps {
         per_user: 6,
         overall: 100,
@@ -196,7 +196,7 @@ pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
 }
 
 /// The number of one user's unfinished starts is bounded, also in existing sandboxes; other users are unaffected.
-pub async fn the_queue_of_one_user_is_bounded(ports: &Ports) {
+pub async fn the_queue_of_one_user_is_bounded(ports: &StorePorts) {
     for owner in ["alice", "bob"] {
         ports.sandbox(&format!("of-{owner}"), owner).await;
     }
@@ -213,7 +213,7 @@ pub async fn the_queue_of_one_user_is_bounded(ports: &Ports) {
 }
 
 /// A conversation whose start failed can be started again.
-pub async fn a_failed_start_can_be_repeated(ports: &Ports) {
+pub async fn a_failed_start_can_be_repeated(ports: &StorePorts) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
     ports
         .tasks
@@ -226,7 +226,7 @@ pub async fn a_failed_start_can_be_repeated(ports: &Ports) {
 }
 
 /// `find_many` keeps order, length and repetition.
-pub async fn find_many_keeps_order(ports: &Ports) {
+pub async fn find_many_keeps_order(ports: &StorePorts) {
     for n in [1, 2] {
         ports
             .start(&start(n, "alice", &format!("s{n}"), at(0)))
@@ -243,7 +243,7 @@ pub async fn find_many_keeps_order(ports: &Ports) {
 }
 
 /// All four orders, ties by id, page by page.
-pub async fn tasks_are_listed_in_every_order(ports: &Ports) {
+pub async fn tasks_are_listed_in_every_order(ports: &StorePorts) {
     for (n, created, updated) in [(1, 1, 9), (2, 2, 4), (3, 2, 4), (4, 3, 1)] {
         let mut new = start(n, "alice", &format!("s{n}"), at(created));
         new.task.updated_at = at(updated);
@@ -269,7 +269,7 @@ pub async fn tasks_are_listed_in_every_order(ports: &Ports) {
 }
 
 /// A page continues after the previous one, also when tasks are added in between.
-pub async fn paging_is_stable(ports: &Ports) {
+pub async fn paging_is_stable(ports: &StorePorts) {
     for n in 1..=3_u64 {
         let created = at(i64::try_from(n).unwrap());
         ports
@@ -284,7 +284,7 @@ pub async fn paging_is_stable(ports: &Ports) {
 }
 
 /// A page of large requests ends early, and all pages together contain every task once and in order.
-pub async fn pages_of_large_requests_end_early(ports: &Ports) {
+pub async fn pages_of_large_requests_end_early(ports: &StorePorts) {
     let half = MAX_PAGE_BYTES / 2;
     for (size, n) in [half, 1, half, MAX_PAGE_BYTES + 1, 1, 1]
         .into_iter()
@@ -315,7 +315,7 @@ pub async fn pages_of_large_requests_end_early(ports: &Ports) {
 }
 
 /// A foreign token, or one of another order, is refused.
-pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
+pub async fn foreign_page_tokens_are_refused(ports: &StorePorts) {
     for n in [1, 2] {
         ports
             .start(&start(n, "alice", &format!("s{n}"), at(0)))
@@ -346,7 +346,7 @@ pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
 }
 
 /// The conversation filter finds only READY tasks; `count` agrees with `search`.
-pub async fn filters_narrow(ports: &Ports) {
+pub async fn filters_narrow(ports: &StorePorts) {
     for (n, created) in [(1, 1), (2, 2)] {
         let name = format!("s{n}");
         ports.start(&start(n, "alice", &name, at(created))).await;
@@ -389,7 +389,7 @@ pub async fn filters_narrow(ports: &Ports) {
 }
 
 /// Generates the conformance tests of `StartTaskRepository`. `$fresh` is a future of a value
-/// that derefs to [`Ports`].
+/// that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! start_task_repository_conformance {
     ($fresh:expr) => {

@@ -8,7 +8,7 @@ use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, StartStatus};
 use futures::future::join_all;
 
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, event, host, endpoints, sandbox, sandbox_id, start,
     step,
@@ -18,7 +18,7 @@ const MANY: u64 = 50;
 const TURNS: i64 = 5;
 
 /// Many sandboxes send events of their own conversations.
-pub async fn many_sandboxes_send_events(ports: &Ports) {
+pub async fn many_sandboxes_send_events(ports: &StorePorts) {
     for n in 0..MANY {
         let id = format!("s{n}");
         ports.sandbox(&id, "alice").await;
@@ -41,7 +41,7 @@ pub async fn many_sandboxes_send_events(ports: &Ports) {
 }
 
 /// Many sandboxes change their state, while owners change the intent of others.
-pub async fn many_sandboxes_change(ports: &Ports) {
+pub async fn many_sandboxes_change(ports: &StorePorts) {
     for n in 0..MANY {
         ports.sandbox(&format!("s{n}"), &format!("user-{n}")).await;
     }
@@ -73,7 +73,7 @@ fn changed(turn: i64) -> SandboxFacts {
     }
 }
 
-async fn pause(ports: &Ports, id: &SandboxId, turn: i64) {
+async fn pause(ports: &StorePorts, id: &SandboxId, turn: i64) {
     let system = domain::scope::Scope::System;
     let paused = ports
         .sandboxes
@@ -83,7 +83,7 @@ async fn pause(ports: &Ports, id: &SandboxId, turn: i64) {
 }
 
 /// Many users start conversations concurrently, and as many workers process them.
-pub async fn many_starts_go_through(ports: &Ports) {
+pub async fn many_starts_go_through(ports: &StorePorts) {
     let starts: Vec<_> = (0..MANY)
         .map(|n| start(n, &format!("user-{n}"), &format!("s{n}"), at(0)))
         .collect();
@@ -116,7 +116,7 @@ pub async fn many_starts_go_through(ports: &Ports) {
     .await;
 }
 
-/// Generates the conformance tests of concurrency. `$fresh` is a future of a value that derefs to [`Ports`].
+/// Generates the conformance tests of concurrency. `$fresh` is a future of a value that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! concurrency_conformance {
     ($fresh:expr) => {

@@ -1,11 +1,11 @@
 //! Conformance tests of `HostRepository`.
 
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::{at, host};
 use domain::id::HostId;
 
 /// A host is known once it is registered; the registration can be repeated.
-pub async fn a_host_is_known_once_registered(ports: &Ports) {
+pub async fn a_host_is_known_once_registered(ports: &StorePorts) {
     let hosts = &ports.hosts;
     assert!(!hosts.is_known(&host()).await.unwrap());
     hosts.register(&host(), at(0)).await.unwrap();

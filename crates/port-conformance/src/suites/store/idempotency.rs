@@ -7,7 +7,7 @@ use domain::start_task::{StartTaskInsertOutcome, NewStartTask};
 use futures::future::join_all;
 
 use crate::fixtures::{PLENTY, at, sandbox, sandbox_id, start, user};
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
 fn request(owner: &str, key: &str, asked: &str) -> IdempotentRequest {
     IdempotentRequest {
@@ -35,7 +35,7 @@ fn keyed_start(n: u64, answer: IdempotentResponse) -> NewStartTask {
 }
 
 /// A repeated start creates nothing and gets the first response. Another request with the key gets a mismatch.
-pub async fn a_repeated_start_creates_once(ports: &Ports) {
+pub async fn a_repeated_start_creates_once(ports: &StorePorts) {
     let asked = request("alice", "k", "this");
     let first = keyed_start(1, response(asked.clone(), "one"));
     assert_eq!(
@@ -72,7 +72,7 @@ pub async fn a_repeated_start_creates_once(ports: &Ports) {
 }
 
 /// The same for sandboxes.
-pub async fn a_repeated_sandbox_creates_once(ports: &Ports) {
+pub async fn a_repeated_sandbox_creates_once(ports: &StorePorts) {
     let asked = request("alice", "k", "this");
     let insert = async |name: &str, request: IdempotentRequest| {
         let row = sandbox(name, "alice", at(1));
@@ -89,7 +89,7 @@ pub async fn a_repeated_sandbox_creates_once(ports: &Ports) {
 }
 
 /// A refused request stores no response: it can be repeated.
-pub async fn a_refusal_stores_no_response(ports: &Ports) {
+pub async fn a_refusal_stores_no_response(ports: &StorePorts) {
     let none = SandboxCaps {
         per_user: 0,
         overall: 0,
@@ -113,7 +113,7 @@ pub async fn a_refusal_stores_no_response(ports: &Ports) {
 }
 
 /// Of many concurrent repetitions one creates, and all others get its response.
-pub async fn a_race_creates_one(ports: &Ports) {
+pub async fn a_race_creates_one(ports: &StorePorts) {
     let race = (0..20).map(|n| {
         let answer = response(request("alice", "k", "this"), &format!("answer {n}"));
         let start = keyed_start(n, answer);
@@ -137,7 +137,7 @@ pub async fn a_race_creates_one(ports: &Ports) {
 }
 
 /// A response that is too old is ignored, and its key is free for another request. Pruning deletes old responses.
-pub async fn old_responses_are_pruned(ports: &Ports) {
+pub async fn old_responses_are_pruned(ports: &StorePorts) {
     let asked = request("alice", "k", "this");
     let first = keyed_start(1, response(asked.clone(), "one"));
     ports.tasks.insert(&first, &PLENTY).await.unwrap();
@@ -166,7 +166,7 @@ pub async fn old_responses_are_pruned(ports: &Ports) {
 }
 
 /// The response to a request that created nothing is stored like any other: once, and only for that request.
-pub async fn a_response_without_a_creation_is_stored(ports: &Ports) {
+pub async fn a_response_without_a_creation_is_stored(ports: &StorePorts) {
     let answers = &ports.answers;
     let asked = request("alice", "k", "this");
     let first = answers.store_response(&response(asked.clone(), "one")).await.unwrap();
@@ -183,7 +183,7 @@ pub async fn a_response_without_a_creation_is_stored(ports: &Ports) {
 }
 
 /// The latest responses of a user are stored, and those of other users are unaffected.
-pub async fn responses_of_one_user_are_bounded(ports: &Ports) {
+pub async fn responses_of_one_user_are_bounded(ports: &StorePorts) {
     let answers = &ports.answers;
     let bobs = request("bob", "k", "this");
     answers.store_response(&response(bobs.clone(), "bob's")).await.unwrap();

@@ -2,11 +2,11 @@
 
 use futures::future::join_all;
 
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::at;
 
 /// A lease has one holder until its end, who may extend it; then it is free.
-pub async fn a_lease_has_one_holder_until_its_end(ports: &Ports) {
+pub async fn a_lease_has_one_holder_until_its_end(ports: &StorePorts) {
     let take = async |holder: &str, now: i64, until: i64| {
         let taken = ports.leases.acquire("x", holder, at(now), at(until)).await;
         taken.unwrap()
@@ -22,7 +22,7 @@ pub async fn a_lease_has_one_holder_until_its_end(ports: &Ports) {
 }
 
 /// Only its holder can release it, also repeatedly.
-pub async fn only_the_holder_releases(ports: &Ports) {
+pub async fn only_the_holder_releases(ports: &StorePorts) {
     let leases = &ports.leases;
     assert!(leases.acquire("x", "one", at(0), at(10)).await.unwrap());
     leases.release("x", "two").await.unwrap();
@@ -33,7 +33,7 @@ pub async fn only_the_holder_releases(ports: &Ports) {
 }
 
 /// Of many concurrent callers, exactly one gets a free or expired lease.
-pub async fn a_race_has_one_winner(ports: &Ports) {
+pub async fn a_race_has_one_winner(ports: &StorePorts) {
     for round in 0..10 {
         let name = format!("lease-{}", round % 2);
         let now = round * 100;
@@ -48,7 +48,7 @@ pub async fn a_race_has_one_winner(ports: &Ports) {
 }
 
 /// Pruning deletes expired leases, up to the limit; released ones are gone already.
-pub async fn ended_leases_are_pruned(ports: &Ports) {
+pub async fn ended_leases_are_pruned(ports: &StorePorts) {
     let leases = &ports.leases;
     for (n, until) in [(1, 10), (2, 11), (3, 12), (4, 20)] {
         let name = format!("lease-{n}");

@@ -5,13 +5,13 @@ use domain::sandbox::DesiredState;
 use domain::scope::Scope;
 use domain::start_task::{NewStartTask, StartStatus};
 
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, sandbox_id, scope, start, start_in, step, task_id,
 };
 
 /// Commits a start and ends it.
-async fn store_ended_start(ports: &Ports, start: &NewStartTask, end: StartStatus, when: i64) {
+async fn store_ended_start(ports: &StorePorts, start: &NewStartTask, end: StartStatus, when: i64) {
     let fence = ports.claimed(start).await.fence;
     let ended = ports
         .tasks
@@ -20,7 +20,7 @@ async fn store_ended_start(ports: &Ports, start: &NewStartTask, end: StartStatus
     ended.unwrap();
 }
 
-async fn tasks(ports: &Ports, all: &[u64]) -> Vec<u64> {
+async fn tasks(ports: &StorePorts, all: &[u64]) -> Vec<u64> {
     let ids: Vec<_> = all.iter().map(|n| task_id(*n)).collect();
     let found = ports.tasks.find_many(&Scope::System, &ids).await.unwrap();
     let there = all.iter().zip(found).filter(|(_, task)| task.is_some());
@@ -28,7 +28,7 @@ async fn tasks(ports: &Ports, all: &[u64]) -> Vec<u64> {
 }
 
 /// Pruning deletes ended tasks, longest unchanged first, up to the limit. Younger and unfinished ones stay.
-pub async fn ended_start_tasks_are_pruned(ports: &Ports) {
+pub async fn ended_start_tasks_are_pruned(ports: &StorePorts) {
     for (n, when) in [(1, 30), (2, 20), (3, 10), (4, 40)] {
         let it = start(n, "alice", &format!("s{n}"), at(0));
         store_ended_start(ports, &it, StartStatus::Ready, when).await;
@@ -43,7 +43,7 @@ pub async fn ended_start_tasks_are_pruned(ports: &Ports) {
 }
 
 /// A failed task stays until its sandbox is gone: without it a late report would be adopted.
-pub async fn a_failed_start_stays_while_its_sandbox_exists(ports: &Ports) {
+pub async fn a_failed_start_stays_while_its_sandbox_exists(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let it = start_in(1, "alice", "s", at(0));
     store_ended_start(ports, &it, StartStatus::Error, 2).await;
@@ -53,7 +53,7 @@ pub async fn a_failed_start_stays_while_its_sandbox_exists(ports: &Ports) {
     assert_eq!(tasks(ports, &[1]).await, Vec::<u64>::new());
 }
 
-async fn delete(ports: &Ports, id: ConversationId, when: i64) {
+async fn delete(ports: &StorePorts, id: ConversationId, when: i64) {
     let deleted = ports
         .conversations
         .delete(&scope("alice"), id, at(when))
@@ -61,7 +61,7 @@ async fn delete(ports: &Ports, id: ConversationId, when: i64) {
     assert!(deleted.unwrap());
 }
 
-async fn is_remembered(ports: &Ports, n: u64, probe: u64) -> bool {
+async fn is_remembered(ports: &StorePorts, n: u64, probe: u64) -> bool {
     let mut it = start(probe, "alice", &format!("probe-{probe}"), at(0));
     it.task.conversation_id = conversation_id(n);
     // On another host, so that no test claims it.
@@ -71,7 +71,7 @@ async fn is_remembered(ports: &Ports, n: u64, probe: u64) -> bool {
 
 /// Pruning deletes records of deleted conversations, oldest first, up to the limit, and never while their sandbox
 /// exists.
-pub async fn records_of_deleted_conversations_are_pruned(ports: &Ports) {
+pub async fn records_of_deleted_conversations_are_pruned(ports: &StorePorts) {
     for n in 1..=3 {
         let name = format!("s{n}");
         ports.sandbox(&name, "alice").await;
@@ -95,7 +95,7 @@ pub async fn records_of_deleted_conversations_are_pruned(ports: &Ports) {
     assert!(is_remembered(ports, 3, 104).await, "it is too young");
 }
 
-/// Generates the conformance tests of pruning. `$fresh` is a future of a value that derefs to [`Ports`].
+/// Generates the conformance tests of pruning. `$fresh` is a future of a value that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! pruning_conformance {
     ($fresh:expr) => {

@@ -9,7 +9,7 @@ use domain::patch::Patch;
 use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::start_task::StartStatus;
 
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::{at, conversation, event, page, sandbox_id, scope, start, step};
 
 const ODD: &str = "a\0b";
@@ -25,7 +25,7 @@ fn text_with_nul() -> String {
 }
 
 /// The output of a failed sandbox, and the cause of a failed start.
-pub async fn a_cause_may_contain_nul(ports: &Ports) {
+pub async fn a_cause_may_contain_nul(ports: &StorePorts) {
     let id = ports.sandbox("s", "alice").await.id;
     for facts in [
         SandboxFacts::Error { detail: text_with_nul() },
@@ -72,7 +72,7 @@ pub async fn a_cause_may_contain_nul(ports: &Ports) {
 }
 
 /// The report of an agent server, and the title and search terms of the owner.
-pub async fn a_conversation_may_contain_nul(ports: &Ports) {
+pub async fn a_conversation_may_contain_nul(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let it = Conversation {
         title: Some(text_with_nul()),
@@ -122,7 +122,7 @@ pub async fn a_conversation_may_contain_nul(ports: &Ports) {
 }
 
 /// Agent servers choose the kinds of events; their documents are returned unchanged.
-pub async fn an_event_may_contain_nul(ports: &Ports) {
+pub async fn an_event_may_contain_nul(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let id = ports
         .conversation(&conversation(1, "alice", "s", at(0)))
@@ -157,7 +157,7 @@ pub async fn an_event_may_contain_nul(ports: &Ports) {
     }
 }
 
-/// Generates the conformance tests of unusual texts. `$fresh` is a future of a value that derefs to [`Ports`].
+/// Generates the conformance tests of unusual texts. `$fresh` is a future of a value that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! unusual_text_conformance {
     ($fresh:expr) => {

@@ -10,9 +10,9 @@ use domain::identity::{
 use super::audit_log::entry;
 use super::repository::key;
 use crate::fixtures::{at, conversation, page, scope, secret, user};
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
-async fn administer(ports: &Ports, n: u64, change: AdminChange) -> Result<PurgeCounts, StoreError> {
+async fn administer(ports: &StorePorts, n: u64, change: AdminChange) -> Result<PurgeCounts, StoreError> {
     let when = i64::try_from(n).unwrap();
     ports
         .administration
@@ -20,7 +20,7 @@ async fn administer(ports: &Ports, n: u64, change: AdminChange) -> Result<PurgeC
         .await
 }
 
-async fn entries(ports: &Ports) -> usize {
+async fn entries(ports: &StorePorts) -> usize {
     let found = ports
         .audit
         .search(&AuditFilter::default(), &page(100))
@@ -28,12 +28,12 @@ async fn entries(ports: &Ports) -> usize {
     found.unwrap().items.len()
 }
 
-async fn role(ports: &Ports, name: &str) -> Option<Role> {
+async fn role(ports: &StorePorts, name: &str) -> Option<Role> {
     let found = ports.users.find(&user(name)).await.unwrap();
     found.map(|it| it.role)
 }
 
-async fn known(ports: &Ports, key: &ApiKey) -> Option<ApiKeyWithRole> {
+async fn known(ports: &StorePorts, key: &ApiKey) -> Option<ApiKeyWithRole> {
     ports.keys.find_by_hash(&key.hash).await.unwrap()
 }
 
@@ -50,7 +50,7 @@ fn give(key: ApiKey, new_user: Option<Role>) -> AdminChange {
 
 /// A user is created once; every look-up of their keys returns their present role. Each change stores its entry, and a
 /// refused change stores none.
-pub async fn users_have_roles(ports: &Ports) {
+pub async fn users_have_roles(ports: &StorePorts) {
     administer(ports, 1, create("ada", Role::Admin))
         .await
         .unwrap();
@@ -77,7 +77,7 @@ pub async fn users_have_roles(ports: &Ports) {
 }
 
 /// A key is created for an existing user, or together with the user if the change says so.
-pub async fn keys_are_created_for_users(ports: &Ports) {
+pub async fn keys_are_created_for_users(ports: &StorePorts) {
     let (one, two) = (key(1, "ada", 1), key(2, "ada", 2));
     assert_is!(
         administer(ports, 1, give(one.clone(), None)).await,
@@ -100,7 +100,7 @@ pub async fn keys_are_created_for_users(ports: &Ports) {
 }
 
 /// A rotated key expires at the given time, or before. Keys of other users and expired keys cannot be rotated.
-pub async fn keys_are_rotated(ports: &Ports) {
+pub async fn keys_are_rotated(ports: &StorePorts) {
     let (one, two) = (key(1, "ada", 1), key(2, "ada", 2));
     ports.keys.insert(&one).await.unwrap();
     ports.keys.insert(&key(3, "bob", 1)).await.unwrap();
@@ -135,7 +135,7 @@ pub async fn keys_are_rotated(ports: &Ports) {
 }
 
 /// Only keys of the named user can be revoked.
-pub async fn a_key_is_revoked_by_its_user(ports: &Ports) {
+pub async fn a_key_is_revoked_by_its_user(ports: &StorePorts) {
     let one = key(1, "ada", 1);
     ports.keys.insert(&one).await.unwrap();
     let revoke = |name| AdminChange::RevokeKey {
@@ -151,7 +151,7 @@ pub async fn a_key_is_revoked_by_its_user(ports: &Ports) {
 
 /// The first call of a deletion revokes the user's access and refuses new objects. It also deletes what their sandboxes
 /// could use.
-pub async fn a_deletion_takes_effect_at_once(ports: &Ports) {
+pub async fn a_deletion_takes_effect_at_once(ports: &StorePorts) {
     let one = key(1, "ada", 1);
     ports.keys.insert(&one).await.unwrap();
     let delete = |name| AdminChange::DeleteUser { user: user(name) };
@@ -240,7 +240,7 @@ fn changes(n: u64, mine: &ApiKey, theirs: &ApiKey) -> ([AdminChange; 3], [AdminC
 
 /// Makes the change on behalf of `ada`, authenticated by this key.
 async fn by(
-    ports: &Ports,
+    ports: &StorePorts,
     n: u64,
     key: &ApiKey,
     change: &AdminChange,
@@ -254,7 +254,7 @@ async fn by(
 
 /// A caller whose key was revoked, has expired or belongs to another user, or whose user was deleted, changes nothing.
 /// A caller who is no administrator changes only their own keys. The transaction checks this again.
-pub async fn callers_are_authorized_again(ports: &Ports) {
+pub async fn callers_are_authorized_again(ports: &StorePorts) {
     administer(ports, 1, create("ada", Role::User))
         .await
         .unwrap();
@@ -302,7 +302,7 @@ pub async fn callers_are_authorized_again(ports: &Ports) {
 }
 
 /// Generates the conformance tests of `AdministrationRepository`. `$fresh` is a future of a value
-/// that derefs to [`Ports`].
+/// that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! administration_conformance {
     ($fresh:expr) => {

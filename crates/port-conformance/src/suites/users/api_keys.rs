@@ -5,7 +5,7 @@ use domain::id::ApiKeyId;
 use domain::identity::{ApiKey, KeyHash, ApiKeyWithRole, Role};
 
 use crate::fixtures::{at, user, uuid};
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
 fn key(n: u64, owner: &str) -> ApiKey {
     ApiKey {
@@ -22,7 +22,7 @@ fn key(n: u64, owner: &str) -> ApiKey {
 }
 
 /// A key is found by its hash, with every field, also if it has expired. An unknown hash finds nothing.
-pub async fn a_key_is_found_by_its_hash(ports: &Ports) {
+pub async fn a_key_is_found_by_its_hash(ports: &StorePorts) {
     let stored = ApiKey {
         expires_at: Some(at(-1)),
         last_used_at: Some(at(5)),
@@ -42,7 +42,7 @@ pub async fn a_key_is_found_by_its_hash(ports: &Ports) {
 }
 
 /// Hash and id are unique; a user may have several keys.
-pub async fn hash_and_id_are_unique(ports: &Ports) {
+pub async fn hash_and_id_are_unique(ports: &StorePorts) {
     ports.keys.insert(&key(1, "alice")).await.unwrap();
     let same_hash = ApiKey {
         hash: key(1, "alice").hash,
@@ -63,7 +63,7 @@ pub async fn hash_and_id_are_unique(ports: &Ports) {
 }
 
 /// `list` is ordered oldest first, for one user or for all.
-pub async fn keys_are_listed_oldest_first(ports: &Ports) {
+pub async fn keys_are_listed_oldest_first(ports: &StorePorts) {
     let (one, two, three) = (key(1, "alice"), key(2, "bob"), key(3, "alice"));
     for stored in [&three, &one, &two] {
         ports.keys.insert(stored).await.unwrap();
@@ -77,7 +77,7 @@ pub async fn keys_are_listed_oldest_first(ports: &Ports) {
 }
 
 /// Revoking deletes exactly one key at once.
-pub async fn a_revoked_key_is_gone(ports: &Ports) {
+pub async fn a_revoked_key_is_gone(ports: &StorePorts) {
     let (one, two) = (key(1, "alice"), key(2, "alice"));
     ports.keys.insert(&one).await.unwrap();
     ports.keys.insert(&two).await.unwrap();
@@ -88,7 +88,7 @@ pub async fn a_revoked_key_is_gone(ports: &Ports) {
 }
 
 /// `touch` records a use, and does nothing for a deleted key.
-pub async fn a_use_is_recorded(ports: &Ports) {
+pub async fn a_use_is_recorded(ports: &StorePorts) {
     let one = key(1, "alice");
     ports.keys.insert(&one).await.unwrap();
     ports.keys.touch(one.id, at(9)).await.unwrap();
@@ -99,7 +99,7 @@ pub async fn a_use_is_recorded(ports: &Ports) {
 }
 
 /// Pruning deletes keys that expired long enough ago, up to the limit, and no others.
-pub async fn expired_keys_are_pruned(ports: &Ports) {
+pub async fn expired_keys_are_pruned(ports: &StorePorts) {
     for (n, end) in [
         (1, Some(at(5))),
         (2, Some(at(9))),
@@ -121,7 +121,7 @@ pub async fn expired_keys_are_pruned(ports: &Ports) {
 }
 
 /// Generates the conformance tests of `ApiKeyRepository`. `$fresh` is a future of a value
-/// that derefs to [`Ports`].
+/// that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! api_key_repository_conformance {
     ($fresh:expr) => {

@@ -6,7 +6,7 @@ use domain::id::ApiKeyId;
 use domain::page::{PageLimit, PageRequest, PageToken};
 
 use crate::fixtures::{at, page, sandbox_id, user, uuid};
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
 /// An entry of `ada` at that time.
 pub fn entry(n: u64, when: i64) -> AuditEntry {
@@ -41,14 +41,14 @@ fn full_entry(n: u64, when: i64) -> AuditEntry {
     }
 }
 
-async fn search(ports: &Ports, filter: &AuditFilter) -> Vec<AuditEntry> {
+async fn search(ports: &StorePorts, filter: &AuditFilter) -> Vec<AuditEntry> {
     let found = ports.audit.search(filter, &page(100)).await.unwrap();
     assert_eq!(found.next, None);
     found.items
 }
 
 /// Every field is stored. Entries are ordered newest first, and entries of the same time in a fixed order.
-pub async fn entries_are_found_newest_first(ports: &Ports) {
+pub async fn entries_are_found_newest_first(ports: &StorePorts) {
     ports.audit.append(&[]).await.unwrap();
     let all = [full_entry(1, 1), entry(2, 3), entry(3, 3), entry(4, 2)];
     ports.audit.append(&all).await.unwrap();
@@ -58,7 +58,7 @@ pub async fn entries_are_found_newest_first(ports: &Ports) {
 }
 
 /// A stored entry is unchanged, also when a batch with it is sent again.
-pub async fn a_batch_can_be_sent_again(ports: &Ports) {
+pub async fn a_batch_can_be_sent_again(ports: &StorePorts) {
     ports.audit.append(&[full_entry(1, 1)]).await.unwrap();
     let again = [entry(1, 9), entry(2, 2)];
     ports.audit.append(&again).await.unwrap();
@@ -67,14 +67,14 @@ pub async fn a_batch_can_be_sent_again(ports: &Ports) {
 }
 
 /// A large batch is stored completely.
-pub async fn a_large_batch_is_stored(ports: &Ports) {
+pub async fn a_large_batch_is_stored(ports: &StorePorts) {
     let all: Vec<_> = (1..=1_200).map(|n| full_entry(n, 1)).collect();
     ports.audit.append(&all).await.unwrap();
     assert_eq!(ports.audit.prune(at(2), 5_000).await.unwrap(), 1_200);
 }
 
 /// Every part of a filter applies: `since` is inclusive, `until` is exclusive.
-pub async fn a_filter_narrows(ports: &Ports) {
+pub async fn a_filter_narrows(ports: &StorePorts) {
     let other = AuditEntry {
         action: "POST /thing".to_owned(),
         ..entry(4, 4)
@@ -121,7 +121,7 @@ pub async fn a_filter_narrows(ports: &Ports) {
 }
 
 /// A page continues after the previous one, whatever is added or deleted meanwhile.
-pub async fn pages_are_stable(ports: &Ports) {
+pub async fn pages_are_stable(ports: &StorePorts) {
     let all: Vec<_> = (1..=5).map(|n| entry(n, i64::from(n > 2))).collect();
     ports.audit.append(&all).await.unwrap();
     let (any, limit) = (AuditFilter::default(), PageLimit::new(2).unwrap());
@@ -152,7 +152,7 @@ pub async fn pages_are_stable(ports: &Ports) {
 }
 
 /// Pruning deletes old entries, oldest first, up to the limit.
-pub async fn old_entries_are_pruned(ports: &Ports) {
+pub async fn old_entries_are_pruned(ports: &StorePorts) {
     let all = [(1, 3), (2, 1), (3, 2), (4, 5)];
     let all: Vec<_> = all.into_iter().map(|(n, when)| entry(n, when)).collect();
     ports.audit.append(&all).await.unwrap();
@@ -164,7 +164,7 @@ pub async fn old_entries_are_pruned(ports: &Ports) {
 }
 
 /// The entries of a deleted user stay.
-pub async fn entries_outlive_their_user(ports: &Ports) {
+pub async fn entries_outlive_their_user(ports: &StorePorts) {
     let key = super::repository::key(1, "ada", 0);
     ports.keys.insert(&key).await.unwrap();
     ports.audit.append(&[entry(1, 1)]).await.unwrap();
@@ -174,7 +174,7 @@ pub async fn entries_outlive_their_user(ports: &Ports) {
 }
 
 /// Generates the conformance tests of `AuditLog`. `$fresh` is a future of a value
-/// that derefs to [`Ports`].
+/// that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! audit_log_conformance {
     ($fresh:expr) => {

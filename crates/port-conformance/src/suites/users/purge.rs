@@ -19,7 +19,7 @@ use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, event, page, sandbox, sandbox_id, scope, secret,
     start, start_in, step, task_id, user,
 };
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
 /// An idempotency key that both users use.
 fn request(owner: &str) -> IdempotentRequest {
@@ -39,7 +39,7 @@ fn response(owner: &str) -> IdempotentResponse {
     }
 }
 
-async fn append(ports: &Ports, sandbox: &str, n: u64, events: u64) -> AppendOutcome {
+async fn append(ports: &StorePorts, sandbox: &str, n: u64, events: u64) -> AppendOutcome {
     let batch: Vec<_> = (0..events)
         .map(|e| event(&format!("e{e}"), "MessageEvent", at(1)))
         .collect();
@@ -52,7 +52,7 @@ async fn append(ports: &Ports, sandbox: &str, n: u64, events: u64) -> AppendOutc
 }
 
 /// Commits a start, leases it, and ends it if `end` is set. Returns the fence.
-async fn run(ports: &Ports, start: &NewStartTask, end: Option<StartStatus>) -> i64 {
+async fn run(ports: &StorePorts, start: &NewStartTask, end: Option<StartStatus>) -> i64 {
     let fence = ports.claimed(start).await.fence;
     if let Some(end) = end {
         let ended = ports
@@ -66,7 +66,7 @@ async fn run(ports: &Ports, start: &NewStartTask, end: Option<StartStatus>) -> i
 
 /// Stores a user with objects of every kind; ids begin at `n`. Returns the fence of their unfinished start, which has
 /// number `n + 8`.
-async fn seed_user(ports: &Ports, owner: &str, n: u64) -> i64 {
+async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
     ports.keys.insert(&key(n, owner, 0)).await.unwrap();
     ports.keys.insert(&key(n + 1, owner, 0)).await.unwrap();
     let (document, id) = (Sealed::from_text("sealed settings"), user(owner));
@@ -125,7 +125,7 @@ async fn seed_user(ports: &Ports, owner: &str, n: u64) -> i64 {
 }
 
 /// The pending messages of these conversations.
-async fn waiting(ports: &Ports, all: &[ConversationView]) -> Vec<PendingMessage> {
+async fn waiting(ports: &StorePorts, all: &[ConversationView]) -> Vec<PendingMessage> {
     let mut waiting = Vec::new();
     for it in all {
         let found = ports.pending.list_waiting(it.conversation.id).await;
@@ -135,7 +135,7 @@ async fn waiting(ports: &Ports, all: &[ConversationView]) -> Vec<PendingMessage>
 }
 
 /// Everything of a user that the ports return.
-async fn visible_objects(ports: &Ports, owner: &str) -> Vec<String> {
+async fn visible_objects(ports: &StorePorts, owner: &str) -> Vec<String> {
     let all = ConversationFilter {
         include_sub_conversations: true,
         ..ConversationFilter::default()
@@ -172,7 +172,7 @@ async fn visible_objects(ports: &Ports, owner: &str) -> Vec<String> {
 }
 
 /// Repeats the purge, with this limit, until it is complete. Panics if it does not end.
-async fn purge(ports: &Ports, owner: &UserId, limit: usize) -> (PurgeCounts, usize) {
+async fn purge(ports: &StorePorts, owner: &UserId, limit: usize) -> (PurgeCounts, usize) {
     let mut sum = PurgeCounts::default();
     for calls in 1..200 {
         let purged = ports.users.purge(owner, at(9), limit).await.unwrap();
@@ -185,7 +185,7 @@ async fn purge(ports: &Ports, owner: &UserId, limit: usize) -> (PurgeCounts, usi
 }
 
 /// After the purge only the sandboxes to be removed are left, whatever the limit of a call.
-pub async fn a_purge_leaves_nothing(ports: &Ports) {
+pub async fn a_purge_leaves_nothing(ports: &StorePorts) {
     let nothing = visible_objects(ports, "nobody").await;
     for (round, limit) in [1, 3, 1000].into_iter().enumerate() {
         let (owner, n) = (format!("alice-{round}"), 100 * (round as u64 + 1));
@@ -229,7 +229,7 @@ pub async fn a_purge_leaves_nothing(ports: &Ports) {
 
 /// Other users' objects stay, also with the same ids: a sub-conversation of a deleted user's conversation, and a failed
 /// start of it.
-pub async fn others_are_unaffected(ports: &Ports) {
+pub async fn others_are_unaffected(ports: &StorePorts) {
     seed_user(ports, "bob", 200).await;
     let shared = start_in(150, "bob", "bob-up", at(1));
     run(ports, &shared, Some(StartStatus::Error)).await;
@@ -255,7 +255,7 @@ pub async fn others_are_unaffected(ports: &Ports) {
 }
 
 /// After the first call, with any limit, no key, settings, secret, worker or sandbox of the user is usable.
-pub async fn the_first_call_revokes_all_access(ports: &Ports) {
+pub async fn the_first_call_revokes_all_access(ports: &StorePorts) {
     let fence = seed_user(ports, "alice", 100).await;
     let alice = user("alice");
     let purged = ports.users.purge(&alice, at(9), 1).await.unwrap();
@@ -312,7 +312,7 @@ pub async fn the_first_call_revokes_all_access(ports: &Ports) {
 }
 
 /// A request that was authenticated before the deletion stores nothing after it.
-pub async fn writes_of_a_deleted_user_are_refused(ports: &Ports) {
+pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
     seed_user(ports, "alice", 100).await;
     let alice = user("alice");
     ports.users.purge(&alice, at(9), 1).await.unwrap();
@@ -369,7 +369,7 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &Ports) {
 }
 
 /// Reports of a sandbox after the deletion are dropped, before and after its row is removed.
-pub async fn late_reports_do_not_recreate_conversations(ports: &Ports) {
+pub async fn late_reports_do_not_recreate_conversations(ports: &StorePorts) {
     seed_user(ports, "alice", 100).await;
     purge(ports, &user("alice"), 1000).await;
     for round in 0..2 {
@@ -389,7 +389,7 @@ pub async fn late_reports_do_not_recreate_conversations(ports: &Ports) {
 }
 
 /// A call deletes not much more than its limit, also of one long conversation.
-pub async fn a_call_deletes_a_bounded_part(ports: &Ports) {
+pub async fn a_call_deletes_a_bounded_part(ports: &StorePorts) {
     seed_user(ports, "alice", 100).await;
     append(ports, "alice-paused", 104, 500).await;
     let mut events = 0;
@@ -408,7 +408,7 @@ pub async fn a_call_deletes_a_bounded_part(ports: &Ports) {
 }
 
 /// The local user of open mode has no row and is deleted like any other.
-pub async fn a_local_user_without_a_key_can_be_deleted(ports: &Ports) {
+pub async fn a_local_user_without_a_key_can_be_deleted(ports: &StorePorts) {
     ports.sandbox("s", "local").await;
     ports
         .conversation(&conversation(1, "local", "s", at(0)))

@@ -8,11 +8,11 @@ use domain::start_task::{StartTaskFilter, StartTaskOrder};
 use futures::future::{join, join_all};
 
 use super::repository::key;
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::{PLENTY, at, host, page, sandbox, secret, start, user};
 
 /// A request at the moment of the deletion is either refused, or its objects are deleted, too.
-pub async fn concurrent_writes_are_deleted_too(ports: &Ports) {
+pub async fn concurrent_writes_are_deleted_too(ports: &StorePorts) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
     let alice = user("alice");
     let document = Sealed::from_text("sealed settings");

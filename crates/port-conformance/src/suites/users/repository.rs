@@ -5,7 +5,7 @@ use domain::id::ApiKeyId;
 use domain::identity::{ApiKey, DELETED_USER_ENTITY, KeyHash, USER_NAME_REUSE_GRACE, PurgeCounts, Role, User};
 
 use crate::fixtures::{at, sandbox_id, user, uuid};
-use crate::{Ports, assert_is};
+use crate::{StorePorts, assert_is};
 
 pub(crate) fn key(n: u64, owner: &str, when: i64) -> ApiKey {
     ApiKey {
@@ -25,12 +25,12 @@ fn after_reuse_grace(when: i64) -> i64 {
     when + i64::try_from(USER_NAME_REUSE_GRACE.as_secs()).unwrap()
 }
 
-async fn users(ports: &Ports) -> Vec<User> {
+async fn users(ports: &StorePorts) -> Vec<User> {
     ports.users.list(None, 100).await.unwrap()
 }
 
 /// A user exists once, from the first key on. Users are listed by name, in pages.
-pub async fn users_are_listed_by_name(ports: &Ports) {
+pub async fn users_are_listed_by_name(ports: &StorePorts) {
     for (n, owner) in [(1, "carol"), (2, "alice"), (3, "bob"), (4, "alice")] {
         let when = i64::try_from(n).unwrap();
         ports.keys.insert(&key(n, owner, when)).await.unwrap();
@@ -52,7 +52,7 @@ pub async fn users_are_listed_by_name(ports: &Ports) {
 }
 
 /// The user with the earliest creation time that is not deleted; ties by name.
-pub async fn the_oldest_user_is_found(ports: &Ports) {
+pub async fn the_oldest_user_is_found(ports: &StorePorts) {
     assert_eq!(ports.users.find_oldest().await.unwrap(), None);
     for (n, owner, when) in [
         (1, "carol", 2),
@@ -71,7 +71,7 @@ pub async fn the_oldest_user_is_found(ports: &Ports) {
 }
 
 /// Deleting an unknown user changes nothing and creates no user.
-pub async fn an_unknown_user_is_not_deleted(ports: &Ports) {
+pub async fn an_unknown_user_is_not_deleted(ports: &StorePorts) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
     let purged = ports.users.purge(&user("alic"), at(1), 10).await;
     assert_eq!(purged.unwrap(), None);
@@ -80,7 +80,7 @@ pub async fn an_unknown_user_is_not_deleted(ports: &Ports) {
 }
 
 /// A deleted user is shown as deleted, and stays so after repeated deletions.
-pub async fn a_user_is_deleted_once(ports: &Ports) {
+pub async fn a_user_is_deleted_once(ports: &StorePorts) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
     let alice = user("alice");
     let purged = ports.users.purge(&alice, at(5), 10).await.unwrap();
@@ -96,7 +96,7 @@ pub async fn a_user_is_deleted_once(ports: &Ports) {
 
 /// A name is reserved until all rows are gone and the grace has passed; then a new user can take it. Other names are
 /// not affected.
-pub async fn a_name_is_reserved_after_a_deletion(ports: &Ports) {
+pub async fn a_name_is_reserved_after_a_deletion(ports: &StorePorts) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
     ports.sandbox("s", "alice").await;
     ports.users.purge(&user("alice"), at(5), 10).await.unwrap();
@@ -129,7 +129,7 @@ pub async fn a_name_is_reserved_after_a_deletion(ports: &Ports) {
 
 /// Pruning deletes rows of deleted users when nothing is left of them and they are old enough, up to the limit, and no
 /// other rows.
-pub async fn deleted_users_are_pruned(ports: &Ports) {
+pub async fn deleted_users_are_pruned(ports: &StorePorts) {
     for (n, owner) in [
         (1, "alice"),
         (2, "bob"),
@@ -154,7 +154,7 @@ pub async fn deleted_users_are_pruned(ports: &Ports) {
 }
 
 /// Generates the conformance tests of `UserRepository`. `$fresh` is a future of a value
-/// that derefs to [`Ports`].
+/// that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! user_repository_conformance {
     ($fresh:expr) => {

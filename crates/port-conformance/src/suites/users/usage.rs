@@ -14,18 +14,18 @@ use futures::future::join_all;
 use serde_json::json;
 
 use crate::suites::conversations::pending_messages::message;
-use crate::Ports;
+use crate::StorePorts;
 use crate::fixtures::{
     after, at, conversation, conversation_id, event, page, sandbox_id, scope, secret, start, step,
     task_id, user, read_all_pages,
 };
 
-async fn usage(ports: &Ports, name: &str) -> Usage {
+async fn usage(ports: &StorePorts, name: &str) -> Usage {
     let found = ports.usage.usage(&scope(name), &user(name)).await;
     found.expect("usage")
 }
 
-async fn conversations(ports: &Ports, name: &str) -> Vec<ConversationView> {
+async fn conversations(ports: &StorePorts, name: &str) -> Vec<ConversationView> {
     let filter = ConversationFilter {
         include_sub_conversations: true,
         ..ConversationFilter::default()
@@ -39,7 +39,7 @@ async fn conversations(ports: &Ports, name: &str) -> Vec<ConversationView> {
     found.await
 }
 
-async fn events(ports: &Ports, name: &str, id: ConversationId) -> Vec<Event> {
+async fn events(ports: &StorePorts, name: &str, id: ConversationId) -> Vec<Event> {
     let (all, scope) = (&EventFilter::default(), &scope(name));
     let found = read_all_pages(100, async |token| {
         let (order, page) = (EventOrder::Timestamp, after(100, token));
@@ -50,7 +50,7 @@ async fn events(ports: &Ports, name: &str, id: ConversationId) -> Vec<Event> {
 }
 
 /// Counts the usage by reading everything that is stored.
-async fn recount(ports: &Ports, name: &str) -> Usage {
+async fn recount(ports: &StorePorts, name: &str) -> Usage {
     let mut counted = Usage {
         shortened_events: usage(ports, name).await.shortened_events,
         secrets: ports.secrets.all(&user(name)).await.unwrap().len() as u64,
@@ -82,14 +82,14 @@ async fn recount(ports: &Ports, name: &str) -> Usage {
     counted
 }
 
-async fn check(ports: &Ports, what: &str) {
+async fn check(ports: &StorePorts, what: &str) {
     for name in ["alice", "bob"] {
         let (kept, counted) = (usage(ports, name).await, recount(ports, name).await);
         assert_eq!(kept, counted, "{name}, {what}");
     }
 }
 
-async fn append(ports: &Ports, sandbox: &str, n: u64, batch: &[Event]) -> AppendOutcome {
+async fn append(ports: &StorePorts, sandbox: &str, n: u64, batch: &[Event]) -> AppendOutcome {
     let nothing = ConversationReport::default();
     let (origin, id) = (sandbox_id(sandbox), conversation_id(n));
     let stored = ports.events.append(&origin, id, batch, &nothing, at(1));
@@ -108,7 +108,7 @@ fn batch(from: u64, count: u64) -> Vec<Event> {
 }
 
 /// The usage of a new user is zero, and no user sees the usage of another.
-pub async fn usage_is_counted_by_owner(ports: &Ports) {
+pub async fn usage_is_counted_by_owner(ports: &StorePorts) {
     assert_eq!(usage(ports, "alice").await, Usage::default());
     ports.sandbox("s", "alice").await;
     let it = conversation(1, "alice", "s", at(0));
@@ -123,7 +123,7 @@ pub async fn usage_is_counted_by_owner(ports: &Ports) {
 
 /// Events, conversations, starts, messages and secrets are stored and deleted; after each step the usage equals a
 /// recount.
-pub async fn usage_equals_a_recount(ports: &Ports) {
+pub async fn usage_equals_a_recount(ports: &StorePorts) {
     for (id, owner) in [("s", "alice"), ("t", "bob")] {
         ports.sandbox(id, owner).await;
     }
@@ -178,7 +178,7 @@ pub async fn usage_equals_a_recount(ports: &Ports) {
 }
 
 /// A start counts as one conversation from the moment it is accepted.
-pub async fn a_start_counts_as_its_conversation(ports: &Ports) {
+pub async fn a_start_counts_as_its_conversation(ports: &StorePorts) {
     let mut new = start(5, "alice", "own", at(2));
     new.task.request.title = Some("é".repeat(100));
     let claimed = ports.claimed(&new).await;
@@ -206,7 +206,7 @@ pub async fn a_start_counts_as_its_conversation(ports: &Ports) {
 }
 
 /// During a purge the usage equals a recount, and after it the usage is zero.
-pub async fn usage_shrinks_with_each_part_of_a_purge(ports: &Ports) {
+pub async fn usage_shrinks_with_each_part_of_a_purge(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     ports.sandbox("t", "bob").await;
     for n in 1..=2 {
@@ -232,7 +232,7 @@ pub async fn usage_shrinks_with_each_part_of_a_purge(ports: &Ports) {
 }
 
 /// The same partly bulky log in two conversations of Alice and one of Bob.
-async fn bulky_log(ports: &Ports) -> [Event; 4] {
+async fn bulky_log(ports: &StorePorts) -> [Event; 4] {
     ports.sandbox("s", "alice").await;
     ports.sandbox("t", "bob").await;
     let large = |id: &str, kind: &str| {
@@ -260,7 +260,7 @@ async fn bulky_log(ports: &Ports) -> [Event; 4] {
 }
 
 /// Calls shorten the oldest bulky observations, until there is none; nothing else changes.
-pub async fn bulky_observations_are_shortened(ports: &Ports) {
+pub async fn bulky_observations_are_shortened(ports: &StorePorts) {
     let log = bulky_log(ports).await;
     let (alice, before) = (user("alice"), usage(ports, "alice").await);
     let first = ports.usage.shorten_events(&alice).await.unwrap();
@@ -311,7 +311,7 @@ pub async fn bulky_observations_are_shortened(ports: &Ports) {
     );
 }
 
-/// Generates the conformance tests of `UsageRepository`. `$fresh` is a future of a value that derefs to [`Ports`].
+/// Generates the conformance tests of `UsageRepository`. `$fresh` is a future of a value that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! usage_repository_conformance {
     ($fresh:expr) => {

@@ -17,17 +17,17 @@ use crate::connection::{Manager, Target};
 use crate::error::unavailable;
 
 /// How long nothing must have been answered for the database to be away.
-pub(crate) const GRACE: Duration = Duration::from_secs(1);
+pub(crate) const OUTAGE_GRACE: Duration = Duration::from_secs(1);
 /// How long one question may take; libpq itself gives up a connection that is not made after 5 seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Questions at the same time. A question cannot be ended from here: one that the database took and never answers keeps a
 /// thread.
-const QUESTIONS: usize = 4;
+const MAX_CONCURRENT_PROBES: usize = 4;
 /// Between two questions.
-const INTERVAL: Duration = Duration::from_millis(250);
+const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Shared by all pools of one database.
-pub(crate) struct Circuit {
+pub(crate) struct CircuitBreaker {
     /// `None`: a file does not go away.
     server: Option<Target>,
     runtime: Handle,
@@ -39,7 +39,7 @@ pub(crate) struct Circuit {
     away: watch::Sender<bool>,
 }
 
-impl Circuit {
+impl CircuitBreaker {
     /// Of a database that was there a moment ago.
     pub(crate) fn new(target: &Target, runtime: Handle) -> Arc<Self> {
         let server = match target {
@@ -53,7 +53,7 @@ impl Circuit {
             began: Instant::now(),
             answered: AtomicU64::new(0),
             asking: AtomicBool::new(false),
-            questions: Arc::new(Semaphore::new(QUESTIONS)),
+            questions: Arc::new(Semaphore::new(MAX_CONCURRENT_PROBES)),
             away: watch::Sender::new(false),
         })
     }
@@ -102,7 +102,7 @@ impl Circuit {
                     return;
                 }
                 drop(this);
-                sleep(INTERVAL).await;
+                sleep(PROBE_INTERVAL).await;
             }
         });
     }
@@ -119,7 +119,7 @@ impl Circuit {
             let _question = question;
             manager.establish().map(drop)
         });
-        let patience = sleep_until((asked_at + GRACE).into());
+        let patience = sleep_until((asked_at + OUTAGE_GRACE).into());
         // A server behind a broken line does not even refuse.
         let answer = tokio::select! {
             answer = &mut asked => Some(answer),
@@ -129,7 +129,7 @@ impl Circuit {
             answer
         } else {
             self.give_up(since, &"no answer");
-            let Ok(answer) = timeout_at((asked_at + PATIENCE).into(), asked).await else {
+            let Ok(answer) = timeout_at((asked_at + PROBE_TIMEOUT).into(), asked).await else {
                 return false;
             };
             answer
@@ -151,7 +151,7 @@ impl Circuit {
 
     fn give_up(&self, since: Instant, why: &(dyn std::fmt::Display + Sync)) {
         let silence = self.silence().min(since.elapsed());
-        if silence >= GRACE && !self.away.send_replace(true) {
+        if silence >= OUTAGE_GRACE && !self.away.send_replace(true) {
             tracing::warn!(%why, "the database is away; requests are refused until it is back");
         }
     }

@@ -35,7 +35,7 @@ use self::attempt::{Attempt, Outcome};
 use self::job_queue::{Job, Tenant};
 use self::partition::PoolPartition;
 use self::running_jobs::RunningJobs;
-use crate::circuit::Circuit;
+use crate::circuit::CircuitBreaker;
 use crate::connection::{self, AnyConnection, Intent, Manager, Target};
 use crate::error::{TransactionError, unavailable};
 use crate::store::StoreConfig;
@@ -103,7 +103,7 @@ impl Db {
     /// Builds the pools; connections are made as they are needed.
     pub(crate) fn new(target: &Target, config: &StoreConfig, runtime: &Handle) -> Self {
         let (connections, wait) = (config.connections.max(1), config.wait);
-        let circuit = Circuit::new(target, runtime.clone());
+        let circuit = CircuitBreaker::new(target, runtime.clone());
         let build = |slots: u32, spare: u32| {
             PoolPartition::build(target, (slots, spare), wait, &circuit, runtime)
         };
@@ -408,7 +408,7 @@ fn pause(lost: u32) -> Duration {
 #[derive(Clone)]
 struct Access {
     pool: Pool<Manager>,
-    circuit: Arc<Circuit>,
+    circuit: Arc<CircuitBreaker>,
     wait: Duration,
 }
 
@@ -454,7 +454,7 @@ impl Access {
             let part = if is_away { Duration::ZERO } else { LOOK };
             match self.pool.get_timeout(part) {
                 Ok(live) => return Ok(live),
-                Err(_) if is_away => return Err(Circuit::refusal()),
+                Err(_) if is_away => return Err(CircuitBreaker::refusal()),
                 Err(error) if Instant::now() >= deadline => {
                     return Err(unavailable("a connection", error));
                 }
@@ -465,7 +465,7 @@ impl Access {
 }
 
 /// Failures of the pool's own threads.
-struct Report(Arc<Circuit>);
+struct Report(Arc<CircuitBreaker>);
 
 impl std::fmt::Debug for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

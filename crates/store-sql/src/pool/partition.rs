@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::job_queue::{Job, JobQueue, Tenant};
 use super::{Access, Db, Report};
-use crate::circuit::{Circuit, GRACE};
+use crate::circuit::{CircuitBreaker, OUTAGE_GRACE};
 use crate::connection::{Manager, Target};
 use crate::error::unavailable;
 
@@ -52,14 +52,14 @@ impl PoolPartition {
         target: &Target,
         (slots, spare): (u32, u32),
         wait: Duration,
-        circuit: &Arc<Circuit>,
+        circuit: &Arc<CircuitBreaker>,
         runtime: &Handle,
     ) -> Self {
         let builder = Pool::builder()
             .max_size(slots + spare)
             .min_idle(Some(1))
             // We wait ourselves. By this the pool measures how long it keeps away after a failure: half of it at most.
-            .connection_timeout(GRACE)
+            .connection_timeout(OUTAGE_GRACE)
             .error_handler(Box::new(Report(Arc::clone(circuit))));
         let builder = match target {
             // A file does not go away: no check before use, and connections keep their prepared statements.
@@ -124,8 +124,8 @@ impl PoolPartition {
         let circuit = &self.access.circuit;
         let is_of_no_use = async {
             if !circuit.is_away() {
-                sleep(GRACE).await;
-                if circuit.silence() >= GRACE {
+                sleep(OUTAGE_GRACE).await;
+                if circuit.silence() >= OUTAGE_GRACE {
                     circuit.suspect();
                 }
             }
@@ -135,7 +135,7 @@ impl PoolPartition {
             () = sleep(self.access.wait) => {
                 unavailable("a free connection", "all connections are busy")
             }
-            () = is_of_no_use => Circuit::refusal(),
+            () = is_of_no_use => CircuitBreaker::refusal(),
         }
     }
 

@@ -4,14 +4,14 @@ use domain::error::StoreError;
 use domain::page::{MAX_PAGE_BYTES, Page, PageRequest, PageToken};
 
 /// The sort key of rows: microseconds, then a text that breaks ties.
-pub(crate) type Key = (i64, String);
+pub(crate) type SortKey = (i64, String);
 
 /// Sorts rows and returns the page. A token names its list.
 pub(crate) fn cut<T>(
     listing: &str,
     request: &PageRequest,
     descending: bool,
-    rows: impl Iterator<Item = (Key, T)>,
+    rows: impl Iterator<Item = (SortKey, T)>,
 ) -> Result<Page<T>, StoreError> {
     page_within(listing, request, descending, rows, |_| true)
 }
@@ -21,7 +21,7 @@ pub(crate) fn page_by_bytes<T>(
     listing: &str,
     request: &PageRequest,
     descending: bool,
-    rows: impl Iterator<Item = (Key, T)>,
+    rows: impl Iterator<Item = (SortKey, T)>,
     bytes: impl Fn(&T) -> usize,
 ) -> Result<Page<T>, StoreError> {
     let mut left = MAX_PAGE_BYTES;
@@ -38,7 +38,7 @@ fn page_within<T>(
     listing: &str,
     request: &PageRequest,
     descending: bool,
-    rows: impl Iterator<Item = (Key, T)>,
+    rows: impl Iterator<Item = (SortKey, T)>,
     mut fits: impl FnMut(&T) -> bool,
 ) -> Result<Page<T>, StoreError> {
     let after = request
@@ -46,7 +46,7 @@ fn page_within<T>(
         .as_ref()
         .map(|token| parse(listing, token).ok_or(StoreError::InvalidPageToken))
         .transpose()?;
-    let mut rows: Vec<(Key, T)> = rows
+    let mut rows: Vec<(SortKey, T)> = rows
         .filter(|(key, _)| match &after {
             None => true,
             Some(after) if descending => key < after,
@@ -71,7 +71,7 @@ fn page_within<T>(
     })
 }
 
-fn parse(listing: &str, token: &PageToken) -> Option<Key> {
+fn parse(listing: &str, token: &PageToken) -> Option<SortKey> {
     let rest = token.0.strip_prefix(listing)?.strip_prefix('|')?;
     let (key, tie) = rest.split_once('|')?;
     Some((key.parse().ok()?, tie.to_owned()))

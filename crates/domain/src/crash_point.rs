@@ -10,14 +10,14 @@ use std::sync::OnceLock;
 
 /// Called at each crash point with `before` or `after` and the name of the operation.
 #[cfg(debug_assertions)]
-pub type Hook = fn(moment: &'static str, operation: &'static str);
+pub type CrashPointHook = fn(moment: &'static str, operation: &'static str);
 
 #[cfg(debug_assertions)]
-static HOOK: OnceLock<Hook> = OnceLock::new();
+static HOOK: OnceLock<CrashPointHook> = OnceLock::new();
 
 /// Installs a hook. Later calls have no effect.
 #[cfg(debug_assertions)]
-pub fn install(hook: Hook) {
+pub fn install(hook: CrashPointHook) {
     let _ = HOOK.set(hook);
 }
 

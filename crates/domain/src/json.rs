@@ -33,7 +33,7 @@ pub fn estimate_memory_bytes(text: &[u8]) -> usize {
 /// them.
 #[must_use]
 pub fn text_bytes(document: &Value) -> usize {
-    let mut counter = ByteCounter(0);
+    let mut counter = JsonByteCounter(0);
     // Neither the counter nor the document can fail.
     let _ = serde_json::to_writer(&mut counter, document);
     counter.0
@@ -42,16 +42,16 @@ pub fn text_bytes(document: &Value) -> usize {
 /// Length of a value's JSON text, in bytes.
 #[must_use]
 pub fn serialized_bytes(value: &impl serde::Serialize) -> u64 {
-    let mut counter = ByteCounter(0);
+    let mut counter = JsonByteCounter(0);
     // A value that cannot be serialized cannot be stored, either.
     let _ = serde_json::to_writer(&mut counter, value);
     counter.0 as u64
 }
 
 /// A writer that counts bytes.
-struct ByteCounter(usize);
+struct JsonByteCounter(usize);
 
-impl std::io::Write for ByteCounter {
+impl std::io::Write for JsonByteCounter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())

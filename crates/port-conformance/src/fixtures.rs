@@ -112,7 +112,7 @@ pub fn sandbox(id: &str, owner: &str, created_at: Timestamp) -> Sandbox {
 
 /// A booting warm sandbox with the spec and recipe of all fixtures.
 pub fn warm(id: &str, created_at: Timestamp) -> WarmSandbox {
-    let becomes = sandbox(id, "nobody", created_at);
+    let becomes = sandbox(id, "unused", created_at);
     WarmSandbox {
         id: becomes.id,
         spec_id: becomes.spec_id,

@@ -360,16 +360,16 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
     }
     let repo = &ports.conversations;
     let found = repo.list_unsettled(&host(), at(5), 10).await.unwrap();
-    let told = |n, sandbox, execution_status| UnsettledConversation {
+    let unsettled = |n, sandbox, execution_status| UnsettledConversation {
         id: conversation_id(n),
         sandbox_id: sandbox_id(sandbox),
         title: Some("Größe".to_owned()),
         execution_status,
     };
     let expected = [
-        told(3, "a", Some(ExecutionStatus::Idle)),
-        told(9, "a", None),
-        told(1, "b", Some(ExecutionStatus::Running)),
+        unsettled(3, "a", Some(ExecutionStatus::Idle)),
+        unsettled(9, "a", None),
+        unsettled(1, "b", Some(ExecutionStatus::Running)),
     ];
     assert_eq!(found, expected);
     let first = repo.list_unsettled(&host(), at(5), 2).await.unwrap();

@@ -221,7 +221,7 @@ pub async fn an_exit_is_watched<F: Future<Output = ()>>(
     let mut facts = backend.watch();
     let before = backend.start(launch).await.expect("start");
     exit(launch.id.clone()).await;
-    let told = async {
+    let reported = async {
         loop {
             let fact = facts.next().await.expect("the watch does not end");
             if fact.id == launch.id && !matches!(fact.state, BackendState::Running(_)) {
@@ -229,9 +229,9 @@ pub async fn an_exit_is_watched<F: Future<Output = ()>>(
             }
         }
     };
-    let state = tokio::time::timeout(Duration::from_secs(30), told)
+    let state = tokio::time::timeout(Duration::from_secs(30), reported)
         .await
-        .expect("the exit is told");
+        .expect("the exit is reported");
     assert!(matches!(state, BackendState::Exited { .. }), "{state:?}");
     if let BackendState::Exited { detail } = &state {
         for key in [&launch.session_key, &launch.secret_key] {

@@ -143,12 +143,12 @@ pub async fn only_what_is_unchanged_is_replaced(ports: &StorePorts) {
     let document = sealed("anew");
     assert_eq!(stored, StoredSettings { document, ..before });
     let gone = ResealedRecord {
-        location: SealedLocation::Settings(user("nobody")),
+        location: SealedLocation::Settings(user("stranger")),
         before: sealed("a"),
         after: sealed("b"),
     };
     assert_eq!(ports.sealed.replace(&[gone]).await.unwrap(), 0);
-    assert_eq!(ports.settings.load(&user("nobody")).await.unwrap(), None);
+    assert_eq!(ports.settings.load(&user("stranger")).await.unwrap(), None);
 }
 
 /// After a concurrent save and replacement, the saved value is stored, whichever came first.

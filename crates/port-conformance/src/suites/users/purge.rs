@@ -186,7 +186,7 @@ async fn purge(ports: &StorePorts, owner: &UserId, limit: usize) -> (PurgeCounts
 
 /// After the purge only the sandboxes to be removed are left, whatever the limit of a call.
 pub async fn a_purge_leaves_nothing(ports: &StorePorts) {
-    let nothing = visible_objects(ports, "nobody").await;
+    let nothing = visible_objects(ports, "stranger").await;
     for (round, limit) in [1, 3, 1000].into_iter().enumerate() {
         let (owner, n) = (format!("alice-{round}"), 100 * (round as u64 + 1));
         seed_user(ports, &owner, n).await;
@@ -365,7 +365,7 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
         })
     );
     purge(ports, &alice, 1000).await;
-    assert_eq!(visible_objects(ports, "alice").await, visible_objects(ports, "nobody").await);
+    assert_eq!(visible_objects(ports, "alice").await, visible_objects(ports, "stranger").await);
 }
 
 /// Reports of a sandbox after the deletion are dropped, before and after its row is removed.
@@ -385,7 +385,7 @@ pub async fn late_reports_do_not_recreate_conversations(ports: &StorePorts) {
             .await
             .unwrap();
     }
-    assert_eq!(visible_objects(ports, "alice").await, visible_objects(ports, "nobody").await);
+    assert_eq!(visible_objects(ports, "alice").await, visible_objects(ports, "stranger").await);
 }
 
 /// A call deletes not much more than its limit, also of one long conversation.
@@ -415,7 +415,7 @@ pub async fn a_local_user_without_a_key_can_be_deleted(ports: &StorePorts) {
         .await;
     let (sum, _) = purge(ports, &user("local"), 10).await;
     assert_eq!((sum.sandboxes, sum.conversations), (1, 1));
-    assert_eq!(visible_objects(ports, "local").await, visible_objects(ports, "nobody").await);
+    assert_eq!(visible_objects(ports, "local").await, visible_objects(ports, "stranger").await);
     let row = sandbox("new", "local", at(9));
     let inserted = ports.sandboxes.insert(&row, &PLENTY).await;
     assert_is!(inserted, Err(StoreError::NotFound { .. }));

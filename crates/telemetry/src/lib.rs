@@ -4,7 +4,7 @@
 //! Knows: `tracing`, OpenTelemetry, the collector, W3C trace contexts. Must never know: what the service does. What becomes a span, and
 //! with which attributes, is said where the work is done, with `tracing`; no secret is in there, as none is in the log.
 //!
-//! Nothing here makes a request wait. Spans that have ended go into a queue of [`QUEUE`], and what does not fit is dropped;
+//! Nothing here makes a request wait. Spans that have ended go into a queue of [`MAX_QUEUED_SPANS`], and what does not fit is dropped;
 //! a thread of its own takes them out and sends them. A collector that is not there costs those spans, and one line in the
 //! log a minute.
 
@@ -33,14 +33,14 @@ pub use context::{adopt, current};
 use export::Exporter;
 
 /// Spans that may wait to be sent.
-pub const QUEUE: usize = 2048;
+pub const MAX_QUEUED_SPANS: usize = 2048;
 /// How many are sent at once,
-const BATCH: usize = 512;
+const MAX_BATCH_SPANS: usize = 512;
 /// and how long they wait for others.
-const DELAY: Duration = Duration::from_secs(2);
+const EXPORT_INTERVAL: Duration = Duration::from_secs(2);
 /// What one span may carry; further attributes and events are counted and left out.
-const MOST_ATTRIBUTES: u32 = 64;
-const MOST_EVENTS: u32 = 32;
+const MAX_SPAN_ATTRIBUTES: u32 = 64;
+const MAX_SPAN_EVENTS: u32 = 32;
 
 /// Where traces go, and which.
 #[derive(Debug, Clone)]
@@ -86,9 +86,9 @@ impl Telemetry {
         let exporter = Exporter::new(config)?;
         // All is said here: what is not would be read from the environment.
         let batches = BatchConfigBuilder::default()
-            .with_max_queue_size(QUEUE)
-            .with_max_export_batch_size(BATCH)
-            .with_scheduled_delay(DELAY)
+            .with_max_queue_size(MAX_QUEUED_SPANS)
+            .with_max_export_batch_size(MAX_BATCH_SPANS)
+            .with_scheduled_delay(EXPORT_INTERVAL)
             .build();
         let processor = BatchSpanProcessor::builder(exporter)
             .with_batch_config(batches)
@@ -98,8 +98,8 @@ impl Telemetry {
             KeyValue::new("service.version", config.service_version),
         ];
         let limits = SpanLimits {
-            max_attributes_per_span: MOST_ATTRIBUTES,
-            max_events_per_span: MOST_EVENTS,
+            max_attributes_per_span: MAX_SPAN_ATTRIBUTES,
+            max_events_per_span: MAX_SPAN_EVENTS,
             ..SpanLimits::default()
         };
         let ratio = Sampler::TraceIdRatioBased(config.sampling_ratio);

@@ -19,7 +19,7 @@ use crate::http::Collector;
 use crate::{Config, Error};
 
 /// Between two lines in the log about a collector that takes nothing.
-const QUIET: Duration = Duration::from_secs(60);
+const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Called by the thread of the batch processor alone, so it may block; it has a runtime of its own, because requests must
 /// not wait for a turn behind it, and the last batch leaves when the service's runtime is about to end.
@@ -29,12 +29,12 @@ pub(crate) struct Exporter {
     /// There until it is dropped.
     runtime: Option<Runtime>,
     resource: ResourceAttributesWithSchema,
-    trouble: Mutex<Trouble>,
+    trouble: Mutex<LostSpans>,
 }
 
 /// What was lost since it was said last.
 #[derive(Debug, Default)]
-struct Trouble {
+struct LostSpans {
     said: Option<Instant>,
     lost: usize,
 }
@@ -73,11 +73,11 @@ impl Drop for Exporter {
     }
 }
 
-impl Trouble {
+impl LostSpans {
     /// How many are to be told of as lost, if it is time to say so.
     fn say(&mut self, spans: usize, now: Instant) -> Option<usize> {
         self.lost += spans;
-        let is_due = self.said.is_none_or(|said| now - said >= QUIET);
+        let is_due = self.said.is_none_or(|said| now - said >= FAILURE_LOG_INTERVAL);
         is_due.then(|| {
             self.said = Some(now);
             std::mem::take(&mut self.lost)
@@ -142,10 +142,10 @@ mod tests {
 
     #[test]
     fn a_dead_collector_is_one_line_a_minute() {
-        let (mut trouble, start) = (Trouble::default(), Instant::now());
+        let (mut trouble, start) = (LostSpans::default(), Instant::now());
         assert_eq!(trouble.say(3, start), Some(3));
         assert_eq!(trouble.say(4, start + Duration::from_secs(1)), None);
         assert_eq!(trouble.say(5, start + Duration::from_secs(59)), None);
-        assert_eq!(trouble.say(6, start + QUIET), Some(15));
+        assert_eq!(trouble.say(6, start + FAILURE_LOG_INTERVAL), Some(15));
     }
 }

@@ -15,7 +15,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use prost::Message as _;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::http::Collector;
+use crate::http::CollectorClient;
 use crate::{Config, Error};
 
 /// Between two lines in the log about a collector that takes nothing.
@@ -25,7 +25,7 @@ const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// not wait for a turn behind it, and the last batch leaves when the service's runtime is about to end.
 #[derive(Debug)]
 pub(crate) struct Exporter {
-    collector: Collector,
+    collector: CollectorClient,
     /// There until it is dropped.
     runtime: Option<Runtime>,
     resource: ResourceAttributesWithSchema,
@@ -42,7 +42,7 @@ struct LostSpans {
 impl Exporter {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         Ok(Self {
-            collector: Collector::new(config)?,
+            collector: CollectorClient::new(config)?,
             runtime: Some(Builder::new_current_thread().enable_all().build()?),
             resource: ResourceAttributesWithSchema::default(),
             trouble: Mutex::default(),

@@ -18,23 +18,23 @@ use url::Url;
 use crate::{Config, Error};
 
 /// How long a connection, and the whole request, may take.
-const CONNECT: Duration = Duration::from_secs(2);
-const LIMIT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// An answer says next to nothing.
-const MOST: usize = 64 << 10;
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
-const AGENT: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
 
 /// Where traces go.
 #[derive(Debug)]
-pub(crate) struct Collector {
+pub(crate) struct CollectorClient {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     url: Url,
     /// Sensitive values, whose `Debug` shows nothing.
     headers: HeaderMap,
 }
 
-impl Collector {
+impl CollectorClient {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let mut url = config.endpoint.clone();
         url.path_segments_mut()
@@ -43,7 +43,7 @@ impl Collector {
             .extend(["v1", "traces"]);
         let mut http = HttpConnector::new();
         http.enforce_http(false);
-        http.set_connect_timeout(Some(CONNECT));
+        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls(url.scheme() == "https")?)
             .https_or_http()
@@ -62,8 +62,8 @@ impl Collector {
 
     /// Sends a batch; else why it was not taken, for the log.
     pub(crate) async fn send(&self, body: Vec<u8>) -> Result<(), String> {
-        let exchange = tokio::time::timeout(LIMIT, self.exchange(body)).await;
-        exchange.unwrap_or_else(|_| Err(format!("no answer within {} s", LIMIT.as_secs())))
+        let exchange = tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(body)).await;
+        exchange.unwrap_or_else(|_| Err(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())))
     }
 
     async fn exchange(&self, body: Vec<u8>) -> Result<(), String> {
@@ -75,7 +75,7 @@ impl Collector {
         let answer = answer.map_err(|error| chain(&error))?;
         let status = answer.status();
         // Read to its end, and not looked at: what a collector says may be anything.
-        let body = Limited::new(answer.into_body(), MOST).collect().await;
+        let body = Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect().await;
         if !status.is_success() {
             return Err(format!("the collector answered {status}"));
         }
@@ -86,7 +86,7 @@ impl Collector {
 
 fn headers(config: &Config) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
-    headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    headers.insert(USER_AGENT, HeaderValue::from_static(USER_AGENT));
     for (number, (name, value)) in config.headers.iter().enumerate() {
         let none = |_: &dyn std::error::Error| Error::Header(number + 1);
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| none(&error))?;

@@ -2,8 +2,8 @@
 //!
 //! Whoever logs only appends to a buffer. A reader of standard error that has stopped reading (a pipe nobody empties, a full
 //! disk of a collector) therefore holds up no request, and a line costs no system call while there are many. The first line
-//! after a pause is written at once; those that follow it closely wait for at most [`PAUSE`], which is also what a `kill -9`
-//! may cost. What finds [`MOST`] waiting is lost, and counted in a line of its own; what cannot be written is lost uncounted.
+//! after a pause is written at once; those that follow it closely wait for at most [`BATCH_INTERVAL`], which is also what a `kill -9`
+//! may cost. What finds [`MAX_QUEUED_BYTES`] queue is lost, and counted in a line of its own; what cannot be written is lost uncounted.
 
 mod text;
 mod wanted;
@@ -20,27 +20,27 @@ pub use text::{Fields, Text};
 pub use wanted::Wanted;
 
 /// Bytes that may wait.
-pub const MOST: usize = 4 * 1024 * 1024;
+pub const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
 /// Between two batches.
-pub const PAUSE: Duration = Duration::from_millis(5);
+pub const BATCH_INTERVAL: Duration = Duration::from_millis(5);
 /// Bytes that a buffer keeps room for when it was larger.
-const KEPT: usize = 64 * 1024;
+const MAX_RETAINED_BYTES: usize = 64 * 1024;
 
 /// Where lines wait. Clones are the same.
 #[derive(Debug, Clone)]
-pub struct Lines(Arc<Shared>);
+pub struct Lines(Arc<SharedQueue>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    waiting: Mutex<Waiting>,
+struct SharedQueue {
+    queue: Mutex<LogQueue>,
     /// There is something to write, after there was nothing.
-    came: Condvar,
+    has_lines: Condvar,
     /// A batch was written.
     written: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct LogQueue {
     text: Vec<u8>,
     /// Lines that found no room.
     lost: u64,
@@ -67,35 +67,35 @@ impl Lines {
     /// Waits until all is written that was logged so far, but no longer than `limit`. Blocks. Whether it was long enough.
     pub fn settle(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
-        let mut waiting = self.0.lock();
-        while waiting.is_writing || !waiting.text.is_empty() {
+        let mut queue = self.0.lock();
+        while queue.is_writing || !queue.text.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
-            let woken = self.0.written.wait_timeout(waiting, left);
-            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+            let woken = self.0.written.wait_timeout(queue, left);
+            queue = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
         true
     }
 }
 
-impl Shared {
+impl SharedQueue {
     /// Nothing panics while it is held.
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LogQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, line: &[u8]) {
-        let mut waiting = self.lock();
-        if waiting.text.len() + line.len() > MOST {
-            waiting.lost += 1;
+        let mut queue = self.lock();
+        if queue.text.len() + line.len() > MAX_QUEUED_BYTES {
+            queue.lost += 1;
             return;
         }
-        waiting.text.extend_from_slice(line);
-        if mem::take(&mut waiting.is_asleep) {
-            drop(waiting);
-            self.came.notify_one();
+        queue.text.extend_from_slice(line);
+        if mem::take(&mut queue.is_asleep) {
+            drop(queue);
+            self.has_lines.notify_one();
         }
     }
 
@@ -114,25 +114,25 @@ impl Shared {
             }
             let _ = to.flush();
             batch.clear();
-            batch.shrink_to(KEPT);
+            batch.shrink_to(MAX_RETAINED_BYTES);
             self.lock().is_writing = false;
             self.written.notify_all();
-            thread::sleep(PAUSE);
+            thread::sleep(BATCH_INTERVAL);
         }
     }
 
     /// Waits for lines, exchanges them for an empty buffer, and says how many were lost.
     fn take(&self, batch: &mut Vec<u8>) -> u64 {
-        let mut waiting = self.lock();
-        while waiting.text.is_empty() {
-            waiting.is_asleep = true;
-            let woken = self.came.wait(waiting);
-            waiting = woken.unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.lock();
+        while queue.text.is_empty() {
+            queue.is_asleep = true;
+            let woken = self.has_lines.wait(queue);
+            queue = woken.unwrap_or_else(PoisonError::into_inner);
         }
-        waiting.is_asleep = false;
-        waiting.is_writing = true;
-        mem::swap(&mut waiting.text, batch);
-        mem::take(&mut waiting.lost)
+        queue.is_asleep = false;
+        queue.is_writing = true;
+        mem::swap(&mut queue.text, batch);
+        mem::take(&mut queue.lost)
     }
 }
 
@@ -146,7 +146,7 @@ impl<'a> MakeWriter<'a> for Lines {
 
 /// One line, which comes whole.
 #[derive(Debug)]
-pub struct Line<'a>(&'a Shared);
+pub struct Line<'a>(&'a SharedQueue);
 
 impl Write for Line<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
@@ -220,7 +220,7 @@ mod tests {
         while !lines.0.lock().is_writing {
             thread::yield_now();
         }
-        let large = format!("{}\n", "x".repeat(MOST - 7));
+        let large = format!("{}\n", "x".repeat(MAX_QUEUED_BYTES - 7));
         log(&lines, &large);
         for _ in 0..3 {
             log(&lines, "too much\n");

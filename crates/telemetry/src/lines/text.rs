@@ -15,9 +15,9 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFi
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
 /// Length of a date and a time without its fraction.
-const SECOND: usize = "2026-11-22T19:31:02".len();
+const SECONDS_CHARS: usize = "2026-11-22T19:31:02".len();
 /// Bytes that a buffer keeps room for when it was larger.
-const KEPT: usize = 4 * 1024;
+const MAX_RETAINED_BYTES: usize = 4 * 1024;
 
 /// Time, level, spans with their fields, message and fields.
 #[derive(Debug)]
@@ -83,14 +83,14 @@ fn now(to: &mut Writer<'_>) -> fmt::Result {
             let after = SystemTime::now().duration_since(UNIX_EPOCH);
             // Between two seconds it is not known which one it says; and years of five digits are left alone.
             if after.map_or(0, |it| it.as_secs()) != since.as_secs()
-                || text.as_bytes().get(SECOND) != Some(&b'.')
+                || text.as_bytes().get(SECONDS_CHARS) != Some(&b'.')
             {
                 to.write_str(text)?;
                 text.clear();
                 return Ok(());
             }
             *second = since.as_secs();
-            text.truncate(SECOND);
+            text.truncate(SECONDS_CHARS);
         }
         to.write_str(text)?;
         let mut fraction = *b".000000Z";
@@ -113,7 +113,7 @@ impl<'a> FormatFields<'a> for Fields {
             /// So that a span's own text gets its room at once.
             static TEXT: Cell<String> = const { Cell::new(String::new()) };
         }
-        let mut visitor = Visitor {
+        let mut visitor = FieldVisitor {
             // What is written while a value is shown finds an empty one.
             to: TEXT.take(),
             is_first: true,
@@ -123,19 +123,19 @@ impl<'a> FormatFields<'a> for Fields {
         let mut text = visitor.to;
         let done = visitor.done.and_then(|()| to.write_str(&text));
         text.clear();
-        text.shrink_to(KEPT);
+        text.shrink_to(MAX_RETAINED_BYTES);
         TEXT.set(text);
         done
     }
 }
 
-struct Visitor {
+struct FieldVisitor {
     to: String,
     is_first: bool,
     done: fmt::Result,
 }
 
-impl Visitor {
+impl FieldVisitor {
     fn write(&mut self, field: &Field, value: fmt::Arguments<'_>) -> fmt::Result {
         if !mem::take(&mut self.is_first) {
             self.to.push(' ');
@@ -157,7 +157,7 @@ impl Visitor {
     }
 }
 
-impl Visit for Visitor {
+impl Visit for FieldVisitor {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.note(field, format_args!("{value:?}"));
     }
@@ -189,7 +189,7 @@ impl fmt::Write for Printable<'_> {
             return Ok(());
         }
         let mut rest = text;
-        while let Some((at, sign)) = rest.char_indices().find(|(_, sign)| steers(*sign)) {
+        while let Some((at, sign)) = rest.char_indices().find(|(_, sign)| is_control_or_bidi(*sign)) {
             self.0.push_str(&rest[..at]);
             match u32::from(sign) {
                 0x0a => self.0.push_str("\\n"),
@@ -204,13 +204,13 @@ impl fmt::Write for Printable<'_> {
     }
 }
 
-/// ASCII that steers nothing.
+/// ASCII that is_control_or_bidi nothing.
 const fn is_plain(byte: u8) -> bool {
     matches!(byte, b' '..=b'~' | b'\t')
 }
 
 /// All but the tab. `tracing_subscriber` shows some of them in a message, and lets the ends of lines be.
-fn steers(sign: char) -> bool {
+fn is_control_or_bidi(sign: char) -> bool {
     sign.is_control() && sign != '\t'
 }
 
@@ -282,7 +282,7 @@ mod tests {
                 duration_ms = -3_i64,
                 is = true,
                 ratio = 0.5,
-                "steers \x1b[31m \u{9b} \x07 é"
+                "is_control_or_bidi \x1b[31m \u{9b} \x07 é"
             );
             span.record("absent", 7_u16);
             tracing::info_span!("inner")

@@ -16,7 +16,7 @@ const MIN_SECRET: usize = 4;
 
 /// An exchange that ended without a usable answer.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum CallError {
     /// The connection could not be made.
     NoConnection(BoxError),
     /// It broke in the middle: the one kind worth one repetition.
@@ -29,15 +29,15 @@ pub(crate) enum Fault {
     Unusable(&'static str),
 }
 
-impl From<Fault> for AgentError {
-    fn from(fault: Fault) -> Self {
+impl From<CallError> for AgentError {
+    fn from(fault: CallError) -> Self {
         match fault {
-            Fault::NoConnection(cause) | Fault::Broken(cause) => Self::Unreachable(cause),
-            Fault::TimedOut(limit) => Self::TimedOut(limit),
-            Fault::TooLarge(limit) => {
+            CallError::NoConnection(cause) | CallError::Broken(cause) => Self::Unreachable(cause),
+            CallError::TimedOut(limit) => Self::TimedOut(limit),
+            CallError::TooLarge(limit) => {
                 Self::Malformed(format!("an answer of more than {limit} bytes"))
             }
-            Fault::Unusable(what) => Self::Malformed(what.to_owned()),
+            CallError::Unusable(what) => Self::Malformed(what.to_owned()),
         }
     }
 }

@@ -21,7 +21,7 @@ use tracing::{Instrument, debug_span};
 use url::Url;
 
 use crate::config::Config;
-use crate::fault::{Fault, Scrubber, refused};
+use crate::fault::{CallError, Scrubber, refused};
 use crate::launch;
 use crate::mcp::{self, McpEntry};
 use crate::plugins;
@@ -154,7 +154,7 @@ impl HttpAgentRuntime {
     }
 
     /// An exchange that changes something there.
-    pub(crate) async fn change(&self, deed: &'static str, call: &Call) -> Result<Reply, Fault> {
+    pub(crate) async fn change(&self, deed: &'static str, call: &Call) -> Result<Reply, CallError> {
         crash_point::before(deed);
         let outcome = self.transport.exchange(call).await;
         crash_point::after(deed);
@@ -168,7 +168,7 @@ impl HttpAgentRuntime {
         from: Option<Timestamp>,
         cursor: Option<&str>,
         limit: &str,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Reply, CallError> {
         let mut call =
             of_conversation(Method::GET, at, id, &["events", "search"], self.config.read)?;
         // The log's own order, which is not quite that of the timestamps.
@@ -268,10 +268,10 @@ impl AgentRuntime for HttpAgentRuntime {
         from: Option<Timestamp>,
         cursor: Option<&str>,
     ) -> Result<AgentEventPage, AgentError> {
-        let mut reply = Err(Fault::TooLarge(self.config.max_body));
+        let mut reply = Err(CallError::TooLarge(self.config.max_body));
         for limit in PAGE_SIZES {
             reply = self.page(at, id, from, cursor, limit).await;
-            if !matches!(reply, Err(Fault::TooLarge(_))) {
+            if !matches!(reply, Err(CallError::TooLarge(_))) {
                 break;
             }
         }
@@ -370,7 +370,7 @@ pub(crate) fn of_conversation(
     id: ConversationId,
     rest: &[&str],
     deadline: Duration,
-) -> Result<Call, Fault> {
+) -> Result<Call, CallError> {
     let id = id.dashed();
     let segments = [&["api", "conversations", &id], rest].concat();
     Call::new(method, at, &segments, deadline)

@@ -19,7 +19,7 @@ use serde_json::Value;
 use url::{Position, Url};
 
 use crate::config::{Config, TraceHeaders};
-use crate::fault::Fault;
+use crate::fault::CallError;
 
 const KEY_HEADER: &str = "x-session-api-key";
 /// A dormant agent server has no session key yet; it knows us by its encryption key.
@@ -87,7 +87,7 @@ impl Call {
         at: &AgentEndpoint,
         segments: &[&str],
         deadline: Duration,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CallError> {
         Self::open(method, at.into(), segments, deadline)?.with_key(KEY_HEADER, &at.key)
     }
 
@@ -97,13 +97,13 @@ impl Call {
         secret_key: &SecretString,
         segments: &[&str],
         deadline: Duration,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CallError> {
         Self::open(Method::POST, at, segments, deadline)?.with_key(WAKE_HEADER, secret_key)
     }
 
-    fn with_key(mut self, header: &'static str, key: &SecretString) -> Result<Self, Fault> {
+    fn with_key(mut self, header: &'static str, key: &SecretString) -> Result<Self, CallError> {
         let mut key = HeaderValue::from_str(key.expose_secret())
-            .map_err(|_| Fault::Unusable("the key cannot be sent in a header"))?;
+            .map_err(|_| CallError::Unusable("the key cannot be sent in a header"))?;
         key.set_sensitive(true);
         self.key = Some((header, key));
         Ok(self)
@@ -115,10 +115,10 @@ impl Call {
         at: Server<'_>,
         segments: &[&str],
         deadline: Duration,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CallError> {
         let mut url = at.url.clone();
         url.path_segments_mut()
-            .map_err(|()| Fault::Unusable("the agent server's address is no base URL"))?
+            .map_err(|()| CallError::Unusable("the agent server's address is no base URL"))?
             .pop_if_empty()
             .extend(segments);
         // Everything but POST may be repeated; a POST says so itself.
@@ -201,25 +201,25 @@ impl Transport {
 
     /// Sends the request and reads the answer within its deadline; once more if it is idempotent and the connection
     /// broke (the agent server drops connections after a 500, and a pooled one may have died unnoticed).
-    pub(crate) async fn exchange(&self, call: &Call) -> Result<Reply, Fault> {
+    pub(crate) async fn exchange(&self, call: &Call) -> Result<Reply, CallError> {
         let whole = async {
             match self.attempt(call).await {
-                Err(Fault::Broken(_)) if call.idempotent => self.attempt(call).await,
+                Err(CallError::Broken(_)) if call.idempotent => self.attempt(call).await,
                 other => other,
             }
         };
         tokio::time::timeout(call.deadline, whole)
             .await
-            .unwrap_or(Err(Fault::TimedOut(call.deadline)))
+            .unwrap_or(Err(CallError::TimedOut(call.deadline)))
     }
 
-    async fn attempt(&self, call: &Call) -> Result<Reply, Fault> {
+    async fn attempt(&self, call: &Call) -> Result<Reply, CallError> {
         let request = self.request(call)?;
         let mut response = self.client.request(request).await.map_err(|error| {
             if error.is_connect() {
-                Fault::NoConnection(error.into())
+                CallError::NoConnection(error.into())
             } else {
-                Fault::Broken(error.into())
+                CallError::Broken(error.into())
             }
         })?;
         let status = response.status().as_u16();
@@ -227,29 +227,29 @@ impl Transport {
         let announced = response.headers().get(CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         if announced.is_some_and(|length| length > limit as u64) {
-            return Err(Fault::TooLarge(limit));
+            return Err(CallError::TooLarge(limit));
         }
         let mut body = Vec::new();
         while let Some(frame) = response.body_mut().frame().await {
-            let frame = frame.map_err(|error| Fault::Broken(error.into()))?;
+            let frame = frame.map_err(|error| CallError::Broken(error.into()))?;
             let Ok(chunk) = frame.into_data() else {
                 continue;
             };
             if body.len() + chunk.len() > limit {
-                return Err(Fault::TooLarge(limit));
+                return Err(CallError::TooLarge(limit));
             }
             body.extend_from_slice(&chunk);
         }
         // A sandbox is not trusted, and almost every answer is read as JSON.
         let heaviest = limit.saturating_mul(HEAVY).clamp(HEAVIEST.0, HEAVIEST.1);
         if estimate_memory_bytes(&body) > heaviest {
-            return Err(Fault::TooLarge(heaviest));
+            return Err(CallError::TooLarge(heaviest));
         }
         Ok(Reply { status, body })
     }
 
-    fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, Fault> {
-        let unusable = || Fault::Unusable("the agent server's address cannot be called");
+    fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, CallError> {
+        let unusable = || CallError::Unusable("the agent server's address cannot be called");
         if call.url.scheme() != "http" {
             return Err(unusable());
         }

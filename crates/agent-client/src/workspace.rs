@@ -14,7 +14,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tracing::{Instrument, debug_span};
 
-use crate::fault::{Fault, Scrubber, refused};
+use crate::fault::{CallError, Scrubber, refused};
 use crate::runtime::{HttpAgentRuntime, document};
 use crate::transport::{Call, Reply};
 
@@ -118,7 +118,7 @@ impl SandboxWorkspace for HttpAgentRuntime {
                 &reply.body,
                 &Scrubber::of_key(&at.key),
             )),
-            Err(Fault::TooLarge(_)) => Ok(None),
+            Err(CallError::TooLarge(_)) => Ok(None),
             Err(fault) => Err(fault.into()),
         }
     }
@@ -216,7 +216,7 @@ impl HttpAgentRuntime {
         let reply = running.instrument(debug_span!("agent.command")).await;
         match reply {
             // An agent server that ends nothing at the deadline: for us the command was ended.
-            Err(Fault::TimedOut(_)) => Ok(None),
+            Err(CallError::TimedOut(_)) => Ok(None),
             reply => answer(&reply?, at).map(Some),
         }
     }

@@ -18,18 +18,18 @@ use crate::fault::{Scrubber, refused};
 use crate::runtime::HttpAgentRuntime;
 use crate::transport::{Call, Server};
 
-const PLACE: [&str; 2] = ["api", "init"];
+const INIT_PATH: [&str; 2] = ["api", "init"];
 /// The first of these looks at all tools (2 s with 1.34). The second is a path that none has: the agent server prepares the
 /// routes that a request is compared with, so this one prepares all of them (0.2 s).
-const FIRST_TIMES: [&[&str]; 2] = [&["server_info"], &["agent-workspace", "no-such-path"]];
+const PREWARM_PATHS: [&[&str]; 2] = [&["server_info"], &["agent-workspace", "no-such-path"]];
 /// Between looks at one that somebody else is waking.
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Its answers say a word and at most an error.
-const AT_MOST: usize = 64 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum DormancyStage {
     Dormant,
     Waking,
     /// Or one that never was dormant.
@@ -37,12 +37,12 @@ enum Stage {
 }
 
 impl HttpAgentRuntime {
-    pub(crate) async fn sleeps(&self, at: Server<'_>) -> Result<bool, AgentError> {
-        Ok(self.stage(at).await? != Stage::Awake)
+    pub(crate) async fn is_dormant(&self, at: Server<'_>) -> Result<bool, AgentError> {
+        Ok(self.stage(at).await? != DormancyStage::Awake)
     }
 
-    async fn stage(&self, at: Server<'_>) -> Result<Stage, AgentError> {
-        let call = Call::open(Method::GET, at, &PLACE, self.config.read)?.at_most(AT_MOST);
+    async fn stage(&self, at: Server<'_>) -> Result<DormancyStage, AgentError> {
+        let call = Call::open(Method::GET, at, &INIT_PATH, self.config.read)?.at_most(MAX_RESPONSE_BYTES);
         let reply = self.transport.exchange(&call).await?;
         if reply.status >= 500 {
             return Err(refused(reply.status, &reply.body, &Scrubber::none()));
@@ -50,19 +50,19 @@ impl HttpAgentRuntime {
         // Whatever an image without this route answers, which may be a page for people.
         let said: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         Ok(match said["state"].as_str() {
-            Some("dormant") if reply.is_success() => Stage::Dormant,
-            Some("initializing") if reply.is_success() => Stage::Waking,
-            _ => Stage::Awake,
+            Some("dormant") if reply.is_success() => DormancyStage::Dormant,
+            Some("initializing") if reply.is_success() => DormancyStage::Waking,
+            _ => DormancyStage::Awake,
         })
     }
 
     /// Asks for what costs most the first time (docs/explanation/agent-server.md, "Dormant").
-    pub(crate) async fn ask_in_advance(&self, at: Server<'_>) {
-        for place in FIRST_TIMES {
+    pub(crate) async fn prewarm(&self, at: Server<'_>) {
+        for place in PREWARM_PATHS {
             let Ok(call) = Call::open(Method::GET, at, place, self.config.wake) else {
                 return;
             };
-            if let Err(fault) = self.transport.exchange(&call.at_most(AT_MOST)).await {
+            if let Err(fault) = self.transport.exchange(&call.at_most(MAX_RESPONSE_BYTES)).await {
                 let error = AgentError::from(fault);
                 tracing::debug!(error = %chain(&error), "a dormant agent server could not be asked in advance");
             }
@@ -70,40 +70,40 @@ impl HttpAgentRuntime {
     }
 
     /// Until it is awake, or says why not.
-    pub(crate) async fn rouse(
+    pub(crate) async fn wake(
         &self,
         at: Server<'_>,
-        awakening: &InitRequest,
+        request: &InitRequest,
     ) -> Result<(), AgentError> {
         let limit = self.config.wake;
-        let whole = self.rouse_patiently(at, awakening);
+        let whole = self.wake_until_ready(at, request);
         let ended = tokio::time::timeout(limit, whole).await;
         ended.unwrap_or(Err(AgentError::TimedOut(limit)))
     }
 
-    async fn rouse_patiently(
+    async fn wake_until_ready(
         &self,
         at: Server<'_>,
-        awakening: &InitRequest,
+        request: &InitRequest,
     ) -> Result<(), AgentError> {
         // Repeating it does no harm: whoever is late is told so.
-        let call = Call::waking(at, &awakening.secret_key, &PLACE, self.config.wake)?
-            .json(&body(awakening))
-            .at_most(AT_MOST)
+        let call = Call::waking(at, &request.secret_key, &INIT_PATH, self.config.wake)?
+            .json(&body(request))
+            .at_most(MAX_RESPONSE_BYTES)
             .idempotent();
-        let scrub = Scrubber::of_all([&awakening.session_key, &awakening.secret_key]);
+        let scrub = Scrubber::of_all([&request.session_key, &request.secret_key]);
         loop {
             let reply = self.change("agent: waking", &call).await?;
             if reply.is_success() {
                 return Ok(());
             }
             match self.stage(at).await? {
-                Stage::Awake => return Ok(()),
-                Stage::Dormant if reply.status != 400 => {
+                DormancyStage::Awake => return Ok(()),
+                DormancyStage::Dormant if reply.status != 400 => {
                     return Err(refused(reply.status, &reply.body, &scrub));
                 }
                 // Somebody else was about to wake it, and has failed or has not ended yet.
-                Stage::Dormant | Stage::Waking => tokio::time::sleep(PAUSE).await,
+                DormancyStage::Dormant | DormancyStage::Waking => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
     }
@@ -112,16 +112,16 @@ impl HttpAgentRuntime {
 /// What one that is not dormant finds in its environment. Paths, limits, switches and the keys are there when it boots, dormant
 /// or not. Nothing goes into its environment: nobody looks for webhooks there later, and the agent server begins a process for
 /// each variable when an agent gets its terminal.
-fn body(awakening: &InitRequest) -> Value {
-    let webhooks = awakening.webhook_url.as_str().trim_end_matches('/');
+fn body(request: &InitRequest) -> Value {
+    let webhooks = request.webhook_url.as_str().trim_end_matches('/');
     json!({
-        "session_api_keys": [awakening.session_key.expose_secret()],
-        "secret_key": awakening.secret_key.expose_secret(),
+        "session_api_keys": [request.session_key.expose_secret()],
+        "secret_key": request.secret_key.expose_secret(),
         "webhooks": [{
             "base_url": webhooks,
             "flush_delay": WEBHOOK_FLUSH_SECONDS,
             "event_buffer_size": WEBHOOK_BATCH,
         }],
-        "allow_cors_origins": awakening.cors_origins,
+        "allow_cors_origins": request.cors_origins,
     })
 }

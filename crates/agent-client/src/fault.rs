@@ -10,9 +10,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 /// Longest reason that is kept of a refusal.
-const MAX_REASON: usize = 500;
+const MAX_REASON_CHARS: usize = 500;
 /// Shorter values are not worth hiding and would maim every text.
-const MIN_SECRET: usize = 4;
+const MIN_SECRET_CHARS: usize = 4;
 
 /// An exchange that ended without a usable answer.
 #[derive(Debug)]
@@ -106,14 +106,14 @@ impl<'a> Scrubber<'a> {
 
     pub(crate) fn scrub(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        for secret in self.0.iter().filter(|s| s.len() >= MIN_SECRET) {
+        for secret in self.0.iter().filter(|s| s.len() >= MIN_SECRET_CHARS) {
             if text.contains(&**secret) {
                 text = text.replace(&**secret, "**********");
             }
         }
         // Whoever reads it in a terminal or in a log is not steered by it.
         let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-        shown.take(MAX_REASON).collect()
+        shown.take(MAX_REASON_CHARS).collect()
     }
 }
 
@@ -202,7 +202,7 @@ mod tests {
         let AgentError::Rejected { reason, .. } = refused(500, long.as_bytes(), &scrub) else {
             panic!()
         };
-        assert_eq!(reason.chars().count(), MAX_REASON);
+        assert_eq!(reason.chars().count(), MAX_REASON_CHARS);
     }
 
     #[test]

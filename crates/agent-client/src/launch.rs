@@ -13,7 +13,7 @@ use crate::plugins;
 use crate::server_info::ServerInfo;
 
 /// Longest tag value that the agent server accepts; its keys are lower-case letters and digits.
-const MAX_TAG: usize = 256;
+const MAX_TAG_CHARS: usize = 256;
 
 /// What the planning prompt asks a plan to look like: the sections that the agent server's planning tool writes into the
 /// document it begins with.
@@ -264,7 +264,7 @@ fn tags(request: &LaunchRequest) -> Map<String, Value> {
             && key
                 .bytes()
                 .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-            && value.chars().count() <= MAX_TAG
+            && value.chars().count() <= MAX_TAG_CHARS
     };
     request
         .tags

@@ -16,7 +16,7 @@ const SEARCH_URL: &str = "https://mcp.tavily.com/mcp/";
 const SEARCH_NAME: &str = "tavily";
 
 /// Largest verdict that is read, in bytes: it names the tools of the server.
-const LARGEST_VERDICT: usize = 2 << 20;
+const MAX_TEST_RESPONSE_BYTES: usize = 2 << 20;
 
 /// One entry of the agent's `mcp_config`.
 pub(crate) struct McpEntry {
@@ -90,23 +90,23 @@ fn bearer(key: &SecretString) -> Value {
 
 /// Which of the servers answer, in their order. All are asked at once, and whoever has not answered within `patience`
 /// does not: however many there are, a start waits that long at most.
-pub(crate) async fn answering(
+pub(crate) async fn reachable_servers(
     transport: &Transport,
     at: &AgentEndpoint,
     entries: &[McpEntry],
     patience: Duration,
 ) -> Vec<bool> {
     let asked = entries.iter().map(|entry| async move {
-        let answers = answers(transport, at, entry, patience).await;
-        if !answers {
+        let is_reachable = is_reachable(transport, at, entry, patience).await;
+        if !is_reachable {
             warn!(mcp.server = entry.name, "MCP server does not answer");
         }
-        answers
+        is_reachable
     });
     join_all(asked).await
 }
 
-async fn answers(
+async fn is_reachable(
     transport: &Transport,
     at: &AgentEndpoint,
     entry: &McpEntry,
@@ -116,7 +116,7 @@ async fn answers(
         return false;
     };
     let body = json!({"server": entry.document, "timeout": patience.as_secs_f64() * 0.9});
-    let call = call.json(&body).at_most(LARGEST_VERDICT).idempotent();
+    let call = call.json(&body).at_most(MAX_TEST_RESPONSE_BYTES).idempotent();
     match transport.exchange(&call).await {
         Ok(reply) if reply.is_success() => {
             let verdict: Value = serde_json::from_slice(&reply.body).unwrap_or_default();

@@ -12,11 +12,11 @@ use tracing::warn;
 use crate::transport::{Call, Transport};
 
 /// Tried at the same time: each is a clone in the sandbox.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_TESTS: usize = 4;
 /// Patience with all of them together, in multiples of that with one.
-const ROUNDS: u32 = 3;
+const TIMEOUT_FACTOR: u32 = 3;
 /// Largest answer that is read, in bytes.
-const LARGEST_ANSWER: usize = 2 << 20;
+const MAX_RESPONSE_BYTES: usize = 2 << 20;
 
 /// `PluginSource` of the agent server. Parameters are for the agent to read, not for it.
 pub(crate) fn document(plugin: &Plugin) -> Value {
@@ -24,31 +24,31 @@ pub(crate) fn document(plugin: &Plugin) -> Value {
 }
 
 /// Which of the plugins load, in their order. One that does not would fail every run of the conversation. A few
-/// are asked at once, each for `patience` at most; those whose turn does not come in time count as not loading.
+/// are asked at once, each for `patience` at most; those whose turn does not come in time count as not loadable_plugins.
 ///
 /// An agent server has no route that only tries: it is installed, which fetches and reads it (and leaves what was fetched
 /// in its cache, for the launch), and taken away again.
-pub(crate) async fn loading(
+pub(crate) async fn loadable_plugins(
     transport: &Transport,
     at: &AgentEndpoint,
     plugins: &[Plugin],
     patience: Duration,
 ) -> Vec<bool> {
-    let until = Instant::now() + patience.saturating_mul(ROUNDS);
+    let until = Instant::now() + patience.saturating_mul(TIMEOUT_FACTOR);
     let tried: Vec<_> = plugins
         .iter()
         .map(|plugin| async move {
-            let loads = Instant::now() < until && loads(transport, at, plugin, patience).await;
-            if !loads {
+            let is_loadable = Instant::now() < until && is_loadable(transport, at, plugin, patience).await;
+            if !is_loadable {
                 warn!(plugin = label(plugin), "plugin does not load");
             }
-            loads
+            is_loadable
         })
         .collect();
-    stream::iter(tried).buffered(AT_ONCE).collect().await
+    stream::iter(tried).buffered(MAX_CONCURRENT_TESTS).collect().await
 }
 
-async fn loads(
+async fn is_loadable(
     transport: &Transport,
     at: &AgentEndpoint,
     plugin: &Plugin,
@@ -63,7 +63,7 @@ async fn loads(
     let Ok(call) = Call::new(Method::POST, at, &install, patience) else {
         return false;
     };
-    let call = call.json(&document(plugin)).at_most(LARGEST_ANSWER);
+    let call = call.json(&document(plugin)).at_most(MAX_RESPONSE_BYTES);
     let Ok(reply) = transport.exchange(&call).await else {
         return false;
     };

@@ -19,23 +19,23 @@ use crate::runtime::{HttpAgentRuntime, document};
 use crate::transport::{Call, Reply};
 
 /// Most of a command's output that is passed on: its end.
-const MOST_OUTPUT: usize = 4 << 10;
+const MAX_OUTPUT_BYTES: usize = 4 << 10;
 /// An answer to a command holds at most 1 MiB of each stream (`MAX_CONTENT_CHAR_LENGTH` of the agent server) as JSON, in
 /// which a character may take six bytes.
-const LARGEST_ANSWER: usize = 16 << 20;
+const MAX_COMMAND_RESPONSE_BYTES: usize = 16 << 20;
 /// Skills or hooks of one project, in bytes.
-const LARGEST_PROJECT: usize = 4 << 20;
+const MAX_PROJECT_RESPONSE_BYTES: usize = 4 << 20;
 /// Changes of a repository, or both sides of a diff: the agent server compares files of at most 1 MiB. As JSON, in which few
 /// characters take more than a byte or two.
-const LARGEST_GIT: usize = 4 << 20;
+const MAX_GIT_RESPONSE_BYTES: usize = 4 << 20;
 /// What ending a command at its deadline may take the agent server (twice a second of patience), and the way there and back.
-const GRACE: Duration = Duration::from_secs(10);
+const COMMAND_GRACE: Duration = Duration::from_secs(10);
 /// Skills of one project that are read.
-const MOST_SKILLS: usize = 1_000;
+const MAX_PROJECT_SKILLS: usize = 1_000;
 /// Bytes of the names of listed files: less than what an answer holds of a stream.
-const MOST_NAMES: usize = 512 << 10;
+const MAX_LISTING_BYTES: usize = 512 << 10;
 /// Directories whose files are not listed: nobody wrote them, and there are many.
-const LEFT_OUT: [&str; 6] = [
+const EXCLUDED_DIRECTORIES: [&str; 6] = [
     ".git",
     "node_modules",
     ".venv",
@@ -44,8 +44,8 @@ const LEFT_OUT: [&str; 6] = [
     "target",
 ];
 /// What the agent server answers for a command that it ended, or could not start.
-const ENDED: i64 = -1;
-const NOT_STARTED: &str = "Error executing command:";
+const TERMINATED_EXIT_CODE: i64 = -1;
+const START_FAILURE_PREFIX: &str = "Error executing command:";
 
 #[async_trait]
 impl SandboxWorkspace for HttpAgentRuntime {
@@ -178,7 +178,7 @@ impl SandboxWorkspace for HttpAgentRuntime {
             return Err(AgentError::Malformed("skills that are no list".to_owned()));
         };
         let read = skills.iter().filter_map(skill);
-        Ok(read.take(MOST_SKILLS).collect())
+        Ok(read.take(MAX_PROJECT_SKILLS).collect())
     }
 
     async fn hooks(&self, at: &AgentEndpoint, project: &str) -> Result<Option<Value>, AgentError> {
@@ -197,7 +197,7 @@ impl HttpAgentRuntime {
         command: &ShellCommand,
     ) -> Result<Option<Value>, AgentError> {
         let seconds = whole_seconds(command.deadline);
-        let limit = Duration::from_secs(seconds).saturating_add(GRACE);
+        let limit = Duration::from_secs(seconds).saturating_add(COMMAND_GRACE);
         // The agent server hands the text to `sh`, and other shells than bash understand less.
         let script = format!("exec bash -c {}", quoted(&command.script));
         let mut body = json!({"command": script, "timeout": seconds});
@@ -211,7 +211,7 @@ impl HttpAgentRuntime {
             limit,
         )?
         .json(&body)
-        .at_most(LARGEST_ANSWER);
+        .at_most(MAX_COMMAND_RESPONSE_BYTES);
         let running = self.transport.exchange(&call);
         let reply = running.instrument(debug_span!("agent.command")).await;
         match reply {
@@ -231,7 +231,7 @@ impl HttpAgentRuntime {
     ) -> Result<Value, AgentError> {
         let mut call = Call::new(Method::GET, at, &["api", "git", what], self.config.git)?
             .query("path", path)
-            .at_most(LARGEST_GIT);
+            .at_most(MAX_GIT_RESPONSE_BYTES);
         if let Some(reference) = reference {
             call = call.query("ref", reference);
         }
@@ -247,7 +247,7 @@ impl HttpAgentRuntime {
     ) -> Result<Value, AgentError> {
         let call = Call::new(Method::POST, at, &["api", what], self.config.read)?
             .json(body)
-            .at_most(LARGEST_PROJECT)
+            .at_most(MAX_PROJECT_RESPONSE_BYTES)
             .idempotent();
         let reply = self.transport.exchange(&call).await?;
         answer(&reply, at)
@@ -278,12 +278,12 @@ fn quoted(text: &str) -> String {
 
 /// The script that [`listed`] reads. It looks no further than it has to: a workspace may hold millions of files.
 fn listing(directory: &str, limit: usize) -> String {
-    let left_out: Vec<String> = LEFT_OUT
+    let left_out: Vec<String> = EXCLUDED_DIRECTORIES
         .iter()
         .map(|name| format!("-name {name} -prune -o "))
         .collect();
     format!(
-        "cd -- {} 2>/dev/null || exit 0; find . {}-type f -print 2>/dev/null | head -n {limit} | head -c {MOST_NAMES}",
+        "cd -- {} 2>/dev/null || exit 0; find . {}-type f -print 2>/dev/null | head -n {limit} | head -c {MAX_LISTING_BYTES}",
         quoted(directory),
         left_out.concat(),
     )
@@ -307,24 +307,24 @@ fn outcome(answer: &Value) -> Result<ShellOutcome, AgentError> {
     };
     let text = |stream: &str| answer[stream].as_str().unwrap_or_default();
     let (out, err) = (text("stdout"), text("stderr"));
-    if code == ENDED && err.starts_with(NOT_STARTED) {
+    if code == TERMINATED_EXIT_CODE && err.starts_with(START_FAILURE_PREFIX) {
         return Err(AgentError::Malformed(
             "the sandbox could not start a command".to_owned(),
         ));
     }
     Ok(ShellOutcome {
-        exit_code: (code != ENDED).then(|| i32::try_from(code).unwrap_or(i32::MAX)),
+        exit_code: (code != TERMINATED_EXIT_CODE).then(|| i32::try_from(code).unwrap_or(i32::MAX)),
         output: end_of(&format!("{out}{err}")),
     })
 }
 
-/// The last [`MOST_OUTPUT`] bytes without control characters; lines stay lines.
+/// The last [`MAX_OUTPUT_BYTES`] bytes without control characters; lines stay lines.
 fn end_of(output: &str) -> String {
     let clean: String = output
         .chars()
         .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))
         .collect();
-    let mut start = clean.len().saturating_sub(MOST_OUTPUT);
+    let mut start = clean.len().saturating_sub(MAX_OUTPUT_BYTES);
     while !clean.is_char_boundary(start) {
         start += 1;
     }
@@ -352,8 +352,8 @@ mod tests {
     #[test]
     fn the_end_of_an_output_is_short_and_plain() {
         assert_eq!(end_of("a\x1b[31mb\r\n\tc\0"), "a[31mb\n\tc");
-        let long = format!("{}é{}", "x".repeat(9_000), "y".repeat(MOST_OUTPUT - 1));
-        assert_eq!(end_of(&long), "y".repeat(MOST_OUTPUT - 1));
+        let long = format!("{}é{}", "x".repeat(9_000), "y".repeat(MAX_OUTPUT_BYTES - 1));
+        assert_eq!(end_of(&long), "y".repeat(MAX_OUTPUT_BYTES - 1));
         assert_eq!(end_of(""), "");
     }
 

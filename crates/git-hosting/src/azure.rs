@@ -19,7 +19,7 @@ use crate::session::{Answer, Scheme, Session, flag, number, text, unavailable};
 
 const PROVIDER: GitProvider = GitProvider::AzureDevops;
 const VERSION: (&str, &str) = ("api-version", "7.0");
-const MOST: usize = 100;
+const MAX_PAGE_ITEMS: usize = 100;
 /// Work items whose titles are asked for.
 const MAX_ITEMS: usize = 50;
 
@@ -266,7 +266,7 @@ impl Api for Azure {
                 .contains(&lower)
                 .then_some(found)
         };
-        page(list, request, MOST, wanted, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, wanted, fetch).await
     }
 
     async fn branches(
@@ -297,7 +297,7 @@ impl Api for Azure {
             let values = answer.list(Some("value"));
             Ok(Chunk { values, next })
         };
-        page(list, request, MOST, branch, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, branch, fetch).await
     }
 
     /// Tokens are of one organisation, mostly; it is the one of the host.
@@ -309,7 +309,7 @@ impl Api for Azure {
             Ok(Chunk { values, next: None })
         };
         let name = |value: &Value| value.as_str().map(str::to_owned);
-        page(list, request, MOST, name, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, name, fetch).await
     }
 
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {

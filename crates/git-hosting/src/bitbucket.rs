@@ -20,7 +20,7 @@ use crate::pull_request::{address, branch as short, no_labels};
 use crate::session::{Scheme, Session, flag, number, text, unavailable};
 
 const PROVIDER: GitProvider = GitProvider::Bitbucket;
-const MOST: usize = 100;
+const MAX_PAGE_ITEMS: usize = 100;
 /// The only host whose API has another name.
 const CLOUD: &str = "bitbucket.org";
 
@@ -230,7 +230,7 @@ impl Api for Bitbucket {
         let list = List::new(&parts);
         if workspace.is_empty() {
             let fetch = |cursor, size| self.everywhere(&parameters, cursor, size);
-            return page(list, request, MOST, repository, fetch).await;
+            return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
         }
         if !is_segment(workspace) {
             return Ok(GitPage {
@@ -244,7 +244,7 @@ impl Api for Bitbucket {
         let fetch = async |cursor: Option<String>, size| {
             self.list(&path, parameters, cursor.as_deref(), size).await
         };
-        page(list, request, MOST, repository, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, repository, fetch).await
     }
 
     async fn branches(
@@ -269,7 +269,7 @@ impl Api for Bitbucket {
         let fetch = async |cursor: Option<String>, size| {
             self.list(&path, parameters, cursor.as_deref(), size).await
         };
-        page(list, request, MOST, branch, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, branch, fetch).await
     }
 
     async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
@@ -278,7 +278,7 @@ impl Api for Bitbucket {
             let path = ["user", "workspaces"];
             self.list(&path, &[], cursor.as_deref(), size).await
         };
-        page(list, request, MOST, workspace, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, workspace, fetch).await
     }
 
     /// None: what it would take is a request for every workspace.

@@ -17,7 +17,7 @@ use crate::pull_request::{address, full, no_labels};
 use crate::session::{Scheme, Session, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::BitbucketDataCenter;
-const MOST: usize = 100;
+const MAX_PAGE_ITEMS: usize = 100;
 
 pub(crate) struct BitbucketDataCenter {
     session: Session,
@@ -183,7 +183,7 @@ impl Api for BitbucketDataCenter {
                 &parameters
             };
             let fetch = |cursor, size| self.list(&["repos"], parameters, cursor, size);
-            return page(list, request, MOST, repository, fetch).await;
+            return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
         }
         if !is_segment(project) {
             return Ok(GitPage {
@@ -203,7 +203,7 @@ impl Api for BitbucketDataCenter {
         };
         let path = ["projects", project, "repos"];
         let fetch = |cursor, size| self.list(&path, &[], cursor, size);
-        page(list, request, MOST, named, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, named, fetch).await
     }
 
     async fn branches(
@@ -230,14 +230,14 @@ impl Api for BitbucketDataCenter {
             words,
         ]);
         let fetch = |cursor, size| self.list(&path, parameters, cursor, size);
-        page(list, request, MOST, branch, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, branch, fetch).await
     }
 
     /// The keys of projects.
     async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
         let list = List::new(&["bitbucket dc projects", self.web.as_str()]);
         let fetch = |cursor, size| self.list(&["projects"], &[], cursor, size);
-        page(list, request, MOST, |value| text(value, "/key"), fetch).await
+        page(list, request, MAX_PAGE_ITEMS, |value| text(value, "/key"), fetch).await
     }
 
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {

@@ -18,7 +18,7 @@ use crate::session::{Scheme, Session, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::Forgejo;
 /// As long as pages are unless an administrator says otherwise; longer ones are cut without a word.
-const MOST: usize = 50;
+const MAX_PAGE_ITEMS: usize = 50;
 
 pub(crate) struct Forgejo {
     session: Session,
@@ -126,7 +126,7 @@ impl Api for Forgejo {
         if words.is_empty() {
             let mine = (&["user", "repos"][..], None);
             let fetch = |cursor, size| self.list(mine, &[], cursor, size);
-            return page(list, request, MOST, repository, fetch).await;
+            return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
         }
         let named = named_by_url(words, &self.web);
         // It searches in names without their owner; that is compared here.
@@ -153,7 +153,7 @@ impl Api for Forgejo {
         };
         let all = (&["repos", "search"][..], Some("data"));
         let fetch = |cursor, size| self.list(all, &parameters, cursor, size);
-        page(list, request, MOST, theirs, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, theirs, fetch).await
     }
 
     async fn branches(
@@ -173,7 +173,7 @@ impl Api for Forgejo {
         let named =
             |value: &Value| branch(value).filter(|b| b.name.to_lowercase().contains(&lower));
         let fetch = |cursor, size| self.list((&path, None), &[], cursor, size);
-        page(list, request, MOST, named, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, named, fetch).await
     }
 
     async fn installations(&self, _: &GitPageRequest) -> Result<GitPage<String>, GitError> {

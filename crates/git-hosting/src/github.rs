@@ -20,7 +20,7 @@ use crate::session::{Answer, Scheme, Session, flag, id, number, text, unavailabl
 
 const PROVIDER: GitProvider = GitProvider::Github;
 /// Longest page, and as many repositories as a search shows at all.
-const MOST: usize = 100;
+const MAX_PAGE_ITEMS: usize = 100;
 const SEARCHABLE: usize = 1000;
 /// Organisations that a search is widened to; a query must not become too long.
 const MAX_ORGANIZATIONS: usize = 30;
@@ -289,7 +289,7 @@ impl Api for Github {
         if let Some(words) = words {
             let terms = self.search_terms(words).await?;
             let fetch = |cursor, size| self.found(&terms, query, cursor, size);
-            return page(list, request, MOST, repository, fetch).await;
+            return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
         }
         let fetch = async |cursor: Option<String>, size: usize| {
             let number = page_number(cursor.as_deref())?;
@@ -303,7 +303,7 @@ impl Api for Github {
             let answer = self.session.get(&path, &parameters[1..]).await?;
             Ok(chunk(answer, Some("repositories"), number, true))
         };
-        page(list, request, MOST, repository, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, repository, fetch).await
     }
 
     async fn branches(
@@ -326,7 +326,7 @@ impl Api for Github {
                 let answer = self.session.get(&path, &parameters).await?;
                 Ok(chunk(answer, None, number, true))
             };
-            return page(list, request, MOST, branch, fetch).await;
+            return page(list, request, MAX_PAGE_ITEMS, branch, fetch).await;
         }
         let fetch = async |after: Option<String>, size: usize| {
             let variables = json!({"owner": owner, "name": name, "text": words, "first": size,
@@ -344,7 +344,7 @@ impl Api for Github {
             };
             Ok(Chunk { values, next })
         };
-        page(list, request, MOST, ref_node, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, ref_node, fetch).await
     }
 
     async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
@@ -363,7 +363,7 @@ impl Api for Github {
             let answer = self.session.understand(reply)?;
             Ok(chunk(answer, Some("installations"), number, true))
         };
-        page(list, request, MOST, |value| id(value, "/id"), fetch).await
+        page(list, request, MAX_PAGE_ITEMS, |value| id(value, "/id"), fetch).await
     }
 
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {

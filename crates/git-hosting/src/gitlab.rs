@@ -17,7 +17,7 @@ use crate::pull_request::{address, branch as short, titled};
 use crate::session::{Answer, Scheme, Session, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::Gitlab;
-const MOST: usize = 100;
+const MAX_PAGE_ITEMS: usize = 100;
 
 pub(crate) struct Gitlab {
     session: Session,
@@ -160,7 +160,7 @@ impl Api for Gitlab {
                 let values = values.unwrap_or_default();
                 Ok(Chunk { values, next: None })
             };
-            return page(list, request, MOST, repository, fetch).await;
+            return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
         }
         // It does not sort by forks.
         let by_stars = query
@@ -183,7 +183,7 @@ impl Api for Gitlab {
             parameters.extend([("search", words), ("search_namespaces", "true")]);
         }
         let fetch = |cursor, size| self.list(&["projects"], &parameters, cursor, size);
-        page(list, request, MOST, repository, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, repository, fetch).await
     }
 
     async fn branches(
@@ -203,7 +203,7 @@ impl Api for Gitlab {
             &parameters
         };
         let fetch = |cursor, size| self.list(&path, parameters, cursor, size);
-        page(list, request, MOST, branch, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, branch, fetch).await
     }
 
     async fn installations(&self, _: &GitPageRequest) -> Result<GitPage<String>, GitError> {

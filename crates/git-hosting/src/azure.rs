@@ -21,7 +21,7 @@ const PROVIDER: GitProvider = GitProvider::AzureDevops;
 const VERSION: (&str, &str) = ("api-version", "7.0");
 const MAX_PAGE_ITEMS: usize = 100;
 /// Work items whose titles are asked for.
-const MAX_ITEMS: usize = 50;
+const MAX_WORK_ITEMS: usize = 50;
 
 pub(crate) struct Azure {
     session: Session,
@@ -95,7 +95,7 @@ impl Azure {
             .into_iter()
             .flatten()
             .filter_map(|item| number(item, "/id"));
-        let ids: Vec<String> = ids.take(MAX_ITEMS).map(|id| id.to_string()).collect();
+        let ids: Vec<String> = ids.take(MAX_WORK_ITEMS).map(|id| id.to_string()).collect();
         if ids.is_empty() {
             return Ok(Vec::new());
         }

@@ -22,7 +22,7 @@ use crate::session::{Scheme, Session, flag, number, text, unavailable};
 const PROVIDER: GitProvider = GitProvider::Bitbucket;
 const MAX_PAGE_ITEMS: usize = 100;
 /// The only host whose API has another name.
-const CLOUD: &str = "bitbucket.org";
+const BITBUCKET_CLOUD_HOST: &str = "bitbucket.org";
 
 pub(crate) struct Bitbucket {
     session: Session,
@@ -124,7 +124,7 @@ fn api_base(web: &Url) -> Result<Url, GitError> {
     }
     let mut api = web.clone();
     let host = web.host_str().unwrap_or_default();
-    if host != CLOUD {
+    if host != BITBUCKET_CLOUD_HOST {
         return below(PROVIDER, &api, &["2.0"]);
     }
     api.set_host(Some(&format!("api.{host}")))

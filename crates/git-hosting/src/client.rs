@@ -27,11 +27,11 @@ use url::Url;
 use crate::config::{Authorities, Config};
 use crate::guard::{Failed, Guard, Refused};
 
-const AGENT: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
 /// Redirects within one host: a repository that was renamed, a path that was.
 const MAX_REDIRECTS: usize = 3;
 /// Idle connections that are kept, for each host.
-const IDLE: usize = 4;
+const MAX_IDLE_CONNECTIONS_PER_HOST: usize = 4;
 
 type Connector = HttpsConnector<HttpConnector<Pinned>>;
 
@@ -137,7 +137,7 @@ impl Http {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(config.timeout)
-            .pool_max_idle_per_host(IDLE)
+            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS_PER_HOST)
             .build(connector);
         Ok(Self {
             client,
@@ -178,7 +178,7 @@ impl Http {
         let mut request = Request::builder()
             .method(call.method.clone())
             .uri(url.as_str())
-            .header(USER_AGENT, AGENT)
+            .header(USER_AGENT, USER_AGENT)
             .header(ACCEPT, accept)
             .header(AUTHORIZATION, credentials);
         if call.body.is_some() {

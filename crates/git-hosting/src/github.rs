@@ -21,7 +21,7 @@ use crate::session::{Answer, Scheme, Session, flag, id, number, text, unavailabl
 const PROVIDER: GitProvider = GitProvider::Github;
 /// Longest page, and as many repositories as a search shows at all.
 const MAX_PAGE_ITEMS: usize = 100;
-const SEARCHABLE: usize = 1000;
+const MAX_SEARCH_RESULTS: usize = 1000;
 /// Organisations that a search is widened to; a query must not become too long.
 const MAX_ORGANIZATIONS: usize = 30;
 
@@ -131,7 +131,7 @@ impl Github {
         let shown = usize::try_from(number)
             .unwrap_or(usize::MAX)
             .saturating_add(1);
-        let is_shown = shown.saturating_mul(size) <= SEARCHABLE;
+        let is_shown = shown.saturating_mul(size) <= MAX_SEARCH_RESULTS;
         Ok(chunk(answer, Some("items"), number, is_shown))
     }
 }

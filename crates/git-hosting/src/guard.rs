@@ -14,10 +14,10 @@ use crate::address::PrivateHosts;
 use crate::slots::Slots;
 
 /// How long a name may take to resolve.
-const RESOLVE: Duration = Duration::from_secs(5);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Look-ups under way, each of which has a thread that nobody can call back: in all, and of one name.
-const LOOK_UPS: usize = 16;
-const LOOK_UPS_OF_ONE: usize = 4;
+const MAX_CONCURRENT_LOOKUPS: usize = 16;
+const MAX_CONCURRENT_LOOKUPS_PER_NAME: usize = 4;
 
 /// Asks the system's resolver.
 type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
@@ -47,10 +47,10 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-const PRIVATE: Refused = Refused(
+const PRIVATE_ADDRESS: Refused = Refused(
     "it is in a private network. Whoever runs this service can allow it by git.allow_private_hosts",
 );
-const PLAIN: Refused = Refused(
+const PLAIN_HTTP: Refused = Refused(
     "it is not called over http://. Use https://, or whoever runs this service can allow the host by \
      git.allow_private_hosts",
 );
@@ -61,7 +61,7 @@ impl Guard {
         Self {
             private: Arc::new(private),
             look_up,
-            look_ups: Slots::new(LOOK_UPS, LOOK_UPS_OF_ONE),
+            look_ups: Slots::new(MAX_CONCURRENT_LOOKUPS, MAX_CONCURRENT_LOOKUPS_PER_NAME),
         }
     }
 
@@ -76,7 +76,7 @@ impl Guard {
         match url.scheme() {
             "https" => {}
             "http" if self.private.permits_plain(text) => {}
-            "http" => return Err(PLAIN),
+            "http" => return Err(PLAIN_HTTP),
             _ => return Err(NO_HOST),
         }
         match host {
@@ -90,13 +90,13 @@ impl Guard {
         if self.private.permits(name, address) {
             Ok(())
         } else {
-            Err(PRIVATE)
+            Err(PRIVATE_ADDRESS)
         }
     }
 
     /// The addresses of a name, if all of them may be called: a name that also has a private one is a trick.
     pub(crate) async fn resolve(&self, name: &str, port: u16) -> Result<Vec<SocketAddr>, Failed> {
-        let found = tokio::time::timeout(RESOLVE, self.look_up(name, port)).await;
+        let found = tokio::time::timeout(RESOLVE_TIMEOUT, self.look_up(name, port)).await;
         let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let found = found.map_err(Failed::NotResolved)?;
         for address in &found {
@@ -192,16 +192,16 @@ mod tests {
     fn hosts_are_judged_before_they_are_resolved() {
         for (url, expected) in [
             ("https://github.com", Ok(())),
-            ("http://github.com", Err(PLAIN)),
+            ("http://github.com", Err(PLAIN_HTTP)),
             ("ftp://github.com", Err(NO_HOST)),
             ("https://u:p@github.com", Err(NO_HOST)),
             ("data:x", Err(NO_HOST)),
-            ("https://127.0.0.1", Err(PRIVATE)),
+            ("https://127.0.0.1", Err(PRIVATE_ADDRESS)),
             // What browsers and `inet_aton` take for the same address; `Url` has already made it one.
-            ("https://2130706433", Err(PRIVATE)),
-            ("https://0x7f.1", Err(PRIVATE)),
-            ("https://[::ffff:127.0.0.1]", Err(PRIVATE)),
-            ("https://169.254.169.254", Err(PRIVATE)),
+            ("https://2130706433", Err(PRIVATE_ADDRESS)),
+            ("https://0x7f.1", Err(PRIVATE_ADDRESS)),
+            ("https://[::ffff:127.0.0.1]", Err(PRIVATE_ADDRESS)),
+            ("https://169.254.169.254", Err(PRIVATE_ADDRESS)),
             ("https://10.0.0.1", Ok(())),
             ("http://10.0.0.1", Ok(())),
             ("http://git.corp", Ok(())),
@@ -215,7 +215,7 @@ mod tests {
     async fn names_are_judged_by_all_their_addresses() {
         let refused = guard(&[]).resolve("localhost", 443).await;
         assert!(
-            matches!(refused, Err(Failed::Refused(PRIVATE))),
+            matches!(refused, Err(Failed::Refused(PRIVATE_ADDRESS))),
             "{refused:?}"
         );
         let allowed = guard(&["localhost"]).resolve("localhost", 443).await;
@@ -254,25 +254,25 @@ mod tests {
     }
 
     /// Look-ups that hang until the test lets go.
-    static HUNG: AtomicUsize = AtomicUsize::new(0);
-    static CLOSED: AtomicBool = AtomicBool::new(true);
+    static HUNG_LOOKUPS: AtomicUsize = AtomicUsize::new(0);
+    static GATE_CLOSED: AtomicBool = AtomicBool::new(true);
 
     fn hang(_: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        HUNG.fetch_add(1, Ordering::SeqCst);
+        HUNG_LOOKUPS.fetch_add(1, Ordering::SeqCst);
         let until = Instant::now() + Duration::from_secs(60);
-        while CLOSED.load(Ordering::SeqCst) {
+        while GATE_CLOSED.load(Ordering::SeqCst) {
             if Instant::now() > until {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             std::thread::park_timeout(Duration::from_millis(10));
         }
-        HUNG.fetch_sub(1, Ordering::SeqCst);
+        HUNG_LOOKUPS.fetch_sub(1, Ordering::SeqCst);
         Ok(vec![([192, 0, 2, 1], port).into()])
     }
 
     async fn hung(expected: usize) -> bool {
         for _ in 0..1_000 {
-            if HUNG.load(Ordering::SeqCst) == expected {
+            if HUNG_LOOKUPS.load(Ordering::SeqCst) == expected {
                 return true;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -284,15 +284,15 @@ mod tests {
     async fn a_resolver_that_hangs_costs_a_bounded_number_of_threads() {
         let mut guard = guard(&["192.0.2.0/24"]);
         guard.look_up = hang;
-        for (names, expected) in [(1, LOOK_UPS_OF_ONE), (50, LOOK_UPS)] {
+        for (names, expected) in [(1, MAX_CONCURRENT_LOOKUPS_PER_NAME), (50, MAX_CONCURRENT_LOOKUPS)] {
             let names: Vec<_> = (0..50).map(|n| format!("h{}.example", n % names)).collect();
             let all = join_all(names.iter().map(|name| guard.resolve(name, 443)));
             // Nobody waits for them any more, and they are still there.
             let given_up = tokio::time::timeout(Duration::from_millis(200), all).await;
             assert!(given_up.is_err());
-            assert!(hung(expected).await, "{}", HUNG.load(Ordering::SeqCst));
+            assert!(hung(expected).await, "{}", HUNG_LOOKUPS.load(Ordering::SeqCst));
         }
-        CLOSED.store(false, Ordering::SeqCst);
+        GATE_CLOSED.store(false, Ordering::SeqCst);
         assert!(hung(0).await);
         let found = guard.resolve("h.example", 443).await;
         assert!(found.is_ok_and(|found| found.len() == 1));

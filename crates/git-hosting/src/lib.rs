@@ -46,8 +46,8 @@ use crate::slots::Slots;
 
 /// Questions that are being answered: in all, and with one token at one host. One question makes at most two requests at a
 /// time, and its answers are in memory until it ends.
-const QUESTIONS: usize = 32;
-const QUESTIONS_OF_ONE: usize = 4;
+const MAX_CONCURRENT_CALLS: usize = 32;
+const MAX_CONCURRENT_CALLS_PER_TOKEN: usize = 4;
 
 /// Every provider.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl HttpGitHosting {
         Ok(Self {
             http: Http::new(config, guard.clone())?,
             guard,
-            questions: Slots::new(QUESTIONS, QUESTIONS_OF_ONE),
+            questions: Slots::new(MAX_CONCURRENT_CALLS, MAX_CONCURRENT_CALLS_PER_TOKEN),
             timeout: config.timeout,
         })
     }

@@ -5,7 +5,7 @@ use domain::git::{GitAccess, GitError};
 use url::Url;
 
 /// Longest name of a repository with all its groups.
-const MAX_NAME: usize = 1024;
+const MAX_NAME_BYTES: usize = 1024;
 
 /// The segments of `owner/name`, checked: nothing in them can lead to another path or host.
 pub(crate) fn segments(provider: GitProvider, repository: &str) -> Result<Vec<&str>, GitError> {
@@ -20,7 +20,7 @@ pub(crate) fn segments(provider: GitProvider, repository: &str) -> Result<Vec<&s
         GitProvider::AzureDevops => 3..=3,
         _ => 2..=2,
     };
-    if trimmed.len() > MAX_NAME || !depth.contains(&parts.len()) {
+    if trimmed.len() > MAX_NAME_BYTES || !depth.contains(&parts.len()) {
         return Err(invalid());
     }
     if parts.iter().all(|part| is_segment(part)) {

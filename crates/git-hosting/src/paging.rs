@@ -13,9 +13,9 @@ use serde_json::Value;
 /// Pages of a provider that one of ours may take.
 pub(crate) const MAX_FETCHES: usize = 5;
 /// Longest page of ours.
-const MAX_LIMIT: usize = 100;
+const MAX_PAGE_LIMIT: usize = 100;
 /// Longest token, in bytes: none of ours comes near it.
-const MAX_TOKEN: usize = 4096;
+const MAX_TOKEN_BYTES: usize = 4096;
 
 /// A page as the provider has it.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ struct Place {
 
 impl Place {
     fn first(list: List, limit: usize, most: usize) -> Self {
-        let limit = limit.clamp(1, MAX_LIMIT);
+        let limit = limit.clamp(1, MAX_PAGE_LIMIT);
         // As few pages as will do, of the same length: 60 items of a provider with 50 to a page are two of 30.
         let pages = limit.div_ceil(most);
         Self {
@@ -71,12 +71,12 @@ impl Place {
     }
 
     fn decode(list: List, token: &str) -> Result<Self, GitError> {
-        let place = (token.len() <= MAX_TOKEN)
+        let place = (token.len() <= MAX_TOKEN_BYTES)
             .then(|| URL_SAFE_NO_PAD.decode(token).ok())
             .flatten()
             .and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
         place
-            .filter(|place| place.l == list.0 && (1..=MAX_LIMIT).contains(&place.s))
+            .filter(|place| place.l == list.0 && (1..=MAX_PAGE_LIMIT).contains(&place.s))
             .ok_or(GitError::InvalidPageToken)
     }
 
@@ -102,7 +102,7 @@ where
         None => Place::first(list, request.limit, most),
         Some(token) => Place::decode(list, token)?,
     };
-    let limit = request.limit.clamp(1, MAX_LIMIT);
+    let limit = request.limit.clamp(1, MAX_PAGE_LIMIT);
     let mut items = Vec::new();
     for _ in 0..MAX_FETCHES {
         let chunk = fetch(place.p.clone(), place.s).await?;

@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 
 const JSON: &str = "application/json";
 /// The heaviest answer that is read, in bytes of memory: several times what the longest pages of any provider take.
-const HEAVIEST: usize = 12 << 20;
+const MAX_JSON_MEMORY_BYTES: usize = 12 << 20;
 
 /// Ready to ask.
 #[derive(Debug)]
@@ -146,7 +146,7 @@ impl Session {
         match reply.status {
             // 203: Azure DevOps shows its sign-in page instead of refusing a token.
             203 | 401 => Err(GitError::Denied { provider }),
-            200..=299 if estimate_memory_bytes(&reply.body) > HEAVIEST => {
+            200..=299 if estimate_memory_bytes(&reply.body) > MAX_JSON_MEMORY_BYTES => {
                 Err(unavailable(provider, "an answer of too many values".into()))
             }
             200..=299 => match serde_json::from_slice(&reply.body) {

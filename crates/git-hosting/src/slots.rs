@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Those of one asker that may wait, for each that is under way.
-const WAITING: usize = 8;
+const MAX_WAITING_PER_SLOT: usize = 8;
 
 /// Bounded turns.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ impl Slots {
     pub(crate) async fn take(&self, asker: impl Hash) -> Result<Slot, Busy> {
         let own = self.asker(self.hasher.hash_one(asker));
         // Every turn and everybody who waits for one holds the semaphore.
-        if Arc::strong_count(&own) > self.each.saturating_mul(WAITING + 1) {
+        if Arc::strong_count(&own) > self.each.saturating_mul(MAX_WAITING_PER_SLOT + 1) {
             return Err(Busy);
         }
         let own = own.acquire_owned().await.map_err(|_| Busy)?;
@@ -105,7 +105,7 @@ mod tests {
     async fn the_queue_of_one_is_bounded_and_forgotten_when_it_is_empty() {
         let slots = Slots::new(10, 1);
         let taken = slots.take("a").await.unwrap();
-        let mut waiting: Vec<_> = (0..WAITING).map(|_| Box::pin(slots.take("a"))).collect();
+        let mut waiting: Vec<_> = (0..MAX_WAITING_PER_SLOT).map(|_| Box::pin(slots.take("a"))).collect();
         for one in &mut waiting {
             assert!(poll!(one).is_pending());
         }

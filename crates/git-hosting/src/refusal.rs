@@ -8,31 +8,31 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
 /// Longest body that is looked at, in bytes.
-const LONGEST_BODY: usize = 64 * 1024;
+const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Longest reason, in characters.
-const LONGEST: usize = 300;
+const MAX_REASON_CHARS: usize = 300;
 /// Texts that one reason is put together of.
-const MOST_TEXTS: usize = 5;
+const MAX_REASON_TEXTS: usize = 5;
 /// Shorter parts of a credential are in many a word.
-const SHORTEST_SECRET: usize = 4;
+const MIN_SECRET_CHARS: usize = 4;
 /// A part that long is no word.
-const LONG_PART: usize = 12;
+const MIN_OPAQUE_PART_CHARS: usize = 12;
 
 const NO_REASON: &str = "it does not say why";
 
 /// Reads reasons in the answers to one user's requests.
-pub(crate) struct Refusal<'a> {
+pub(crate) struct RefusalReader<'a> {
     token: &'a SecretString,
 }
 
-impl<'a> Refusal<'a> {
+impl<'a> RefusalReader<'a> {
     pub(crate) fn of(token: &'a SecretString) -> Self {
         Self { token }
     }
 
     /// The reason in a body, or words for there being none.
     pub(crate) fn reason(&self, body: &[u8]) -> String {
-        if body.len() > LONGEST_BODY {
+        if body.len() > MAX_BODY_BYTES {
             return NO_REASON.to_owned();
         }
         let value: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -44,12 +44,12 @@ impl<'a> Refusal<'a> {
             }
         }
         texts.dedup();
-        texts.truncate(MOST_TEXTS);
+        texts.truncate(MAX_REASON_TEXTS);
         let whole = texts.join("; ");
         if whole.is_empty() || self.is_repeated_in(&whole) {
             return NO_REASON.to_owned();
         }
-        whole.chars().take(LONGEST).collect()
+        whole.chars().take(MAX_REASON_CHARS).collect()
     }
 
     /// Whether the token is in it: whole, as it is sent, or (however it is quoted) a long part of letters and digits.
@@ -58,16 +58,16 @@ impl<'a> Refusal<'a> {
         let secret = token.split_once(':').map_or(token, |(_, secret)| secret);
         let encoded = [STANDARD.encode(token), STANDARD.encode(format!(":{token}"))];
         let whole = [token, secret, &encoded[0], &encoded[1]];
-        let whole = whole.iter().filter(|one| one.len() >= SHORTEST_SECRET);
+        let whole = whole.iter().filter(|one| one.len() >= MIN_SECRET_CHARS);
         let is_other = |c: char| !c.is_ascii_alphanumeric();
-        let parts = secret.split(is_other).filter(|one| one.len() >= LONG_PART);
+        let parts = secret.split(is_other).filter(|one| one.len() >= MIN_OPAQUE_PART_CHARS);
         whole.copied().chain(parts).any(|one| text.contains(one))
     }
 }
 
 /// All texts in the value, in their order: of an object its `message`, else each member behind its name.
 fn gather(value: &Value, into: &mut Vec<String>) {
-    if into.len() > MOST_TEXTS {
+    if into.len() > MAX_REASON_TEXTS {
         return;
     }
     match value {
@@ -108,7 +108,7 @@ mod tests {
 
     fn reason(body: &Value) -> String {
         let token = SecretString::from("ada:hush-hush");
-        Refusal::of(&token).reason(body.to_string().as_bytes())
+        RefusalReader::of(&token).reason(body.to_string().as_bytes())
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
             assert_eq!(reason(&body), expected, "{body}");
         }
         let none = SecretString::from("t");
-        assert_eq!(Refusal::of(&none).reason(b"<html>"), NO_REASON);
+        assert_eq!(RefusalReader::of(&none).reason(b"<html>"), NO_REASON);
     }
 
     #[test]
@@ -166,13 +166,13 @@ mod tests {
         }
         let token = SecretString::from("glpat-\"a b\"0123456789abcdef");
         let quoted = json!({"message": "glpat-%22a%20b%220123456789abcdef"}).to_string();
-        assert_eq!(Refusal::of(&token).reason(quoted.as_bytes()), NO_REASON);
+        assert_eq!(RefusalReader::of(&token).reason(quoted.as_bytes()), NO_REASON);
         let long = reason(&json!({"errors": vec!["é".repeat(200); 40]}));
         assert_eq!(long.chars().count(), 200, "repetitions are told once");
         let long = reason(&json!({"message": "é".repeat(1000)}));
-        assert_eq!(long.chars().count(), LONGEST);
+        assert_eq!(long.chars().count(), MAX_REASON_CHARS);
         assert_eq!(
-            reason(&json!({"message": "x".repeat(LONGEST_BODY)})),
+            reason(&json!({"message": "x".repeat(MAX_BODY_BYTES)})),
             NO_REASON
         );
     }

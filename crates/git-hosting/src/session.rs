@@ -13,7 +13,7 @@ use url::Url;
 
 use crate::client::{Call, Http, Reply};
 use crate::names::below;
-use crate::refusal::Refusal;
+use crate::refusal::RefusalReader;
 
 const JSON: &str = "application/json";
 /// The heaviest answer that is read, in bytes of memory: several times what the longest pages of any provider take.
@@ -117,7 +117,7 @@ impl Session {
             301 | 302 | 307 | 308 => {
                 "the repository has another name or address now; use that one".into()
             }
-            400 | 405 | 409 | 412 | 422 => Refusal::of(&self.token).reason(&reply.body),
+            400 | 405 | 409 | 412 | 422 => RefusalReader::of(&self.token).reason(&reply.body),
             _ => return self.understand(reply),
         };
         let provider = self.provider;

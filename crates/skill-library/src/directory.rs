@@ -13,15 +13,15 @@ use crate::front_matter::{self, FrontMatter, MOST_BYTES};
 use crate::naming::{SKILL_FILE, in_order, is_hidden, is_markdown, skill};
 
 /// Files and directories of one tree that are looked at.
-const MOST_ENTRIES: usize = 10_000;
+const MAX_ENTRIES: usize = 10_000;
 /// Skills of one tree.
-const MOST_SKILLS: usize = 1_000;
+const MAX_SKILLS: usize = 1_000;
 /// Directories inside one another.
-const DEEPEST: usize = 6;
+const MAX_DEPTH: usize = 6;
 
 /// What a file said when it was last read: nothing when it is no skill.
 #[derive(Debug, Clone)]
-struct Known {
+struct CachedSkill {
     modified: Option<SystemTime>,
     length: u64,
     says: Option<FrontMatter>,
@@ -32,7 +32,7 @@ struct Known {
 pub(crate) struct Directory {
     root: PathBuf,
     source: &'static str,
-    files: HashMap<PathBuf, Known>,
+    files: HashMap<PathBuf, CachedSkill>,
 }
 
 impl Directory {
@@ -47,7 +47,7 @@ impl Directory {
     /// The skills by name. Only files that changed since the last time are read. A directory that does not exist has none;
     /// what cannot be read is left out, and said once.
     pub(crate) fn skills(&mut self) -> Vec<ListedSkill> {
-        let mut walk = match Walk::new(&self.root) {
+        let mut walk = match DirectoryWalk::new(&self.root) {
             Ok(walk) => walk,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
             Err(error) => {
@@ -57,13 +57,13 @@ impl Directory {
             }
         };
         walk.visit(&self.root, "", 0);
-        if walk.entries >= MOST_ENTRIES || walk.files.len() > MOST_SKILLS {
+        if walk.entries >= MAX_ENTRIES || walk.files.len() > MAX_SKILLS {
             let path = self.root.display();
             tracing::warn!(%path, "{path} has too many files: some skills are left out");
         }
         let mut before = std::mem::take(&mut self.files);
         let mut found = Vec::new();
-        for (path, file) in walk.files.into_iter().take(MOST_SKILLS) {
+        for (path, file) in walk.files.into_iter().take(MAX_SKILLS) {
             let known = look(&file, before.remove(&file));
             if let Some(says) = &known.says {
                 found.push(skill(&path, says.clone(), self.source));
@@ -75,13 +75,13 @@ impl Directory {
 }
 
 /// What the file says, read only if it changed.
-fn look(path: &Path, before: Option<Known>) -> Known {
+fn look(path: &Path, before: Option<CachedSkill>) -> CachedSkill {
     let (modified, length) = match fs::metadata(path) {
         Ok(it) => (it.modified().ok(), it.len()),
         Err(_) => (None, 0),
     };
     let is_same =
-        |known: &Known| modified.is_some() && known.modified == modified && known.length == length;
+        |known: &CachedSkill| modified.is_some() && known.modified == modified && known.length == length;
     if let Some(known) = before.filter(is_same) {
         return known;
     }
@@ -93,7 +93,7 @@ fn look(path: &Path, before: Option<Known>) -> Known {
             None
         }
     };
-    Known {
+    CachedSkill {
         modified,
         length,
         says,
@@ -110,7 +110,7 @@ fn read(path: &Path) -> Result<Option<FrontMatter>, String> {
 }
 
 /// Finds the files that may be skills.
-struct Walk {
+struct DirectoryWalk {
     /// Where symbolic links may lead.
     inside: PathBuf,
     entries: usize,
@@ -118,7 +118,7 @@ struct Walk {
     files: Vec<(String, PathBuf)>,
 }
 
-impl Walk {
+impl DirectoryWalk {
     fn new(root: &Path) -> io::Result<Self> {
         Ok(Self {
             inside: root.canonicalize()?,
@@ -133,7 +133,7 @@ impl Walk {
             tracing::warn!(path = %shown, "no skills from {shown}: it cannot be read");
             return;
         };
-        let left = MOST_ENTRIES.saturating_sub(self.entries);
+        let left = MAX_ENTRIES.saturating_sub(self.entries);
         let mut names: Vec<String> = entries
             .take(left)
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -153,8 +153,8 @@ impl Walk {
                 format!("{path}/{name}")
             };
             match self.kind(&file) {
-                Some(Kind::Directory) if depth < DEEPEST => self.visit(&file, &below, depth + 1),
-                Some(Kind::File) if is_markdown(&name) && self.files.len() <= MOST_SKILLS => {
+                Some(EntryKind::Directory) if depth < MAX_DEPTH => self.visit(&file, &below, depth + 1),
+                Some(EntryKind::File) if is_markdown(&name) && self.files.len() <= MAX_SKILLS => {
                     self.files.push((below, file));
                 }
                 _ => {}
@@ -163,7 +163,7 @@ impl Walk {
     }
 
     /// What it is. Symbolic links are what they lead to, if that is inside: files of a Kubernetes volume are such links.
-    fn kind(&self, path: &Path) -> Option<Kind> {
+    fn kind(&self, path: &Path) -> Option<EntryKind> {
         let mut it = fs::symlink_metadata(path).ok()?;
         if it.is_symlink() {
             let target = path.canonicalize().ok()?;
@@ -175,15 +175,15 @@ impl Walk {
             it = fs::metadata(&target).ok()?;
         }
         if it.is_dir() {
-            Some(Kind::Directory)
+            Some(EntryKind::Directory)
         } else {
-            it.is_file().then_some(Kind::File)
+            it.is_file().then_some(EntryKind::File)
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum EntryKind {
     Directory,
     File,
 }
@@ -291,14 +291,14 @@ mod tests {
     #[test]
     fn a_large_tree_has_an_end() {
         let root = tempfile::tempdir().unwrap();
-        for n in 0..MOST_SKILLS + 20 {
+        for n in 0..MAX_SKILLS + 20 {
             fs::write(root.path().join(format!("{n:05}.md")), "---\n---\n").unwrap();
         }
         let mut directory = Directory::new(root.path().to_owned(), "user");
-        assert_eq!(directory.skills().len(), MOST_SKILLS);
+        assert_eq!(directory.skills().len(), MAX_SKILLS);
         // And a file that is larger than memory is not read to its end.
         let file = File::create(root.path().join("00000.md")).unwrap();
         file.set_len(1 << 40).unwrap();
-        assert_eq!(directory.skills().len(), MOST_SKILLS - 1);
+        assert_eq!(directory.skills().len(), MAX_SKILLS - 1);
     }
 }

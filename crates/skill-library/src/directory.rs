@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use domain::error::chain;
 use domain::skill::ListedSkill;
 
-use crate::front_matter::{self, FrontMatter, MOST_BYTES};
+use crate::front_matter::{self, FrontMatter, MAX_FRONT_MATTER_BYTES};
 use crate::naming::{SKILL_FILE, in_order, is_hidden, is_markdown, skill};
 
 /// Files and directories of one tree that are looked at.
@@ -102,11 +102,11 @@ fn look(path: &Path, before: Option<CachedSkill>) -> CachedSkill {
 
 fn read(path: &Path) -> Result<Option<FrontMatter>, String> {
     let mut beginning = Vec::new();
-    let most = u64::try_from(MOST_BYTES).unwrap_or(u64::MAX);
+    let most = u64::try_from(MAX_FRONT_MATTER_BYTES).unwrap_or(u64::MAX);
     let file = File::open(path).map_err(|error| error.to_string())?;
     let read = file.take(most).read_to_end(&mut beginning);
     read.map_err(|error| error.to_string())?;
-    front_matter::parse(&beginning).map_err(|broken| broken.to_string())
+    front_matter::parse(&beginning).map_err(|front_matter_error| front_matter_error.to_string())
 }
 
 /// Finds the files that may be skills.
@@ -221,7 +221,7 @@ mod tests {
             ("git.md", "---\ntriggers: [git]\n---\nText"),
             ("README.md", "---\nname: readme\n---\n"),
             ("plain.md", "no front matter"),
-            ("broken.md", "---\nname: [\n---\n"),
+            ("front_matter_error.md", "---\nname: [\n---\n"),
             ("notes.txt", "---\nname: notes\n---\n"),
             ("deep/er/docker.md", "---\ntype: repo\n---\n"),
             ("pdf/SKILL.md", "---\ndescription: x\n---\n"),

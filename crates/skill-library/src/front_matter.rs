@@ -6,11 +6,11 @@ use std::fmt;
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
 /// Bytes of a file in which its front matter must end.
-pub(crate) const MOST_BYTES: usize = 16 * 1024;
+pub(crate) const MAX_FRONT_MATTER_BYTES: usize = 16 * 1024;
 /// Characters of a name, a type or a trigger.
-const MOST_CHARACTERS: usize = 256;
+const MAX_FIELD_CHARS: usize = 256;
 /// Words that call a skill up.
-const MOST_TRIGGERS: usize = 256;
+const MAX_TRIGGERS: usize = 256;
 
 /// What front matter says of a skill. Everything else in it is for agents, and passed over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,21 +23,21 @@ pub(crate) struct FrontMatter {
 
 /// Why front matter cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Broken(Cow<'static, str>);
+pub(crate) struct FrontMatterError(Cow<'static, str>);
 
-impl fmt::Display for Broken {
+impl fmt::Display for FrontMatterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-fn broken<T>(why: &'static str) -> Result<T, Broken> {
-    Err(Broken(Cow::Borrowed(why)))
+fn front_matter_error<T>(why: &'static str) -> Result<T, FrontMatterError> {
+    Err(FrontMatterError(Cow::Borrowed(why)))
 }
 
 /// Reads the beginning of a file; `None` when it has no front matter.
-pub(crate) fn parse(beginning: &[u8]) -> Result<Option<FrontMatter>, Broken> {
-    let beginning = &beginning[..beginning.len().min(MOST_BYTES)];
+pub(crate) fn parse(beginning: &[u8]) -> Result<Option<FrontMatter>, FrontMatterError> {
+    let beginning = &beginning[..beginning.len().min(MAX_FRONT_MATTER_BYTES)];
     let mut lines = beginning.split(|byte| *byte == b'\n');
     let is_fence = |line: &[u8]| line.trim_ascii_end() == b"---";
     let first = lines.next().unwrap_or_default();
@@ -50,13 +50,13 @@ pub(crate) fn parse(beginning: &[u8]) -> Result<Option<FrontMatter>, Broken> {
     for line in rest.split(|byte| *byte == b'\n') {
         if is_fence(line) {
             let Ok(yaml) = std::str::from_utf8(&rest[..end]) else {
-                return broken("its front matter is not UTF-8");
+                return front_matter_error("its front matter is not UTF-8");
             };
             return read(yaml).map(Some);
         }
         end += line.len() + 1;
     }
-    broken("its front matter has no end in its first 16 KiB")
+    front_matter_error("its front matter has no end in its first 16 KiB")
 }
 
 fn first_line_end(text: &[u8]) -> usize {
@@ -64,7 +64,7 @@ fn first_line_end(text: &[u8]) -> usize {
     end.map_or(text.len(), |end| end + 1)
 }
 
-fn read(yaml: &str) -> Result<FrontMatter, Broken> {
+fn read(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
     let mut events = Events(Parser::new_from_str(yaml));
     let mut found = FrontMatter::default();
     loop {
@@ -74,7 +74,7 @@ fn read(yaml: &str) -> Result<FrontMatter, Broken> {
             Event::Scalar(text, ..) if text.is_empty() => return Ok(found),
             Event::StreamEnd | Event::DocumentEnd => return Ok(found),
             Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
-            _ => return broken("its front matter is no list of names and values"),
+            _ => return front_matter_error("its front matter is no list of names and values"),
         }
     }
     loop {
@@ -82,7 +82,7 @@ fn read(yaml: &str) -> Result<FrontMatter, Broken> {
             Event::MappingEnd => break,
             Event::Scalar(key, ..) => key,
             other => {
-                events.pass_over(&other)?;
+                events.skip(&other)?;
                 Cow::Borrowed("")
             }
         };
@@ -92,7 +92,7 @@ fn read(yaml: &str) -> Result<FrontMatter, Broken> {
             "triggers" => found.triggers = events.texts()?,
             _ => {
                 let value = events.next()?;
-                events.pass_over(&value)?;
+                events.skip(&value)?;
             }
         }
     }
@@ -100,7 +100,7 @@ fn read(yaml: &str) -> Result<FrontMatter, Broken> {
     loop {
         match events.next()? {
             Event::StreamEnd => return Ok(found),
-            Event::DocumentStart(_) => return broken("its front matter has several documents"),
+            Event::DocumentStart(_) => return front_matter_error("its front matter has several documents"),
             _ => {}
         }
     }
@@ -109,12 +109,12 @@ fn read(yaml: &str) -> Result<FrontMatter, Broken> {
 struct Events<'a>(Parser<'a, saphyr_parser::StrInput<'a>>);
 
 impl<'a> Events<'a> {
-    fn next(&mut self) -> Result<Event<'a>, Broken> {
+    fn next(&mut self) -> Result<Event<'a>, FrontMatterError> {
         match self.0.next_event() {
             Some(Ok((event, _))) => Ok(event),
             Some(Err(error)) => {
                 let line = error.marker().line();
-                Err(Broken(Cow::Owned(format!(
+                Err(FrontMatterError(Cow::Owned(format!(
                     "its front matter is not YAML (line {line} of it)"
                 ))))
             }
@@ -123,12 +123,12 @@ impl<'a> Events<'a> {
     }
 
     /// Everything that belongs to a value that has just begun.
-    fn pass_over(&mut self, begun: &Event<'_>) -> Result<(), Broken> {
+    fn skip(&mut self, begun: &Event<'_>) -> Result<(), FrontMatterError> {
         let mut depth = i64::from(opens(begun));
         while depth > 0 {
             let event = self.next()?;
             if event == Event::StreamEnd {
-                return broken("its front matter ends too early");
+                return front_matter_error("its front matter ends too early");
             }
             depth += i64::from(opens(&event)) - i64::from(closes(&event));
         }
@@ -136,17 +136,17 @@ impl<'a> Events<'a> {
     }
 
     /// A text, or nothing.
-    fn text(&mut self, key: &str) -> Result<Option<String>, Broken> {
+    fn text(&mut self, key: &str) -> Result<Option<String>, FrontMatterError> {
         match self.next()? {
             Event::Scalar(text, style, ..) => bounded(&text, style),
-            _ => Err(Broken(Cow::Owned(format!(
+            _ => Err(FrontMatterError(Cow::Owned(format!(
                 "`{key}` in its front matter is no text"
             )))),
         }
     }
 
     /// Texts, or a single one. Empty ones are none.
-    fn texts(&mut self) -> Result<Option<Vec<String>>, Broken> {
+    fn texts(&mut self) -> Result<Option<Vec<String>>, FrontMatterError> {
         let mut texts = Vec::new();
         match self.next()? {
             Event::Scalar(text, style, ..) => texts.extend(bounded(&text, style)?),
@@ -154,13 +154,13 @@ impl<'a> Events<'a> {
                 match self.next()? {
                     Event::SequenceEnd => break,
                     Event::Scalar(text, style, ..) => texts.extend(bounded(&text, style)?),
-                    _ => return broken("`triggers` in its front matter is no list of texts"),
+                    _ => return front_matter_error("`triggers` in its front matter is no list of texts"),
                 }
-                if texts.len() > MOST_TRIGGERS {
-                    return broken("`triggers` in its front matter has more than 256 entries");
+                if texts.len() > MAX_TRIGGERS {
+                    return front_matter_error("`triggers` in its front matter has more than 256 entries");
                 }
             },
-            _ => return broken("`triggers` in its front matter is no list of texts"),
+            _ => return front_matter_error("`triggers` in its front matter is no list of texts"),
         }
         Ok((!texts.is_empty()).then_some(texts))
     }
@@ -175,18 +175,18 @@ fn closes(event: &Event<'_>) -> bool {
 }
 
 /// The text, if it is one and no null.
-fn bounded(text: &str, style: ScalarStyle) -> Result<Option<String>, Broken> {
+fn bounded(text: &str, style: ScalarStyle) -> Result<Option<String>, FrontMatterError> {
     let is_null =
         style == ScalarStyle::Plain && matches!(text, "" | "~" | "null" | "Null" | "NULL");
     let text = text.trim();
     if is_null || text.is_empty() {
         return Ok(None);
     }
-    if text.chars().count() > MOST_CHARACTERS {
-        return broken("a text in its front matter has more than 256 characters");
+    if text.chars().count() > MAX_FIELD_CHARS {
+        return front_matter_error("a text in its front matter has more than 256 characters");
     }
     if text.contains(char::is_control) {
-        return broken("a text in its front matter has control characters");
+        return front_matter_error("a text in its front matter has control characters");
     }
     Ok(Some(text.to_owned()))
 }

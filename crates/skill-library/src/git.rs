@@ -17,11 +17,11 @@ use url::Url;
 /// Where programs are looked for.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Starts the program under limits: files of 64 MiB (in the units of POSIX, 512 bytes) and 2 GiB of memory.
-const LIMITED: &str = "ulimit -f 131072 && ulimit -v 2097152 && exec git \"$@\"";
+const GIT_WITH_ULIMITS: &str = "ulimit -f 131072 && ulimit -v 2097152 && exec git \"$@\"";
 /// Bytes of complaints that are kept for the log.
-const MOST_COMPLAINTS: u64 = 4 * 1024;
+const MAX_STDERR_BYTES: u64 = 4 * 1024;
 /// The first release that can be told which addresses a name has (`http.curloptResolve`).
-const OLDEST: (u32, u32) = (2, 37);
+const MIN_GIT_VERSION: (u32, u32) = (2, 37);
 
 /// Why git did not do what it should.
 #[derive(Debug)]
@@ -77,10 +77,10 @@ impl Git {
             .run(&["version"], b"", 1_024, Duration::from_secs(10))
             .await?;
         let said = String::from_utf8_lossy(&said);
-        if version(&said).is_some_and(|version| version >= OLDEST) {
+        if version(&said).is_some_and(|version| version >= MIN_GIT_VERSION) {
             return Ok(());
         }
-        let (major, minor) = OLDEST;
+        let (major, minor) = MIN_GIT_VERSION;
         Err(Failed::Unusable(format!(
             "git {major}.{minor} or newer is needed on the machine of this service"
         )))
@@ -128,7 +128,7 @@ impl Git {
                 }
             };
             let ((), said, complaints) =
-                tokio::join!(write, read(stdout, most), read(stderr, MOST_COMPLAINTS));
+                tokio::join!(write, read(stdout, most), read(stderr, MAX_STDERR_BYTES));
             let (said, is_whole) = said?;
             if !is_whole {
                 return Err(Failed::TooMuch);
@@ -166,7 +166,7 @@ impl Git {
             "pack.threads=1",
         ];
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", LIMITED, "git"]);
+        command.args(["-c", GIT_WITH_ULIMITS, "git"]);
         for setting in SETTINGS {
             command.args(["-c", setting]);
         }

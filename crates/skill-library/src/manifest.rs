@@ -4,15 +4,15 @@ use domain::skill::MarketplacePlugin;
 use serde_json::Value;
 
 /// Where it may be, in the order in which it is looked for.
-pub(crate) const PLACES: [&str; 2] = [
+pub(crate) const MANIFEST_PATHS: [&str; 2] = [
     ".plugin/marketplace.json",
     ".claude-plugin/marketplace.json",
 ];
 /// Entries of each kind.
 const MOST: usize = 1_000;
 /// Characters of a name and of a description; longer descriptions are cut.
-const LONGEST_NAME: usize = 256;
-const LONGEST_DESCRIPTION: usize = 2_048;
+const MAX_NAME_CHARS: usize = 256;
+const MAX_DESCRIPTION_CHARS: usize = 2_048;
 
 /// What a manifest lists: plugins, and names of skills that belong to none.
 pub(crate) type Listed = (Vec<MarketplacePlugin>, Vec<String>);
@@ -29,7 +29,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Listed, &'static str> {
     let name = |entry: &Value| {
         let name = entry["name"].as_str().map(str::trim);
         let fits = |name: &&str| {
-            (1..=LONGEST_NAME).contains(&name.chars().count()) && !name.contains(char::is_control)
+            (1..=MAX_NAME_CHARS).contains(&name.chars().count()) && !name.contains(char::is_control)
         };
         name.filter(fits)
             .map(str::to_owned)
@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Listed, &'static str> {
         let description = entry["description"].as_str();
         Ok::<_, &'static str>(MarketplacePlugin {
             name: name(entry)?,
-            description: description.map(|text| text.chars().take(LONGEST_DESCRIPTION).collect()),
+            description: description.map(|text| text.chars().take(MAX_DESCRIPTION_CHARS).collect()),
         })
     };
     let plugins: Result<_, _> = entries("plugins")?.iter().map(plugin).collect();

@@ -147,7 +147,7 @@ async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, Fai
         listed => files(&listed?),
     };
     let source = format!("marketplace:{}", of.name);
-    let manifest = manifest::PLACES
+    let manifest = manifest::MANIFEST_PATHS
         .iter()
         .find_map(|place| listed.iter().find(|file| file.path == *place));
     match manifest {
@@ -157,13 +157,13 @@ async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, Fai
 }
 
 async fn by_manifest(git: &Git, manifest: &Blob, source: &str) -> Result<MarketplaceContents, Failed> {
-    let broken = |why: &str| Failed::Unusable(format!("its manifest {why}"));
+    let front_matter_error = |why: &str| Failed::Unusable(format!("its manifest {why}"));
     if manifest.length > LARGEST {
-        return Err(broken("is larger than 256 KiB"));
+        return Err(front_matter_error("is larger than 256 KiB"));
     }
     let text = contents(git, &[manifest]).await?;
     let text = text.first().map(Vec::as_slice).unwrap_or_default();
-    let (plugins, skills) = manifest::parse(text).map_err(broken)?;
+    let (plugins, skills) = manifest::parse(text).map_err(front_matter_error)?;
     let listed = |name| ListedSkill {
         name,
         kind: "knowledge".to_owned(),

@@ -9,20 +9,20 @@ pub(crate) const MANIFEST_PATHS: [&str; 2] = [
     ".claude-plugin/marketplace.json",
 ];
 /// Entries of each kind.
-const MOST: usize = 1_000;
+const MAX_MANIFEST_ENTRIES: usize = 1_000;
 /// Characters of a name and of a description; longer descriptions are cut.
 const MAX_NAME_CHARS: usize = 256;
 const MAX_DESCRIPTION_CHARS: usize = 2_048;
 
 /// What a manifest lists: plugins, and names of skills that belong to none.
-pub(crate) type Listed = (Vec<MarketplacePlugin>, Vec<String>);
+pub(crate) type ManifestEntries = (Vec<MarketplacePlugin>, Vec<String>);
 
 /// Reads a manifest; the error completes "its manifest …".
-pub(crate) fn parse(text: &[u8]) -> Result<Listed, &'static str> {
+pub(crate) fn parse(text: &[u8]) -> Result<ManifestEntries, &'static str> {
     let document: Value = serde_json::from_slice(text).map_err(|_| "is not JSON")?;
     let entries = |member: &str| match document.get(member) {
         None | Some(Value::Null) => Ok(&[][..]),
-        Some(Value::Array(entries)) if entries.len() <= MOST => Ok(entries.as_slice()),
+        Some(Value::Array(entries)) if entries.len() <= MAX_MANIFEST_ENTRIES => Ok(entries.as_slice()),
         Some(Value::Array(_)) => Err("lists more than 1000 entries"),
         Some(_) => Err("has `plugins` or `skills` that are no lists"),
     };

@@ -21,11 +21,11 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::directory::Directory;
-use crate::marketplace::Fetches;
+use crate::marketplace::MarketplaceFetcher;
 use crate::naming::in_order;
 
 /// How long directories may take; a network file system may hang for longer.
-const READ: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where skills are.
 #[derive(Debug, Clone)]
@@ -46,7 +46,7 @@ pub struct DirectoryLibrary {
     directories: Arc<Mutex<Directories>>,
     /// One reads, the others wait for it without a thread of their own.
     turn: Arc<Semaphore>,
-    fetches: Fetches,
+    fetches: MarketplaceFetcher,
 }
 
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl DirectoryLibrary {
         Self {
             directories: Arc::new(Mutex::new(directories)),
             turn: Arc::new(Semaphore::new(1)),
-            fetches: Fetches::new(config.scratch, config.authorities),
+            fetches: MarketplaceFetcher::new(config.scratch, config.authorities),
         }
     }
 }
@@ -96,7 +96,7 @@ impl SkillLibrary for DirectoryLibrary {
             });
             reading.await
         };
-        match timeout(READ, read).await {
+        match timeout(READ_TIMEOUT, read).await {
             Ok(Ok(skills)) => Ok(skills),
             Ok(Err(error)) => {
                 tracing::error!(error = %chain(&error), "the skills cannot be read: {error}");

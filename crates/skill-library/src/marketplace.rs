@@ -19,40 +19,40 @@ use crate::manifest;
 use crate::naming::{SKILL_FILE, in_order, is_hidden, is_markdown, skill};
 
 /// Repositories that are fetched at the same time.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_FETCHES: usize = 4;
 /// How long a fetch waits for its turn, and may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-const FETCH: Duration = Duration::from_secs(60);
+const FETCH_QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long reading what was fetched may take.
-const READ: Duration = Duration::from_secs(20);
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of a list of files, of one file, and of all files that are read.
-const MOST_LISTED: u64 = 8 * 1024 * 1024;
-const LARGEST: u64 = 256 * 1024;
-const MOST_READ: u64 = 4 * 1024 * 1024;
+const MAX_LISTING_BYTES: u64 = 8 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 256 * 1024;
+const MAX_TOTAL_BYTES: u64 = 4 * 1024 * 1024;
 /// Skills of one marketplace.
-const MOST_SKILLS: usize = 500;
+const MAX_MARKETPLACE_SKILLS: usize = 500;
 /// Directories of fetches that were cut off are removed when they are as old as this.
-const LEFT_OVER: Duration = Duration::from_secs(60 * 60);
+const STALE_SCRATCH_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// Where repositories are fetched to.
 #[derive(Debug)]
-pub(crate) struct Fetches {
+pub(crate) struct MarketplaceFetcher {
     scratch: PathBuf,
     authorities: Option<PathBuf>,
     turns: Arc<Semaphore>,
 }
 
-impl Fetches {
+impl MarketplaceFetcher {
     pub(crate) fn new(scratch: PathBuf, authorities: Option<PathBuf>) -> Self {
         Self {
             scratch,
             authorities,
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            turns: Arc::new(Semaphore::new(MAX_CONCURRENT_FETCHES)),
         }
     }
 
     pub(crate) async fn offer(&self, of: &Marketplace) -> Result<MarketplaceContents, SkillError> {
-        let turn = timeout(PATIENCE, Arc::clone(&self.turns).acquire_owned()).await;
+        let turn = timeout(FETCH_QUEUE_TIMEOUT, Arc::clone(&self.turns).acquire_owned()).await;
         let Ok(Ok(_turn)) = turn else {
             return Err(unavailable(
                 "other marketplaces are being fetched; try again in a minute",
@@ -74,9 +74,9 @@ impl Fetches {
 }
 
 /// Removed, off the workers, whatever becomes of the fetch.
-struct Scratch(Arc<TempDir>);
+struct ScratchDirectory(Arc<TempDir>);
 
-impl Drop for Scratch {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         let directory = Arc::clone(&self.0);
         // Without a runtime (it is ending) it goes where it is.
@@ -87,21 +87,21 @@ impl Drop for Scratch {
 }
 
 /// A fresh directory. What a process that was killed left behind goes.
-fn make(scratch: &Path) -> std::io::Result<Scratch> {
+fn make(scratch: &Path) -> std::io::Result<ScratchDirectory> {
     fs::create_dir_all(scratch)?;
     for entry in fs::read_dir(scratch)?.flatten() {
         let modified = entry.metadata().and_then(|it| it.modified());
         let age = modified
             .ok()
             .and_then(|at| SystemTime::now().duration_since(at).ok());
-        if age.is_some_and(|age| age > LEFT_OVER) {
+        if age.is_some_and(|age| age > STALE_SCRATCH_TTL) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
     let directory = tempfile::Builder::new()
         .prefix("fetch-")
         .tempdir_in(scratch)?;
-    Ok(Scratch(Arc::new(directory)))
+    Ok(ScratchDirectory(Arc::new(directory)))
 }
 
 fn unavailable(why: &str) -> SkillError {
@@ -126,7 +126,7 @@ fn in_words(of: &Marketplace, failed: Failed) -> SkillError {
 async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, Failed> {
     git.check().await?;
     let reference = of.reference.as_deref().unwrap_or("HEAD");
-    git.fetch(&of.url, &of.addresses, reference, FETCH).await?;
+    git.fetch(&of.url, &of.addresses, reference, FETCH_TIMEOUT).await?;
     let tree = match of.repo_path.as_deref().map(plain_path) {
         None => "FETCH_HEAD^{tree}".to_owned(),
         Some(path) => format!("FETCH_HEAD:{path}"),
@@ -135,8 +135,8 @@ async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, Fai
         .run(
             &["ls-tree", "-r", "-z", "-l", &tree],
             b"",
-            MOST_LISTED,
-            READ,
+            MAX_LISTING_BYTES,
+            READ_TIMEOUT,
         )
         .await;
     let listed = match listed {
@@ -156,9 +156,9 @@ async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, Fai
     }
 }
 
-async fn by_manifest(git: &Git, manifest: &Blob, source: &str) -> Result<MarketplaceContents, Failed> {
+async fn by_manifest(git: &Git, manifest: &GitFile, source: &str) -> Result<MarketplaceContents, Failed> {
     let front_matter_error = |why: &str| Failed::Unusable(format!("its manifest {why}"));
-    if manifest.length > LARGEST {
+    if manifest.length > MAX_FILE_BYTES {
         return Err(front_matter_error("is larger than 256 KiB"));
     }
     let text = contents(git, &[manifest]).await?;
@@ -174,7 +174,7 @@ async fn by_manifest(git: &Git, manifest: &Blob, source: &str) -> Result<Marketp
     Ok(MarketplaceContents { skills, plugins })
 }
 
-async fn loose(git: &Git, listed: &[Blob], source: &str) -> Result<MarketplaceContents, Failed> {
+async fn loose(git: &Git, listed: &[GitFile], source: &str) -> Result<MarketplaceContents, Failed> {
     let wanted = wanted(listed);
     let texts = contents(git, &wanted).await?;
     let mut skills = Vec::new();
@@ -201,14 +201,14 @@ fn plain_path(path: &str) -> String {
 
 /// A file of the repository; links and submodules are none.
 #[derive(Debug, PartialEq, Eq)]
-struct Blob {
+struct GitFile {
     path: String,
     object: String,
     length: u64,
 }
 
 /// Reads `<mode> blob <object> <length>\t<path>` records.
-fn files(listed: &[u8]) -> Vec<Blob> {
+fn files(listed: &[u8]) -> Vec<GitFile> {
     let read = |record: &[u8]| {
         let record = std::str::from_utf8(record).ok()?;
         let (head, path) = record.split_once('\t')?;
@@ -216,7 +216,7 @@ fn files(listed: &[u8]) -> Vec<Blob> {
         let (mode, kind) = (head.next()?, head.next()?);
         let (object, length) = (head.next()?, head.next()?.parse().ok()?);
         let is_file = matches!(mode, "100644" | "100755") && kind == "blob";
-        is_file.then(|| Blob {
+        is_file.then(|| GitFile {
             path: path.to_owned(),
             object: object.to_owned(),
             length,
@@ -226,7 +226,7 @@ fn files(listed: &[u8]) -> Vec<Blob> {
 }
 
 /// The files that may be skills, within the bounds.
-fn wanted(listed: &[Blob]) -> Vec<&Blob> {
+fn wanted(listed: &[GitFile]) -> Vec<&GitFile> {
     let homes: Vec<&str> = listed
         .iter()
         .filter_map(|file| file.path.strip_suffix(SKILL_FILE)?.strip_suffix('/'))
@@ -235,7 +235,7 @@ fn wanted(listed: &[Blob]) -> Vec<&Blob> {
         path.strip_prefix(home)
             .is_some_and(|rest| rest.starts_with('/'))
     };
-    let may_be = |file: &&Blob| {
+    let may_be = |file: &&GitFile| {
         let path = file.path.as_str();
         let (directory, name) = path.rsplit_once('/').unwrap_or_default();
         let Some(below) = ["skills/", ".skills/"]
@@ -246,13 +246,13 @@ fn wanted(listed: &[Blob]) -> Vec<&Blob> {
         };
         let is_own = name == SKILL_FILE && !homes.iter().any(|home| is_inside(directory, home));
         let is_alone = is_markdown(name) && !homes.iter().any(|home| is_inside(path, home));
-        (is_own || is_alone) && !below.split('/').any(is_hidden) && file.length <= LARGEST
+        (is_own || is_alone) && !below.split('/').any(is_hidden) && file.length <= MAX_FILE_BYTES
     };
-    let mut left = MOST_READ;
+    let mut left = MAX_TOTAL_BYTES;
     listed
         .iter()
         .filter(may_be)
-        .take(MOST_SKILLS)
+        .take(MAX_MARKETPLACE_SKILLS)
         .take_while(|file| {
             let fits = file.length <= left;
             left = left.saturating_sub(file.length);
@@ -262,7 +262,7 @@ fn wanted(listed: &[Blob]) -> Vec<&Blob> {
 }
 
 /// What is in these files, in their order.
-async fn contents(git: &Git, files: &[&Blob]) -> Result<Vec<Vec<u8>>, Failed> {
+async fn contents(git: &Git, files: &[&GitFile]) -> Result<Vec<Vec<u8>>, Failed> {
     if files.is_empty() {
         return Ok(Vec::new());
     }
@@ -271,7 +271,7 @@ async fn contents(git: &Git, files: &[&Blob]) -> Result<Vec<Vec<u8>>, Failed> {
     let heads = 128 * u64::try_from(files.len()).unwrap_or(u64::MAX / 128);
     let most = files.iter().map(|file| file.length).sum::<u64>() + heads;
     let said = git
-        .run(&["cat-file", "--batch"], asked.as_bytes(), most, READ)
+        .run(&["cat-file", "--batch"], asked.as_bytes(), most, READ_TIMEOUT)
         .await?;
     let mut rest = said.as_slice();
     let mut texts = Vec::with_capacity(files.len());
@@ -295,7 +295,7 @@ async fn contents(git: &Git, files: &[&Blob]) -> Result<Vec<Vec<u8>>, Failed> {
 mod tests {
     use super::*;
 
-    fn listed(paths: &[&str]) -> Vec<Blob> {
+    fn listed(paths: &[&str]) -> Vec<GitFile> {
         let record = |path: &&str| format!("100644 blob {} {:>7}\t{path}\0", "a".repeat(40), 12);
         files(paths.iter().map(record).collect::<String>().as_bytes())
     }
@@ -306,7 +306,7 @@ mod tests {
         let text = format!(
             "100644 blob {a}     12\tskills/x y.md\x00120000 blob {a}      5\tskills/link.md\x00160000 commit {b}       -\tsub\0"
         );
-        let expected = Blob {
+        let expected = GitFile {
             path: "skills/x y.md".to_owned(),
             object: a,
             length: 12,
@@ -344,16 +344,16 @@ mod tests {
 
     #[test]
     fn what_is_read_has_bounds() {
-        let blob = |n: usize, length| Blob {
+        let blob = |n: usize, length| GitFile {
             path: format!("skills/{n}.md"),
             object: "a".repeat(40),
             length,
         };
-        let many: Vec<_> = (0..MOST_SKILLS + 5).map(|n| blob(n, 1)).collect();
-        assert_eq!(wanted(&many).len(), MOST_SKILLS);
-        let large: Vec<_> = (0..30).map(|n| blob(n, LARGEST)).collect();
+        let many: Vec<_> = (0..MAX_MARKETPLACE_SKILLS + 5).map(|n| blob(n, 1)).collect();
+        assert_eq!(wanted(&many).len(), MAX_MARKETPLACE_SKILLS);
+        let large: Vec<_> = (0..30).map(|n| blob(n, MAX_FILE_BYTES)).collect();
         assert_eq!(wanted(&large).len(), 16);
-        assert!(wanted(&[blob(1, LARGEST + 1)]).is_empty());
+        assert!(wanted(&[blob(1, MAX_FILE_BYTES + 1)]).is_empty());
     }
 
     #[test]
@@ -366,7 +366,7 @@ mod tests {
         for path in [&old, &new] {
             fs::create_dir(path).unwrap();
         }
-        let long_ago = SystemTime::now() - 2 * LEFT_OVER;
+        let long_ago = SystemTime::now() - 2 * STALE_SCRATCH_TTL;
         fs::File::open(&old)
             .unwrap()
             .set_modified(long_ago)

@@ -121,9 +121,9 @@ fn check(caller: &Reporter, named: &SandboxId) -> Result<(), Problem> {
 #[post("/api/v1/webhooks/{sandbox_id}/conversations")]
 pub(crate) async fn report_conversation(
     app: Application,
-    Call(caller, (PathParam(named), WebhookBody(webhooks::ConversationReport(info)))): Call<
+    Call(caller, (PathParam(named), WebhookBody(webhooks::ConversationReportBody(info)))): Call<
         Reporter,
-        (PathParam<SandboxId>, WebhookBody<webhooks::ConversationReport>),
+        (PathParam<SandboxId>, WebhookBody<webhooks::ConversationReportBody>),
     >,
 ) -> Result<web::Json<Success>, Problem> {
     check(&caller, &named)?;

@@ -14,9 +14,9 @@ use crate::extract::{
 use crate::problem::Problem;
 
 /// A conversation's record. Only its id is required; unknown members are ignored.
-pub(crate) struct ConversationReport(pub(crate) AgentConversation);
+pub(crate) struct ConversationReportBody(pub(crate) AgentConversation);
 
-impl Decode for ConversationReport {
+impl Decode for ConversationReportBody {
     /// The record holds the agent's configuration.
     const SENSITIVE: bool = true;
 
@@ -52,7 +52,7 @@ pub(crate) struct ConversationInfo {
 #[post("/api/v1/webhooks/conversations")]
 pub(crate) async fn conversation(
     app: Application,
-    Call(caller, WebhookBody(ConversationReport(info))): Call<Reporter, WebhookBody<ConversationReport>>,
+    Call(caller, WebhookBody(ConversationReportBody(info))): Call<Reporter, WebhookBody<ConversationReportBody>>,
 ) -> Result<web::Json<Success>, Problem> {
     app.webhooks.conversation(&caller.0, &info).await?;
     Ok(web::Json(Success::DONE))

@@ -100,7 +100,7 @@ async fn a_conversation_too_many_is_refused_until_one_is_deleted() {
     let report = world.app.quotas.usage(&alice()).await.expect("readable");
     assert_eq!(report.usage.conversations, 2);
     assert_eq!(report.limits.of(Quota::Conversations), Some(2));
-    let refused = world.app.counted().quotas.refusals;
+    let refused = world.app.metrics().quotas.refusals;
     assert!(refused.contains(&("conversations", 2)), "{refused:?}");
 }
 
@@ -220,7 +220,7 @@ async fn above_the_quota_of_bytes_long_texts_are_cut_and_no_status_is_lost() {
         .usage;
     assert!(usage.event_bytes < 128_000, "{usage:?}");
     assert!(usage.shortened_events > 0, "{usage:?}");
-    assert!(world.app.counted().quotas.shortened_events > 0);
+    assert!(world.app.metrics().quotas.shortened_events > 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -253,7 +253,7 @@ async fn above_the_quota_of_events_none_are_stored_and_no_status_is_lost() {
         report.limits.event_storage(&report.usage),
         EventStorage::Stopped
     );
-    let counts = world.app.counted().quotas;
+    let counts = world.app.metrics().quotas;
     assert_eq!(counts.discarded_events, 2);
     assert_eq!(counts.users, [("near", 0), ("exceeded", 1)]);
     let again = world.app.starts.start(&alice(), input(|_| {})).await;
@@ -277,7 +277,7 @@ async fn a_sandbox_that_reports_too_much_waits_and_its_log_is_read_later() {
     let refusal = webhooks.check_rate(&sandbox).expect_err("too much");
     assert_eq!(refusal.class(), ErrorClass::RateLimited);
     assert!(refusal.retry_after().is_some_and(|wait| wait.as_secs() > 5));
-    assert_eq!(world.app.counted().quotas.slowed_reports, 1);
+    assert_eq!(world.app.metrics().quotas.slowed_reports, 1);
     // What was refused is in the agent server's log, and is read once there is room.
     let now: Timestamp = clock().now();
     let lost = Event::from_document(small(10), now).expect("an event");

@@ -128,7 +128,7 @@ async fn a_process_that_stops_hands_its_starts_to_one_that_shares_its_host() {
     .await;
     let two = one.replica(shared);
     assert!(one.app.hand_over(Duration::from_secs(60)).await);
-    assert!(one.app.counted().starts_ended.contains(&("left", 1)));
+    assert!(one.app.metrics().starts_ended.contains(&("left", 1)));
     one.backend.hang(false);
     let ended = two.ended(&task).await;
     assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);

@@ -232,7 +232,7 @@ fn write_pools(page: &mut MetricsPage, pools: &[PoolStats]) {
 }
 
 fn write_starts(page: &mut MetricsPage, app: &App) {
-    let counted = app.counted();
+    let counted = app.metrics();
     let steps: Vec<_> = counted
         .steps
         .iter()
@@ -283,7 +283,7 @@ fn write_starts(page: &mut MetricsPage, app: &App) {
 }
 
 fn write_reports(page: &mut MetricsPage, app: &App) {
-    let counted = app.counted();
+    let counted = app.metrics();
     let reports = counted
         .reports
         .map(|(outcome, count)| ([("outcome", outcome)], count));

@@ -181,7 +181,7 @@ async fn a_stream_says_why_it_ends() {
 
     let talk = Talk::new().await;
     let mut one = talk.open("", None).await;
-    talk.world.app.follow.end_all();
+    talk.world.app.event_streams.end_all();
     let end = "event: end\ndata: {\"reason\":\"shutdown\"}\n\n";
     until(&mut one, end).await;
     assert_eq!(one.next().await, None);

@@ -233,7 +233,7 @@ async fn a_user_follows_ten_logs_until_the_service_stops_or_the_key_is_revoked()
         assert!(world.keys.revoke(key.id).await.unwrap());
     }
     assert_eq!(read_to(&mut all.pop().unwrap(), "\0").await, "");
-    world.app.follow.end_all();
+    world.app.event_streams.end_all();
     for mut opened in all {
         assert_eq!(read_to(&mut opened, "\0").await, "");
     }

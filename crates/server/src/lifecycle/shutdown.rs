@@ -89,7 +89,7 @@ pub(crate) struct RunningListeners {
 impl RunningListeners {
     async fn stop(&self, graceful: bool) {
         // Streams, and sockets of agent servers, end only when they are told to.
-        self.app.follow.end_all();
+        self.app.event_streams.end_all();
         self.http.gateway().end_tunnels();
         let requests = async {
             let callbacks = async {

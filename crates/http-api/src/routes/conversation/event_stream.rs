@@ -54,7 +54,7 @@ pub(crate) async fn follow(
 ) -> Result<HttpResponse, Problem> {
     let Call(actor, (PathParam(id), Query(query), LastEventId(header), recheck)) = call;
     let (begin, kind) = query.into_parts(header);
-    let opened = app.follow.open(&actor.user, id, begin, kind).await;
+    let opened = app.event_streams.open(&actor.user, id, begin, kind).await;
     let following = opened.map_err(|error| refused(error, header.is_some()))?;
     let first = match begin {
         // A client that reconnects before the first event continues at this position.
@@ -66,7 +66,7 @@ pub(crate) async fn follow(
         unsent: state.unsent().clone(),
         caller: unsent_bytes::UnsentOwner::Known(AuditActor::User(actor.user.clone())),
     };
-    app.follow.spawn(async move {
+    app.event_streams.spawn(async move {
         let refused = recheck.refused(actor).boxed().shared();
         let cut = refused.clone().then(|()| sleep(END_GRACE));
         let said = write_events(following, refused, first, (&body_writer, unsent));

@@ -31,7 +31,7 @@ pub(crate) async fn file(
     Call(actor, (PathParam(id), Query(query))): Call<Actor, (Conversation, Query<FileQuery>)>,
 ) -> Result<web::Json<String>, Problem> {
     let path = query.file_path.as_deref();
-    let text = app.inside.file(&actor.scope(), id, path).await?;
+    let text = app.inspector.file(&actor.scope(), id, path).await?;
     Ok(web::Json(text))
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn files(
     app: Application,
     Call(actor, (PathParam(id), Query(query))): Call<Actor, (Conversation, Query<FilesQuery>)>,
 ) -> Result<web::Json<Vec<String>>, Problem> {
-    let files = app.inside.files(&actor.scope(), id, &query.path).await?;
+    let files = app.inspector.files(&actor.scope(), id, &query.path).await?;
     Ok(web::Json(files))
 }
 
@@ -72,7 +72,7 @@ pub(crate) async fn git_changes(
 ) -> Result<web::Json<Value>, Problem> {
     let reference = query.reference.as_deref();
     let (scope, path) = (actor.scope(), &query.path);
-    let changes = app.inside.git_changes(&scope, id, path, reference);
+    let changes = app.inspector.git_changes(&scope, id, path, reference);
     Ok(web::Json(changes.await?))
 }
 
@@ -93,7 +93,7 @@ pub(crate) async fn git_diff(
 ) -> Result<web::Json<Value>, Problem> {
     let reference = query.reference.as_deref();
     let (scope, path) = (actor.scope(), &query.path);
-    let diff = app.inside.git_diff(&scope, id, path, reference);
+    let diff = app.inspector.git_diff(&scope, id, path, reference);
     Ok(web::Json(diff.await?))
 }
 
@@ -111,7 +111,7 @@ pub(crate) async fn skills(
     app: Application,
     Call(actor, PathParam(id)): Call<Actor, Conversation>,
 ) -> Result<web::Json<ProjectSkillsDto>, Problem> {
-    let skills = app.inside.skills(&actor.scope(), id).await;
+    let skills = app.inspector.skills(&actor.scope(), id).await;
     let skills = skills.map_err(|error| Problem::from(error).in_error_family())?;
     Ok(web::Json(skills.into()))
 }
@@ -131,7 +131,7 @@ pub(crate) async fn hooks(
     app: Application,
     Call(actor, PathParam(id)): Call<Actor, Conversation>,
 ) -> Result<web::Json<ProjectHooksDto>, Problem> {
-    let hooks = app.inside.hooks(&actor.scope(), id).await;
+    let hooks = app.inspector.hooks(&actor.scope(), id).await;
     let hooks = hooks.map_err(|error| Problem::from(error).in_error_family())?;
     Ok(web::Json(hooks.into()))
 }
@@ -154,7 +154,7 @@ pub(crate) async fn switch_profile(
     Call(actor, (PathParam(id), Body(input))): Call<Actor, (Conversation, Body<SwitchProfileDto>)>,
 ) -> Result<web::Json<Success>, Problem> {
     let (scope, name) = (actor.scope(), &input.profile_name);
-    let switched = app.inside.switch_profile(&scope, &actor.user, id, name);
+    let switched = app.inspector.switch_profile(&scope, &actor.user, id, name);
     switched.await?;
     Ok(web::Json(Success::DONE))
 }
@@ -178,7 +178,7 @@ pub(crate) async fn switch_acp_model(
     Call(actor, (PathParam(id), Body(input))): Call<Actor, (Conversation, Body<SwitchAcpModelDto>)>,
 ) -> Result<web::Json<Success>, Problem> {
     let scope = actor.scope();
-    let switched = app.inside.switch_acp_model(&scope, id, &input.model);
+    let switched = app.inspector.switch_acp_model(&scope, id, &input.model);
     switched.await?;
     Ok(web::Json(Success::DONE))
 }

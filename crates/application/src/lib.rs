@@ -86,7 +86,7 @@ pub struct App {
     /// Downloads of whole conversations.
     pub exports: Exports,
     /// Events of conversations as they arrive.
-    pub follow: EventStreams,
+    pub event_streams: EventStreams,
     /// Intake of webhook reports from agent servers.
     pub webhooks: Webhooks,
     /// Settings of users.
@@ -98,7 +98,7 @@ pub struct App {
     /// Skills to choose from.
     pub skills: Skills,
     /// Reads files, git state, skills and hooks inside sandboxes, and switches the models of agents.
-    pub inside: SandboxInspector,
+    pub inspector: SandboxInspector,
     /// Resolves requests to agent servers.
     pub gateway: Gateway,
     /// Lists and deletes users.
@@ -117,7 +117,7 @@ pub(crate) struct Inner {
     pub(crate) ports: Ports,
     pub(crate) policy: Policy,
     pub(crate) tasks: BackgroundTasks,
-    pub(crate) keeper: SandboxReconciler,
+    pub(crate) reconciler: SandboxReconciler,
     pub(crate) warm: WarmSandboxPool,
     pub(crate) syncer: ConversationSyncer,
     pub(crate) updates: StartUpdates,
@@ -178,14 +178,14 @@ impl App {
             policy.clone(),
             (streams.clone(), quotas.clone()),
         );
-        let keeper = SandboxReconciler::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
-        let warm = WarmSandboxPool::new(ports.clone(), policy.clone(), keeper.clone(), tasks.clone());
+        let reconciler = SandboxReconciler::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
+        let warm = WarmSandboxPool::new(ports.clone(), policy.clone(), reconciler.clone(), tasks.clone());
         let inner = Arc::new(Inner {
             warm,
             ports,
             policy,
             tasks,
-            keeper,
+            reconciler,
             syncer,
             updates: StartUpdates::default(),
             streams,
@@ -207,11 +207,11 @@ impl App {
             sandboxes: Sandboxes::new(Arc::clone(&inner), settings.clone()),
             events: Events::new(Arc::clone(&inner)),
             exports: Exports::new(Arc::clone(&inner)),
-            follow: EventStreams::new(Arc::clone(&inner)),
+            event_streams: EventStreams::new(Arc::clone(&inner)),
             webhooks: Webhooks::new(Arc::clone(&inner)),
             git: GitService::new(Arc::clone(&inner), settings.clone()),
             skills: Skills::new(Arc::clone(&inner)),
-            inside: SandboxInspector::new(Arc::clone(&inner), settings.clone()),
+            inspector: SandboxInspector::new(Arc::clone(&inner), settings.clone()),
             settings,
             secrets,
             gateway: Gateway::new(Arc::clone(&inner)),

@@ -114,8 +114,8 @@ impl Conversations {
                 Ok(Some(row))
                     if row.desired == DesiredState::Deleted && row.host == inner.policy.host =>
                 {
-                    inner.keeper.cancel_start(&sandbox);
-                    if let Err(error) = inner.keeper.converge(&sandbox).await {
+                    inner.reconciler.cancel_start(&sandbox);
+                    if let Err(error) = inner.reconciler.converge(&sandbox).await {
                         tracing::warn!(sandbox.id = %sandbox, error = %chain(&error), "cannot remove the sandbox yet; the reconciler tries again");
                     }
                 }

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_says_what_to_do() {
+    fn every_failure_has_advice() {
         let provider = GitProvider::Github;
         let refused = GitError::Refused {
             provider,

@@ -243,7 +243,7 @@ impl Administration {
         let change = AdminChange::DeleteUser { user: user.clone() };
         let begun = self.administer(origin, &change).await;
         // Clear before the rest, which may fail; and after a failure too, because the change may have been committed.
-        self.0.keeper.reporters().clear();
+        self.0.reconciler.reporters().clear();
         self.0.look_again.notify_one();
         let mut purged = begun?;
         let users = crate::users::Users::new(Arc::clone(&self.0));

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_the_places_of_another() {
+    fn limits_apply_per_actor() {
         let mut waiting = AuditQueue::default();
         for n in 0..2 * MAX_REPEAT_KEYS_PER_ACTOR as u128 {
             let strange = entry(n + 1, &n.to_string(), AuditOutcome::Refused);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_together_is_bounded() {
+    fn all_actors_together_are_bounded() {
         let mut waiting = AuditQueue::default();
         for n in 0..MAX_REPEAT_KEYS as u128 + 3 {
             let id = domain::id::SandboxId::parse(format!("s-{n}")).unwrap();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sandboxes_do_again_is_counted_and_what_users_do_is_not() {
+    fn repeats_of_sandboxes_are_counted_and_those_of_users_are_written() {
         let sandbox = AuditActor::Sandbox(domain::id::SandboxId::parse("s").unwrap());
         let read = |n, secret: &str| AuditEntry {
             actor: sandbox.clone(),
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_bounded_and_says_what_it_lost() {
+    fn the_queue_is_bounded_and_counts_lost_entries() {
         let mut waiting = AuditQueue::default();
         for n in 0..MAX_QUEUED_ENTRIES as u128 + 3 {
             waiting.push(entry(n + 1, "one", AuditOutcome::Ok));

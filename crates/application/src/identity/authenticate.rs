@@ -119,7 +119,7 @@ impl KeyAuthenticator {
         }
         let hash = KeyHash::of(key);
         let query = || self.0.ports.sandboxes.find_by_key(&hash);
-        let answer = self.0.keeper.reporters().find(&hash, query).await?;
+        let answer = self.0.reconciler.reporters().find(&hash, query).await?;
         let found = answer.found.filter(|it| self.0.may_report(it));
         if found.is_none() && answer.is_cached {
             // Another process may have resumed the sandbox since.

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn simultaneous_look_ups_are_one_query_whose_find_lives_for_a_second() {
+    async fn parallel_look_ups_share_one_query_and_its_hit_lives_for_a_second() {
         let (cache, asked) = (KeyCache::default(), AtomicUsize::new(0));
         let ask = || found(&cache, &asked, Some(7));
         let remembered = || cache.get_cached(&hash(1)).map(|it| *it);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_not_found_is_asked_again_also_by_those_who_waited() {
+    async fn misses_are_not_cached_even_for_waiting_requests() {
         let (cache, asked) = (KeyCache::default(), AtomicUsize::new(0));
         let both = tokio::join!(
             found(&cache, &asked, None),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_and_a_request_that_went_away_are_nobody_elses() {
+    async fn failed_and_dropped_look_ups_do_not_affect_waiting_requests() {
         let (cache, asked) = (KeyCache::default(), AtomicUsize::new(0));
         let failure = || StoreError::Conflict { entity: "test" };
         let key = hash(1);

@@ -32,7 +32,7 @@ impl Users {
         let purged = purge(ports.users.as_ref(), ports.clock.as_ref(), user).await;
         // After a failure too: the first step removes the keys.
         self.0.api_keys.clear();
-        self.0.keeper.reporters().clear();
+        self.0.reconciler.reporters().clear();
         let purged = purged?;
         self.0.look_again.notify_one();
         Ok(purged)

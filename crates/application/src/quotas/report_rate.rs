@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_minutes_worth_goes_at_once_and_what_is_owed_is_waited_for() {
+    async fn one_minute_of_bytes_passes_at_once_and_an_overdraft_must_be_waited_for() {
         let (rate, one) = (ReportRate::default(), sandbox(1));
         assert_eq!(rate.wait(&one, 600), None);
         rate.draw(&one, 599, 600);

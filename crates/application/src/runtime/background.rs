@@ -64,9 +64,9 @@ async fn watch_facts(inner: Arc<Inner>) {
     let facts = inner.ports.backend.watch();
     facts
         .for_each_concurrent(32, |fact| {
-            let keeper = inner.keeper.clone();
+            let reconciler = inner.reconciler.clone();
             async move {
-                if let Err(error) = keeper.note_fact(&fact).await {
+                if let Err(error) = reconciler.note_fact(&fact).await {
                     tracing::warn!(sandbox.id = %fact.id, error = %chain(&error), "cannot record a fact of the backend; the next relist will");
                 }
             }
@@ -97,9 +97,9 @@ async fn apply_change(inner: &Arc<Inner>, starts: &StartService, change: StoreCh
         StoreChange::Sandbox { id, host } if host == inner.policy.host => {
             // Another process stored a message for the sandbox, or started it.
             inner.syncer.notify_news();
-            let keeper = inner.keeper.clone();
+            let reconciler = inner.reconciler.clone();
             inner.tasks.spawn(async move {
-                if let Err(error) = keeper.follow(&id).await {
+                if let Err(error) = reconciler.follow(&id).await {
                     tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot apply the intent to the sandbox; the reconciler tries again");
                 }
             });
@@ -125,7 +125,7 @@ async fn follow_contact(inner: Arc<Inner>) {
                 tracing::warn!(detail, "the sandbox backend is unreachable");
             }
         }
-        if let Err(error) = inner.keeper.note_contact(&now).await {
+        if let Err(error) = inner.reconciler.note_contact(&now).await {
             tracing::warn!(error = %chain(&error), "cannot annotate sandbox rows; the next relist will");
         }
         if now == BackendReachability::Reachable {
@@ -141,7 +141,7 @@ async fn retire_periodically(inner: Arc<Inner>) {
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        if let Err(error) = inner.keeper.retire(&inner.tasks).await {
+        if let Err(error) = inner.reconciler.retire(&inner.tasks).await {
             tracing::warn!(error = %chain(&error), "cannot list idle and expired sandboxes; trying again");
         }
     }
@@ -171,13 +171,13 @@ async fn relist_periodically(inner: Arc<Inner>) {
             _ = tick.tick() => {}
             () = inner.look_again.notified() => {}
         }
-        if let Err(error) = inner.keeper.annotate_rows().await {
+        if let Err(error) = inner.reconciler.annotate_rows().await {
             tracing::debug!(error = %chain(&error), "cannot annotate sandbox rows yet; trying again");
         }
-        if inner.keeper.is_out_of_contact() {
+        if inner.reconciler.is_out_of_contact() {
             continue;
         }
-        if let Err(error) = inner.keeper.relist(&inner.tasks).await {
+        if let Err(error) = inner.reconciler.relist(&inner.tasks).await {
             tracing::warn!(error = %chain(&error), "cannot compare sandboxes with their rows; trying again");
         }
     }

@@ -102,11 +102,11 @@ pub struct ApplicationMetrics {
 
 impl App {
     /// The metrics of this process. Cheap: it reads no port.
-    pub fn counted(&self) -> ApplicationMetrics {
+    pub fn metrics(&self) -> ApplicationMetrics {
         let (inner, measures) = (&self.inner, &self.inner.measures);
         let steps = StartStatus::ALL.iter().filter(|(_, it)| !it.is_terminal());
         let [taken, refused] = &measures.batches;
-        let seen = inner.keeper.statuses();
+        let seen = inner.reconciler.statuses();
         let sandboxes = SandboxStatus::ALL.iter();
         ApplicationMetrics {
             steps: steps

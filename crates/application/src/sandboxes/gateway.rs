@@ -55,7 +55,7 @@ impl Gateway {
         let hash = KeyHash::of(key);
         let sandboxes = &self.0.ports.sandboxes;
         let query = || sandboxes.find_by_key(&hash);
-        let answer = self.0.keeper.reporters().find(&hash, query).await?;
+        let answer = self.0.reconciler.reporters().find(&hash, query).await?;
         let Some(found) = answer.found else {
             return Ok(None);
         };

@@ -212,7 +212,7 @@ impl Sandboxes {
             };
             return self.wait_for_other_process(id, is_down).await;
         }
-        self.0.keeper.cancel_start(id);
+        self.0.reconciler.cancel_start(id);
         self.converge_and_wait(id).await
     }
 
@@ -234,7 +234,7 @@ impl Sandboxes {
     pub async fn delete(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
         let row = self.set_intent(scope, id, DesiredState::Deleted).await?;
         let done = if self.is_here(&row) {
-            self.0.keeper.cancel_start(id);
+            self.0.reconciler.cancel_start(id);
             self.converge_and_wait(id).await
         } else {
             self.wait_for_other_process(id, |row| row.is_none()).await
@@ -261,7 +261,7 @@ impl Sandboxes {
         let (now, caps) = (ports.clock.now(), policy.caps.get());
         let intent = ports.sandboxes.set_desired(scope, id, desired, &caps, now);
         let intent = intent.await;
-        self.0.keeper.reporters().clear();
+        self.0.reconciler.reporters().clear();
         intent?.ok_or_else(|| AppError::not_found("Not Found"))
     }
 
@@ -301,9 +301,9 @@ impl Sandboxes {
 
     /// Lets the reconciler act on the row in the background.
     fn converge(&self, id: &SandboxId) {
-        let (keeper, id) = (self.0.keeper.clone(), id.clone());
+        let (reconciler, id) = (self.0.reconciler.clone(), id.clone());
         self.0.tasks.spawn(async move {
-            if let Err(error) = keeper.converge(&id).await {
+            if let Err(error) = reconciler.converge(&id).await {
                 tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot apply the intent to the sandbox; the reconciler tries again");
             }
         });
@@ -311,11 +311,11 @@ impl Sandboxes {
 
     /// The same, and waits for the outcome. The work continues if the waiting request is dropped.
     async fn converge_and_wait(&self, id: &SandboxId) -> Result<(), AppError> {
-        let (keeper, id) = (self.0.keeper.clone(), id.clone());
+        let (reconciler, id) = (self.0.reconciler.clone(), id.clone());
         let (done, outcome) = tokio::sync::oneshot::channel();
         self.0.tasks.spawn(async move {
             // The receiver may be dropped: then no request waits.
-            let _ = done.send(keeper.converge(&id).await);
+            let _ = done.send(reconciler.converge(&id).await);
         });
         let shutting_down = "The service is shutting down. Try again.";
         match tokio::time::timeout(CONVERGE_TIMEOUT, outcome).await {

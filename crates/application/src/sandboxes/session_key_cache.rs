@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_open_is_tried_again() {
+    fn keys_that_do_not_open_are_not_cached() {
         let (known, row) = (SessionKeyCache::default(), sandbox(1, "a"));
         assert!(
             known

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_what_it_was_made_for_until_its_end() {
+    fn a_token_keeps_its_content_until_it_expires() {
         let grant = tokens().read(&minted(Duration::from_secs(600))).unwrap();
         assert_eq!(
             (grant.owner.as_str(), grant.sandbox.as_str()),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_comes_is_no_token() {
+    fn other_texts_are_no_tokens() {
         let long = format!("access-token|{}", " ".repeat(MAX_TOKEN_BYTES));
         for text in ["", "garbage", "é\0", "access-token|{}", "x|{}", &long] {
             assert_eq!(tokens().read(&SecretString::from(text)), None, "{text:.40}");

@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_passes_as_a_name_needs_no_quoting_anywhere(name in "\\PC{0,40}") {
+        fn valid_names_need_no_quoting(name in "\\PC{0,40}") {
             if check_name(&name).is_ok() {
                 prop_assert!(!name.is_empty() && name.is_ascii());
                 prop_assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));

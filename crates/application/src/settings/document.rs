@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_wrong_values_survive_and_harm_nobody() {
+    fn unknown_and_invalid_values_are_kept_and_harmless() {
         let document = json!({
             "version": 7, "from_the_future": {"a": [1]},
             "language": 5, "max_budget_per_task": "abc", "sandbox_grouping_strategy": "BOGUS",
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_object_is_refused() {
+    fn texts_without_an_object_are_refused() {
         for text in ["", "null", "[]", "{", "5"] {
             assert!(decode(&SecretString::from(text)).is_err(), "{text}");
         }

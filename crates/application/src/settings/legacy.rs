@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_v1_set_is_seen_here_and_left_alone() {
+    fn v1_values_are_visible_and_kept() {
         let mut s = full();
         put(&mut s.agent.overlay, "llm.temperature", Some(json!(0.5)));
         s.git_full_clone = true;

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_another_replica_saved_is_shown_at_once_and_made_once() {
+    async fn changes_of_other_replicas_show_at_once_and_render_once() {
         let store = MemoryStore::new();
         let replica = || {
             let cipher = Arc::new(MarkerCipher);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_not_kept_nor_is_what_was_before_it() {
+    fn large_views_are_not_cached_and_replace_the_old_one() {
         let shown = ViewCache::default();
         shown.keep(&user(1), sealed("a"), Arc::new("A".to_owned()));
         let large = Arc::new("x".repeat(MAX_VIEW_BYTES));

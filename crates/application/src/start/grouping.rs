@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_led_nowhere_else_by_what_a_sandbox_reports() {
+    fn reported_tags_cannot_change_a_directory() {
         let id = "0123456789abcdef0123456789abcdef";
         for (tag, expected) in [
             (Some(id), Some(id)),

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_is_told_the_parameters_of_plugins() {
+    fn the_first_message_has_the_parameters_of_plugins() {
         let plugin = |parameters: Value| json!({"source": "github:o/r", "ref": null, "repo_path": "plugins/fine", "parameters": parameters});
         let mut request = StartRequest {
             plugins: Some(vec![

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_are_automatic_unless_somebody_chose() {
+    fn titles_are_automatic_unless_the_client_set_one() {
         let with = |title: Option<&str>, processors: Option<Vec<Value>>| {
             let title = title.map(str::to_owned);
             wants_auto_title(&StartRequest {

@@ -152,7 +152,7 @@ impl StartRun {
         let plan = PreparationPlan::of(&self.inner.ports, &self.task, &profile, &settings).await?;
         self.enter(StartStatus::WaitingForSandbox).await?;
         let (sandbox, endpoints) = self.sandbox().await?;
-        let at = self.inner.keeper.endpoint(&sandbox, &endpoints.agent_url)?;
+        let at = self.inner.reconciler.endpoint(&sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
         let seeded = profile_seeding::seed(&self.inner.ports, &at, &settings).await;
         self.note(seeded.into_iter().collect());
@@ -197,7 +197,7 @@ impl StartRun {
             return Ok(None);
         }
         let (sandbox, endpoints) = self.sandbox().await?;
-        let at = self.inner.keeper.endpoint(&sandbox, &endpoints.agent_url)?;
+        let at = self.inner.reconciler.endpoint(&sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
         let found = interrupted::find_earlier_conversation(&self.inner.ports, &at, &self.task).await;
         Ok(found.map(|info| (sandbox.id, info)))
@@ -227,9 +227,9 @@ impl StartRun {
 
     /// Returns the running sandbox. Meanwhile the task shows the progress.
     async fn sandbox(&mut self) -> Result<(Sandbox, SandboxEndpoints), RunStop> {
-        let (keeper, id) = (self.inner.keeper.clone(), self.task.sandbox_id.clone());
-        let mut progress = keeper.progress(&id);
-        let mut work = std::pin::pin!(keeper.ensure_running(&id));
+        let (reconciler, id) = (self.inner.reconciler.clone(), self.task.sandbox_id.clone());
+        let mut progress = reconciler.progress(&id);
+        let mut work = std::pin::pin!(reconciler.ensure_running(&id));
         loop {
             let line = tokio::select! {
                 biased;
@@ -428,7 +428,7 @@ impl StartRun {
             }
         }
         if self.task.owns_sandbox
-            && let Err(error) = self.inner.keeper.converge(&self.task.sandbox_id).await
+            && let Err(error) = self.inner.reconciler.converge(&self.task.sandbox_id).await
         {
             tracing::warn!(error = %chain(&error), "cannot remove the sandbox of a failed start yet; the reconciler tries again");
         }

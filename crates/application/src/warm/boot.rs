@@ -60,7 +60,7 @@ impl WarmSandboxPool {
         }
         // The usual cause is a claim: leave the cores to its start first.
         tokio::time::sleep(BOOT_DELAY).await;
-        let Some(slot) = self.0.keeper.boots().acquire_spare().await else {
+        let Some(slot) = self.0.reconciler.boots().acquire_spare().await else {
             return;
         };
         // The recipe may have changed during the wait for a slot.
@@ -86,7 +86,7 @@ impl WarmSandboxPool {
 
     /// Continues the boot of an earlier or another process.
     pub(super) async fn boot_again(self, booting: BootGuard, row: WarmSandbox) {
-        if let Some(slot) = self.0.keeper.boots().acquire_spare().await {
+        if let Some(slot) = self.0.reconciler.boots().acquire_spare().await {
             self.boot(&row, slot).await;
         }
         drop(booting);
@@ -148,7 +148,7 @@ impl WarmSandboxPool {
     }
 
     async fn boot_dormant(&self, row: &WarmSandbox) -> Result<BootOutcome, AppError> {
-        let endpoints = self.0.keeper.boot_spare(&self.launch(row)?).await?;
+        let endpoints = self.0.reconciler.boot_spare(&self.launch(row)?).await?;
         let agents = &self.0.ports.agents;
         let is_dormant = agents.is_dormant(&row.id, &endpoints.agent_url).await?;
         if !is_dormant {

@@ -153,7 +153,7 @@ impl WarmClaim {
 impl WarmSandboxPool {
     /// Counts a start. Refused and repeated requests do not count.
     fn count_claim(&self, was_warm: bool) {
-        self.0.keeper.count_start();
+        self.0.reconciler.count_start();
         let mut state = self.state();
         state.demand.record_arrival(Instant::now());
         let counts = &mut state.counts;

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn it_follows_demand_between_what_is_configured_and_twice_that() {
+    fn the_target_follows_demand_up_to_twice_the_configured_size() {
         for (kept, room, (arrivals, over, boot), expected) in [
             (0, 50, (100, 10, 8), 0),
             (1, 50, (0, 0, 8), 1),

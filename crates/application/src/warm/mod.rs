@@ -85,7 +85,7 @@ pub(crate) struct WarmSandboxPool(Arc<WarmShared>);
 struct WarmShared {
     ports: Ports,
     policy: Policy,
-    keeper: SandboxReconciler,
+    reconciler: SandboxReconciler,
     tasks: BackgroundTasks,
     state: Mutex<PoolState>,
     /// Wakes the pool.
@@ -115,11 +115,11 @@ struct PoolState {
 }
 
 impl WarmSandboxPool {
-    pub(crate) fn new(ports: Ports, policy: Policy, keeper: SandboxReconciler, tasks: BackgroundTasks) -> Self {
+    pub(crate) fn new(ports: Ports, policy: Policy, reconciler: SandboxReconciler, tasks: BackgroundTasks) -> Self {
         Self(Arc::new(WarmShared {
             ports,
             policy,
-            keeper,
+            reconciler,
             tasks,
             state: Mutex::new(PoolState {
                 current: None,
@@ -154,7 +154,7 @@ impl WarmSandboxPool {
     /// The target size.
     fn target(&self) -> u32 {
         let (policy, now) = (&self.0.policy, Instant::now());
-        let room = policy.caps.get().overall.saturating_sub(self.0.keeper.running_count());
+        let room = policy.caps.get().overall.saturating_sub(self.0.reconciler.running_count());
         let mut state = self.state();
         let target = state.demand.target(policy.warm.keep, room, now);
         state.counts.target = target;

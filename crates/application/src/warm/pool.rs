@@ -51,7 +51,7 @@ impl WarmSandboxPool {
                     continue;
                 },
             }
-            if self.0.keeper.is_out_of_contact() {
+            if self.0.reconciler.is_out_of_contact() {
                 continue;
             }
             match self.run_pass().await {

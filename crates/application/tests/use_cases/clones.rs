@@ -1,4 +1,4 @@
-//! What a clone and the scripts of a repository get to know, and what they must not tell.
+//! Secrets of clones and repository scripts: what they may read and what notes must not show.
 
 use application::AppError;
 use application::settings::{GitProvidersInput, TokenInput};
@@ -11,20 +11,20 @@ use domain::start_task::{AgentType, StartStatus};
 use secrecy::{ExposeSecret, SecretString};
 use store_memory::MarkerCipher;
 
-use crate::world::{World, alice, input, until};
+use crate::fixture::{Fixture, alice, input, until};
 
-const LOOK: &str = "echo state=absent";
-const CLONE: &str = " clone --quiet";
-const SETUP: &str = "source ./.openhands/setup.sh";
+const INSPECT_COMMAND: &str = "echo state=absent";
+const CLONE_COMMAND: &str = " clone --quiet";
+const SETUP_COMMAND: &str = "source ./.openhands/setup.sh";
 
-async fn world() -> World {
-    let world = World::new().await;
+async fn fixture() -> Fixture {
+    let fixture = Fixture::new().await;
     let nothing = "private=/home/a/.agent-workspace/1\nstate=absent\n";
-    world.workspace.answer(LOOK, Some(0), nothing);
-    world
+    fixture.workspace.answer(INSPECT_COMMAND, Some(0), nothing);
+    fixture
 }
 
-async fn store(world: &World, provider: GitProvider, token: &str, host: Option<&str>) {
+async fn store(fixture: &Fixture, provider: GitProvider, token: &str, host: Option<&str>) {
     let input = GitProvidersInput {
         provider_tokens: vec![(
             provider,
@@ -36,7 +36,7 @@ async fn store(world: &World, provider: GitProvider, token: &str, host: Option<&
         )],
         mcp_config: None,
     };
-    let stored = world.app.settings.add_git_providers(&alice(), &input).await;
+    let stored = fixture.app.settings.add_git_providers(&alice(), &input).await;
     stored.expect("the token is stored");
 }
 
@@ -44,42 +44,42 @@ fn tools() -> StartInput {
     input(|r| r.selected_repository = Some("acme/tools".to_owned()))
 }
 
-/// What a credential helper gets that asks now.
-async fn asked(world: &World, helper: &str) -> Result<String, AppError> {
+/// The token that a credential helper gets now.
+async fn asked(fixture: &Fixture, helper: &str) -> Result<String, AppError> {
     let mut lines = helper.lines();
     let access = lines.find_map(|line| line.strip_prefix("access="));
     let access = access.expect("an access token").trim_matches('\'');
     let access = SecretString::from(access);
-    let opened = world.app.secrets.provider_token(&access);
+    let opened = fixture.app.secrets.provider_token(&access);
     opened.await.map(|token| token.expose_secret().to_owned())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_clone_gets_no_token_that_was_stored_for_another_host_meanwhile() {
-    let world = world().await;
+    let fixture = fixture().await;
     let gitlab = GitProvider::Gitlab;
-    store(&world, gitlab, "t-1", Some("old.acme.test")).await;
-    world.workspace.hang(CLONE);
-    world.start(tools()).await;
-    until(|| async { (world.workspace.count(CLONE) > 0).then_some(()) }).await;
-    let (_, helper) = world.workspace.files().pop_first().expect("a helper");
-    assert_eq!(asked(&world, &helper).await.expect("it opens"), "t-1");
-    store(&world, gitlab, "t-2", Some("https://old.acme.test/")).await;
-    assert_eq!(asked(&world, &helper).await.expect("it opens"), "t-2");
-    // The helper was written for a token that is no pair, and for the old host.
+    store(&fixture, gitlab, "t-1", Some("old.acme.test")).await;
+    fixture.workspace.hang(CLONE_COMMAND);
+    fixture.start(tools()).await;
+    until(|| async { (fixture.workspace.count(CLONE_COMMAND) > 0).then_some(()) }).await;
+    let (_, helper) = fixture.workspace.files().pop_first().expect("a helper");
+    assert_eq!(asked(&fixture, &helper).await.expect("it opens"), "t-1");
+    store(&fixture, gitlab, "t-2", Some("https://old.acme.test/")).await;
+    assert_eq!(asked(&fixture, &helper).await.expect("it opens"), "t-2");
+    // The helper was written for a token without a user part, and for the old host.
     for (token, host) in [("me:t-3", "old.acme.test"), ("t-4", "new.acme.test")] {
-        store(&world, gitlab, token, Some(host)).await;
-        let refused = asked(&world, &helper).await.expect_err(token);
+        store(&fixture, gitlab, token, Some(host)).await;
+        let refused = asked(&fixture, &helper).await.expect_err(token);
         assert_eq!(refused.class(), ErrorClass::Unauthenticated, "{token}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_note_shows_no_key_of_the_sandbox_and_no_half_of_a_pair() {
-    let world = world().await;
-    store(&world, GitProvider::Bitbucket, "me:half-of-it", None).await;
-    let first = world.started(input(|_| {})).await;
-    let sandbox = world.sandbox(&first.sandbox_id).await.expect("it runs");
+    let fixture = fixture().await;
+    store(&fixture, GitProvider::Bitbucket, "me:half-of-it", None).await;
+    let first = fixture.started(input(|_| {})).await;
+    let sandbox = fixture.sandbox(&first.sandbox_id).await.expect("it runs");
     let cipher = MarkerCipher;
     let opened = |sealed| {
         let opened = cipher.open(&Sandbox::key_context(&sandbox.id), sealed);
@@ -87,25 +87,25 @@ async fn a_note_shows_no_key_of_the_sandbox_and_no_half_of_a_pair() {
     };
     let (key, secret_key) = (opened(&sandbox.session_key), opened(&sandbox.secret_key));
     let said = format!("A={key} B={secret_key} C=half-of-it /home/a/.agent-workspace/1/x");
-    world.workspace.answer(CLONE, Some(0), "has=setup.sh\n");
-    world.workspace.answer(SETUP, Some(1), &said);
+    fixture.workspace.answer(CLONE_COMMAND, Some(0), "has=setup.sh\n");
+    fixture.workspace.answer(SETUP_COMMAND, Some(1), &said);
     let mut asked = tools();
     asked.request.sandbox_id = Some(sandbox.id.clone());
-    let note = world.started(asked).await.detail.expect("a note");
+    let note = fixture.started(asked).await.detail.expect("a note");
     let hidden = "A=********** B=********** C=********** …/x";
     assert!(note.contains(hidden), "{note}");
-    let commands = world.workspace.commands();
-    let setup = commands.iter().find(|it| it.script.contains(SETUP));
+    let commands = fixture.workspace.commands();
+    let setup = commands.iter().find(|it| it.script.contains(SETUP_COMMAND));
     let setup = &setup.expect("it was run").script;
     assert!(setup.starts_with("unset OH_SECRET_KEY"), "{setup}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_a_repository_came_from_does_not_change_with_the_settings() {
-    let world = world().await;
-    store(&world, GitProvider::Gitlab, "t-1", None).await;
-    let parent = world.started(tools()).await;
-    let view = world
+    let fixture = fixture().await;
+    store(&fixture, GitProvider::Gitlab, "t-1", None).await;
+    let parent = fixture.started(tools()).await;
+    let view = fixture
         .view(parent.conversation_id)
         .await
         .expect("it is there");
@@ -115,31 +115,31 @@ async fn where_a_repository_came_from_does_not_change_with_the_settings() {
         Some(GitProvider::Gitlab),
         "the only one that there is"
     );
-    // From now on it would be GitHub's.
-    store(&world, GitProvider::Bitbucket, "t-2", None).await;
+    // With these settings it would be GitHub's.
+    store(&fixture, GitProvider::Bitbucket, "t-2", None).await;
     let part = input(|r| {
         r.parent_conversation_id = Some(parent.conversation_id);
         r.agent_type = AgentType::Plan;
     });
-    let part = world.started(part).await;
+    let part = fixture.started(part).await;
     assert_eq!(part.status, StartStatus::Ready, "{:?}", part.detail);
-    let commands = world.workspace.commands();
-    let mut clones = commands.iter().filter(|it| it.script.contains(CLONE));
+    let commands = fixture.workspace.commands();
+    let mut clones = commands.iter().filter(|it| it.script.contains(CLONE_COMMAND));
     let address = "'https://gitlab.example.com/acme/tools.git'";
     assert!(clones.all(|it| it.script.contains(address)), "{commands:?}");
-    let launch = world.agents.launches().pop().expect("a launch");
+    let launch = fixture.agents.launches().pop().expect("a launch");
     let path = launch.plan_path.expect("a path");
     assert!(path.contains("/agents-tmp-config/"), "{path}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_goes_where_its_provider_takes_it_also_when_none_was_named() {
-    let world = world().await;
-    store(&world, GitProvider::Gitlab, "t-1", None).await;
+    let fixture = fixture().await;
+    store(&fixture, GitProvider::Gitlab, "t-1", None).await;
     let mut asked = tools();
     asked.request.agent_type = AgentType::Plan;
-    world.started(asked).await;
-    let launch = world.agents.launches().pop().expect("a launch");
+    fixture.started(asked).await;
+    let launch = fixture.agents.launches().pop().expect("a launch");
     let path = launch.plan_path.expect("a path");
     assert!(path.contains("/agents-tmp-config/"), "{path}");
 }

@@ -1,4 +1,4 @@
-//! What is old enough goes, by one process at a time.
+//! Housekeeping: expired data is deleted, by one process at a time.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use domain::scope::Scope;
 use domain::start_task::StartTask;
 use uuid::Uuid;
 
-use crate::world::{World, alice, input, until};
+use crate::fixture::{Fixture, alice, input, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Everything that has ended is old, and a pass comes once in a minute of tokio's time.
+/// Everything that has ended is expired, and a pass runs once a minute of tokio's time.
 fn at_once(policy: &mut Policy) {
     policy.housekeeping_interval = Duration::from_secs(60);
     policy.retention.set(Retention {
@@ -37,13 +37,13 @@ fn never(policy: &mut Policy) {
     });
 }
 
-async fn is_there(world: &World, task: &StartTask) -> bool {
-    let found = world.app.starts.find_many(&Scope::System, &[task.id]).await;
+async fn is_there(fixture: &Fixture, task: &StartTask) -> bool {
+    let found = fixture.app.starts.find_many(&Scope::System, &[task.id]).await;
     found.expect("readable")[0].is_some()
 }
 
-async fn is_gone(world: &World, task: &StartTask) {
-    until(|| async { (!is_there(world, task).await).then_some(()) }).await;
+async fn is_gone(fixture: &Fixture, task: &StartTask) {
+    until(|| async { (!is_there(fixture, task).await).then_some(()) }).await;
 }
 
 /// Long enough for several passes.
@@ -57,26 +57,26 @@ fn now() -> Timestamp {
 
 #[tokio::test(start_paused = true)]
 async fn an_ended_start_is_forgotten_and_its_conversation_stays() {
-    let world = World::with(at_once).await;
-    let task = world.started(input(|_| {})).await;
-    is_gone(&world, &task).await;
-    assert!(world.view(task.conversation_id).await.is_some());
+    let fixture = Fixture::with(at_once).await;
+    let task = fixture.started(input(|_| {})).await;
+    is_gone(&fixture, &task).await;
+    assert!(fixture.view(task.conversation_id).await.is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_for_ever_or_not_old_enough_stays() {
+async fn unexpired_data_stays() {
     for change in [never, |_: &mut Policy| {}] {
-        let world = World::with(change).await;
-        let task = world.started(input(|_| {})).await;
+        let fixture = Fixture::with(change).await;
+        let task = fixture.started(input(|_| {})).await;
         a_while().await;
-        assert!(is_there(&world, &task).await);
+        assert!(is_there(&fixture, &task).await);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_pass_takes_all_of_it_however_much() {
-    let world = World::with(at_once).await;
-    let leases: &dyn LeaseRepository = world.store.as_ref();
+    let fixture = Fixture::with(at_once).await;
+    let leases: &dyn LeaseRepository = fixture.store.as_ref();
     let old = now().minus(48 * HOUR);
     let take = async |name: &str, holder: &str| {
         let taken = leases.acquire(name, holder, old, old.plus(HOUR)).await;
@@ -92,26 +92,26 @@ async fn one_pass_takes_all_of_it_however_much() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_has_the_lease_does_it_and_nobody_else() {
-    let world = World::with(at_once).await;
-    let leases: &dyn LeaseRepository = world.store.as_ref();
+async fn only_the_lease_holder_runs_housekeeping() {
+    let fixture = Fixture::with(at_once).await;
+    let leases: &dyn LeaseRepository = fixture.store.as_ref();
     let held = leases.acquire("housekeeping", "another process", now(), now().plus(HOUR));
     assert!(held.await.expect("the store is there"));
-    let task = world.started(input(|_| {})).await;
+    let task = fixture.started(input(|_| {})).await;
     a_while().await;
-    assert!(is_there(&world, &task).await, "it was not our turn");
+    assert!(is_there(&fixture, &task).await, "it was not our turn");
     let given_back = leases.release("housekeeping", "another process").await;
     given_back.expect("the store is there");
-    is_gone(&world, &task).await;
+    is_gone(&fixture, &task).await;
     let held = leases.acquire("housekeeping", "another process", now(), now().plus(HOUR));
     assert!(!held.await.expect("the store is there"), "now it is ours");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_was_cut_off_is_finished() {
-    let world = World::with(at_once).await;
-    let task = world.started(input(|_| {})).await;
-    let begun = world.store.purge(&alice(), now(), 1).await;
+    let fixture = Fixture::with(at_once).await;
+    let task = fixture.started(input(|_| {})).await;
+    let begun = fixture.store.purge(&alice(), now(), 1).await;
     assert!(
         begun
             .expect("the store is there")
@@ -119,19 +119,19 @@ async fn a_deletion_that_was_cut_off_is_finished() {
             .more
     );
     until(|| async {
-        let left = world.store.list_partially_deleted(9).await.expect("readable");
+        let left = fixture.store.list_partially_deleted(9).await.expect("readable");
         left.is_empty().then_some(())
     })
     .await;
     let found =
-        ConversationRepository::find(&*world.store, &Scope::System, task.conversation_id).await;
+        ConversationRepository::find(&*fixture.store, &Scope::System, task.conversation_id).await;
     assert_eq!(found.expect("readable"), None);
-    until(|| async { (world.backend.existing() == 0).then_some(()) }).await;
+    until(|| async { (fixture.backend.existing() == 0).then_some(()) }).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_name_of_a_deleted_user_is_forgotten_when_it_has_rested() {
-    let world = World::with(at_once).await;
+    let fixture = Fixture::with(at_once).await;
     for (n, name) in [(1, "early"), (2, "late")] {
         let key = ApiKey {
             id: ApiKeyId::new(Uuid::from_u128(n)),
@@ -144,23 +144,23 @@ async fn the_name_of_a_deleted_user_is_forgotten_when_it_has_rested() {
             name: None,
             made_by: None,
         };
-        world.store.insert(&key).await.expect("it is new");
+        fixture.store.insert(&key).await.expect("it is new");
         let when = if n == 1 {
             now().minus(USER_NAME_REUSE_GRACE + HOUR)
         } else {
             now()
         };
-        let purged = world.store.purge(&key.user, when, 9).await;
+        let purged = fixture.store.purge(&key.user, when, 9).await;
         assert!(purged.expect("the store is there").is_some());
     }
     until(|| async {
-        let users = world.app.users.list(None, 9).await.expect("readable");
+        let users = fixture.app.users.list(None, 9).await.expect("readable");
         (users.len() == 1 && users[0].id.as_str() == "late").then_some(())
     })
     .await;
     a_while().await;
     assert_eq!(
-        world.app.users.list(None, 9).await.expect("readable").len(),
+        fixture.app.users.list(None, 9).await.expect("readable").len(),
         1
     );
 }

@@ -5,21 +5,21 @@ use std::time::Duration;
 use domain::sandbox::LogTail;
 use tokio::time::{Instant, timeout};
 
-use crate::world::{World, alice, input};
+use crate::fixture::{Fixture, alice, input};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// However short the turns are in which a reader asks.
+/// However short the intervals of the reader's polls are.
 #[tokio::test(start_paused = true)]
 async fn a_log_that_is_followed_ends_after_fifteen_minutes_of_silence() {
-    let world = World::new().await;
-    let id = world.started(input(|_| {})).await.sandbox_id;
-    world.backend.say(&id, "first");
+    let fixture = Fixture::new().await;
+    let id = fixture.started(input(|_| {})).await.sandbox_id;
+    fixture.backend.say(&id, "first");
     let tail = LogTail {
         lines: 10,
         follow: true,
     };
-    let reading = world.app.sandboxes.logs(&alice(), &id, tail).await;
+    let reading = fixture.app.sandboxes.logs(&alice(), &id, tail).await;
     let mut reading = reading.expect("readable");
     let mut said = Instant::now();
     let mut lines = 0;
@@ -28,9 +28,9 @@ async fn a_log_that_is_followed_ends_after_fifteen_minutes_of_silence() {
             match timeout(MINUTE, reading.next()).await {
                 Ok(None) => return,
                 Ok(Some(_)) => (lines, said) = (lines + 1, Instant::now()),
-                // What is said once begins the time anew.
+                // Each output restarts the time.
                 Err(_) if lines == 1 && said.elapsed() > MINUTE * 10 => {
-                    world.backend.say(&id, "second");
+                    fixture.backend.say(&id, "second");
                 }
                 Err(_) => {}
             }

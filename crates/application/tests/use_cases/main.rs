@@ -1,17 +1,18 @@
 //! Use-cases over stores and fakes in memory, with tokio's time paused.
 
 mod clones;
-mod following;
-mod grouping;
+mod event_streams;
+mod fixture;
 mod housekeeping;
-mod inside;
-mod keeping;
+mod inspection;
 mod logs;
 mod pending;
 mod quotas;
+mod reconcile;
 mod replicas;
 mod repositories;
 mod rotation;
+mod sandbox_grouping;
 mod sandboxes;
 mod single_user;
 mod skills;
@@ -19,4 +20,3 @@ mod starts;
 mod users;
 mod warm;
 mod webhooks;
-mod world;

@@ -1,4 +1,4 @@
-//! Several processes on one store: each acts on its own host, or they share one.
+//! Several processes on one store: each serves its own host, or they share one.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use domain::id::HostId;
 use domain::sandbox::SandboxStatus;
 use domain::start_task::StartStatus;
 
-use crate::world::{World, alice, input, mine, until};
+use crate::fixture::{Fixture, alice, input, mine, until};
 
 fn elsewhere(policy: &mut Policy) {
     policy.host = HostId::parse("other-host").expect("an id");
@@ -17,19 +17,19 @@ fn shared(policy: &mut Policy) {
     policy.is_host_shared = true;
     policy.relist_interval = Duration::from_secs(3);
     policy.claim_interval = Duration::from_secs(1);
-    // Leases end by the real clock: on a busy machine a short one ends while its holder lives.
+    // Leases expire by the real clock: on a busy machine a short one expires while its holder lives.
     policy.lease = Duration::from_secs(3600);
 }
 
 fn shared_with_short_leases(policy: &mut Policy) {
     shared(policy);
-    // The real clock stands nearly still in these tests.
+    // The real clock nearly stands still in these tests.
     policy.lease = Duration::from_millis(20);
 }
 
-async fn is(world: &World, id: &domain::id::SandboxId, status: SandboxStatus) {
+async fn is(fixture: &Fixture, id: &domain::id::SandboxId, status: SandboxStatus) {
     until(|| async {
-        let row = world.sandbox(id).await?;
+        let row = fixture.sandbox(id).await?;
         (row.status == status).then_some(())
     })
     .await;
@@ -37,7 +37,7 @@ async fn is(world: &World, id: &domain::id::SandboxId, status: SandboxStatus) {
 
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_of_another_host_is_acted_on_by_the_process_that_serves_it() {
-    let one = World::new().await;
+    let one = Fixture::new().await;
     let two = one.replica(elsewhere);
     let task = one.started(input(|_| {})).await;
     let sandboxes = &two.app.sandboxes;
@@ -53,7 +53,7 @@ async fn a_sandbox_of_another_host_is_acted_on_by_the_process_that_serves_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_in_a_sandbox_of_another_host_is_worked_on_there_and_followed_from_here() {
-    let one = World::new().await;
+    let one = Fixture::new().await;
     let two = one.replica(elsewhere);
     let sandbox = one.app.sandboxes.start(&alice(), None).await;
     let sandbox = sandbox.expect("within the caps");
@@ -73,14 +73,14 @@ async fn a_start_in_a_sandbox_of_another_host_is_worked_on_there_and_followed_fr
 
 #[tokio::test(start_paused = true)]
 async fn processes_that_share_a_host_never_start_a_sandbox_twice() {
-    let one = World::with(shared).await;
+    let one = Fixture::with(shared).await;
     let two = one.replica(shared);
     let mut started = Vec::new();
     for n in 0..20 {
-        let world = if n % 2 == 0 { &one } else { &two };
+        let fixture = if n % 2 == 0 { &one } else { &two };
         let mut request = input(|_| {});
         request.request.title = Some(format!("start {n}"));
-        let task = world.app.starts.start(&alice(), request).await;
+        let task = fixture.app.starts.start(&alice(), request).await;
         match task {
             Ok(task) => started.push(task),
             Err(error) => assert!(error.to_string().contains("10"), "{error}"),
@@ -95,8 +95,8 @@ async fn processes_that_share_a_host_never_start_a_sandbox_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_dead_process_left_is_finished_by_one_that_shares_its_host() {
-    let one = World::with(shared_with_short_leases).await;
+async fn another_process_of_the_host_finishes_the_work_of_a_dead_one() {
+    let one = Fixture::with(shared_with_short_leases).await;
     one.backend.hang(true);
     let task = one.start(input(|_| {})).await;
     until(|| async {
@@ -114,10 +114,11 @@ async fn what_a_dead_process_left_is_finished_by_one_that_shares_its_host() {
     assert_eq!(two.backend.launched(), 1);
 }
 
-/// Nobody waits for a lease to run out: the starts' are given back, and those of the sandboxes that they were bringing up.
+/// No process waits for an expiry: the leases of the starts are released, and those of the sandboxes that they bring
+/// up.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_stops_hands_its_starts_to_one_that_shares_its_host() {
-    let one = World::with(shared).await;
+    let one = Fixture::with(shared).await;
     one.backend.hang(true);
     let task = one.start(input(|_| {})).await;
     until(|| async {
@@ -134,7 +135,7 @@ async fn a_process_that_stops_hands_its_starts_to_one_that_shares_its_host() {
     assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
     assert_eq!(ended.attempts, 2, "whoever leaves does not claim it again");
     assert_eq!(two.backend.launched(), 1);
-    // Whoever has handed over takes nothing more, and what is asked of it is done elsewhere.
+    // A process that handed over claims nothing more; new work runs elsewhere.
     let mut later = input(|_| {});
     later.request.title = Some("later".to_owned());
     let later = one.start(later).await;
@@ -142,10 +143,10 @@ async fn a_process_that_stops_hands_its_starts_to_one_that_shares_its_host() {
     assert!(one.app.hand_over(Duration::ZERO).await, "there is nothing");
 }
 
-/// Nobody else could go on with them.
+/// No other process could continue them.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_serves_its_host_alone_goes_on_with_its_starts_while_requests_end() {
-    let one = World::new().await;
+    let one = Fixture::new().await;
     one.backend.hang(true);
     let task = one.start(input(|_| {})).await;
     assert!(one.app.hand_over(Duration::ZERO).await);

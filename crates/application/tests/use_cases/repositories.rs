@@ -1,4 +1,4 @@
-//! Preparing the workspace of a conversation.
+//! Preparation of a conversation's workspace.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use domain::workspace::ProjectSkill;
 use serde_json::json;
 use store_memory::FakeWorkspace;
 
-use crate::world::{World, alice, input, until};
+use crate::fixture::{Fixture, alice, input, until};
 
-/// What the first command prints where there is nothing yet.
-const NOTHING: &str = "private=/home/a/.agent-workspace/1\nstate=absent\n";
-const CLONE: &str = " clone --quiet";
-const LOOK: &str = "echo state=absent";
-const SETUP: &str = "source ./.openhands/setup.sh";
-const HOOK: &str = "Installed by agent-workspace";
+/// Output of the first command for an empty workspace.
+const EMPTY_WORKSPACE: &str = "private=/home/a/.agent-workspace/1\nstate=absent\n";
+const CLONE_COMMAND: &str = " clone --quiet";
+const INSPECT_COMMAND: &str = "echo state=absent";
+const SETUP_COMMAND: &str = "source ./.openhands/setup.sh";
+const HOOK_MARK: &str = "Installed by agent-workspace";
 
-async fn world() -> (World, Arc<FakeWorkspace>) {
-    let world = World::new().await;
-    let workspace = Arc::clone(&world.workspace);
-    workspace.answer(LOOK, Some(0), NOTHING);
-    (world, workspace)
+async fn fixture() -> (Fixture, Arc<FakeWorkspace>) {
+    let fixture = Fixture::new().await;
+    let workspace = Arc::clone(&fixture.workspace);
+    workspace.answer(INSPECT_COMMAND, Some(0), EMPTY_WORKSPACE);
+    (fixture, workspace)
 }
 
-async fn token(world: &World, provider: GitProvider, token: &str) {
+async fn token(fixture: &Fixture, provider: GitProvider, token: &str) {
     let input = GitProvidersInput {
         provider_tokens: vec![(
             provider,
@@ -38,7 +38,7 @@ async fn token(world: &World, provider: GitProvider, token: &str) {
         )],
         mcp_config: None,
     };
-    let stored = world.app.settings.add_git_providers(&alice(), &input).await;
+    let stored = fixture.app.settings.add_git_providers(&alice(), &input).await;
     stored.expect("the token is stored");
 }
 
@@ -50,12 +50,12 @@ fn clone_of(workspace: &FakeWorkspace) -> String {
     let commands = workspace.commands();
     let clone = commands
         .iter()
-        .find(|command| command.script.contains(CLONE));
+        .find(|command| command.script.contains(CLONE_COMMAND));
     clone.expect("it was cloned").script.clone()
 }
 
-fn working_dir(world: &World) -> String {
-    let launches = world.agents.launches();
+fn working_dir(fixture: &Fixture) -> String {
+    let launches = fixture.agents.launches();
     launches.last().expect("a launch").working_dir.clone()
 }
 
@@ -67,8 +67,8 @@ fn assert_failed(task: &StartTask, cause: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_repository_there_is_one_quick_command() {
-    let (world, workspace) = world().await;
-    let task = world.started(input(|_| {})).await;
+    let (fixture, workspace) = fixture().await;
+    let task = fixture.started(input(|_| {})).await;
     assert_eq!((task.status, task.detail), (StartStatus::Ready, None));
     assert_eq!(workspace.commands().len(), 1);
     assert_eq!(workspace.count("git init"), 1);
@@ -77,22 +77,22 @@ async fn without_a_repository_there_is_one_quick_command() {
 
 #[tokio::test(start_paused = true)]
 async fn a_repository_is_cloned_with_a_token_that_no_command_shows() {
-    let (world, workspace) = world().await;
-    token(&world, GitProvider::Gitlab, "glpat-hunter2").await;
-    workspace.answer(CLONE, Some(0), "has=git\n");
+    let (fixture, workspace) = fixture().await;
+    token(&fixture, GitProvider::Gitlab, "glpat-hunter2").await;
+    workspace.answer(CLONE_COMMAND, Some(0), "has=git\n");
     let mut asked = tools();
     asked.request.selected_branch = Some("next".to_owned());
-    let task = world.started(asked).await;
+    let task = fixture.started(asked).await;
     assert_eq!((task.status, &task.detail), (StartStatus::Ready, &None));
     let script = clone_of(&workspace);
-    // The only provider that there is a token of.
+    // The only provider with a stored token.
     assert!(
         script.contains("'https://gitlab.example.com/acme/tools.git'"),
         "{script}"
     );
     assert!(script.contains("--depth=1 --branch='next'"), "{script}");
-    assert!(working_dir(&world).ends_with("/tools"));
-    let view = world.view(task.conversation_id).await.expect("it is there");
+    assert!(working_dir(&fixture).ends_with("/tools"));
+    let view = fixture.view(task.conversation_id).await.expect("it is there");
     let tags = &view.conversation.tags;
     let expected = [
         ("git_provider", "gitlab"),
@@ -124,8 +124,8 @@ async fn a_repository_is_cloned_with_a_token_that_no_command_shows() {
 
 #[tokio::test(start_paused = true)]
 async fn a_public_repository_needs_no_token_and_comes_from_github() {
-    let (world, workspace) = world().await;
-    let task = world.started(tools()).await;
+    let (fixture, workspace) = fixture().await;
+    let task = fixture.started(tools()).await;
     assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     let script = clone_of(&workspace);
     assert!(
@@ -142,8 +142,8 @@ async fn a_public_repository_needs_no_token_and_comes_from_github() {
 
 #[tokio::test(start_paused = true)]
 async fn a_clone_that_fails_ends_the_start_with_its_cause_and_leaves_nothing() {
-    let (world, workspace) = world().await;
-    token(&world, GitProvider::Github, "ghp-wrong").await;
+    let (fixture, workspace) = fixture().await;
+    token(&fixture, GitProvider::Github, "ghp-wrong").await;
     let table = [
         (
             Some(128),
@@ -159,14 +159,14 @@ async fn a_clone_that_fails_ends_the_start_with_its_cause_and_leaves_nothing() {
         (Some(1), "out with ghp-wrong", "out with **********"),
     ];
     for (code, said, cause) in table {
-        workspace.answer(CLONE, code, said);
+        workspace.answer(CLONE_COMMAND, code, said);
         let cleaned = workspace.count("rm -rf -- ");
-        let task = world.started(tools()).await;
+        let task = fixture.started(tools()).await;
         assert_failed(&task, cause);
         assert!(workspace.count("rm -rf -- ") > cleaned + 1, "cleaned up");
-        assert!(world.agents.launches().is_empty());
+        assert!(fixture.agents.launches().is_empty());
         until(|| async {
-            world
+            fixture
                 .sandbox(&task.sandbox_id)
                 .await
                 .is_none()
@@ -177,33 +177,33 @@ async fn a_clone_that_fails_ends_the_start_with_its_cause_and_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stands_in_the_way_is_named_and_what_is_the_same_is_used() {
-    let (world, workspace) = world().await;
-    workspace.answer(LOOK, Some(0), "private=/p\nstate=other\n");
-    assert_failed(&world.started(tools()).await, "a different tools");
-    workspace.answer(LOOK, Some(0), "private=/p\ngit=no\n");
-    assert_failed(&world.started(tools()).await, "no git");
-    workspace.answer(LOOK, Some(1), "mkdir: cannot create directory");
-    assert_failed(&world.started(tools()).await, "mkdir: cannot");
-    assert_eq!(workspace.count(CLONE), 0);
-    workspace.answer(LOOK, Some(0), "private=/p\nstate=same\nbranch=main\n");
-    let task = world.started(tools()).await;
+async fn conflicting_directories_are_reported_and_equal_clones_are_used() {
+    let (fixture, workspace) = fixture().await;
+    workspace.answer(INSPECT_COMMAND, Some(0), "private=/p\nstate=other\n");
+    assert_failed(&fixture.started(tools()).await, "a different tools");
+    workspace.answer(INSPECT_COMMAND, Some(0), "private=/p\ngit=no\n");
+    assert_failed(&fixture.started(tools()).await, "no git");
+    workspace.answer(INSPECT_COMMAND, Some(1), "mkdir: cannot create directory");
+    assert_failed(&fixture.started(tools()).await, "mkdir: cannot");
+    assert_eq!(workspace.count(CLONE_COMMAND), 0);
+    workspace.answer(INSPECT_COMMAND, Some(0), "private=/p\nstate=same\nbranch=main\n");
+    let task = fixture.started(tools()).await;
     assert_eq!(task.status, StartStatus::Ready);
     let note = task.detail.expect("a note");
     assert!(note.contains("is used as it is, on branch main"), "{note}");
-    assert_eq!(workspace.count(CLONE), 0);
+    assert_eq!(workspace.count(CLONE_COMMAND), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn setup_script_hooks_and_skills_degrade_with_notes() {
-    let (world, workspace) = world().await;
-    token(&world, GitProvider::Github, "ghp-hunter2").await;
+    let (fixture, workspace) = fixture().await;
+    token(&fixture, GitProvider::Github, "ghp-hunter2").await;
     let all = "has=git\nhas=setup.sh\nhas=pre-commit.sh\nhas=hooks.json\nhas=skills\n";
-    workspace.answer(CLONE, Some(0), all);
-    workspace.answer(SETUP, Some(3), "no such tool, ghp-hunter2\n");
-    workspace.answer(HOOK, Some(1), "read-only");
+    workspace.answer(CLONE_COMMAND, Some(0), all);
+    workspace.answer(SETUP_COMMAND, Some(3), "no such tool, ghp-hunter2\n");
+    workspace.answer(HOOK_MARK, Some(1), "read-only");
     workspace.mute();
-    let task = world.started(tools()).await;
+    let task = fixture.started(tools()).await;
     let notes = task.detail.expect("notes");
     assert_eq!(task.status, StartStatus::Ready, "{notes}");
     for part in [
@@ -214,8 +214,8 @@ async fn setup_script_hooks_and_skills_degrade_with_notes() {
     ] {
         assert!(notes.contains(part), "{part} is not in: {notes}");
     }
-    workspace.answer(SETUP, None, "");
-    let task = world.started(tools()).await;
+    workspace.answer(SETUP_COMMAND, None, "");
+    let task = fixture.started(tools()).await;
     assert!(
         task.detail
             .expect("notes")
@@ -225,8 +225,8 @@ async fn setup_script_hooks_and_skills_degrade_with_notes() {
 
 #[tokio::test(start_paused = true)]
 async fn agent_hooks_are_passed_to_the_launch() {
-    let (world, workspace) = world().await;
-    workspace.answer(CLONE, Some(0), "has=git\nhas=hooks.json\nhas=skills\n");
+    let (fixture, workspace) = fixture().await;
+    workspace.answer(CLONE_COMMAND, Some(0), "has=git\nhas=hooks.json\nhas=skills\n");
     let hooks = json!({"stop": [{"matcher": "*", "hooks": []}]});
     let skill = ProjectSkill {
         name: "s".to_owned(),
@@ -235,12 +235,12 @@ async fn agent_hooks_are_passed_to_the_launch() {
         triggers: Vec::new(),
     };
     workspace.set_project(Some(hooks.clone()), vec![skill]);
-    let task = world.started(tools()).await;
+    let task = fixture.started(tools()).await;
     assert_eq!((task.status, &task.detail), (StartStatus::Ready, &None));
-    assert_eq!(world.agents.launches()[0].hooks, Some(hooks));
-    // What is there and cannot be used is said.
+    assert_eq!(fixture.agents.launches()[0].hooks, Some(hooks));
+    // Unusable files are noted.
     workspace.set_project(None, Vec::new());
-    let task = world.started(tools()).await;
+    let task = fixture.started(tools()).await;
     let notes = task.detail.expect("notes");
     assert!(
         notes.contains("hooks.json are not used") && notes.contains("No skill"),
@@ -250,91 +250,91 @@ async fn agent_hooks_are_passed_to_the_launch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_that_is_cut_off_while_it_clones_goes_on_in_the_same_sandbox() {
-    let (world, workspace) = world().await;
-    workspace.hang(CLONE);
-    let task = world.start(tools()).await;
-    until(|| async { (workspace.count(CLONE) > 0).then_some(()) }).await;
-    let shown = world.task(&task).await;
+    let (fixture, workspace) = fixture().await;
+    workspace.hang(CLONE_COMMAND);
+    let task = fixture.start(tools()).await;
+    until(|| async { (workspace.count(CLONE_COMMAND) > 0).then_some(()) }).await;
+    let shown = fixture.task(&task).await;
     assert_eq!(shown.status, StartStatus::PreparingRepository);
     assert_eq!(
         shown.detail.as_deref(),
         Some("Cloning acme/tools from github.example.com")
     );
-    let world = world.killed().await;
-    workspace.answer(CLONE, Some(0), "has=git\nhas=setup.sh\n");
-    let ended = world.ended(&task).await;
+    let fixture = fixture.killed().await;
+    workspace.answer(CLONE_COMMAND, Some(0), "has=git\nhas=setup.sh\n");
+    let ended = fixture.ended(&task).await;
     assert_eq!((ended.status, &ended.detail), (StartStatus::Ready, &None));
-    assert_eq!(world.backend.starts(), 1);
+    assert_eq!(fixture.backend.starts(), 1);
     let scripts: Vec<String> = workspace.commands().into_iter().map(|c| c.script).collect();
     let looks: Vec<_> = scripts
         .iter()
-        .filter(|script| script.contains(LOOK))
+        .filter(|script| script.contains(INSPECT_COMMAND))
         .collect();
     assert_eq!(looks.len(), 2);
     assert_eq!(looks[0], looks[1], "every attempt looks for the same");
-    assert_eq!(workspace.count(SETUP), 1);
-    let sandbox = world.sandbox(&task.sandbox_id).await.expect("it is there");
+    assert_eq!(workspace.count(SETUP_COMMAND), 1);
+    let sandbox = fixture.sandbox(&task.sandbox_id).await.expect("it is there");
     assert_eq!(sandbox.status, SandboxStatus::Running);
 }
 
-/// A start in a sandbox of its owner's, whose process was killed when the agent server had just made the conversation. The
-/// sandbox cannot be prepared again.
-async fn cut_off_after_the_launch() -> (World, StartTask) {
-    let (world, workspace) = world().await;
-    let first = world.started(input(|_| {})).await;
-    world.agents.hold_answers(true);
-    let task = world
+/// A start whose process was killed when the agent server had just created the conversation. The sandbox cannot be
+/// prepared again.
+async fn cut_off_after_the_launch() -> (Fixture, StartTask) {
+    let (fixture, workspace) = fixture().await;
+    let first = fixture.started(input(|_| {})).await;
+    fixture.agents.hold_answers(true);
+    let task = fixture
         .start(input(|r| r.sandbox_id = Some(first.sandbox_id.clone())))
         .await;
-    let made = || async { world.agents.knows(task.conversation_id).then_some(()) };
+    let made = || async { fixture.agents.knows(task.conversation_id).then_some(()) };
     until(made).await;
     workspace.answer("git init", Some(1), "no space left on device");
-    world.agents.hold_answers(false);
-    (world.killed().await, task)
+    fixture.agents.hold_answers(false);
+    (fixture.killed().await, task)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conversation_that_was_made_is_not_prepared_again_and_not_lost() {
-    let (world, task) = cut_off_after_the_launch().await;
-    let ended = world.ended(&task).await;
+    let (fixture, task) = cut_off_after_the_launch().await;
+    let ended = fixture.ended(&task).await;
     assert_eq!((ended.status, &ended.detail), (StartStatus::Ready, &None));
-    assert_eq!(world.workspace.count("git init"), 2, "one for each start");
-    assert!(world.agents.knows(task.conversation_id));
-    assert!(world.view(task.conversation_id).await.is_some());
+    assert_eq!(fixture.workspace.count("git init"), 2, "one for each start");
+    assert!(fixture.agents.knows(task.conversation_id));
+    assert!(fixture.view(task.conversation_id).await.is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conversation_of_a_start_that_fails_later_is_taken_back() {
-    let (world, task) = cut_off_after_the_launch().await;
-    // It was made and never heard its first message.
+    let (fixture, task) = cut_off_after_the_launch().await;
+    // It was created without its first message.
     let id = task.conversation_id;
-    world.agents.change(id, |it| it.execution_status = None);
-    assert_failed(&world.ended(&task).await, "no space left");
-    assert!(!world.agents.knows(id), "it would live on in the sandbox");
-    assert!(world.view(id).await.is_none());
+    fixture.agents.change(id, |it| it.execution_status = None);
+    assert_failed(&fixture.ended(&task).await, "no space left");
+    assert!(!fixture.agents.knows(id), "it would live on in the sandbox");
+    assert!(fixture.view(id).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_server_that_is_away_for_a_moment_ends_no_start() {
-    let (world, workspace) = world().await;
-    workspace.answer(CLONE, Some(0), "has=git\nhas=setup.sh\n");
-    for (part, away) in [(LOOK, 1), (CLONE, 3), (SETUP, 2)] {
+    let (fixture, workspace) = fixture().await;
+    workspace.answer(CLONE_COMMAND, Some(0), "has=git\nhas=setup.sh\n");
+    for (part, away) in [(INSPECT_COMMAND, 1), (CLONE_COMMAND, 3), (SETUP_COMMAND, 2)] {
         workspace.lose(part, away);
         let before = workspace.count(part);
-        let task = world.started(tools()).await;
+        let task = fixture.started(tools()).await;
         assert_eq!((task.status, &task.detail), (StartStatus::Ready, &None));
         assert_eq!(workspace.count(part), before + away + 1, "{part}");
     }
-    workspace.lose(LOOK, 99);
-    assert_failed(&world.started(tools()).await, "unreachable");
+    workspace.lose(INSPECT_COMMAND, 99);
+    assert_failed(&fixture.started(tools()).await, "unreachable");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_setup_script_that_was_cut_off_is_named() {
-    let (world, workspace) = world().await;
-    workspace.answer(CLONE, Some(0), "has=git\nhas=setup.sh\n");
-    workspace.answer(SETUP, Some(1), "agent-workspace: interrupted\nhalf\n");
-    let task = world.started(tools()).await;
+    let (fixture, workspace) = fixture().await;
+    workspace.answer(CLONE_COMMAND, Some(0), "has=git\nhas=setup.sh\n");
+    workspace.answer(SETUP_COMMAND, Some(1), "agent-workspace: interrupted\nhalf\n");
+    let task = fixture.started(tools()).await;
     let note = task.detail.expect("a note");
     let expected = "setup.sh was interrupted, and is not run again. Its last words: half";
     assert!(note.contains(expected), "{note}");

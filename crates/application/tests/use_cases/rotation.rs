@@ -1,4 +1,4 @@
-//! Rotation of the master key: what dies in the middle, and what is saved meanwhile.
+//! Rotation of the master key: crashes in the middle, and parallel saves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,12 +17,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use store_memory::MemoryStore;
 
 /// A cipher that a test can read: `KEY|CONTEXT|SECRET`.
-struct Keys {
+struct TestKeyring {
     present: &'static str,
     known: &'static [&'static str],
 }
 
-impl Cipher for Keys {
+impl Cipher for TestKeyring {
     fn seal(&self, context: &str, secret: &SecretString) -> Result<Sealed, CipherError> {
         let plain = secret.expose_secret();
         Ok(Sealed::from_text(format!(
@@ -45,11 +45,11 @@ impl Cipher for Keys {
     }
 }
 
-const OLD: Keys = Keys {
+const OLD_KEYRING: TestKeyring = TestKeyring {
     present: "old",
     known: &["old", "new"],
 };
-const NEW: Keys = Keys {
+const NEW_KEYRING: TestKeyring = TestKeyring {
     present: "new",
     known: &["old", "new"],
 };
@@ -58,7 +58,7 @@ fn user(n: usize) -> UserId {
     UserId::parse(format!("user-{n:04}")).expect("a name")
 }
 
-fn document(n: usize, keys: &Keys, text: &str) -> Sealed {
+fn document(n: usize, keys: &TestKeyring, text: &str) -> Sealed {
     let context = StoredSettings::context(&user(n));
     keys.seal(&context, &text.into()).expect("seals")
 }
@@ -66,7 +66,7 @@ fn document(n: usize, keys: &Keys, text: &str) -> Sealed {
 async fn filled(users: usize) -> Arc<MemoryStore> {
     let store = MemoryStore::new();
     for n in 0..users {
-        let sealed = document(n, &OLD, &format!("secret {n}"));
+        let sealed = document(n, &OLD_KEYRING, &format!("secret {n}"));
         let (user, at) = (user(n), SystemClock.now());
         let saved = store.save(&user, &sealed, None, at).await;
         saved.expect("saves");
@@ -74,7 +74,7 @@ async fn filled(users: usize) -> Arc<MemoryStore> {
     store
 }
 
-/// What every user's settings say, opened with either key.
+/// The settings of every user, opened with either key.
 async fn opened(store: &MemoryStore, users: usize) -> Vec<String> {
     let mut texts = Vec::new();
     for n in 0..users {
@@ -84,7 +84,7 @@ async fn opened(store: &MemoryStore, users: usize) -> Vec<String> {
             .expect("loads")
             .expect("is there");
         let context = StoredSettings::context(&user(n));
-        let text = OLD.open(&context, &stored.document).expect("opens");
+        let text = OLD_KEYRING.open(&context, &stored.document).expect("opens");
         texts.push(text.expose_secret().to_owned());
     }
     texts
@@ -94,19 +94,19 @@ fn rotation<'a>(store: &'a MemoryStore, records: &'a dyn SealedRecordRepository)
     MasterKeyRotation {
         vault: store,
         records,
-        cipher: &NEW,
+        cipher: &NEW_KEYRING,
         clock: &SystemClock,
     }
 }
 
-/// A store whose calls fail from the `left`-th on, as for a process that dies there: before the call or after it.
-struct Dying {
+/// A store whose calls fail from the `left`-th on, before or after the call, like those of a process that dies there.
+struct FailingRecords {
     store: Arc<MemoryStore>,
     left: AtomicUsize,
     after: bool,
 }
 
-impl Dying {
+impl FailingRecords {
     fn dies(&self) -> bool {
         let alive = self
             .left
@@ -120,7 +120,7 @@ fn dead<T>() -> Result<T, StoreError> {
 }
 
 #[async_trait]
-impl SealedRecordRepository for Dying {
+impl SealedRecordRepository for FailingRecords {
     async fn page(
         &self,
         kind: SealedKind,
@@ -144,7 +144,7 @@ impl SealedRecordRepository for Dying {
 }
 
 #[tokio::test]
-async fn whoever_dies_leaves_secrets_that_open_and_the_next_run_finishes() {
+async fn after_a_crash_all_secrets_open_and_the_next_run_finishes() {
     const USERS: usize = 45;
     let expected: Vec<_> = (0..USERS).map(|n| format!("secret {n}")).collect();
     let mut deaths = 0;
@@ -152,7 +152,7 @@ async fn whoever_dies_leaves_secrets_that_open_and_the_next_run_finishes() {
         let mut finished = 0;
         for after in [false, true] {
             let store = filled(USERS).await;
-            let dying = Dying {
+            let dying = FailingRecords {
                 store: store.clone(),
                 left: AtomicUsize::new(point),
                 after,
@@ -181,12 +181,12 @@ async fn whoever_dies_leaves_secrets_that_open_and_the_next_run_finishes() {
             break;
         }
     }
-    // Pages and batches of settings, and the second look.
+    // Pages and batches of settings, and the second pass.
     assert!(deaths > 20, "{deaths}");
 }
 
-/// A store in which every user saves once more between each page and what is made of it.
-struct Storm {
+/// A store in which every user saves again between a page and its replacement.
+struct BusyRecords {
     store: Arc<MemoryStore>,
     rounds: AtomicUsize,
     saves: AtomicUsize,
@@ -194,7 +194,7 @@ struct Storm {
 }
 
 #[async_trait]
-impl SealedRecordRepository for Storm {
+impl SealedRecordRepository for BusyRecords {
     async fn page(
         &self,
         kind: SealedKind,
@@ -205,10 +205,10 @@ impl SealedRecordRepository for Storm {
     }
 
     async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
-        // At first by services that seal with the old key still, at last with the new one.
+        // At first by services with the old key, at last with the new one.
         let round = self.rounds.fetch_add(1, Ordering::SeqCst);
         if round < 12 {
-            let keys = if round < 8 { &OLD } else { &NEW };
+            let keys = if round < 8 { &OLD_KEYRING } else { &NEW_KEYRING };
             for n in 0..self.users {
                 let stored = self.store.load(&user(n)).await?.expect("is there");
                 let text = format!("round {round} of {n}");
@@ -225,10 +225,10 @@ impl SealedRecordRepository for Storm {
 }
 
 #[tokio::test]
-async fn what_is_saved_meanwhile_is_never_lost() {
+async fn parallel_saves_are_never_lost() {
     const USERS: usize = 150;
     let store = filled(USERS).await;
-    let busy = Storm {
+    let busy = BusyRecords {
         store: store.clone(),
         rounds: AtomicUsize::new(0),
         saves: AtomicUsize::new(0),
@@ -249,15 +249,15 @@ async fn what_is_saved_meanwhile_is_never_lost() {
     assert!(counts.iter().all(|it| it.outdated == 0), "{counts:?}");
 }
 
-/// A request sealed with the old key, waits for its turn at the database while its service changes to the new key and says
-/// so, and is stored after everything was sealed anew.
+/// A write sealed with the old key waits for the database while its service changes to the new key, and is stored
+/// after everything was resealed.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_was_under_way_does_not_stay_under_the_old_key() {
     let store = filled(3).await;
     let writer = store.clone();
     let tasks = application::BackgroundTasks::new(tokio::runtime::Handle::current());
     tasks.spawn(async move {
-        let sealed = document(7, &OLD, "late");
+        let sealed = document(7, &OLD_KEYRING, "late");
         tokio::time::sleep(Duration::from_secs(50)).await;
         let (user, now) = (user(7), SystemClock.now());
         let saved = writer.save(&user, &sealed, None, now).await;
@@ -271,14 +271,14 @@ async fn a_write_that_was_under_way_does_not_stay_under_the_old_key() {
     assert!(left.iter().all(|it| it.outdated == 0), "{left:?}");
     let stored = store.load(&user(7)).await.expect("loads");
     let document = stored.expect("the late write is there").document;
-    assert!(!NEW.is_outdated(&document));
+    assert!(!NEW_KEYRING.is_outdated(&document));
 }
 
-/// Keeps the sizes of pages and batches of settings.
-struct Sizes(Arc<MemoryStore>, std::sync::Mutex<Vec<usize>>);
+/// Records the sizes of pages and batches of settings.
+struct PageSizeRecorder(Arc<MemoryStore>, std::sync::Mutex<Vec<usize>>);
 
 #[async_trait]
-impl SealedRecordRepository for Sizes {
+impl SealedRecordRepository for PageSizeRecorder {
     async fn page(
         &self,
         kind: SealedKind,
@@ -295,11 +295,11 @@ impl SealedRecordRepository for Sizes {
     }
 }
 
-/// One document may be a megabyte, and sealed a third more.
+/// A document may have a megabyte, and sealed a third more.
 #[tokio::test]
 async fn few_settings_are_held_in_memory_at_once() {
     let store = filled(45).await;
-    let sizes = Sizes(store.clone(), std::sync::Mutex::default());
+    let sizes = PageSizeRecorder(store.clone(), std::sync::Mutex::default());
     let rotation = rotation(&store, &sizes);
     let ended = rotation.reseal(Duration::ZERO, &mut |_| {}).await;
     assert_eq!(ended.expect("ends")[0].outdated, 45);
@@ -308,7 +308,7 @@ async fn few_settings_are_held_in_memory_at_once() {
 }
 
 #[tokio::test]
-async fn what_does_not_open_is_counted_and_left_as_it_is() {
+async fn broken_records_are_counted_and_left_unchanged() {
     let store = filled(3).await;
     let lost = Sealed::from_text("lost|user/user-0009/settings|x");
     let saved = store.save(&user(9), &lost, None, SystemClock.now()).await;

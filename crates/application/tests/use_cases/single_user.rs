@@ -1,4 +1,4 @@
-//! Where nothing isolates sandboxes, they are one user's.
+//! The single-user rule of backends without isolation.
 
 use application::administration::Origin;
 use domain::error::{Classify, ErrorClass};
@@ -6,28 +6,28 @@ use domain::id::UserId;
 use domain::identity::Role;
 use domain::scope::Scope;
 
-use crate::world::World;
+use crate::fixture::Fixture;
 
 fn user(name: &str) -> UserId {
     UserId::parse(name).expect("an id")
 }
 
-async fn make(world: &World, name: &str) -> Result<(), ErrorClass> {
+async fn make(fixture: &Fixture, name: &str) -> Result<(), ErrorClass> {
     let (origin, name) = (Origin::command("test"), user(name));
-    let administration = &world.app.administration;
+    let administration = &fixture.app.administration;
     let made = administration.create_user(&origin, &name, Role::User);
     made.await.map(drop).map_err(|error| error.class())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_second_user_is_refused_and_one_from_before_starts_nothing() {
-    let several = World::new().await;
+    let several = Fixture::new().await;
     make(&several, "first").await.expect("there is nobody");
     make(&several, "second").await.expect("several may be");
-    let world = several.replica(|policy| policy.single_user = true);
-    assert_eq!(make(&world, "third").await, Err(ErrorClass::Conflict));
+    let fixture = several.replica(|policy| policy.single_user = true);
+    assert_eq!(make(&fixture, "third").await, Err(ErrorClass::Conflict));
 
-    let sandboxes = &world.app.sandboxes;
+    let sandboxes = &fixture.app.sandboxes;
     let sandbox = sandboxes.start(&user("first"), None).await.expect("theirs");
     let refused = sandboxes.start(&user("second"), None).await;
     let refused = refused.expect_err("not the first");

@@ -1,4 +1,4 @@
-//! Marketplaces that take their time.
+//! Slow marketplaces.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use application::skills::RegisteredMarketplace;
 use domain::id::UserId;
 use tokio::time::{Instant, timeout};
 
-use crate::world::{World, alice};
+use crate::fixture::{Fixture, alice};
 
 fn marketplace(name: &str) -> Vec<RegisteredMarketplace> {
     vec![RegisteredMarketplace {
@@ -18,9 +18,9 @@ fn marketplace(name: &str) -> Vec<RegisteredMarketplace> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_user_whose_marketplaces_are_slow_waits_for_them_alone() {
-    let world = World::empty(|_| {});
-    let (skills, alice) = (&world.app.skills, alice());
+async fn slow_marketplaces_delay_only_their_user() {
+    let fixture = Fixture::empty(|_| {});
+    let (skills, alice) = (&fixture.app.skills, alice());
     let bob = UserId::parse("bob").expect("a name");
     let began = Instant::now();
     let ask = |name: &'static str| skills.offers(&alice, marketplace(name));
@@ -35,7 +35,7 @@ async fn a_user_whose_marketplaces_are_slow_waits_for_them_alone() {
         second.errors,
         ["quick: not read, because others are being read for you; try again in a minute"]
     );
-    // Those who went have left nothing behind.
+    // Abandoned requests leave nothing behind.
     let again = timeout(Duration::from_secs(1), ask("quick")).await;
     assert_eq!(again.expect("at once").skills.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Starting conversations.
+//! Starts of conversations.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use serde_json::json;
 use store_memory::FakeBehavior;
 use uuid::Uuid;
 
-use crate::world::{World, alice, input, until};
+use crate::fixture::{Fixture, alice, input, until};
 
 #[tokio::test(start_paused = true)]
 async fn a_start_ends_in_a_conversation_that_was_asked_for() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let mut asked = input(|r| {
         r.title = Some("Mine".to_owned());
         r.public = Some(true);
@@ -25,7 +25,7 @@ async fn a_start_ends_in_a_conversation_that_was_asked_for() {
         r.llm_model = Some("openai/other".to_owned());
     });
     asked.secrets = Some([("TOKEN".to_owned(), "t0".to_owned().into())].into());
-    let task = world.started(asked).await;
+    let task = fixture.started(asked).await;
     assert_eq!(
         (task.status, task.detail.as_deref()),
         (StartStatus::Ready, None)
@@ -34,14 +34,14 @@ async fn a_start_ends_in_a_conversation_that_was_asked_for() {
         task.sealed_secrets.is_none(),
         "secrets do not outlive the start"
     );
-    let view = world.view(task.conversation_id).await.expect("it is there");
+    let view = fixture.view(task.conversation_id).await.expect("it is there");
     assert_eq!(view.conversation.title.as_deref(), Some("Mine"));
     assert_eq!(view.conversation.public, Some(true));
     assert_eq!(
         view.sandbox.expect("a sandbox").status,
         SandboxStatus::Running
     );
-    let launches = world.agents.launches();
+    let launches = fixture.agents.launches();
     let [launch] = launches.as_slice() else {
         panic!("one launch, not {}", launches.len())
     };
@@ -59,8 +59,8 @@ async fn a_start_ends_in_a_conversation_that_was_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_shows_every_status_once_and_ends() {
-    let world = World::new().await;
-    let (first, mut updates) = world
+    let fixture = Fixture::new().await;
+    let (first, mut updates) = fixture
         .app
         .starts
         .start_streaming(&alice(), input(|_| {}))
@@ -79,14 +79,14 @@ async fn a_stream_shows_every_status_once_and_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_settings_the_task_names_what_is_missing_and_nothing_is_left() {
-    let world = World::empty(|_| {});
-    let task = world.started(input(|_| {})).await;
+async fn without_settings_the_task_names_the_missing_one_and_nothing_is_left() {
+    let fixture = Fixture::empty(|_| {});
+    let task = fixture.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Error);
     assert!(task.detail.expect("a cause").contains("llm_"));
-    assert_eq!(world.backend.starts(), 0, "it cost no sandbox");
+    assert_eq!(fixture.backend.starts(), 0, "it cost no sandbox");
     until(|| async {
-        world
+        fixture
             .sandbox(&task.sandbox_id)
             .await
             .is_none()
@@ -96,15 +96,15 @@ async fn without_settings_the_task_names_what_is_missing_and_nothing_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_unknown_is_refused_before_any_work() {
-    let world = World::new().await;
+async fn unknown_references_are_refused_before_any_work() {
+    let fixture = Fixture::new().await;
     let unknown = ConversationId::new(Uuid::from_u128(7));
     let asks = [
         input(|r| r.sandbox_id = SandboxId::parse("nope").ok()),
         input(|r| r.parent_conversation_id = Some(unknown)),
     ];
     for ask in asks {
-        let error = world
+        let error = fixture
             .app
             .starts
             .start(&alice(), ask)
@@ -113,52 +113,52 @@ async fn what_is_unknown_is_refused_before_any_work() {
         assert_eq!(error.class(), ErrorClass::NotFound, "{error}");
     }
     let both = input(|r| r.suggested_task = Some(json!({})));
-    let error = world
+    let error = fixture
         .app
         .starts
         .start(&alice(), both)
         .await
         .expect_err("refused");
     assert_eq!(error.class(), ErrorClass::Invalid);
-    let tasks = world
+    let tasks = fixture
         .app
         .starts
-        .count(&crate::world::mine(), &StartTaskFilter::default())
+        .count(&crate::fixture::mine(), &StartTaskFilter::default())
         .await;
-    assert_eq!((tasks.expect("readable"), world.backend.starts()), (0, 0));
+    assert_eq!((tasks.expect("readable"), fixture.backend.starts()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_chosen_id_never_makes_two() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let id = ConversationId::new(Uuid::from_u128(42));
     let ask = || input(|r| r.conversation_id = Some(id));
-    let first = world.start(ask()).await;
-    let again = world.start(ask()).await;
+    let first = fixture.start(ask()).await;
+    let again = fixture.start(ask()).await;
     assert_eq!(again.id, first.id, "while it is under way");
-    world.ended(&first).await;
-    let later = world.start(ask()).await;
+    fixture.ended(&first).await;
+    let later = fixture.start(ask()).await;
     assert_eq!((later.id, later.status), (first.id, StartStatus::Ready));
     assert_eq!(
-        (world.agents.launches().len(), world.backend.launched()),
+        (fixture.agents.launches().len(), fixture.backend.launched()),
         (1, 1)
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_part_runs_where_its_parent_does() {
-    let world = World::new().await;
-    let parent = world
+    let fixture = Fixture::new().await;
+    let parent = fixture
         .started(input(|r| r.llm_model = Some("openai/p".to_owned())))
         .await;
-    let part = world
+    let part = fixture
         .started(input(|r| {
             r.parent_conversation_id = Some(parent.conversation_id);
         }))
         .await;
     assert_eq!(part.sandbox_id, parent.sandbox_id);
-    assert_eq!(world.agents.launches()[1].llm.model, "openai/p");
-    let view = world
+    assert_eq!(fixture.agents.launches()[1].llm.model, "openai/p");
+    let view = fixture
         .view(parent.conversation_id)
         .await
         .expect("it is there");
@@ -167,15 +167,15 @@ async fn a_part_runs_where_its_parent_does() {
 
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_that_cannot_be_started_at_first_is_tried_again() {
-    let world = World::new().await;
-    world.backend.fail_starts(1);
-    let task = world.started(input(|_| {})).await;
+    let fixture = Fixture::new().await;
+    fixture.backend.fail_starts(1);
+    let task = fixture.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready, "{task:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_start_says_why_and_releases_what_it_held() {
-    let world = World::with(|p| {
+async fn a_failed_start_has_a_cause_and_releases_its_resources() {
+    let fixture = Fixture::with(|p| {
         p.caps.set(SandboxCaps {
             per_user: 1,
             overall: 1,
@@ -183,13 +183,13 @@ async fn a_failed_start_says_why_and_releases_what_it_held() {
     })
     .await;
     // A sandbox that dies while starting is tried twice.
-    world.backend.fail_starts(2);
-    let task = world.started(input(|_| {})).await;
+    fixture.backend.fail_starts(2);
+    let task = fixture.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Error);
     assert!(task.detail.expect("a cause").contains("fails this start"));
-    assert!(world.view(task.conversation_id).await.is_none());
+    assert!(fixture.view(task.conversation_id).await.is_none());
     until(|| async {
-        world
+        fixture
             .sandbox(&task.sandbox_id)
             .await
             .is_none()
@@ -197,7 +197,7 @@ async fn a_failed_start_says_why_and_releases_what_it_held() {
     })
     .await;
     assert_eq!(
-        world.started(input(|_| {})).await.status,
+        fixture.started(input(|_| {})).await.status,
         StartStatus::Ready,
         "the cap is free again"
     );
@@ -205,9 +205,9 @@ async fn a_failed_start_says_why_and_releases_what_it_held() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_agent_server_fails_the_start_at_the_deadline() {
-    let world = World::with(|p| p.sandbox_start_deadline = Duration::from_secs(3)).await;
-    world.agents.set_behavior(FakeBehavior::Unreachable);
-    let task = world.started(input(|_| {})).await;
+    let fixture = Fixture::with(|p| p.sandbox_start_deadline = Duration::from_secs(3)).await;
+    fixture.agents.set_behavior(FakeBehavior::Unreachable);
+    let task = fixture.started(input(|_| {})).await;
     assert!(
         task.detail
             .expect("a cause")
@@ -217,22 +217,22 @@ async fn a_silent_agent_server_fails_the_start_at_the_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusing_agent_server_fails_the_start_and_its_conversation_is_not_listed() {
-    let world = World::new().await;
-    let first = world.started(input(|_| {})).await;
-    world.agents.set_behavior(FakeBehavior::Rejecting(500));
-    // `alive` is refused, too, so let only the launch meet the refusal.
-    let sandbox = world.sandbox(&first.sandbox_id).await.expect("it runs");
-    let task = world
+    let fixture = Fixture::new().await;
+    let first = fixture.started(input(|_| {})).await;
+    fixture.agents.set_behavior(FakeBehavior::Rejecting(500));
+    // Health checks are refused too, so only the launch meets the refusal.
+    let sandbox = fixture.sandbox(&first.sandbox_id).await.expect("it runs");
+    let task = fixture
         .start(input(|r| r.sandbox_id = Some(sandbox.id.clone())))
         .await;
-    let task = world.ended(&task).await;
+    let task = fixture.ended(&task).await;
     assert_eq!(task.status, StartStatus::Error);
-    assert!(world.view(task.conversation_id).await.is_none());
+    assert!(fixture.view(task.conversation_id).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn over_the_cap_is_refused_with_the_cap_named() {
-    let world = World::with(|p| {
+    let fixture = Fixture::with(|p| {
         p.caps.set(SandboxCaps {
             per_user: 2,
             overall: 9,
@@ -240,7 +240,7 @@ async fn over_the_cap_is_refused_with_the_cap_named() {
     })
     .await;
     let owner = alice();
-    let starts = (0..10).map(|_| world.app.starts.start(&owner, input(|_| {})));
+    let starts = (0..10).map(|_| fixture.app.starts.start(&owner, input(|_| {})));
     let outcomes = futures::future::join_all(starts).await;
     let refused: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
     assert_eq!(refused.len(), 8);
@@ -254,23 +254,23 @@ async fn over_the_cap_is_refused_with_the_cap_named() {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_cut_off_anywhere_is_finished_by_the_next_process() {
-    // The agent servers answer slowly, so that stops at growing times hit every step.
+    // The agent servers are slow, so that stops at growing times hit every step.
     for cut in [0, 1, 20, 50, 120, 250, 500, 1_000] {
-        let world = World::new().await;
-        world
+        let fixture = Fixture::new().await;
+        fixture
             .agents
             .set_behavior(FakeBehavior::Slow(Duration::from_millis(100)));
-        let task = world.start(input(|_| {})).await;
+        let task = fixture.start(input(|_| {})).await;
         tokio::time::sleep(Duration::from_millis(cut)).await;
-        let world = world.killed().await;
-        let ended = world.ended(&task).await;
+        let fixture = fixture.killed().await;
+        let ended = fixture.ended(&task).await;
         assert_eq!(
             (ended.status, ended.detail),
             (StartStatus::Ready, None),
             "cut after {cut} ms"
         );
         assert_eq!(
-            (world.agents.launches().len(), world.backend.launched()),
+            (fixture.agents.launches().len(), fixture.backend.launched()),
             (1, 1),
             "cut after {cut} ms"
         );
@@ -278,10 +278,10 @@ async fn a_start_cut_off_anywhere_is_finished_by_the_next_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_done_is_noted() {
-    let world = World::new().await;
+async fn unsupported_fields_are_noted() {
+    let fixture = Fixture::new().await;
     let profile = "an-agent-profile".to_owned();
-    let task = world
+    let task = fixture
         .started(input(|r| r.agent_profile_id = Some(profile)))
         .await;
     assert_eq!(task.status, StartStatus::Ready);
@@ -291,20 +291,20 @@ async fn what_is_not_done_is_noted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_ends_when_its_conversation_is_deleted_under_it() {
-    let world = World::new().await;
-    world.agents.set_behavior(FakeBehavior::Slow(Duration::from_secs(1)));
+    let fixture = Fixture::new().await;
+    fixture.agents.set_behavior(FakeBehavior::Slow(Duration::from_secs(1)));
     let owner = alice();
-    let (first, mut updates) = world
+    let (first, mut updates) = fixture
         .app
         .starts
         .start_streaming(&owner, input(|_| {}))
         .await
         .expect("accepted");
-    until(|| async { world.view(first.conversation_id).await }).await;
-    world
+    until(|| async { fixture.view(first.conversation_id).await }).await;
+    fixture
         .app
         .conversations
-        .delete(&crate::world::mine(), first.conversation_id)
+        .delete(&crate::fixture::mine(), first.conversation_id)
         .await
         .expect("deleted");
     let mut last = first.status;
@@ -321,45 +321,45 @@ async fn a_stream_ends_when_its_conversation_is_deleted_under_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_launch_that_failed_is_taken_back() {
-    let world = World::new().await;
-    let first = world.started(input(|_| {})).await;
-    world.agents.lose_answers(true);
-    let task = world
+    let fixture = Fixture::new().await;
+    let first = fixture.started(input(|_| {})).await;
+    fixture.agents.lose_answers(true);
+    let task = fixture
         .started(input(|r| r.sandbox_id = Some(first.sandbox_id.clone())))
         .await;
     assert_eq!(task.status, StartStatus::Error);
     assert!(
-        !world.agents.knows(task.conversation_id),
+        !fixture.agents.knows(task.conversation_id),
         "it would go on in the shared sandbox"
     );
-    assert!(world.view(task.conversation_id).await.is_none());
+    assert!(fixture.view(task.conversation_id).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_user_whose_starts_take_long_keeps_nobody_waiting() {
-    let world = World::with(|p| p.max_parallel_starts = 4).await;
+async fn slow_starts_of_a_user_delay_no_other_user() {
+    let fixture = Fixture::with(|p| p.max_parallel_starts = 4).await;
     let bob = UserId::parse("bob").expect("a name");
     let settings = LegacySettings {
         llm_model: Some("openai/m".to_owned()),
         llm_api_key: Some("sk-1".to_owned().into()),
         ..LegacySettings::default()
     };
-    let stored = world.app.settings.store_legacy(&bob, &settings).await;
+    let stored = fixture.app.settings.store_legacy(&bob, &settings).await;
     stored.expect("settings are stored");
     let clone = " clone --quiet";
-    world
+    fixture
         .workspace
         .answer("echo state=absent", Some(0), "private=/p\nstate=absent\n");
-    world.workspace.hang(clone);
+    fixture.workspace.hang(clone);
     for _ in 0..5 {
         let slow = input(|r| r.selected_repository = Some("acme/tools".to_owned()));
-        world.start(slow).await;
+        fixture.start(slow).await;
     }
-    until(|| async { (world.workspace.count(clone) == 3).then_some(()) }).await;
+    until(|| async { (fixture.workspace.count(clone) == 3).then_some(()) }).await;
     for _ in 0..2 {
-        let task = world.app.starts.start(&bob, input(|_| {})).await;
-        let task = world.ended(&task.expect("accepted")).await;
+        let task = fixture.app.starts.start(&bob, input(|_| {})).await;
+        let task = fixture.ended(&task.expect("accepted")).await;
         assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     }
-    assert_eq!(world.workspace.count(clone), 3);
+    assert_eq!(fixture.workspace.count(clone), 3);
 }

@@ -1,4 +1,4 @@
-//! Deleting a user.
+//! Deletion of users, and their keys.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use secrecy::ExposeSecret as _;
 use store_memory::FakeBehavior;
 use uuid::Uuid;
 
-use crate::world::{World, alice, clock, input, mine, until};
+use crate::fixture::{Fixture, alice, clock, input, mine, until};
 
-async fn a_key(world: &World) -> &'static str {
-    a_key_until(world, None).await
+async fn a_key(fixture: &Fixture) -> &'static str {
+    a_key_until(fixture, None).await
 }
 
-async fn a_key_until(world: &World, expires_at: Option<Timestamp>) -> &'static str {
+async fn a_key_until(fixture: &Fixture, expires_at: Option<Timestamp>) -> &'static str {
     let text = "aw_the_key_of_alice";
     let key = ApiKey {
         id: ApiKeyId::new(Uuid::from_u128(1)),
@@ -34,60 +34,60 @@ async fn a_key_until(world: &World, expires_at: Option<Timestamp>) -> &'static s
         name: None,
         made_by: None,
     };
-    world.store.insert(&key).await.expect("it is new");
+    fixture.store.insert(&key).await.expect("it is new");
     text
 }
 
-/// Whose key it is.
-async fn name(world: &World, key: &str) -> Option<UserId> {
-    let found = world.app.authenticate.user(Some(key)).await;
+/// The user of a key.
+async fn name(fixture: &Fixture, key: &str) -> Option<UserId> {
+    let found = fixture.app.authenticate.user(Some(key)).await;
     found.expect("asked").map(|it| it.user)
 }
 
-/// The same as far as it is known without a query.
-fn remembered(world: &World, key: &str) -> Option<UserId> {
-    let found = world.app.authenticate.cached_user(Some(key), clock().now());
+/// The user of a key, from the cache.
+fn remembered(fixture: &Fixture, key: &str) -> Option<UserId> {
+    let found = fixture.app.authenticate.cached_user(Some(key), clock().now());
     found.map(|it| it.user)
 }
 
 #[tokio::test(start_paused = true)]
 async fn everything_of_a_deleted_user_ends() {
-    let world = World::new().await;
-    let key = a_key(&world).await;
-    let task = world.started(input(|_| {})).await;
-    let sandbox = world.sandbox(&task.sandbox_id).await.expect("it runs");
-    let sandbox_key = world.app.sandboxes.session_key(&sandbox).expect("it runs");
-    let known = world.app.authenticate.user(Some(key)).await;
+    let fixture = Fixture::new().await;
+    let key = a_key(&fixture).await;
+    let task = fixture.started(input(|_| {})).await;
+    let sandbox = fixture.sandbox(&task.sandbox_id).await.expect("it runs");
+    let sandbox_key = fixture.app.sandboxes.session_key(&sandbox).expect("it runs");
+    let known = fixture.app.authenticate.user(Some(key)).await;
     let known = known.expect("asked").map(|it| it.user);
     assert_eq!(known, Some(alice()), "and is remembered");
-    let purged = world.app.users.delete(&alice()).await.expect("deleted");
+    let purged = fixture.app.users.delete(&alice()).await.expect("deleted");
     let purged = purged.expect("she was there");
     assert_eq!(
         (purged.api_keys, purged.settings, purged.sandboxes),
         (1, 1, 1)
     );
     assert_eq!((purged.conversations, purged.start_tasks), (1, 1));
-    let authenticate = &world.app.authenticate;
+    let authenticate = &fixture.app.authenticate;
     assert_eq!(authenticate.user(Some(key)).await.expect("asked"), None);
     let sandbox_key = sandbox_key.expose_secret();
     assert_eq!(
         authenticate.sandbox(sandbox_key).await.expect("asked"),
         None
     );
-    assert!(world.view(task.conversation_id).await.is_none());
-    until(|| async { (world.backend.existing() == 0).then_some(()) }).await;
+    assert!(fixture.view(task.conversation_id).await.is_none());
+    until(|| async { (fixture.backend.existing() == 0).then_some(()) }).await;
     until(|| async {
         let page = PageRequest {
             after: None,
             limit: PageLimit::new(10).expect("in range"),
         };
-        let rows = world.app.sandboxes.search(&Scope::System, &page).await;
+        let rows = fixture.app.sandboxes.search(&Scope::System, &page).await;
         rows.expect("readable").items.is_empty().then_some(())
     })
     .await;
-    // She may be deleted again; somebody who never was there may not.
+    // A deleted user may be deleted again; an unknown one may not.
     assert!(
-        world
+        fixture
             .app
             .users
             .delete(&alice())
@@ -97,7 +97,7 @@ async fn everything_of_a_deleted_user_ends() {
     );
     let nobody = UserId::parse("nobody").expect("a name");
     assert!(
-        world
+        fixture
             .app
             .users
             .delete(&nobody)
@@ -109,83 +109,83 @@ async fn everything_of_a_deleted_user_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_under_way_ends_with_its_user() {
-    let world = World::new().await;
-    world.backend.hang(true);
-    let streamed = world
+    let fixture = Fixture::new().await;
+    fixture.backend.hang(true);
+    let streamed = fixture
         .app
         .starts
         .start_streaming(&alice(), input(|_| {}))
         .await;
     let (first, mut updates) = streamed.expect("accepted");
     until(|| async {
-        let found = world.app.starts.find_many(&mine(), &[first.id]).await;
+        let found = fixture.app.starts.find_many(&mine(), &[first.id]).await;
         let now = found.expect("readable").pop().flatten().expect("there");
         (now.status == StartStatus::WaitingForSandbox).then_some(())
     })
     .await;
-    world.app.users.delete(&alice()).await.expect("deleted");
-    // Those who follow it are not left waiting.
+    fixture.app.users.delete(&alice()).await.expect("deleted");
+    // Its followers do not keep waiting.
     let end = async { while updates.recv().await.is_some() {} };
     let end = tokio::time::timeout(Duration::from_secs(30), end).await;
     end.expect("the stream ends");
-    world.backend.hang(false);
-    until(|| async { (world.backend.existing() == 0).then_some(()) }).await;
-    let again = world.app.starts.start(&alice(), input(|_| {})).await;
+    fixture.backend.hang(false);
+    until(|| async { (fixture.backend.existing() == 0).then_some(()) }).await;
+    let again = fixture.app.starts.start(&alice(), input(|_| {})).await;
     assert!(again.is_err(), "nothing new is made: {again:?}");
-    let found = world.app.starts.find_many(&mine(), &[first.id]).await;
+    let found = fixture.app.starts.find_many(&mine(), &[first.id]).await;
     assert_eq!(found.expect("readable"), [None]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_that_boots_is_given_up_when_its_user_is_deleted_behind_our_back() {
-    let world = World::new().await;
-    world.agents.set_behavior(FakeBehavior::Unreachable);
-    let sandbox = world.app.sandboxes.start(&alice(), None).await;
+    let fixture = Fixture::new().await;
+    fixture.agents.set_behavior(FakeBehavior::Unreachable);
+    let sandbox = fixture.app.sandboxes.start(&alice(), None).await;
     let id = sandbox.expect("within the caps").id;
-    until(|| async { (world.backend.existing() == 1).then_some(()) }).await;
+    until(|| async { (fixture.backend.existing() == 1).then_some(()) }).await;
     let started = tokio::time::Instant::now();
     // As the command line does it.
-    let (users, clock) = (world.store.as_ref(), clock());
+    let (users, clock) = (fixture.store.as_ref(), clock());
     let purged = application::users::purge(users, clock.as_ref(), &alice()).await;
     assert!(purged.expect("deleted").is_some());
-    until(|| async { (world.backend.existing() == 0).then_some(()) }).await;
+    until(|| async { (fixture.backend.existing() == 0).then_some(()) }).await;
     assert!(
         started.elapsed().as_secs() < 100,
         "not by the deadline of the start"
     );
-    assert!(world.sandbox(&id).await.is_none());
+    assert!(fixture.sandbox(&id).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_revoked_behind_our_back_opens_nothing_after_a_second() {
-    let world = World::new().await;
-    let key = a_key(&world).await;
-    let who = || name(&world, key);
+    let fixture = Fixture::new().await;
+    let key = a_key(&fixture).await;
+    let who = || name(&fixture, key);
     let wrong = "aw_none";
-    let unknown = world.app.authenticate.user(Some(wrong)).await;
+    let unknown = fixture.app.authenticate.user(Some(wrong)).await;
     assert_eq!(unknown.expect("asked"), None);
-    assert_eq!(remembered(&world, key), None, "nobody has asked");
+    assert_eq!(remembered(&fixture, key), None, "nobody has asked");
     assert_eq!(who().await, Some(alice()));
-    assert_eq!(remembered(&world, key), Some(alice()));
-    let revoked = world.store.revoke(ApiKeyId::new(Uuid::from_u128(1))).await;
+    assert_eq!(remembered(&fixture, key), Some(alice()));
+    let revoked = fixture.store.revoke(ApiKeyId::new(Uuid::from_u128(1))).await;
     assert!(revoked.expect("revoked"));
     tokio::time::sleep(Duration::from_millis(1_001)).await;
-    assert_eq!(remembered(&world, key), None);
+    assert_eq!(remembered(&fixture, key), None);
     assert_eq!(who().await, None);
-    // What was not found is not remembered.
-    a_key(&world).await;
+    // Misses are not cached.
+    a_key(&fixture).await;
     assert_eq!(who().await, Some(alice()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_remembered_key_ends_when_it_expires() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let end = clock().now().plus(Duration::from_secs(3));
-    let key = a_key_until(&world, Some(end)).await;
-    let who = || name(&world, key);
+    let key = a_key_until(&fixture, Some(end)).await;
+    let who = || name(&fixture, key);
     assert_eq!(who().await, Some(alice()));
-    assert_eq!(remembered(&world, key), Some(alice()));
-    // The clock that counts how long it is remembered stands still meanwhile.
+    assert_eq!(remembered(&fixture, key), Some(alice()));
+    // The clock of the cache stands still meanwhile.
     let waiting = tokio::task::spawn_blocking(move || {
         let (_keep, never) = std::sync::mpsc::channel::<()>();
         while clock().now() < end {
@@ -193,11 +193,11 @@ async fn a_remembered_key_ends_when_it_expires() {
         }
     });
     waiting.await.expect("waited");
-    assert_eq!(remembered(&world, key), None);
+    assert_eq!(remembered(&fixture, key), None);
     assert_eq!(who().await, None);
 }
 
-/// A request of alice's.
+/// A request of alice.
 fn asked_with(key: Option<ApiKeyId>) -> Origin {
     Origin {
         actor: AuditActor::User(alice()),
@@ -207,11 +207,11 @@ fn asked_with(key: Option<ApiKeyId>) -> Origin {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_makes_a_key_without_one() {
-    let world = World::new().await;
-    let key = a_key(&world).await;
+async fn keys_cannot_be_created_without_a_key() {
+    let fixture = Fixture::new().await;
+    let key = a_key(&fixture).await;
     let (id, wish) = (ApiKeyId::new(Uuid::from_u128(1)), KeyOptions::default());
-    let administration = &world.app.administration;
+    let administration = &fixture.app.administration;
     let (open, grace) = (asked_with(None), Duration::ZERO);
     let made = administration.create_key(&open, &alice(), &wish).await;
     let refused = made.expect_err("a key that outlives open mode");
@@ -225,12 +225,12 @@ async fn nobody_makes_a_key_without_one() {
         .create_key(&asked_with(Some(id)), &alice(), &wish)
         .await;
     made.expect("with a key");
-    assert_eq!(name(&world, key).await, Some(alice()));
+    assert_eq!(name(&fixture, key).await, Some(alice()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_configured_key_is_changed_where_it_is_configured() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let configured = ApiKey {
         id: BOOTSTRAP_KEY_ID,
         user: alice(),
@@ -242,10 +242,10 @@ async fn the_configured_key_is_changed_where_it_is_configured() {
         name: None,
         made_by: None,
     };
-    world.store.insert(&configured).await.expect("it is new");
-    a_key(&world).await;
+    fixture.store.insert(&configured).await.expect("it is new");
+    a_key(&fixture).await;
     let by = asked_with(Some(ApiKeyId::new(Uuid::from_u128(1))));
-    let (administration, wish) = (&world.app.administration, KeyOptions::default());
+    let (administration, wish) = (&fixture.app.administration, KeyOptions::default());
     let revoked = administration
         .revoke_key(&by, &alice(), BOOTSTRAP_KEY_ID)
         .await;
@@ -257,24 +257,24 @@ async fn the_configured_key_is_changed_where_it_is_configured() {
         .await;
     let refused = rotated.expect_err("the next start would store it again");
     assert_eq!(refused.class(), ErrorClass::Conflict);
-    assert_eq!(name(&world, "configured").await, Some(alice()));
+    assert_eq!(name(&fixture, "configured").await, Some(alice()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_came_before_the_revocation_makes_no_key() {
-    let world = World::new().await;
-    let key = a_key(&world).await;
-    assert_eq!(name(&world, key).await, Some(alice()), "and is let in");
+    let fixture = Fixture::new().await;
+    let key = a_key(&fixture).await;
+    assert_eq!(name(&fixture, key).await, Some(alice()), "and is let in");
     let id = ApiKeyId::new(Uuid::from_u128(1));
-    assert!(world.store.revoke(id).await.expect("revoked"));
-    let (administration, wish) = (&world.app.administration, KeyOptions::default());
+    assert!(fixture.store.revoke(id).await.expect("revoked"));
+    let (administration, wish) = (&fixture.app.administration, KeyOptions::default());
     let made = administration
         .create_key(&asked_with(Some(id)), &alice(), &wish)
         .await;
     let refused = made.expect_err("a key that outlives the revocation");
     assert_eq!(refused.class(), ErrorClass::Unauthenticated);
     let bob = UserId::parse("bob").expect("a name");
-    a_key(&world).await;
+    a_key(&fixture).await;
     let made = administration
         .create_key(&asked_with(Some(id)), &bob, &wish)
         .await;

@@ -1,4 +1,4 @@
-//! Reports of agent servers are hints: stored once, never trusted to move a conversation, completed from the log.
+//! Webhook reports are hints: stored once, never trusted to move a conversation, completed from the log.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::world::{World, clock, input, mine, until};
+use crate::fixture::{Fixture, clock, input, mine, until};
 
-async fn started(world: &World) -> (StartTask, Sandbox) {
-    let task = world.started(input(|_| {})).await;
-    let sandbox = world.sandbox(&task.sandbox_id).await.expect("it runs");
+async fn started(fixture: &Fixture) -> (StartTask, Sandbox) {
+    let task = fixture.started(input(|_| {})).await;
+    let sandbox = fixture.sandbox(&task.sandbox_id).await.expect("it runs");
     (task, sandbox)
 }
 
@@ -26,7 +26,7 @@ fn event(id: &str, kind: &str) -> Value {
 }
 
 fn status(id: &str, status: &str) -> Value {
-    // Later than anything the world has seen, as a real report would be.
+    // Later than anything in the store, as a real report would be.
     let at = clock()
         .now()
         .plus(std::time::Duration::from_secs(1))
@@ -34,8 +34,8 @@ fn status(id: &str, status: &str) -> Value {
     json!({"id": id, "kind": STATE_UPDATE, "timestamp": at, "key": "execution_status", "value": status})
 }
 
-async fn count(world: &World, id: ConversationId) -> u64 {
-    world
+async fn count(fixture: &Fixture, id: ConversationId) -> u64 {
+    fixture
         .app
         .events
         .count(&mine(), id, &EventFilter::default())
@@ -45,8 +45,8 @@ async fn count(world: &World, id: ConversationId) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn events_are_stored_once_and_change_the_row() {
-    let world = World::new().await;
-    let (task, sandbox) = started(&world).await;
+    let fixture = Fixture::new().await;
+    let (task, sandbox) = started(&fixture).await;
     let batch = vec![
         event("../../etc/passwd", "MessageEvent"),
         event("b", "AKindOfTomorrow"),
@@ -56,15 +56,15 @@ async fn events_are_stored_once_and_change_the_row() {
         status("c", "finished"),
     ];
     for _ in 0..2 {
-        world
+        fixture
             .app
             .webhooks
             .events(&sandbox, task.conversation_id, batch.clone())
             .await
             .expect("taken in");
     }
-    assert_eq!(count(&world, task.conversation_id).await, 3);
-    let view = world.view(task.conversation_id).await.expect("it is there");
+    assert_eq!(count(&fixture, task.conversation_id).await, 3);
+    let view = fixture.view(task.conversation_id).await.expect("it is there");
     assert_eq!(
         view.conversation.execution_status,
         Some(ExecutionStatus::Finished)
@@ -73,76 +73,76 @@ async fn events_are_stored_once_and_change_the_row() {
 
 #[tokio::test(start_paused = true)]
 async fn a_finish_makes_the_log_be_read() {
-    let world = World::new().await;
-    let (task, sandbox) = started(&world).await;
+    let fixture = Fixture::new().await;
+    let (task, sandbox) = started(&fixture).await;
     let id = task.conversation_id;
     for n in 0..250 {
         let lost = Event::from_document(event(&format!("e{n}"), "ActionEvent"), clock().now());
-        world.agents.push_event(id, lost.expect("an event"));
+        fixture.agents.push_event(id, lost.expect("an event"));
     }
-    world
+    fixture
         .agents
         .change(id, |c| c.updated_at = Some(clock().now()));
-    world
+    fixture
         .app
         .webhooks
         .events(&sandbox, id, vec![status("last", "finished")])
         .await
         .expect("taken in");
-    until(|| async { (count(&world, id).await == 251).then_some(()) }).await;
+    until(|| async { (count(&fixture, id).await == 251).then_some(()) }).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conversation_made_inside_the_sandbox_is_adopted() {
-    let world = World::new().await;
-    let (_, sandbox) = started(&world).await;
+    let fixture = Fixture::new().await;
+    let (_, sandbox) = started(&fixture).await;
     let id = ConversationId::new(Uuid::from_u128(99));
-    world
+    fixture
         .app
         .webhooks
         .events(&sandbox, id, vec![event("x", "MessageEvent")])
         .await
         .expect("taken in");
-    let view = world.view(id).await.expect("adopted");
+    let view = fixture.view(id).await.expect("adopted");
     assert_eq!(
         (view.conversation.sandbox_id, view.conversation.owner),
         (sandbox.id, sandbox.owner)
     );
-    assert_eq!(count(&world, id).await, 1);
+    assert_eq!(count(&fixture, id).await, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_late_report_neither_resurrects_nor_moves_a_conversation() {
-    let world = World::new().await;
-    let (task, sandbox) = started(&world).await;
-    let (other, elsewhere) = started(&world).await;
-    let events = count(&world, task.conversation_id).await;
-    world
+    let fixture = Fixture::new().await;
+    let (task, sandbox) = started(&fixture).await;
+    let (other, elsewhere) = started(&fixture).await;
+    let events = count(&fixture, task.conversation_id).await;
+    fixture
         .app
         .webhooks
         .events(&elsewhere, task.conversation_id, vec![event("x", "M")])
         .await
         .expect("answered like a report about an unknown conversation");
-    world
+    fixture
         .app
         .webhooks
         .conversation(&elsewhere, &info(task.conversation_id, "error"))
         .await
         .expect("answered like a report about an unknown conversation");
-    assert_eq!(count(&world, task.conversation_id).await, events);
-    let before = world
+    assert_eq!(count(&fixture, task.conversation_id).await, events);
+    let before = fixture
         .view(task.conversation_id)
         .await
         .expect("it is there")
         .conversation;
     let info = info(task.conversation_id, "running");
-    world
+    fixture
         .app
         .webhooks
         .conversation(&sandbox, &info)
         .await
         .expect("taken in");
-    let after = world
+    let after = fixture
         .view(task.conversation_id)
         .await
         .expect("it is there")
@@ -151,26 +151,26 @@ async fn a_late_report_neither_resurrects_nor_moves_a_conversation() {
         (after.created_at, after.sandbox_id),
         (before.created_at, before.sandbox_id)
     );
-    world
+    fixture
         .app
         .conversations
         .delete(&mine(), task.conversation_id)
         .await
         .expect("deleted");
-    world
+    fixture
         .app
         .webhooks
         .conversation(&sandbox, &info)
         .await
         .expect("accepted and dropped");
-    world
+    fixture
         .app
         .webhooks
         .events(&sandbox, task.conversation_id, vec![event("y", "M")])
         .await
         .expect("dropped");
-    assert!(world.view(task.conversation_id).await.is_none());
-    assert!(world.view(other.conversation_id).await.is_some());
+    assert!(fixture.view(task.conversation_id).await.is_none());
+    assert!(fixture.view(other.conversation_id).await.is_some());
 }
 
 fn info(id: ConversationId, status: &str) -> AgentConversation {
@@ -180,16 +180,16 @@ fn info(id: ConversationId, status: &str) -> AgentConversation {
 
 #[tokio::test(start_paused = true)]
 async fn a_title_comes_until_a_person_chooses_one() {
-    let world = World::new().await;
-    let (task, sandbox) = started(&world).await;
+    let fixture = Fixture::new().await;
+    let (task, sandbox) = started(&fixture).await;
     let title = || async {
-        world
+        fixture
             .view(task.conversation_id)
             .await
             .and_then(|v| v.conversation.title)
     };
     assert!(title().await.expect("a title").starts_with("Conversation "));
-    world.agents.change(task.conversation_id, |c| {
+    fixture.agents.change(task.conversation_id, |c| {
         c.title = Some("By the model".to_owned());
     });
     until(|| async { title().await.filter(|t| t == "By the model") }).await;
@@ -197,13 +197,13 @@ async fn a_title_comes_until_a_person_chooses_one() {
         title: domain::patch::Patch::Set("By me".to_owned()),
         ..Default::default()
     };
-    world
+    fixture
         .app
         .conversations
         .update(&mine(), task.conversation_id, &change)
         .await
         .expect("renamed");
-    world
+    fixture
         .app
         .webhooks
         .conversation(&sandbox, &info(task.conversation_id, "idle"))
@@ -214,22 +214,22 @@ async fn a_title_comes_until_a_person_chooses_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reporter_is_remembered_until_something_changes() {
-    let world = World::new().await;
-    let (_, sandbox) = started(&world).await;
-    let key = world.app.sandboxes.session_key(&sandbox).expect("it runs");
+    let fixture = Fixture::new().await;
+    let (_, sandbox) = started(&fixture).await;
+    let key = fixture.app.sandboxes.session_key(&sandbox).expect("it runs");
     let who = || async {
-        let found = world.app.authenticate.reporter(key.expose_secret()).await;
+        let found = fixture.app.authenticate.reporter(key.expose_secret()).await;
         found.expect("asked").map(|it| it.id.clone())
     };
     assert_eq!(who().await, Some(sandbox.id.clone()));
-    world
+    fixture
         .app
         .sandboxes
         .pause(&mine(), &sandbox.id)
         .await
         .expect("paused");
     assert_eq!(who().await, Some(sandbox.id.clone()), "for trailing events");
-    world
+    fixture
         .app
         .sandboxes
         .delete(&mine(), &sandbox.id)
@@ -238,21 +238,21 @@ async fn a_reporter_is_remembered_until_something_changes() {
     assert_eq!(who().await, None);
     let late = vec![event("late", "MessageEvent")];
     let made = ConversationId::new(Uuid::from_u128(77));
-    let adopted = world.app.webhooks.events(&sandbox, made, late).await;
+    let adopted = fixture.app.webhooks.events(&sandbox, made, late).await;
     assert!(
         adopted.is_err(),
         "who was just deleted makes no conversation"
     );
-    assert!(world.view(made).await.is_none());
+    assert!(fixture.view(made).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reporter_deleted_behind_our_back_reports_for_a_second_at_most() {
-    let world = World::new().await;
-    let (_, sandbox) = started(&world).await;
-    let key = world.app.sandboxes.session_key(&sandbox).expect("it runs");
+    let fixture = Fixture::new().await;
+    let (_, sandbox) = started(&fixture).await;
+    let key = fixture.app.sandboxes.session_key(&sandbox).expect("it runs");
     let who = || async {
-        let found = world.app.authenticate.reporter(key.expose_secret()).await;
+        let found = fixture.app.authenticate.reporter(key.expose_secret()).await;
         found.expect("asked").map(|it| it.id.clone())
     };
     assert_eq!(who().await, Some(sandbox.id.clone()));
@@ -264,11 +264,11 @@ async fn a_reporter_deleted_behind_our_back_reports_for_a_second_at_most() {
         },
     );
     let deleted =
-        world
+        fixture
             .store
             .set_desired(&scope, &sandbox.id, DesiredState::Deleted, &caps, clock().now());
     assert!(deleted.await.expect("stored").is_some());
-    let exact = world.app.authenticate.sandbox(key.expose_secret()).await;
+    let exact = fixture.app.authenticate.sandbox(key.expose_secret()).await;
     assert_eq!(
         exact.expect("asked").map(|it| it.id),
         None,

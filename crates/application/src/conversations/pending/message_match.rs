@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_known_by_what_it_says() {
+    fn a_message_is_matched_by_its_content() {
         let message = MessageInput {
             role: "user".to_owned(),
             content: vec![

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hooks_are_read_by_event_and_what_is_odd_is_passed_over() {
+    fn hooks_are_read_by_event_and_unreadable_parts_are_skipped() {
         let config = json!({
             "stop": [{"matcher": "*", "hooks": [{"type": "command", "command": "echo hi", "timeout": 5, "async": true}]}],
             "pre_tool_use": [{"hooks": [{"command": "check", "timeout": -1}, 7]}, "x"],

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_sandbox_that_hangs_keeps_its_own_questions_waiting_and_no_others() {
+    async fn a_hanging_sandbox_delays_only_its_own_requests() {
         let (limiter, ada) = (InspectionLimiter::default(), user("ada"));
         let mut held = Vec::new();
         for _ in 0..MAX_INSPECTIONS_PER_SANDBOX {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_user_all_of_whose_sandboxes_hang_keeps_nobody_else_waiting() {
+    async fn a_user_with_hanging_sandboxes_delays_no_other_user() {
         let limiter = InspectionLimiter::default();
         let mut held = Vec::new();
         for n in 0..MAX_INSPECTIONS {

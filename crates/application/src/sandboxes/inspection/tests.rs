@@ -11,7 +11,7 @@ fn id() -> ConversationId {
 const DASHED: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
 #[test]
-fn every_question_has_an_answer_where_nobody_can_be_asked() {
+fn every_request_has_a_response_while_the_agent_server_is_unreachable() {
     use ErrorClass::{Conflict, NotFound};
     use UnreachableReason::{NoConversation, NoSandbox, NotRunning, Paused};
     use InspectionKind::{Files, Git, Model, Profile};
@@ -97,7 +97,7 @@ fn a_path_is_where_the_client_believes_it_to_be() {
 }
 
 #[test]
-fn what_an_agent_server_refuses_is_its_failure() {
+fn refusals_of_agent_servers_are_upstream_errors() {
     let rejected = |status| AgentError::Rejected {
         status,
         reason: "why".to_owned(),

@@ -75,8 +75,8 @@ impl SandboxReconciler {
             Vec::new()
         };
         for fact in orphans {
-            let (keeper, id) = (self.clone(), fact.id.clone());
-            tasks.spawn(async move { keeper.remove_orphan(&id).await });
+            let (reconciler, id) = (self.clone(), fact.id.clone());
+            tasks.spawn(async move { reconciler.remove_orphan(&id).await });
         }
         let states: HashMap<_, _> = facts
             .into_iter()
@@ -87,8 +87,8 @@ impl SandboxReconciler {
             // A task that already acts on the sandbox will store its facts.
             let must_act = needs_action(&row, states.get(&row.id)) && !self.is_under_way(&row);
             if must_act && self.is_idle(&row.id) {
-                let keeper = self.clone();
-                tasks.spawn(async move { keeper.repair(&row).await });
+                let reconciler = self.clone();
+                tasks.spawn(async move { reconciler.repair(&row).await });
             } else if must_act && row.desired != DesiredState::Running {
                 // A running start does not know the new intent (the command line only wrote it to the store); cancel
                 // it.

@@ -121,9 +121,9 @@ impl SandboxReconciler {
         }
         tracing::info!(sandbox.id = %row.id, ?why, "retiring sandbox {}", row.id);
         self.cancel_start(&row.id);
-        let (keeper, id) = (self.clone(), row.id.clone());
+        let (reconciler, id) = (self.clone(), row.id.clone());
         tasks.spawn(async move {
-            if let Err(error) = keeper.converge(&id).await {
+            if let Err(error) = reconciler.converge(&id).await {
                 tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot stop a retired sandbox yet; the next relist tries again");
             }
         });

@@ -17,7 +17,7 @@ const RENEW_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A lease, held until dropped. After a crash it expires.
 pub(super) struct SandboxLease {
-    keeper: SandboxReconciler,
+    reconciler: SandboxReconciler,
     name: String,
     /// Unique for each action: a late release must not end the lease of this process' next action.
     holder: String,
@@ -42,7 +42,7 @@ impl SandboxReconciler {
             return None;
         }
         let mut lease = SandboxLease {
-            keeper: self.clone(),
+            reconciler: self.clone(),
             name: format!("sandbox/{id}"),
             holder: self.0.ports.ids.uuid().simple().to_string(),
             over: self.0.tasks.stopping().child_token(),
@@ -50,14 +50,14 @@ impl SandboxReconciler {
             lost: CancellationToken::new(),
         };
         let until = lease.acquire().await;
-        let (keeper, name) = (self.clone(), lease.name.clone());
+        let (reconciler, name) = (self.clone(), lease.name.clone());
         let (holder, over, lost) = (lease.holder.clone(), lease.over.clone(), lease.lost.clone());
         let renewed = CancellationToken::new();
         lease.renewed = Some(renewed.clone());
         // Uncancelled: a renewal that was cut off might reach the store after the release.
         self.0.tasks.spawn_uncancelled(async move {
             let _renewed = renewed.drop_guard();
-            if keeper.renew_until_done(&name, &holder, until, &over).await.is_none() {
+            if reconciler.renew_until_done(&name, &holder, until, &over).await.is_none() {
                 lost.cancel();
             }
         });
@@ -109,8 +109,8 @@ impl SandboxLease {
         let mut pause = MIN_TAKE_BACKOFF;
         loop {
             let asked = Instant::now();
-            match self.keeper.take(&self.name, &self.holder).await {
-                Ok(true) => return asked + self.keeper.0.policy.lease,
+            match self.reconciler.take(&self.name, &self.holder).await {
+                Ok(true) => return asked + self.reconciler.0.policy.lease,
                 Ok(false) => {}
                 Err(error) => {
                     tracing::debug!(lease = self.name, error = %chain(&error), "cannot take the lease yet; trying again");
@@ -125,14 +125,14 @@ impl SandboxLease {
 impl Drop for SandboxLease {
     fn drop(&mut self) {
         self.over.cancel();
-        let (keeper, name) = (self.keeper.clone(), std::mem::take(&mut self.name));
+        let (reconciler, name) = (self.reconciler.clone(), std::mem::take(&mut self.name));
         let (holder, renewed) = (std::mem::take(&mut self.holder), self.renewed.take());
         // Also when the service stops, so that the next process need not wait for the expiry.
-        self.keeper.0.tasks.spawn_uncancelled(async move {
+        self.reconciler.0.tasks.spawn_uncancelled(async move {
             if let Some(renewed) = renewed {
                 renewed.cancelled().await;
             }
-            let given_back = keeper.0.ports.leases.release(&name, &holder).await;
+            let given_back = reconciler.0.ports.leases.release(&name, &holder).await;
             if let Err(error) = given_back {
                 tracing::debug!(lease = name, error = %chain(&error), "cannot release a lease; it expires");
             }

@@ -18,7 +18,7 @@ fn llm(options: &Value, key: Option<&str>) -> Settings {
 }
 
 #[test]
-fn a_start_needs_a_model_and_what_the_model_needs() {
+fn a_start_needs_a_model_and_its_key() {
     // Options, key, model of the request; what the refusal names, or none.
     for (options, key, wanted, named) in [
         (

@@ -74,7 +74,7 @@ fn a_profile_is_put_in_force_whole() {
 }
 
 #[test]
-fn a_profile_without_a_key_keeps_the_one_of_the_same_place_only() {
+fn a_profile_without_a_key_keeps_the_key_of_the_same_destination_only() {
     let s = two().with_active("a").unwrap();
     let s = saved(s, "same", &with(json!({"model": "gpt-4.1"})));
     let s = saved(s, "vendor", &with(json!({"model": "anthropic/claude"})));
@@ -175,7 +175,7 @@ fn keys_stay_while_they_are_not_named() {
 }
 
 #[test]
-fn what_is_shown_can_be_saved_again() {
+fn a_shown_profile_can_be_saved_again() {
     let llm = json!({"model": "openai/gpt-5", "api_key": "k", "aws_secret_access_key": "aws",
         "extra_headers": {"X-Key": "h"}, "litellm_extra_body": {"token": "t", "n": 1}});
     let s = saved(Settings::default(), "p", &with(llm));
@@ -269,7 +269,7 @@ fn names_change_in_place_and_the_first_follows_the_active_one() {
 }
 
 #[test]
-fn what_cannot_be_read_is_kept() {
+fn unreadable_profiles_are_kept() {
     let stored = json!({"active": "p", "list": [5, {"name": "p", "llm": {"model": "m"}, "secrets": {"/llm/api_key": "k"},
         "key_vendor": null}, {"name": "later"}]});
     let profiles = Profiles::read(&stored).unwrap();

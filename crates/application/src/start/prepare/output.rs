@@ -383,7 +383,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_git_says_becomes_a_cause_to_act_on() {
+    fn output_of_git_becomes_an_actionable_cause() {
         for (said, expected) in TABLE {
             let cause = cause(Some(128), said);
             assert!(cause.contains(expected), "{said}\n  became: {cause}");

@@ -1,10 +1,10 @@
-//! What the tests of warm sandboxes share.
+//! Helpers of the tests of warm sandboxes.
 
 use domain::id::SandboxId;
 use domain::sandbox::{Sandbox, SandboxStatus, WarmRepository, WarmSandbox, WarmState};
 
 use super::rows;
-use crate::world::{World, alice, clock, mine, until};
+use crate::fixture::{Fixture, alice, clock, mine, until};
 
 pub(super) fn page() -> domain::page::PageRequest {
     domain::page::PageRequest::default()
@@ -32,8 +32,8 @@ pub(super) fn sandbox_of(warm: &WarmSandbox) -> Sandbox {
     }
 }
 
-pub(super) async fn claim(world: &World, warm: &WarmSandbox) {
-    let claimed = world
+pub(super) async fn claim(fixture: &Fixture, warm: &WarmSandbox) {
+    let claimed = fixture
         .store
         .claim(&warm.host, &warm.spec_id, &warm.recipe, clock().now())
         .await;
@@ -41,28 +41,28 @@ pub(super) async fn claim(world: &World, warm: &WarmSandbox) {
     assert_eq!(claimed.id, warm.id);
 }
 
-pub(super) async fn running(world: &World, id: &SandboxId) -> Sandbox {
+pub(super) async fn running(fixture: &Fixture, id: &SandboxId) -> Sandbox {
     until(|| async {
-        let row = world.sandbox(id).await;
+        let row = fixture.sandbox(id).await;
         row.filter(|row| row.status == SandboxStatus::Running)
     })
     .await
 }
 
-/// Another one is ready, and nothing is left of this one.
-pub(super) async fn replaced(world: &World, old: &WarmSandbox) {
+/// Waits until another one is ready and nothing is left of `old`.
+pub(super) async fn replaced(fixture: &Fixture, old: &WarmSandbox) {
     until(|| async {
-        let rows = rows(world).await;
+        let rows = rows(fixture).await;
         let [row] = rows.as_slice() else {
             return None;
         };
-        let gone = world.backend.existing() == 1 + up(world).await;
+        let gone = fixture.backend.existing() == 1 + up(fixture).await;
         (row.id != old.id && row.state == WarmState::Ready && gone).then_some(())
     })
     .await;
 }
 
-pub(super) async fn up(world: &World) -> usize {
-    let all = world.app.sandboxes.search(&mine(), &page()).await;
+pub(super) async fn up(fixture: &Fixture) -> usize {
+    let all = fixture.app.sandboxes.search(&mine(), &page()).await;
     all.expect("readable").items.len()
 }

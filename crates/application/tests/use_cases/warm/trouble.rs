@@ -1,4 +1,4 @@
-//! Warm sandboxes, and those that boot dormant, where something is not as it should be.
+//! Failures of warm and dormant sandboxes.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use store_memory::{FakeSpecs, FakeBehavior};
 
 use super::support::{claim, replaced, running};
 use super::{
-    a_while, forgetful, ids, keep, one, one_at_most, one_turn, ready, rows, shared, was_warm, world,
+    a_while, forgetful, ids, keep, one, one_at_most, one_turn, ready, rows, shared, was_warm, fixture,
 };
-use crate::world::{World, alice, input, mine, until};
+use crate::fixture::{Fixture, alice, input, mine, until};
 
 fn elsewhere(policy: &mut Policy) {
     keep(policy, 1);
@@ -45,38 +45,38 @@ fn one_turn_and_room(policy: &mut Policy) {
     policy.caps.change(|caps| caps.per_user = 10);
 }
 
-async fn is(world: &World, id: &SandboxId, status: SandboxStatus) -> bool {
-    world
+async fn is(fixture: &Fixture, id: &SandboxId, status: SandboxStatus) -> bool {
+    fixture
         .sandbox(id)
         .await
         .is_some_and(|row| row.status == status)
 }
 
-async fn paused(world: &World, id: &SandboxId) {
-    let paused = world.app.sandboxes.pause(&mine(), id).await;
+async fn paused(fixture: &Fixture, id: &SandboxId) {
+    let paused = fixture.app.sandboxes.pause(&mine(), id).await;
     paused.expect("it can be paused");
 }
 
-async fn resumed(world: &World, id: &SandboxId) {
-    let resumed = world.app.sandboxes.resume(&mine(), id).await;
+async fn resumed(fixture: &Fixture, id: &SandboxId) {
+    let resumed = fixture.app.sandboxes.resume(&mine(), id).await;
     resumed.expect("within the caps");
 }
 
-/// A running sandbox that boots dormant whenever it starts, with the pool full again.
-async fn born_dormant(world: &World) -> SandboxId {
-    world.backend.keep_environment(true);
-    ready(world, 1).await;
-    let task = world.started(input(|_| {})).await;
+/// A running sandbox that boots dormant at each start, with a full pool.
+async fn born_dormant(fixture: &Fixture) -> SandboxId {
+    fixture.backend.keep_environment(true);
+    ready(fixture, 1).await;
+    let task = fixture.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
-    ready(world, 1).await;
+    ready(fixture, 1).await;
     task.sandbox_id
 }
 
-/// Rows of a store that has gone back in time say of a user's sandbox that it is ready for anybody.
+/// After a restore of the store, rows may show a user's sandbox as READY.
 #[tokio::test(start_paused = true)]
-async fn one_that_is_awake_is_given_to_nobody() {
-    let world = world(one).await;
-    let warm = ready(&world, 1).await.remove(0);
+async fn awake_sandboxes_are_never_claimed() {
+    let fixture = fixture(one).await;
+    let warm = ready(&fixture, 1).await.remove(0);
     let url = warm.endpoints.clone().expect("it has an address").agent_url;
     let somebodys = InitRequest {
         session_key: SecretString::from("theirs"),
@@ -84,36 +84,36 @@ async fn one_that_is_awake_is_given_to_nobody() {
         webhook_url: "http://127.0.0.1/".parse().expect("a URL"),
         cors_origins: Vec::new(),
     };
-    let woken = world.agents.wake(&warm.id, &url, &somebodys).await;
+    let woken = fixture.agents.wake(&warm.id, &url, &somebodys).await;
     woken.expect("it wakes");
-    let task = world.started(input(|_| {})).await;
+    let task = fixture.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     assert!(!was_warm(&task));
     assert_ne!(task.sandbox_id, warm.id);
-    replaced(&world, &warm).await;
+    replaced(&fixture, &warm).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_that_does_not_answer_in_time_is_kept_for_another_start() {
-    let world = world(one).await;
-    let warm = ready(&world, 1).await.remove(0);
+    let fixture = fixture(one).await;
+    let warm = ready(&fixture, 1).await.remove(0);
     let url = warm.endpoints.clone().expect("it has an address").agent_url;
-    world
+    fixture
         .agents
         .set_behavior_at(&url, FakeBehavior::Slow(Duration::from_secs(3)));
-    let started = world.app.sandboxes.start(&alice(), None).await;
+    let started = fixture.app.sandboxes.start(&alice(), None).await;
     let started = started.expect("within the caps");
     assert_ne!(started.id, warm.id);
-    world.agents.set_behavior_at(&url, FakeBehavior::Responsive);
-    running(&world, &started.id).await;
-    assert_eq!(ready(&world, 1).await.remove(0).id, warm.id);
-    let started = world.app.sandboxes.start(&alice(), None).await;
+    fixture.agents.set_behavior_at(&url, FakeBehavior::Responsive);
+    running(&fixture, &started.id).await;
+    assert_eq!(ready(&fixture, 1).await.remove(0).id, warm.id);
+    let started = fixture.app.sandboxes.start(&alice(), None).await;
     assert_eq!(started.expect("within the caps").id, warm.id);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_booted_for_other_origins_is_replaced() {
-    let old = world(one).await;
+async fn sandboxes_with_other_origins_are_replaced() {
+    let old = fixture(one).await;
     let warm = ready(&old, 1).await.remove(0);
     let next = old.replica(elsewhere);
     old.dies().await;
@@ -122,34 +122,34 @@ async fn what_was_booted_for_other_origins_is_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn starts_that_are_refused_change_nothing() {
-    let world = world(one_at_most).await;
-    ready(&world, 1).await;
-    world.started(input(|_| {})).await;
-    let warm = ready(&world, 1).await.remove(0);
-    let (before, launched) = (world.app.warm_counts(), world.backend.launched());
+    let fixture = fixture(one_at_most).await;
+    ready(&fixture, 1).await;
+    fixture.started(input(|_| {})).await;
+    let warm = ready(&fixture, 1).await.remove(0);
+    let (before, launched) = (fixture.app.warm_counts(), fixture.backend.launched());
     for _ in 0..100 {
-        let refused = world.app.sandboxes.start(&alice(), None).await;
+        let refused = fixture.app.sandboxes.start(&alice(), None).await;
         refused.expect_err("over the cap");
-        assert_eq!(ready(&world, 1).await.remove(0).id, warm.id);
+        assert_eq!(ready(&fixture, 1).await.remove(0).id, warm.id);
     }
     // Before the rows are counted again.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let counts = world.app.warm_counts();
+    let counts = fixture.app.warm_counts();
     assert_eq!((counts.hits, counts.misses), (before.hits, before.misses));
     assert_eq!((counts.target, counts.ended), (1, before.ended));
-    assert_eq!(world.backend.launched(), launched);
-    assert_eq!(ready(&world, 1).await.remove(0).id, warm.id);
+    assert_eq!(fixture.backend.launched(), launched);
+    assert_eq!(ready(&fixture, 1).await.remove(0).id, warm.id);
 }
 
 #[tokio::test(start_paused = true)]
 async fn services_that_share_a_host_leave_each_other_theirs() {
-    let one = world(shared).await;
+    let one = fixture(shared).await;
     let before = ids(&ready(&one, 3).await);
     let two = one.replica(shared_elsewhere);
     let three = one.replica(shared_without);
     a_while().await;
-    for world in [&one, &two, &three] {
-        assert_eq!(ids(&ready(world, 3).await), before);
+    for fixture in [&one, &two, &three] {
+        assert_eq!(ids(&ready(fixture, 3).await), before);
     }
     assert_eq!(one.backend.launched(), 3);
     let task = two.started(input(|_| {})).await;
@@ -161,31 +161,31 @@ async fn services_that_share_a_host_leave_each_other_theirs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_of_no_use_goes_also_while_nothing_can_be_booted() {
-    let world = world(forgetful).await;
-    let warm = ready(&world, 1).await.remove(0);
-    world.backend.lose_image();
+async fn unusable_sandboxes_are_removed_even_if_no_boot_is_possible() {
+    let fixture = fixture(forgetful).await;
+    let warm = ready(&fixture, 1).await.remove(0);
+    fixture.backend.lose_image();
     a_while().await;
     assert_eq!(
-        ready(&world, 1).await.remove(0).id,
+        ready(&fixture, 1).await.remove(0).id,
         warm.id,
         "it may be of use again"
     );
-    claim(&world, &warm).await;
+    claim(&fixture, &warm).await;
     until(|| async {
-        (rows(&world).await.is_empty() && world.backend.existing() == 0).then_some(())
+        (rows(&fixture).await.is_empty() && fixture.backend.existing() == 0).then_some(())
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn boots_that_fail_together_failed_once() {
-    let world = World::empty(eight);
-    world.agents.share_dormant_servers(world.backend.dormant_servers());
+    let fixture = Fixture::empty(eight);
+    fixture.agents.share_dormant_servers(fixture.backend.dormant_servers());
     let began = tokio::time::Instant::now();
-    world.backend.fail_starts(8);
-    ready(&world, 8).await;
-    assert_eq!(world.app.warm_counts().failed_boots, 8);
+    fixture.backend.fail_starts(8);
+    ready(&fixture, 8).await;
+    assert_eq!(fixture.app.warm_counts().failed_boots, 8);
     assert!(
         began.elapsed() < Duration::from_secs(60),
         "{:?}",
@@ -194,9 +194,9 @@ async fn boots_that_fail_together_failed_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_owns_goes_also_while_the_pool_is_as_large_as_it_can_be() {
-    let world = world(two_hundred).await;
-    let all = ready(&world, 200).await;
+async fn orphans_are_removed_even_if_the_pool_is_full() {
+    let fixture = fixture(two_hundred).await;
+    let all = ready(&fixture, 200).await;
     let lost = SandboxLaunch {
         id: SandboxId::parse("lost").expect("an id"),
         owner: alice(),
@@ -207,67 +207,67 @@ async fn what_nobody_owns_goes_also_while_the_pool_is_as_large_as_it_can_be() {
         cors_origins: Vec::new(),
         dormant: false,
     };
-    world.backend.start(&lost).await.expect("it starts");
-    until(|| async { (world.backend.existing() == 200).then_some(()) }).await;
-    let state = world.backend.inspect(&lost.id).await.expect("readable");
+    fixture.backend.start(&lost).await.expect("it starts");
+    until(|| async { (fixture.backend.existing() == 200).then_some(()) }).await;
+    let state = fixture.backend.inspect(&lost.id).await.expect("readable");
     assert_eq!(state, None);
 }
 
-/// The engine may take minutes for that.
+/// The engine may take minutes for the removal.
 #[tokio::test(start_paused = true)]
-async fn a_start_does_not_wait_until_what_gave_way_is_removed() {
-    let world = world(one_turn).await;
-    world
+async fn a_start_does_not_wait_for_the_removal_of_an_aborted_boot() {
+    let fixture = fixture(one_turn).await;
+    fixture
         .specs
         .set(vec![FakeSpecs::spec("fake"), FakeSpecs::spec("other")]);
-    let warm = ready(&world, 1).await.remove(0);
-    world.backend.hang_removals(true);
-    world.agents.set_behavior(FakeBehavior::Unreachable);
-    world.backend.exit(&warm.id);
+    let warm = ready(&fixture, 1).await.remove(0);
+    fixture.backend.hang_removals(true);
+    fixture.agents.set_behavior(FakeBehavior::Unreachable);
+    fixture.backend.exit(&warm.id);
     until(|| async {
-        let rows = rows(&world).await;
+        let rows = rows(&fixture).await;
         let boots = rows.iter().any(|row| row.state == WarmState::Booting);
         boots.then_some(())
     })
     .await;
-    let started = world.app.sandboxes.start(&alice(), Some("other")).await;
+    let started = fixture.app.sandboxes.start(&alice(), Some("other")).await;
     let id = started.expect("within the caps").id;
-    until(|| async { (world.app.warm_counts().gave_way > 0).then_some(()) }).await;
-    world.agents.set_behavior(FakeBehavior::Responsive);
-    running(&world, &id).await;
-    world.backend.hang_removals(false);
-    ready(&world, 1).await;
+    until(|| async { (fixture.app.warm_counts().gave_way > 0).then_some(()) }).await;
+    fixture.agents.set_behavior(FakeBehavior::Responsive);
+    running(&fixture, &id).await;
+    fixture.backend.hang_removals(false);
+    ready(&fixture, 1).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_slow_to_wake_keeps_nobody_from_booting() {
-    let world = world(one_turn_and_room).await;
-    world
+async fn a_slow_wake_does_not_block_other_boots() {
+    let fixture = fixture(one_turn_and_room).await;
+    fixture
         .specs
         .set(vec![FakeSpecs::spec("fake"), FakeSpecs::spec("other")]);
-    let slow = born_dormant(&world).await;
-    paused(&world, &slow).await;
+    let slow = born_dormant(&fixture).await;
+    paused(&fixture, &slow).await;
     let asked = FakeBehavior::Slow(Duration::from_secs(25));
-    world.agents.set_dormancy_behavior(Some(asked));
-    let before = world.agents.calls().is_dormant;
-    resumed(&world, &slow).await;
-    until(|| async { (world.agents.calls().is_dormant > before).then_some(()) }).await;
-    let started = world.app.sandboxes.start(&alice(), Some("other")).await;
-    running(&world, &started.expect("within the caps").id).await;
-    assert!(is(&world, &slow, SandboxStatus::Starting).await);
-    running(&world, &slow).await;
+    fixture.agents.set_dormancy_behavior(Some(asked));
+    let before = fixture.agents.calls().is_dormant;
+    resumed(&fixture, &slow).await;
+    until(|| async { (fixture.agents.calls().is_dormant > before).then_some(()) }).await;
+    let started = fixture.app.sandboxes.start(&alice(), Some("other")).await;
+    running(&fixture, &started.expect("within the caps").id).await;
+    assert!(is(&fixture, &slow, SandboxStatus::Starting).await);
+    running(&fixture, &slow).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_that_never_wakes_fails_in_time() {
-    let world = world(one).await;
-    let slow = born_dormant(&world).await;
-    paused(&world, &slow).await;
+    let fixture = fixture(one).await;
+    let slow = born_dormant(&fixture).await;
+    paused(&fixture, &slow).await;
     let asked = FakeBehavior::Slow(Duration::from_secs(600));
-    world.agents.set_dormancy_behavior(Some(asked));
-    resumed(&world, &slow).await;
+    fixture.agents.set_dormancy_behavior(Some(asked));
+    resumed(&fixture, &slow).await;
     let began = tokio::time::Instant::now();
-    until(|| async { is(&world, &slow, SandboxStatus::Error).await.then_some(()) }).await;
+    until(|| async { is(&fixture, &slow, SandboxStatus::Error).await.then_some(()) }).await;
     assert!(
         began.elapsed() < Duration::from_secs(60),
         "{:?}",
@@ -275,7 +275,7 @@ async fn one_that_never_wakes_fails_in_time() {
     );
 }
 
-/// Sandboxes that were never dormant start as they did before there were such.
+/// Sandboxes that cannot be dormant start as without a pool.
 #[tokio::test(start_paused = true)]
 async fn where_none_are_kept_no_question_fails_a_start() {
     for mood in [
@@ -283,33 +283,33 @@ async fn where_none_are_kept_no_question_fails_a_start() {
         FakeBehavior::Unreachable,
         FakeBehavior::Slow(Duration::from_secs(600)),
     ] {
-        let world = World::with(|_| {}).await;
-        world.agents.set_dormancy_behavior(Some(mood));
-        let started = world.app.sandboxes.start(&alice(), None).await;
+        let fixture = Fixture::with(|_| {}).await;
+        fixture.agents.set_dormancy_behavior(Some(mood));
+        let started = fixture.app.sandboxes.start(&alice(), None).await;
         let id = started.expect("within the caps").id;
-        running(&world, &id).await;
+        running(&fixture, &id).await;
         assert_eq!(
-            world.agents.calls().is_dormant,
+            fixture.agents.calls().is_dormant,
             0,
             "it was told all when it was made"
         );
-        paused(&world, &id).await;
-        resumed(&world, &id).await;
-        running(&world, &id).await;
+        paused(&fixture, &id).await;
+        resumed(&fixture, &id).await;
+        running(&fixture, &id).await;
     }
 }
 
-/// A proxy of an image of somebody's own may say anything of a route that it does not know.
+/// A proxy in a custom image may return any status for an unknown route.
 #[tokio::test(start_paused = true)]
 async fn one_that_says_5xx_is_not_dormant() {
-    let world = World::with(one).await;
-    world
+    let fixture = Fixture::with(one).await;
+    fixture
         .agents
         .set_dormancy_behavior(Some(FakeBehavior::Rejecting(500)));
-    let started = world.app.sandboxes.start(&alice(), None).await;
+    let started = fixture.app.sandboxes.start(&alice(), None).await;
     let id = started.expect("within the caps").id;
-    running(&world, &id).await;
-    paused(&world, &id).await;
-    resumed(&world, &id).await;
-    running(&world, &id).await;
+    running(&fixture, &id).await;
+    paused(&fixture, &id).await;
+    resumed(&fixture, &id).await;
+    running(&fixture, &id).await;
 }

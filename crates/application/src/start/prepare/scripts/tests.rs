@@ -118,7 +118,7 @@ fn who() -> GitIdentity {
 }
 
 #[test]
-fn what_is_in_a_workspace_stays_as_it_is() {
+fn existing_files_of_a_workspace_stay() {
     let sandbox = TestSandbox::new();
     std::fs::create_dir(sandbox.workspace()).unwrap();
     std::fs::write(sandbox.in_workspace("work.txt"), "mine").unwrap();
@@ -404,7 +404,7 @@ fn answering(status: &'static str) -> std::net::SocketAddr {
 }
 
 #[test]
-fn a_refusal_is_told_from_no_answer_by_every_program_that_may_ask() {
+fn every_http_client_distinguishes_refusals_from_missing_responses() {
     let sandbox = TestSandbox::new();
     let mut repository = sandbox.origin();
     repository.source.url = "https://git.acme.test/acme/tools.git".parse().unwrap();

@@ -25,7 +25,7 @@ fn an_empty_workspace_becomes_a_repository_once() {
 }
 
 #[test]
-fn only_what_is_needed_gets_a_private_directory() {
+fn a_private_directory_is_only_created_when_needed() {
     let sandbox = TestSandbox::new();
     std::fs::create_dir_all(sandbox.in_workspace(".openhands")).unwrap();
     assert_eq!(sandbox.inspect(None).private, None);

@@ -1,4 +1,4 @@
-//! The inside of a conversation's sandbox, and other models for its agent.
+//! Inspection of a conversation's sandbox, and switches of its agent's model.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use store_memory::FakeBehavior;
 
-use crate::world::{World, alice, input, mine};
+use crate::fixture::{Fixture, alice, input, mine};
 
-/// Saves a profile of the user's.
-async fn keep(world: &World, name: &str, llm: Value) {
+/// Saves a profile of the user.
+async fn keep(fixture: &Fixture, name: &str, llm: Value) {
     let Value::Object(llm) = llm else {
         panic!("a model is an object")
     };
@@ -23,7 +23,7 @@ async fn keep(world: &World, name: &str, llm: Value) {
         llm: Some(llm),
         ..SaveProfile::default()
     };
-    let saved = world
+    let saved = fixture
         .app
         .settings
         .save_profile(&alice(), name, &profile)
@@ -32,36 +32,36 @@ async fn keep(world: &World, name: &str, llm: Value) {
 }
 
 /// The workspace of the task's sandbox.
-async fn root(world: &World, task: &StartTask) -> String {
-    let sandbox = world.sandbox(&task.sandbox_id).await.expect("its row");
+async fn root(fixture: &Fixture, task: &StartTask) -> String {
+    let sandbox = fixture.sandbox(&task.sandbox_id).await.expect("its row");
     sandbox.workspace.expect("known while it runs")
 }
 
-async fn write(world: &World, path: &str, text: &str) {
+async fn write(fixture: &Fixture, path: &str, text: &str) {
     let at = domain::agent::AgentEndpoint {
         sandbox: "any".parse().expect("an id"),
         url: "http://127.0.0.1:1".parse().expect("a URL"),
         key: "k".to_owned().into(),
     };
     let text = text.to_owned().into();
-    let written = world.workspace.write(&at, path, &text).await;
+    let written = fixture.workspace.write(&at, path, &text).await;
     written.expect("the fake takes everything");
 }
 
-async fn model(world: &World, id: ConversationId) -> Option<String> {
-    let view = world.view(id).await.expect("it is there");
+async fn model(fixture: &Fixture, id: ConversationId) -> Option<String> {
+    let view = fixture.view(id).await.expect("it is there");
     view.conversation.llm_model
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_file_is_shown_as_far_as_it_is_a_small_text_and_the_plan_by_itself() {
-    let world = World::new().await;
-    let task = world.started(input(|_| {})).await;
-    let (id, root) = (task.conversation_id, root(&world, &task).await);
-    write(&world, &format!("{root}/.agents_tmp/PLAN.md"), "# plan").await;
-    write(&world, &format!("{root}/a/b.txt"), "b").await;
-    write(&world, &format!("{root}/big"), &"x".repeat((1 << 20) + 1)).await;
-    let inside = &world.app.inside;
+    let fixture = Fixture::new().await;
+    let task = fixture.started(input(|_| {})).await;
+    let (id, root) = (task.conversation_id, root(&fixture, &task).await);
+    write(&fixture, &format!("{root}/.agents_tmp/PLAN.md"), "# plan").await;
+    write(&fixture, &format!("{root}/a/b.txt"), "b").await;
+    write(&fixture, &format!("{root}/big"), &"x".repeat((1 << 20) + 1)).await;
+    let inside = &fixture.app.inspector;
     for (path, expected) in [
         (None, "# plan"),
         (Some("/workspace/project/a/b.txt"), "b"),
@@ -89,20 +89,20 @@ async fn a_file_is_shown_as_far_as_it_is_a_small_text_and_the_plan_by_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn git_is_asked_inside_the_workspace_of_the_conversations_own_sandbox() {
-    let world = World::new().await;
-    let task = world.started(input(|_| {})).await;
-    let (id, root) = (task.conversation_id, root(&world, &task).await);
+    let fixture = Fixture::new().await;
+    let task = fixture.started(input(|_| {})).await;
+    let (id, root) = (task.conversation_id, root(&fixture, &task).await);
     let changes = json!([{"status": "ADDED", "path": "a.txt"}]);
     let diff = json!({"modified": "new", "original": null});
-    world.workspace.set_git(changes.clone(), diff.clone());
-    let inside = &world.app.inside;
+    fixture.workspace.set_git(changes.clone(), diff.clone());
+    let inside = &fixture.app.inspector;
     let mine = mine();
     let found = inside.git_changes(&mine, id, "/workspace/project", None);
     assert_eq!(found.await.expect("an answer"), changes);
     let found = inside.git_diff(&mine, id, "a.txt", Some("HEAD"));
     assert_eq!(found.await.expect("an answer"), diff);
     assert_eq!(
-        world.workspace.git_asked(),
+        fixture.workspace.git_asked(),
         [
             (root.clone(), None),
             (format!("{root}/a.txt"), Some("HEAD".to_owned()))
@@ -111,7 +111,7 @@ async fn git_is_asked_inside_the_workspace_of_the_conversations_own_sandbox() {
     let stranger = Scope::User(UserId::parse("bob").expect("an id"));
     let refused = inside.git_changes(&stranger, id, "/", None).await;
     assert_eq!(refused.expect_err("not his").class(), ErrorClass::NotFound);
-    world.workspace.mute();
+    fixture.workspace.mute();
     let outside = inside.git_changes(&mine, id, "/", None).await;
     assert_eq!(outside.expect_err("outside").class(), ErrorClass::NotFound);
     let failed = inside.git_changes(&mine, id, ".", None).await;
@@ -120,7 +120,7 @@ async fn git_is_asked_inside_the_workspace_of_the_conversations_own_sandbox() {
 
 #[tokio::test(start_paused = true)]
 async fn skills_that_cannot_be_read_are_none_and_hooks_are_a_failure() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let skill = ProjectSkill {
         name: "style".to_owned(),
         kind: "repo".to_owned(),
@@ -128,15 +128,15 @@ async fn skills_that_cannot_be_read_are_none_and_hooks_are_a_failure() {
         triggers: Vec::new(),
     };
     let hooks = json!({"stop": [{"hooks": [{"command": "echo"}]}]});
-    world
+    fixture
         .workspace
         .set_project(Some(hooks), vec![skill.clone()]);
-    let task = world.started(input(|_| {})).await;
-    let (id, inside) = (task.conversation_id, &world.app.inside);
+    let task = fixture.started(input(|_| {})).await;
+    let (id, inside) = (task.conversation_id, &fixture.app.inspector);
     assert_eq!(inside.skills(&mine(), id).await.expect("read"), [skill]);
     let hooks = inside.hooks(&mine(), id).await.expect("read");
     assert_eq!((hooks.len(), hooks[0].event), (1, "stop"));
-    world.workspace.mute();
+    fixture.workspace.mute();
     assert_eq!(inside.skills(&mine(), id).await.expect("none"), []);
     let failed = inside.hooks(&mine(), id).await.expect_err("mute");
     assert_eq!(failed.class(), ErrorClass::Upstream);
@@ -144,17 +144,17 @@ async fn skills_that_cannot_be_read_are_none_and_hooks_are_a_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_sandbox_is_not_asked_and_a_deleted_one_is_not_there() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     keep(
-        &world,
+        &fixture,
         "fast",
         json!({"model": "openai/fast", "api_key": "sk-2"}),
     )
     .await;
-    let task = world.started(input(|_| {})).await;
-    let (id, inside) = (task.conversation_id, &world.app.inside);
+    let task = fixture.started(input(|_| {})).await;
+    let (id, inside) = (task.conversation_id, &fixture.app.inspector);
     let mine = mine();
-    let pause = world.app.sandboxes.pause(&mine, &task.sandbox_id);
+    let pause = fixture.app.sandboxes.pause(&mine, &task.sandbox_id);
     pause.await.expect("paused");
     assert_eq!(inside.file(&mine, id, None).await.expect("empty"), "");
     assert_eq!(inside.skills(&mine, id).await.expect("empty"), []);
@@ -169,29 +169,29 @@ async fn a_paused_sandbox_is_not_asked_and_a_deleted_one_is_not_there() {
         assert_eq!(refused.class(), ErrorClass::Conflict);
         assert!(refused.public().starts_with("Sandbox is paused;"));
     }
-    let delete = world.app.sandboxes.delete(&mine, &task.sandbox_id);
+    let delete = fixture.app.sandboxes.delete(&mine, &task.sandbox_id);
     delete.await.expect("deleted");
     let refused = inside.hooks(&mine, id).await.expect_err("it is gone");
     assert_eq!(refused.class(), ErrorClass::NotFound);
-    assert_eq!(world.agents.switches(), []);
+    assert_eq!(fixture.agents.switches(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_switched_conversation_shows_its_new_model() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     keep(
-        &world,
+        &fixture,
         "fast",
         json!({"model": "openai/fast", "api_key": "sk-2"}),
     )
     .await;
-    keep(&world, "elsewhere", json!({"model": "anthropic/claude"})).await;
-    let task = world.started(input(|_| {})).await;
-    let (id, inside) = (task.conversation_id, &world.app.inside);
+    keep(&fixture, "elsewhere", json!({"model": "anthropic/claude"})).await;
+    let task = fixture.started(input(|_| {})).await;
+    let (id, inside) = (task.conversation_id, &fixture.app.inspector);
     let switched = inside.switch_profile(&mine(), &alice(), id, "fast").await;
     switched.expect("switched");
-    assert_eq!(world.agents.switches(), [(id, "openai/fast".to_owned())]);
-    assert_eq!(model(&world, id).await.as_deref(), Some("openai/fast"));
+    assert_eq!(fixture.agents.switches(), [(id, "openai/fast".to_owned())]);
+    assert_eq!(model(&fixture, id).await.as_deref(), Some("openai/fast"));
     for (name, class, told) in [
         ("none", ErrorClass::NotFound, "Profile 'none' not found"),
         ("elsewhere", ErrorClass::Invalid, "llm_api_key"),
@@ -203,34 +203,34 @@ async fn a_switched_conversation_shows_its_new_model() {
     }
     let switched = inside.switch_acp_model(&mine(), id, "m2").await;
     switched.expect("switched");
-    assert_eq!(model(&world, id).await.as_deref(), Some("m2"));
+    assert_eq!(model(&fixture, id).await.as_deref(), Some("m2"));
     for (status, class) in [
         (400, ErrorClass::Invalid),
         (504, ErrorClass::TimedOut),
         (500, ErrorClass::Upstream),
     ] {
-        world.agents.set_behavior(FakeBehavior::Rejecting(status));
+        fixture.agents.set_behavior(FakeBehavior::Rejecting(status));
         let refused = inside.switch_acp_model(&mine(), id, "m3").await;
         assert_eq!(refused.expect_err("refused").class(), class, "{status}");
     }
-    assert_eq!(model(&world, id).await.as_deref(), Some("m2"), "kept");
+    assert_eq!(model(&fixture, id).await.as_deref(), Some("m2"), "kept");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_start_hands_over_the_profiles_that_can_be_used() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     keep(
-        &world,
+        &fixture,
         "fast",
         json!({"model": "openai/fast", "api_key": "sk-2"}),
     )
     .await;
-    keep(&world, "same", json!({"model": "openai/other"})).await;
-    keep(&world, "keyless", json!({"model": "anthropic/claude"})).await;
-    let task = world.started(input(|_| {})).await;
+    keep(&fixture, "same", json!({"model": "openai/other"})).await;
+    keep(&fixture, "keyless", json!({"model": "anthropic/claude"})).await;
+    let task = fixture.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     assert_eq!(task.notes, Vec::<String>::new());
-    let profiles = world.agents.profiles();
+    let profiles = fixture.agents.profiles();
     let keys: Vec<(&str, &str)> = profiles
         .iter()
         .map(|it| {
@@ -243,19 +243,19 @@ async fn a_start_hands_over_the_profiles_that_can_be_used() {
 
 #[tokio::test(start_paused = true)]
 async fn profiles_that_are_not_taken_cost_a_note_and_a_while_at_most() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     keep(
-        &world,
+        &fixture,
         "fast",
         json!({"model": "openai/fast", "api_key": "sk-2"}),
     )
     .await;
-    world.agents.refuse_profiles(Duration::ZERO);
-    let task = world.started(input(|_| {})).await;
+    fixture.agents.refuse_profiles(Duration::ZERO);
+    let task = fixture.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     assert!(task.notes[0].contains("profiles"), "{:?}", task.notes);
-    world.agents.refuse_profiles(Duration::from_secs(3600));
-    let task = world.started(input(|_| {})).await;
+    fixture.agents.refuse_profiles(Duration::from_secs(3600));
+    let task = fixture.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     assert!(task.notes[0].contains("no end within"), "{:?}", task.notes);
 }

@@ -1,4 +1,4 @@
-//! Which sandbox and which directory a start gets, and what its conversation is told about its agent.
+//! Choice of sandbox and directory by a start, and the launch request of its agent.
 
 use std::time::Duration;
 
@@ -14,28 +14,28 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::world::{World, alice, clock, input, mine};
+use crate::fixture::{Fixture, alice, clock, input, mine};
 
-async fn settings(world: &World, change: Value) {
+async fn settings(fixture: &Fixture, change: Value) {
     let change = change.as_object().expect("an object").clone();
-    let stored = world.app.settings.store_v1(&alice(), &change).await;
+    let stored = fixture.app.settings.store_v1(&alice(), &change).await;
     stored.expect("settings are stored");
 }
 
-async fn grouped(strategy: &str) -> World {
-    let world = World::new().await;
-    settings(&world, json!({"sandbox_grouping_strategy": strategy})).await;
-    world
+async fn grouped(strategy: &str) -> Fixture {
+    let fixture = Fixture::new().await;
+    settings(&fixture, json!({"sandbox_grouping_strategy": strategy})).await;
+    fixture
 }
 
-async fn started(world: &World) -> StartTask {
-    let task = world.started(input(|_| {})).await;
+async fn started(fixture: &Fixture) -> StartTask {
+    let task = fixture.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     task
 }
 
-fn directory(world: &World, task: &StartTask) -> String {
-    let launches = world.agents.launches();
+fn directory(fixture: &Fixture, task: &StartTask) -> String {
+    let launches = fixture.agents.launches();
     let launch = launches
         .iter()
         .find(|it| it.conversation_id == task.conversation_id);
@@ -44,13 +44,13 @@ fn directory(world: &World, task: &StartTask) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn without_grouping_each_has_a_sandbox_and_the_whole_workspace() {
-    let world = World::new().await;
-    let (one, two) = (started(&world).await, started(&world).await);
+    let fixture = Fixture::new().await;
+    let (one, two) = (started(&fixture).await, started(&fixture).await);
     assert_ne!(one.sandbox_id, two.sandbox_id);
-    assert!(directory(&world, &one).ends_with("/workspace"));
+    assert!(directory(&fixture, &one).ends_with("/workspace"));
     let named = input(|r| r.sandbox_id = Some(one.sandbox_id.clone()));
-    let three = world.started(named).await;
-    assert_eq!(directory(&world, &three), directory(&world, &one));
+    let three = fixture.started(named).await;
+    assert_eq!(directory(&fixture, &three), directory(&fixture, &one));
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,13 +61,13 @@ async fn with_grouping_a_sandbox_is_shared_and_directories_are_not() {
         "LEAST_RECENTLY_USED",
         "FEWEST_CONVERSATIONS",
     ] {
-        let world = grouped(strategy).await;
-        let (one, two) = (started(&world).await, started(&world).await);
+        let fixture = grouped(strategy).await;
+        let (one, two) = (started(&fixture).await, started(&fixture).await);
         assert_eq!(one.sandbox_id, two.sandbox_id, "{strategy}");
         assert!(one.owns_sandbox && !two.owns_sandbox);
         for task in [&one, &two] {
             let own = format!("/workspace/{}", task.conversation_id);
-            assert!(directory(&world, task).ends_with(&own), "{strategy}");
+            assert!(directory(&fixture, task).ends_with(&own), "{strategy}");
         }
     }
 }
@@ -80,140 +80,140 @@ async fn the_strategy_decides_which() {
         ("LEAST_RECENTLY_USED", 1),
         ("FEWEST_CONVERSATIONS", 0),
     ] {
-        let world = World::new().await;
+        let fixture = Fixture::new().await;
         let mut sandboxes = Vec::new();
         for _ in 0..3 {
-            sandboxes.push(started(&world).await.sandbox_id);
+            sandboxes.push(started(&fixture).await.sandbox_id);
         }
-        // 2, 3 and 2 conversations in the end; the one with three was left alone first.
+        // 2, 3 and 2 conversations in the end; the sandbox with three was left alone first.
         for at in [1, 1, 0, 2] {
             let named = sandboxes[at].clone();
-            world.started(input(|r| r.sandbox_id = Some(named))).await;
+            fixture.started(input(|r| r.sandbox_id = Some(named))).await;
         }
-        settings(&world, json!({"sandbox_grouping_strategy": strategy})).await;
-        let chosen = started(&world).await.sandbox_id;
+        settings(&fixture, json!({"sandbox_grouping_strategy": strategy})).await;
+        let chosen = started(&fixture).await.sandbox_id;
         assert_eq!(chosen, sandboxes[expected], "{strategy}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn starts_at_once_never_overfill_a_sandbox() {
-    let world = grouped("ADD_TO_ANY").await;
-    let first = started(&world).await;
-    let starts = (0..MAX_SHARED_CONVERSATIONS + 4).map(|_| world.start(input(|_| {})));
+    let fixture = grouped("ADD_TO_ANY").await;
+    let first = started(&fixture).await;
+    let starts = (0..MAX_SHARED_CONVERSATIONS + 4).map(|_| fixture.start(input(|_| {})));
     let tasks = join_all(starts).await;
     let shared = tasks.iter().filter(|it| it.sandbox_id == first.sandbox_id);
     assert_eq!(shared.count() + 1, MAX_SHARED_CONVERSATIONS as usize);
     for task in &tasks {
-        let ended = world.ended(task).await;
+        let ended = fixture.ended(task).await;
         assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_sleeps_is_not_shared() {
-    let world = grouped("ADD_TO_ANY").await;
-    let first = started(&world).await;
-    let paused = world.app.sandboxes.pause(&mine(), &first.sandbox_id).await;
+async fn paused_sandboxes_are_not_shared() {
+    let fixture = grouped("ADD_TO_ANY").await;
+    let first = started(&fixture).await;
+    let paused = fixture.app.sandboxes.pause(&mine(), &first.sandbox_id).await;
     paused.expect("paused");
-    let second = started(&world).await;
+    let second = started(&fixture).await;
     assert_ne!(second.sandbox_id, first.sandbox_id);
-    let row = world.sandbox(&first.sandbox_id).await.expect("it is there");
+    let row = fixture.sandbox(&first.sandbox_id).await.expect("it is there");
     assert_eq!(row.desired, DesiredState::Paused);
 }
 
-/// A part works where its parent does: same sandbox, same directory, also when the setting has changed meanwhile and the
-/// start of the parent is forgotten.
+/// A sub-conversation works in its parent's sandbox and directory, even if the setting changed and the parent's start
+/// task was deleted.
 #[tokio::test(start_paused = true)]
 async fn a_part_works_in_the_directory_of_its_parent() {
-    let world = grouped("ADD_TO_ANY").await;
-    let parent = started(&world).await;
-    settings(&world, json!({"sandbox_grouping_strategy": "NO_GROUPING"})).await;
-    let tasks: &dyn StartTaskRepository = world.store.as_ref();
+    let fixture = grouped("ADD_TO_ANY").await;
+    let parent = started(&fixture).await;
+    settings(&fixture, json!({"sandbox_grouping_strategy": "NO_GROUPING"})).await;
+    let tasks: &dyn StartTaskRepository = fixture.store.as_ref();
     let later = clock().now().plus(Duration::from_secs(60));
     assert_eq!(tasks.prune(later, 9).await.expect("pruned"), 1);
     let child = input(|r| r.parent_conversation_id = Some(parent.conversation_id));
-    let child = world.started(child).await;
+    let child = fixture.started(child).await;
     assert_eq!(child.sandbox_id, parent.sandbox_id);
-    assert_eq!(directory(&world, &child), directory(&world, &parent));
+    assert_eq!(directory(&fixture, &child), directory(&fixture, &parent));
     let grandchild = input(|r| r.parent_conversation_id = Some(child.conversation_id));
-    let grandchild = world.started(grandchild).await;
-    assert_eq!(directory(&world, &grandchild), directory(&world, &parent));
+    let grandchild = fixture.started(grandchild).await;
+    assert_eq!(directory(&fixture, &grandchild), directory(&fixture, &parent));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_part_whose_parent_is_deleted_meanwhile_leaves_nothing() {
-    let world = World::new().await;
-    let parent = started(&world).await;
-    // It cannot go on before the backend lets it.
-    let part = world.start(input(|r| {
+async fn a_sub_conversation_of_a_deleted_parent_leaves_nothing() {
+    let fixture = Fixture::new().await;
+    let parent = started(&fixture).await;
+    // It cannot continue before the backend allows it.
+    let part = fixture.start(input(|r| {
         r.parent_conversation_id = Some(parent.conversation_id);
     }));
     let part = part.await;
-    let deleted = world
+    let deleted = fixture
         .app
         .conversations
         .delete(&mine(), parent.conversation_id)
         .await;
     assert!(deleted.is_ok());
-    let ended = world.ended(&part).await;
+    let ended = fixture.ended(&part).await;
     assert_eq!(ended.status, StartStatus::Error);
     let why = ended.detail.expect("a cause");
     assert!(why.contains("deleted"), "{why}");
     let gone = async || {
-        world
+        fixture
             .sandbox(&parent.sandbox_id)
             .await
             .is_none()
             .then_some(())
     };
-    crate::world::until(gone).await;
+    crate::fixture::until(gone).await;
 }
 
-/// A start that is refused for another reason leaves a sleeping sandbox asleep.
+/// A start that is refused for another reason does not resume a paused sandbox.
 #[tokio::test(start_paused = true)]
 async fn a_refused_start_resumes_nothing() {
-    let world = World::with(|p| p.caps.change(|caps| caps.per_user = 1)).await;
-    let first = started(&world).await;
-    world
+    let fixture = Fixture::with(|p| p.caps.change(|caps| caps.per_user = 1)).await;
+    let first = started(&fixture).await;
+    fixture
         .app
         .sandboxes
         .pause(&mine(), &first.sandbox_id)
         .await
         .expect("paused");
-    let _second = started(&world).await;
+    let _second = started(&fixture).await;
     let named = input(|r| r.sandbox_id = Some(first.sandbox_id.clone()));
-    let refused = world.app.starts.start(&alice(), named).await;
+    let refused = fixture.app.starts.start(&alice(), named).await;
     assert!(refused.is_err(), "the cap is reached");
-    let row = world.sandbox(&first.sandbox_id).await.expect("it is there");
+    let row = fixture.sandbox(&first.sandbox_id).await.expect("it is there");
     assert_eq!(row.desired, DesiredState::Paused);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acp_agent_is_what_the_conversation_says() {
-    let world = World::new().await;
+async fn conversations_show_their_acp_agent() {
+    let fixture = Fixture::new().await;
     let acp = json!({"agent_kind": "acp", "acp_server": "codex", "acp_model": "m1"});
-    settings(&world, json!({"agent_settings_diff": acp})).await;
+    settings(&fixture, json!({"agent_settings_diff": acp})).await;
     let secret = application::secrets::NewSecret {
         name: "OPENAI_API_KEY".to_owned(),
         value: "v0".to_owned().into(),
         description: None,
     };
-    world
+    fixture
         .app
         .secrets
         .create(&alice(), &secret)
         .await
         .expect("stored");
-    let task = started(&world).await;
-    let launch = world.agents.launches().pop().expect("a launch");
+    let task = started(&fixture).await;
+    let launch = fixture.agents.launches().pop().expect("a launch");
     assert_eq!(launch.acp.expect("a program").server, "codex");
     assert!(launch.llm.api_key.is_none());
     let LaunchSecret::Value(value) = &launch.secrets["OPENAI_API_KEY"] else {
         panic!("a program reads its environment once, so it gets values")
     };
     assert_eq!(value.expose_secret(), "v0");
-    let view = world.view(task.conversation_id).await.expect("it is there");
+    let view = fixture.view(task.conversation_id).await.expect("it is there");
     let it = view.conversation;
     assert_eq!(it.agent_kind, "acp");
     assert_eq!(it.llm_model.as_deref(), Some("m1"));
@@ -222,13 +222,13 @@ async fn an_acp_agent_is_what_the_conversation_says() {
 
 #[tokio::test(start_paused = true)]
 async fn the_coding_agent_looks_secrets_up() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let secret = application::secrets::NewSecret {
         name: "MINE".to_owned(),
         value: "v0".to_owned().into(),
         description: Some("for me".to_owned()),
     };
-    world
+    fixture
         .app
         .secrets
         .create(&alice(), &secret)
@@ -236,8 +236,8 @@ async fn the_coding_agent_looks_secrets_up() {
         .expect("stored");
     let mut asked = input(|_| {});
     asked.secrets = Some([("ONCE".to_owned(), "v1".to_owned().into())].into());
-    let task = world.started(asked).await;
-    let launch = world.agents.launches().pop().expect("a launch");
+    let task = fixture.started(asked).await;
+    let launch = fixture.agents.launches().pop().expect("a launch");
     let LaunchSecret::LookUp { url, .. } = &launch.secrets["MINE"] else {
         panic!("a change must reach the live sandbox")
     };
@@ -246,15 +246,15 @@ async fn the_coding_agent_looks_secrets_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_planning_agent_is_told_its_bounds_and_its_document() {
-    let world = World::new().await;
+async fn a_planning_agent_gets_its_bounds_and_its_document() {
+    let fixture = Fixture::new().await;
     let plan = input(|r| {
         r.agent_type = AgentType::Plan;
         r.git_provider = Some(GitProvider::Gitlab);
         r.system_message_suffix = Some("Be brief.".to_owned());
     });
-    world.started(plan).await;
-    let launch = world.agents.launches().pop().expect("a launch");
+    fixture.started(plan).await;
+    let launch = fixture.agents.launches().pop().expect("a launch");
     let suffix = launch.system_message_suffix.expect("a suffix");
     assert!(
         suffix.contains("PLAN.md") && suffix.ends_with("Be brief."),
@@ -269,23 +269,23 @@ async fn a_planning_agent_is_told_its_bounds_and_its_document() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_named_sandbox_is_not_found_with_grouping_too() {
-    let world = grouped("ADD_TO_ANY").await;
+    let fixture = grouped("ADD_TO_ANY").await;
     let nowhere = input(|r| r.sandbox_id = SandboxId::parse("nope").ok());
-    assert!(world.app.starts.start(&alice(), nowhere).await.is_err());
+    assert!(fixture.app.starts.start(&alice(), nowhere).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_that_perhaps_nobody_serves_is_not_shared() {
-    let world = grouped("ADD_TO_ANY").await;
-    let first = started(&world).await;
+async fn sandboxes_of_unserved_hosts_are_not_shared() {
+    let fixture = grouped("ADD_TO_ANY").await;
+    let first = started(&fixture).await;
     // The process of the other host may be dead: its rows stay as they were.
-    let other = world.replica(|p| p.host = HostId::parse("host-2").expect("an id"));
+    let other = fixture.replica(|p| p.host = HostId::parse("host-2").expect("an id"));
     let there = other.started(input(|_| {})).await;
     assert_eq!(there.status, StartStatus::Ready, "{:?}", there.detail);
     assert_ne!(there.sandbox_id, first.sandbox_id);
-    let here = started(&world).await;
+    let here = started(&fixture).await;
     assert_eq!(here.sandbox_id, first.sandbox_id);
-    let told = world
+    let told = fixture
         .store
         .annotate(
             &first.host,
@@ -293,16 +293,16 @@ async fn a_sandbox_that_perhaps_nobody_serves_is_not_shared() {
         )
         .await;
     assert!(told.expect("told") > 0);
-    assert_ne!(started(&world).await.sandbox_id, first.sandbox_id);
+    assert_ne!(started(&fixture).await.sandbox_id, first.sandbox_id);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_cannot_be_opened_keeps_no_agent_from_starting() {
+async fn an_agent_starts_without_unreadable_secrets() {
     for agent in ["openhands", "acp"] {
-        let world = World::new().await;
+        let fixture = Fixture::new().await;
         let acp = json!({"agent_kind": agent, "acp_server": "codex", "acp_model": "m1"});
         if agent == "acp" {
-            settings(&world, json!({"agent_settings_diff": acp})).await;
+            settings(&fixture, json!({"agent_settings_diff": acp})).await;
         }
         let now = clock().now();
         let damaged = CustomSecret {
@@ -316,9 +316,9 @@ async fn a_secret_that_cannot_be_opened_keeps_no_agent_from_starting() {
             created_at: now,
             updated_at: now,
         };
-        let stored = SecretRepository::insert(&*world.store, &damaged).await;
+        let stored = SecretRepository::insert(&*fixture.store, &damaged).await;
         stored.expect("stored");
-        let task = world.started(input(|_| {})).await;
+        let task = fixture.started(input(|_| {})).await;
         assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
         if agent == "acp" {
             let note = task.detail.expect("a note");

@@ -1,4 +1,4 @@
-//! Following events: every one once, whoever stored it, until there is nothing more to follow.
+//! Event streams: every event once, whichever process stored it, until the stream ends.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use domain::sandbox::Sandbox;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use crate::world::{World, alice, clock, input, mine};
+use crate::fixture::{Fixture, alice, clock, input, mine};
 
-/// Less than the time after which a follower looks by itself.
-const AT_ONCE: Duration = Duration::from_secs(1);
+/// Shorter than the poll interval of a stream.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-async fn started(world: &World) -> (ConversationId, Sandbox) {
-    let task = world.started(input(|_| {})).await;
-    let sandbox = world.sandbox(&task.sandbox_id).await.expect("it runs");
+async fn started(fixture: &Fixture) -> (ConversationId, Sandbox) {
+    let task = fixture.started(input(|_| {})).await;
+    let sandbox = fixture.sandbox(&task.sandbox_id).await.expect("it runs");
     (task.conversation_id, sandbox)
 }
 
@@ -26,18 +26,18 @@ fn event(id: &str, kind: &str) -> Value {
     json!({"id": id, "kind": kind, "timestamp": "2026-01-01T00:00:00.5", "source": "agent"})
 }
 
-async fn report(world: &World, at: &(ConversationId, Sandbox), ids: &[&str]) {
+async fn report(fixture: &Fixture, at: &(ConversationId, Sandbox), ids: &[&str]) {
     let batch = ids.iter().map(|id| event(id, "MessageEvent")).collect();
-    let taken = world.app.webhooks.events(&at.1, at.0, batch);
+    let taken = fixture.app.webhooks.events(&at.1, at.0, batch);
     taken.await.expect("taken in");
 }
 
-async fn follow(world: &World, id: ConversationId, begin: StreamPosition) -> EventStream {
-    let opened = world.app.follow.open(&alice(), id, begin, None).await;
+async fn follow(fixture: &Fixture, id: ConversationId, begin: StreamPosition) -> EventStream {
+    let opened = fixture.app.event_streams.open(&alice(), id, begin, None).await;
     opened.expect("alice's conversation")
 }
 
-/// The ids of what comes next, within a time.
+/// The ids of the next events within a time.
 async fn next(following: &mut EventStream, within: Duration) -> Vec<String> {
     match timeout(within, following.next()).await {
         Ok(StreamItem::Events(events)) => {
@@ -56,68 +56,68 @@ async fn ends(following: &mut EventStream, within: Duration) -> StreamEndReason 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_there_comes_first_and_then_what_arrives_at_once() {
-    let world = World::new().await;
-    let at = started(&world).await;
-    report(&world, &at, &["b", "a"]).await;
-    let mut from_the_first = follow(&world, at.0, StreamPosition::First).await;
-    let mut from_now = follow(&world, at.0, StreamPosition::Now).await;
+async fn existing_events_come_first_and_new_ones_at_once() {
+    let fixture = Fixture::new().await;
+    let at = started(&fixture).await;
+    report(&fixture, &at, &["b", "a"]).await;
+    let mut from_the_first = follow(&fixture, at.0, StreamPosition::First).await;
+    let mut from_now = follow(&fixture, at.0, StreamPosition::Now).await;
     assert_eq!(from_now.at(), 2);
-    let mut from_one = follow(&world, at.0, StreamPosition::After(1)).await;
-    assert_eq!(next(&mut from_the_first, AT_ONCE).await, ["b", "a"]);
-    assert_eq!(next(&mut from_one, AT_ONCE).await, ["a"]);
+    let mut from_one = follow(&fixture, at.0, StreamPosition::After(1)).await;
+    assert_eq!(next(&mut from_the_first, DELIVERY_TIMEOUT).await, ["b", "a"]);
+    assert_eq!(next(&mut from_one, DELIVERY_TIMEOUT).await, ["a"]);
     for follower in [&mut from_the_first, &mut from_now, &mut from_one] {
         let nothing = timeout(Duration::from_millis(100), follower.next()).await;
         assert!(nothing.is_err(), "{nothing:?}");
     }
-    report(&world, &at, &["a", "c"]).await;
-    report(&world, &at, &["d"]).await;
+    report(&fixture, &at, &["a", "c"]).await;
+    report(&fixture, &at, &["d"]).await;
     for follower in [&mut from_the_first, &mut from_now, &mut from_one] {
-        assert_eq!(next(follower, AT_ONCE).await, ["c", "d"]);
+        assert_eq!(next(follower, DELIVERY_TIMEOUT).await, ["c", "d"]);
         assert_eq!(follower.at(), 4);
     }
 }
 
-/// Dropped while it waits and asked again, as a reader does that waits for other things, too.
+/// The wait is dropped and repeated, as by a reader that also waits for other things.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_lost_when_a_wait_is_given_up() {
-    let world = World::new().await;
-    let at = started(&world).await;
-    let mut following = follow(&world, at.0, StreamPosition::First).await;
+    let fixture = Fixture::new().await;
+    let at = started(&fixture).await;
+    let mut following = follow(&fixture, at.0, StreamPosition::First).await;
     for n in 0..50 {
         let id = n.to_string();
         let ids = [id.as_str()];
         let ((), gave_up) = tokio::join!(
-            report(&world, &at, &ids),
+            report(&fixture, &at, &ids),
             timeout(Duration::from_millis(n % 30), following.next())
         );
         let began = Instant::now();
         match gave_up {
             Ok(StreamItem::Events(events)) => assert_eq!(events[0].event.id.as_str(), id),
             Ok(other) => panic!("{other:?}"),
-            Err(_) => assert_eq!(next(&mut following, AT_ONCE).await, [id]),
+            Err(_) => assert_eq!(next(&mut following, DELIVERY_TIMEOUT).await, [id]),
         }
-        assert!(began.elapsed() < AT_ONCE);
+        assert!(began.elapsed() < DELIVERY_TIMEOUT);
     }
 }
 
-/// Which tells this one nothing: hints may be lost.
+/// The other process sends no notification: notifications may be lost.
 #[tokio::test(start_paused = true)]
-async fn what_another_process_stores_is_found_without_a_word() {
-    let world = World::new().await;
-    let at = started(&world).await;
-    let mut following = follow(&world, at.0, StreamPosition::Now).await;
+async fn events_of_other_processes_are_found_without_a_notification() {
+    let fixture = Fixture::new().await;
+    let at = started(&fixture).await;
+    let mut following = follow(&fixture, at.0, StreamPosition::Now).await;
     let nothing = timeout(Duration::from_secs(5), following.next()).await;
     assert!(nothing.is_err(), "{nothing:?}");
-    let other = world.replica(|policy| policy.host = HostId::parse("other").expect("an id"));
+    let other = fixture.replica(|policy| policy.host = HostId::parse("other").expect("an id"));
     report(&other, &at, &["x"]).await;
     assert_eq!(next(&mut following, Duration::from_secs(3)).await, ["x"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_is_followed_past_all_others() {
-    let world = World::new().await;
-    let at = started(&world).await;
+    let fixture = Fixture::new().await;
+    let at = started(&fixture).await;
     let events: Vec<Event> = (0..1_000)
         .map(|n| Event {
             id: EventId::parse(n.to_string()).expect("an id"),
@@ -127,29 +127,29 @@ async fn a_kind_is_followed_past_all_others() {
         })
         .collect();
     let nothing = ConversationReport::default();
-    let store = &world.store;
+    let store = &fixture.store;
     let stored = store.append(&at.1.id, at.0, &events, &nothing, clock().now());
     stored.await.expect("stored");
     let kind = Some("B".to_owned());
     let alice = alice();
-    let opened = world.app.follow.open(&alice, at.0, StreamPosition::First, kind);
+    let opened = fixture.app.event_streams.open(&alice, at.0, StreamPosition::First, kind);
     let mut following = opened.await.expect("opened");
-    assert_eq!(next(&mut following, AT_ONCE).await, ["399"]);
-    assert_eq!(next(&mut following, AT_ONCE).await, ["799"]);
+    assert_eq!(next(&mut following, DELIVERY_TIMEOUT).await, ["399"]);
+    assert_eq!(next(&mut following, DELIVERY_TIMEOUT).await, ["799"]);
     let began = Instant::now();
     assert!(matches!(following.next().await, StreamItem::Idle));
     assert_eq!(following.at(), 1_000);
-    assert!(began.elapsed() >= KEEP_ALIVE_INTERVAL && began.elapsed() < KEEP_ALIVE_INTERVAL + AT_ONCE);
+    assert!(began.elapsed() >= KEEP_ALIVE_INTERVAL && began.elapsed() < KEEP_ALIVE_INTERVAL + DELIVERY_TIMEOUT);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conversation_that_is_deleted_ends_its_followers() {
-    let world = World::new().await;
-    let at = started(&world).await;
-    let mut following = follow(&world, at.0, StreamPosition::First).await;
-    report(&world, &at, &["x"]).await;
-    assert_eq!(next(&mut following, AT_ONCE).await, ["x"]);
-    let deleted = world.app.conversations.delete(&mine(), at.0).await;
+    let fixture = Fixture::new().await;
+    let at = started(&fixture).await;
+    let mut following = follow(&fixture, at.0, StreamPosition::First).await;
+    report(&fixture, &at, &["x"]).await;
+    assert_eq!(next(&mut following, DELIVERY_TIMEOUT).await, ["x"]);
+    let deleted = fixture.app.conversations.delete(&mine(), at.0).await;
     deleted.expect("deleted");
     let within = Duration::from_secs(3);
     assert_eq!(ends(&mut following, within).await, StreamEndReason::Deleted);
@@ -157,28 +157,28 @@ async fn a_conversation_that_is_deleted_ends_its_followers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_stops_ends_all_followers_also_late_ones() {
-    let world = World::new().await;
-    let at = started(&world).await;
-    let mut following = follow(&world, at.0, StreamPosition::First).await;
+    let fixture = Fixture::new().await;
+    let at = started(&fixture).await;
+    let mut following = follow(&fixture, at.0, StreamPosition::First).await;
     let ending = async {
         tokio::task::yield_now().await;
-        world.app.follow.end_all();
+        fixture.app.event_streams.end_all();
     };
-    let (end, ()) = tokio::join!(ends(&mut following, AT_ONCE), ending);
+    let (end, ()) = tokio::join!(ends(&mut following, DELIVERY_TIMEOUT), ending);
     assert_eq!(end, StreamEndReason::Shutdown);
-    let mut late = follow(&world, at.0, StreamPosition::First).await;
-    assert_eq!(ends(&mut late, AT_ONCE).await, StreamEndReason::Shutdown);
+    let mut late = follow(&fixture, at.0, StreamPosition::First).await;
+    assert_eq!(ends(&mut late, DELIVERY_TIMEOUT).await, StreamEndReason::Shutdown);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_followed_is_refused() {
-    let world = World::new().await;
-    let at = started(&world).await;
-    report(&world, &at, &["x"]).await;
+async fn invalid_streams_are_refused() {
+    let fixture = Fixture::new().await;
+    let at = started(&fixture).await;
+    report(&fixture, &at, &["x"]).await;
     let bob = UserId::parse("bob").expect("a name");
     let nobodys = ConversationId::new(uuid::Uuid::from_u128(7));
     let refusal = async |user: &UserId, id, begin| {
-        let opened = world.app.follow.open(user, id, begin, None).await;
+        let opened = fixture.app.event_streams.open(user, id, begin, None).await;
         opened.err().map(|error| error.class())
     };
     let not_found = Some(ErrorClass::NotFound);
@@ -189,7 +189,7 @@ async fn what_cannot_be_followed_is_refused() {
     assert_eq!(refusal(&alice(), at.0, StreamPosition::After(1)).await, None);
     let mut open = Vec::new();
     while open.len() < 100 {
-        open.push(follow(&world, at.0, StreamPosition::First).await);
+        open.push(follow(&fixture, at.0, StreamPosition::First).await);
     }
     let too_many = refusal(&alice(), at.0, StreamPosition::First).await;
     assert_eq!(too_many, Some(ErrorClass::RateLimited));

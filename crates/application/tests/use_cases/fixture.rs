@@ -1,4 +1,4 @@
-//! A whole application over the stores and fakes in memory.
+//! A whole application over in-memory stores and fakes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use store_memory::{
     MarkerCipher, MemoryStore, SequentialIds,
 };
 
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) app: App,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) backend: Arc<FakeSandboxBackend>,
@@ -30,7 +30,7 @@ pub(crate) struct World {
     change: fn(&mut Policy),
 }
 
-impl World {
+impl Fixture {
     /// A running service without settings.
     pub(crate) fn empty(change: fn(&mut Policy)) -> Self {
         let store = MemoryStore::new();
@@ -54,26 +54,26 @@ impl World {
 
     /// A running service whose user alice can start conversations.
     pub(crate) async fn with(change: fn(&mut Policy)) -> Self {
-        let world = Self::empty(change);
+        let fixture = Self::empty(change);
         let settings = LegacySettings {
             llm_model: Some("openai/m".to_owned()),
             llm_api_key: Some("sk-1".to_owned().into()),
             ..LegacySettings::default()
         };
-        world
+        fixture
             .app
             .settings
             .store_legacy(&alice(), &settings)
             .await
             .expect("settings are stored");
-        world
+        fixture
     }
 
     pub(crate) async fn new() -> Self {
         Self::with(|_| {}).await
     }
 
-    /// Another process on the same store, with sandboxes of its own or (same host) sharing them.
+    /// Another process on the same store, with its own sandboxes or (on the same host) the same ones.
     pub(crate) fn replica(&self, change: fn(&mut Policy)) -> Self {
         let backend = if policy_of(change).host == policy_of(self.change).host {
             Arc::clone(&self.backend)
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// A process with the same sandboxes that was pointed at another store.
+    /// A process with the same sandboxes and another store.
     pub(crate) fn with_an_empty_store(&self) -> Self {
         let store = MemoryStore::new();
         let (backend, agents, specs, ids) = (&self.backend, &self.agents, &self.specs, &self.ids);
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// The process dies here and is not started again.
+    /// The process dies and is not restarted.
     pub(crate) async fn dies(self) {
         assert!(
             self.tasks.stop(Duration::from_secs(5)).await,
@@ -132,7 +132,7 @@ impl World {
         );
     }
 
-    /// The process dies here: nothing more is written, whatever it was doing. Stores and sandboxes live on.
+    /// The process dies: it writes nothing more. Stores and sandboxes live on, and a new process starts.
     pub(crate) async fn killed(self) -> Self {
         assert!(
             self.tasks.stop(Duration::from_secs(5)).await,
@@ -181,7 +181,7 @@ impl World {
         .await
     }
 
-    /// The task as it is now.
+    /// The current task.
     pub(crate) async fn task(&self, task: &StartTask) -> StartTask {
         let found = self.app.starts.find_many(&mine(), &[task.id]).await;
         let mut found = found.expect("readable");
@@ -295,7 +295,7 @@ pub(crate) fn input(change: impl FnOnce(&mut StartRequest)) -> StartInput {
     }
 }
 
-/// Waits for a condition. Time is paused in these tests, so waiting costs nothing and a minute is plenty.
+/// Waits for a condition. Time is paused in these tests, so waiting is free and a minute is plenty.
 pub(crate) async fn until<T, F: Future<Output = Option<T>>>(mut check: impl FnMut() -> F) -> T {
     let wait = async {
         loop {

@@ -436,7 +436,7 @@ impl Access {
                     left -= 1;
                 }
                 done => {
-                    self.circuit.answered();
+                    self.circuit.record_response();
                     return if live.speaks_english {
                         done
                     } else {
@@ -450,11 +450,11 @@ impl Access {
     /// A free connection. Waits for one, unless the database is away.
     fn connection(&self, deadline: Instant) -> Result<PooledConnection<Manager>, StoreError> {
         loop {
-            let is_away = self.circuit.is_away();
-            let part = if is_away { Duration::ZERO } else { LOOK };
+            let is_unavailable = self.circuit.is_unavailable();
+            let part = if is_unavailable { Duration::ZERO } else { LOOK };
             match self.pool.get_timeout(part) {
                 Ok(live) => return Ok(live),
-                Err(_) if is_away => return Err(CircuitBreaker::refusal()),
+                Err(_) if is_unavailable => return Err(CircuitBreaker::unavailable_error()),
                 Err(error) if Instant::now() >= deadline => {
                     return Err(unavailable("a connection", error));
                 }
@@ -477,7 +477,7 @@ impl HandleError<diesel::r2d2::Error> for Report {
     fn handle_error(&self, error: diesel::r2d2::Error) {
         // The circuit tells the log once, and not for each try of each pool.
         tracing::debug!(error = %chain(&error), "database connection failed");
-        self.0.suspect();
+        self.0.start_probing();
     }
 }
 

@@ -122,20 +122,20 @@ impl PoolPartition {
     /// Why a job is not waited for any longer.
     async fn give_up(&self) -> StoreError {
         let circuit = &self.access.circuit;
-        let is_of_no_use = async {
-            if !circuit.is_away() {
+        let unavailable = async {
+            if !circuit.is_unavailable() {
                 sleep(OUTAGE_GRACE).await;
-                if circuit.silence() >= OUTAGE_GRACE {
-                    circuit.suspect();
+                if circuit.time_since_response() >= OUTAGE_GRACE {
+                    circuit.start_probing();
                 }
             }
-            circuit.until_away().await;
+            circuit.wait_until_unavailable().await;
         };
         tokio::select! {
             () = sleep(self.access.wait) => {
                 unavailable("a free connection", "all connections are busy")
             }
-            () = is_of_no_use => CircuitBreaker::refusal(),
+            () = unavailable => CircuitBreaker::unavailable_error(),
         }
     }
 

@@ -59,7 +59,7 @@ impl AccessRecheck {
     }
 
     /// Returns when none of the keys belongs to this user any more: revoked, expired, or the user was deleted.
-    pub(crate) async fn refused(self, actor: Actor) {
+    pub(crate) async fn until_refused(self, actor: Actor) {
         let interval = self.state.limits().access_recheck_interval;
         poll_until_refused(interval, || self.is_refused(&actor)).await;
     }

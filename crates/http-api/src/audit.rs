@@ -227,7 +227,7 @@ pub(crate) fn begin(req: &HttpRequest) {
 }
 
 /// Writes the audit entry of an answered request, if it is audited. Does not wait.
-pub(crate) fn note<B>(response: &ServiceResponse<B>) {
+pub(crate) fn record<B>(response: &ServiceResponse<B>) {
     let (req, status) = (response.request(), response.status());
     if let Some(begun) = req.extensions_mut().get_mut::<UnansweredRequest>() {
         begun.is_answered = true;

@@ -30,15 +30,15 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
     /// Connections in total.
-    pub most: usize,
+    pub max_connections: usize,
     /// Connections from one address (IPv6: one /64 network) that is neither this machine's nor a trusted proxy's; 0 means no
     /// limit.
-    pub per_address: usize,
+    pub max_per_address: usize,
     /// Longest time without a request. The server has its own timeouts, but a client that sends single bytes of a request head
     /// evades them on all but the first request.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
     /// Trusted proxies; all their clients share one address.
-    pub trusted: Vec<Network>,
+    pub trusted_proxies: Vec<Network>,
 }
 
 /// The connections of one listener.
@@ -107,7 +107,7 @@ impl ConnectionEntry {
     }
 
     /// Closes the connection unless a request started since it was `seen`. Returns whether it was closed.
-    fn finish(&self, seen: u64) -> bool {
+    fn close(&self, seen: u64) -> bool {
         let ended = (seen & !STATE_MASK) | CLOSED;
         let (then, else_) = (Ordering::AcqRel, Ordering::Relaxed);
         let changed = self.what.compare_exchange(seen, ended, then, else_);
@@ -166,7 +166,7 @@ impl Connections {
         let inner = &self.0;
         let address = inner.counted(address);
         let mut open = inner.open();
-        open.sweep(now, inner.limits.idle);
+        open.sweep(now, inner.limits.idle_timeout);
         let (state, why) = open.admit(now, &inner.limits, address);
         let entry = Arc::new(ConnectionEntry {
             what: AtomicU64::new(state),
@@ -207,8 +207,8 @@ impl ConnectionTable {
     fn counted(&self, address: IpAddr) -> Option<IpAddr> {
         let address = address.to_canonical();
         let is_shared =
-            address.is_loopback() || self.limits.trusted.iter().any(|it| it.contains(address));
-        (self.limits.per_address > 0 && !is_shared).then(|| client_network(address))
+            address.is_loopback() || self.limits.trusted_proxies.iter().any(|it| it.contains(address));
+        (self.limits.max_per_address > 0 && !is_shared).then(|| client_network(address))
     }
 }
 
@@ -221,14 +221,14 @@ impl OpenConnections {
         address: Option<IpAddr>,
     ) -> (u64, Option<&'static str>) {
         let per_address = address.and_then(|it| self.per_address.get(&it));
-        if per_address.is_some_and(|it| *it >= limits.per_address) {
+        if per_address.is_some_and(|it| *it >= limits.max_per_address) {
             let why = "connections are refused: one address has as many as http.max_connections_per_address allows";
             return (CLOSED, Some(why));
         }
-        if self.live < limits.most {
+        if self.live < limits.max_connections {
             return (ACCEPTED, None);
         }
-        let some = (limits.most / 64).max(1);
+        let some = (limits.max_connections / 64).max(1);
         if is_rescan_due(self.no_evictable_at, now) {
             if self.close_longest_idle(now, some, ConnectionEntry::is_evictable) > 0 {
                 let why =
@@ -240,7 +240,7 @@ impl OpenConnections {
         let why =
             "requests are refused: as many connections as http.max_connections allows are busy";
         // Headroom for essential requests.
-        let mut is_room = self.live < limits.most + limits.most / 4 + 16;
+        let mut is_room = self.live < limits.max_connections + limits.max_connections / 4 + 16;
         if !is_room && is_rescan_due(self.no_idle_at, now) {
             is_room = self.close_longest_idle(now, some, |_, _| true) > 0;
             self.no_idle_at = (!is_room).then_some(now);
@@ -264,7 +264,7 @@ impl OpenConnections {
             idle.select_nth_unstable_by_key(most, |(idle, ..)| std::cmp::Reverse(*idle));
             idle.truncate(most);
         }
-        let ended = idle.iter().filter(|(_, seen, entry)| entry.finish(*seen));
+        let ended = idle.iter().filter(|(_, seen, entry)| entry.close(*seen));
         let ended = ended.count();
         self.live -= ended;
         ended

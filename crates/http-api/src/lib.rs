@@ -114,7 +114,7 @@ pub use gateway::{GatewayLimits, SharedGateway as Gateway};
 pub use metrics::PoolStatsSource;
 pub use readiness::{Check, Readiness};
 pub use process_stats::open_io_counters;
-pub use state::{Listener, HttpConfig, HttpPorts, HttpState, RequestLimits};
+pub use state::{HttpConfig, HttpPorts, HttpState, Listener, RequestLimits};
 pub use unsent_bytes::UnsentLimits;
 
 /// The whole surface of the public listener; tests run it in memory.

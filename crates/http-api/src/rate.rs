@@ -83,7 +83,7 @@ impl RateLimiter {
     }
 
     /// Requests refused since the process started, by reason.
-    pub(crate) fn refused(&self) -> [(&'static str, u64); 2] {
+    pub(crate) fn refusals(&self) -> [(&'static str, u64); 2] {
         [
             ("too_many", self.rate_refusals.get()),
             ("wrong_keys", self.wrong_key_refusals.get()),
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(admitted(&limit, "ada", None, 0), 50);
         limit.set_rate(5);
         assert_eq!(admitted(&limit, "ada", None, 0), 5);
-        assert_eq!(limit.refused(), [("too_many", 45), ("wrong_keys", 0)]);
+        assert_eq!(limit.refusals(), [("too_many", 45), ("wrong_keys", 0)]);
         limit.set_rate(0);
         let user = UserId::parse("ada").unwrap();
         assert!(limit.count_user_request(&user, None, at(0)).is_none(), "any number");

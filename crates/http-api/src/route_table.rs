@@ -119,7 +119,7 @@ impl RouteTable {
     pub(crate) fn served(self, prefix: &str) -> ServedDocument {
         match self.document {
             None => ServedDocument::prebuilt(prefix),
-            Some(register) => ServedDocument::collected(&openapi::at(collect(register), prefix)),
+            Some(register) => ServedDocument::collected(&openapi::with_prefix(collect(register), prefix)),
         }
     }
 

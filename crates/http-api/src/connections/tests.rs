@@ -12,10 +12,10 @@ struct World {
 impl World {
     fn new(most: usize, per_address: usize) -> Self {
         let connections = Connections::new(ConnectionLimits {
-            most,
-            per_address,
-            idle: Duration::from_secs(85),
-            trusted: vec!["192.0.2.0/24".parse().unwrap()],
+            max_connections: most,
+            max_per_address: per_address,
+            idle_timeout: Duration::from_secs(85),
+            trusted_proxies: vec!["192.0.2.0/24".parse().unwrap()],
         });
         let ended = Arc::default();
         Self { connections, ended }

@@ -40,7 +40,7 @@ fn fault<T: Choice>() -> FieldError {
         ChoiceKind::Enum => "enum",
         ChoiceKind::Literal => "literal_error",
     };
-    FieldError::new(kind, format!("Input should be {expected}")).with(json!({"expected": expected}))
+    FieldError::new(kind, format!("Input should be {expected}")).with_context(json!({"expected": expected}))
 }
 
 /// `'a', 'b' or 'c'`.

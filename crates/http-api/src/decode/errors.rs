@@ -42,14 +42,14 @@ impl FieldError {
 
     /// Adds the `ctx` member.
     #[must_use]
-    pub fn with(mut self, ctx: Value) -> Self {
+    pub fn with_context(mut self, ctx: Value) -> Self {
         self.ctx = Some(ctx);
         self
     }
 
     /// A rule without an equivalent in pydantic: `value_error`, "Value error, …". The text must not quote a secret.
     pub fn value_error(text: impl std::fmt::Display) -> Self {
-        Self::new("value_error", format!("Value error, {text}")).with(json!({"error": {}}))
+        Self::new("value_error", format!("Value error, {text}")).with_context(json!({"error": {}}))
     }
 
     /// A required member is absent.

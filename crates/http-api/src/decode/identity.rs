@@ -14,7 +14,7 @@ impl Decode for Uuid {
                     "uuid_parsing",
                     format!("Input should be a valid UUID, {error}"),
                 )
-                .with(json!({"error": error}))
+                .with_context(json!({"error": error}))
             }),
             _ => Err(FieldError::new(
                 "uuid_type",

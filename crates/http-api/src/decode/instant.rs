@@ -93,7 +93,7 @@ fn parsing(error: &'static str) -> FieldError {
         "datetime_parsing",
         format!("Input should be a valid datetime, {error}"),
     )
-    .with(json!({"error": error}))
+    .with_context(json!({"error": error}))
 }
 
 fn from_date_parsing(error: &ParseError) -> FieldError {
@@ -102,5 +102,5 @@ fn from_date_parsing(error: &ParseError) -> FieldError {
         "datetime_from_date_parsing",
         format!("Input should be a valid datetime or date, {error}"),
     )
-    .with(json!({"error": error}))
+    .with_context(json!({"error": error}))
 }

@@ -138,7 +138,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
     )]
     pub fn rule<T>(&mut self, key: &'static str, member: Option<&T>, rule: impl Rule<T>) {
         if let Some(fault) = member.and_then(|value| rule.check(value)) {
-            self.refuse(key, fault);
+            self.push_error(key, fault);
         }
     }
 
@@ -152,7 +152,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
         match parse(member?) {
             Ok(value) => Some(value),
             Err(error) => {
-                self.refuse(key, FieldError::value_error(error));
+                self.push_error(key, FieldError::value_error(error));
                 None
             }
         }
@@ -169,7 +169,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
     }
 
     /// Adds an error of a member. Quotes the value only in models without secrets.
-    fn refuse(&mut self, key: &'static str, fault: FieldError) {
+    fn push_error(&mut self, key: &'static str, fault: FieldError) {
         let place = self.at.key(key).of_type::<Model>();
         let input = match self.map.get(key) {
             Some(Value::Array(texts)) if self.at.is_query() => texts.last(),
@@ -180,8 +180,8 @@ impl<'a, Model: Decode> Object<'a, Model> {
     }
 
     /// Adds an error of the member `key`, for rules over several members.
-    pub fn fault(&mut self, key: &'static str, fault: FieldError) {
-        self.refuse(key, fault);
+    pub fn add_error(&mut self, key: &'static str, fault: FieldError) {
+        self.push_error(key, fault);
     }
 
     /// Whether the member is present (`null` counts).

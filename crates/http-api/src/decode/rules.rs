@@ -76,12 +76,12 @@ pub fn characters<T: ValidateLength<u64>>(range: impl RangeBounds<u64>) -> impl 
                 "string_too_short",
                 format!("String should have at least {bound} character{s}"),
             )
-            .with(json!({"min_length": bound})),
+            .with_context(json!({"min_length": bound})),
             BrokenBound::Max => FieldError::new(
                 "string_too_long",
                 format!("String should have at most {bound} character{s}"),
             )
-            .with(json!({"max_length": bound})),
+            .with_context(json!({"max_length": bound})),
         })
     }
 }
@@ -97,12 +97,12 @@ pub fn items<T: ValidateLength<u64>>(range: impl RangeBounds<u64>) -> impl Rule<
                 "too_short",
                 format!("List should have at least {bound} item{s} after validation, not {actual}"),
             )
-            .with(json!({"field_type": "List", "min_length": bound, "actual_length": actual})),
+            .with_context(json!({"field_type": "List", "min_length": bound, "actual_length": actual})),
             BrokenBound::Max => FieldError::new(
                 "too_long",
                 format!("List should have at most {bound} item{s} after validation, not {actual}"),
             )
-            .with(json!({"field_type": "List", "max_length": bound, "actual_length": actual})),
+            .with_context(json!({"field_type": "List", "max_length": bound, "actual_length": actual})),
         })
     }
 }
@@ -136,7 +136,7 @@ where
         let (kind, words, name, bound) = low.or(high)?;
         Some(
             FieldError::new(kind, format!("Input should be {words} {bound}"))
-                .with(json!({name: bound.into()})),
+                .with_context(json!({name: bound.into()})),
         )
     }
 }
@@ -150,7 +150,7 @@ pub fn pattern<T: ValidateRegex>(pattern: &'static LazyLock<Regex>) -> impl Rule
                 "string_pattern_mismatch",
                 format!("String should match pattern '{text}'"),
             )
-            .with(json!({"pattern": text}))
+            .with_context(json!({"pattern": text}))
         })
     }
 }

@@ -200,10 +200,10 @@ macro_rules! unsigned_integers {
                 }
                 let fault = if wide < 0 {
                     FieldError::new("greater_than_equal", "Input should be greater than or equal to 0")
-                        .with(serde_json::json!({"ge": 0}))
+                        .with_context(serde_json::json!({"ge": 0}))
                 } else {
                     FieldError::new("less_than_equal", format!("Input should be less than or equal to {}", Self::MAX))
-                        .with(serde_json::json!({"le": Self::MAX}))
+                        .with_context(serde_json::json!({"le": Self::MAX}))
                 };
                 errors.push(at, fault, value);
                 None

@@ -45,7 +45,7 @@ pub struct RepositoryDto {
 impl RepositoryDto {
     /// Adds the address of the next page.
     #[must_use]
-    pub fn linking(self, link_header: Option<String>) -> Self {
+    pub fn with_next_link(self, link_header: Option<String>) -> Self {
         Self {
             link_header,
             ..self
@@ -149,7 +149,7 @@ impl From<GitUser> for GitUserDto {
 
 impl<T> PageDto<T> {
     /// A page of a provider's list.
-    pub fn of_git<D: Into<T>>(page: GitPage<D>) -> Self {
+    pub fn from_git_page<D: Into<T>>(page: GitPage<D>) -> Self {
         Self {
             items: page.items.into_iter().map(Into::into).collect(),
             next_page_id: page.next,

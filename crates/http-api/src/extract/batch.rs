@@ -86,7 +86,7 @@ pub struct EventChunk {
 
 impl EventBatch {
     /// The next events, as many as may be in memory at the same time. Returns at least one chunk, which may be empty.
-    pub async fn first(&mut self) -> Result<EventChunk, Problem> {
+    pub async fn first_chunk(&mut self) -> Result<EventChunk, Problem> {
         let (mut taken, mut heavy) = (Vec::new(), 0);
         while let Some((index, range)) = self.events.front() {
             let weight = estimate_memory_bytes(&self.bytes[range.clone()]);
@@ -118,11 +118,11 @@ impl EventBatch {
     }
 
     /// The following chunk; `None` after the last one.
-    pub async fn next(&mut self) -> Result<Option<EventChunk>, Problem> {
+    pub async fn next_chunk(&mut self) -> Result<Option<EventChunk>, Problem> {
         if self.events.is_empty() {
             return Ok(None);
         }
-        self.first().await.map(Some)
+        self.first_chunk().await.map(Some)
     }
 }
 
@@ -189,8 +189,8 @@ mod tests {
 
     async fn all(text: impl Into<Vec<u8>>) -> Vec<Value> {
         let mut batch = batch(text).unwrap();
-        let mut all = batch.first().await.unwrap().events;
-        while let Some(part) = batch.next().await.unwrap() {
+        let mut all = batch.first_chunk().await.unwrap().events;
+        while let Some(part) = batch.next_chunk().await.unwrap() {
             all.extend(part.events);
         }
         all
@@ -242,8 +242,8 @@ mod tests {
     async fn a_heavy_batch_comes_in_parts() {
         let big = format!("\"{}\"", "x".repeat(5 * 1024 * 1024));
         let mut batch = batch(format!("[{big},{big},1]")).unwrap();
-        assert_eq!(batch.first().await.unwrap().events.len(), 1);
-        assert_eq!(batch.next().await.unwrap().unwrap().events.len(), 2);
-        assert!(batch.next().await.unwrap().is_none());
+        assert_eq!(batch.first_chunk().await.unwrap().events.len(), 1);
+        assert_eq!(batch.next_chunk().await.unwrap().unwrap().events.len(), 2);
+        assert!(batch.next_chunk().await.unwrap().is_none());
     }
 }

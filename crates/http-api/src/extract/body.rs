@@ -235,7 +235,7 @@ fn missing(errors: &mut FieldErrors) {
 }
 
 fn syntax_error(errors: &mut FieldErrors, position: usize, message: &str) {
-    let fault = FieldError::new("json_invalid", "JSON decode error").with(json!({"error": message}));
+    let fault = FieldError::new("json_invalid", "JSON decode error").with_context(json!({"error": message}));
     // The error repeats nothing of the text, so the location is not secret.
     errors.push(&Path::body(false).index(position), fault, &json!({}));
 }

@@ -269,7 +269,7 @@ impl Caller for Reporter {
         let sandbox = found.ok_or_else(invalid_session_key)?;
         AuditContext::set_actor(req, AuditActor::Sandbox(sandbox.id.clone()), None);
         key_attempts::accept_key(req, Some(key.expose_secret()), None)?;
-        let turn = state.intake().turn(&sandbox.id).await?;
+        let turn = state.intake().acquire(&sandbox.id).await?;
         Ok(Self(sandbox, turn))
     }
 }

@@ -27,7 +27,7 @@ impl Default for ReportIntake {
 impl ReportIntake {
     /// Waits for a permit; 503 when too many wait, or after the timeout. Agent servers repeat refused reports a few times; the
     /// rest is later read from their log.
-    pub(super) async fn turn(&self, sandbox: &SandboxId) -> Result<KeyedPermit, Problem> {
+    pub(super) async fn acquire(&self, sandbox: &SandboxId) -> Result<KeyedPermit, Problem> {
         let turn = tokio::time::timeout(QUEUE_TIMEOUT, self.0.acquire(sandbox)).await;
         turn.ok().flatten().ok_or_else(|| {
             tracing::warn!(sandbox.id = %sandbox, "report refused: too many concurrent reports of this sandbox");

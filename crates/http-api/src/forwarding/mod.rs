@@ -44,13 +44,13 @@ const RESTRICTED_PAGE_POLICY: HeaderValue = HeaderValue::from_static(
 /// The headers that the response depends on.
 const VARY_BY_KEY: HeaderValue = HeaderValue::from_static("X-Session-API-Key, Authorization");
 
-/// Whether a request may be for an agent server. If not, [`answer`] returns `None`.
+/// Whether a request may be for an agent server. If not, [`forward`] returns `None`.
 pub(crate) fn may_forward(req: &ServiceRequest) -> bool {
     PathOwner::of(req.uri().path()).is_forwardable() && is_forwarded_method(req.method())
 }
 
 /// The response of an agent server, or an error; `None` if the request is for the service's own routes.
-pub(crate) async fn answer(
+pub(crate) async fn forward(
     req: &mut ServiceRequest,
     request_id: &HeaderValue,
 ) -> Option<Result<HttpResponse, Problem>> {
@@ -78,13 +78,13 @@ pub(crate) async fn answer(
         Ok(asked) => asked,
         Err(error) => return Some(Err(error.into())),
     };
-    let end = Revocation::when(move || recheck.refused(app, &state));
+    let end = Revocation::when(move || recheck.until_refused(app, &state));
     let target = match target_of(req.request(), way, has_key, (asked, request_id)) {
         Ok(target) => target,
         Err(problem) => return Some(Err(problem)),
     };
     let answer = gateway.forward_until(req.request(), payload, &target, end);
-    let answer = answer.await.map_err(|failure| problem(&failure));
+    let answer = answer.await.map_err(|failure| forward_problem(&failure));
     let answer = answer.map(|mut answer| {
         restrict_page(answer.headers_mut(), place);
         answer
@@ -227,7 +227,7 @@ async fn resolve(
         Some(_) => None,
         // A key that does not count here must not make the caller the local user of an open service.
         None if of_user.is_empty() && !keys.is_empty() => None,
-        None => user(req, of_user).await?,
+        None => user_of_keys(req, of_user).await?,
     };
     let caller = match (&by_key, &user, keys.is_empty()) {
         (Some(_), _, _) => CallerClass::Sandbox,
@@ -338,7 +338,7 @@ fn refusal(keys: &[SecretString]) -> Problem {
     )
 }
 
-async fn user(req: &HttpRequest, keys: &[SecretString]) -> Result<Option<Actor>, Problem> {
+async fn user_of_keys(req: &HttpRequest, keys: &[SecretString]) -> Result<Option<Actor>, Problem> {
     if keys.is_empty() {
         return user_of(req, None).await;
     }
@@ -377,7 +377,7 @@ fn keys_of(req: &HttpRequest) -> (Vec<SecretString>, usize) {
 }
 
 /// The error response when forwarding fails.
-pub(crate) fn problem(failure: &ForwardError) -> Problem {
+pub(crate) fn forward_problem(failure: &ForwardError) -> Problem {
     use std::error::Error as _;
     let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::BAD_GATEWAY);
     let problem = Problem::new(status, failure.to_string());

@@ -45,7 +45,7 @@ pub(crate) enum RouteRecheck {
 
 impl RouteRecheck {
     /// Returns when the socket or response must end. Boxed: thousands of sockets wait, and few of them poll.
-    pub(crate) fn refused(
+    pub(crate) fn until_refused(
         self,
         app: Application,
         state: &HttpState,

@@ -27,7 +27,7 @@ fn decode(tool: &McpTool, given: &Value, errors: &mut FieldErrors) -> Option<New
     let repository = object.required::<Value>(name);
     let repository = repository.and_then(|value| {
         repository_of(tool, &value).or_else(|| {
-            object.fault(name, FieldError::string_type());
+            object.add_error(name, FieldError::string_type());
             None
         })
     });

@@ -125,7 +125,7 @@ pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> Str
     write_starts(&mut page, app);
     write_reports(&mut page, app);
     service_series::write_gateway(&mut page, state.gateway().meter().counts());
-    service_series::write_refusals(&mut page, state.rate().refused());
+    service_series::write_refusals(&mut page, state.rate().refusals());
     write_warm(&mut page, app);
     page.with_standard_names(|page| write_process(page, process));
     page.finish()

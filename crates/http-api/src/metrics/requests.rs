@@ -37,7 +37,7 @@ pub(crate) struct RouteMetrics {
 }
 
 impl RouteMetrics {
-    fn note(&self, status: StatusCode, took: Duration) {
+    fn record(&self, status: StatusCode, took: Duration) {
         let class = usize::from(status.as_u16() / 100).clamp(1, STATUS_CLASSES.len()) - 1;
         self.classes[class].add(1);
         self.durations.record(took);
@@ -71,7 +71,7 @@ impl RequestMetrics {
     }
 
     /// Counts a response.
-    pub(crate) fn note(&self, req: &HttpRequest, status: StatusCode, took: Duration) {
+    pub(crate) fn record(&self, req: &HttpRequest, status: StatusCode, took: Duration) {
         let mut buffer = [0; MAX_PATTERN_BYTES];
         let route = pattern(req, &mut buffer).and_then(|pattern| {
             let methods = self.routes.get(pattern)?;
@@ -79,7 +79,7 @@ impl RequestMetrics {
         });
         route
             .map_or(&self.unmatched, |(_, route)| route)
-            .note(status, took);
+            .record(status, took);
     }
 
     /// The pattern of the route that handled this request.
@@ -91,13 +91,13 @@ impl RequestMetrics {
     }
 
     /// Counts a response of an agent server.
-    pub(crate) fn note_forwarded(&self, status: StatusCode, took: Duration) {
-        self.forwarded.note(status, took);
+    pub(crate) fn record_forwarded(&self, status: StatusCode, took: Duration) {
+        self.forwarded.record(status, took);
     }
 
     /// Counts a response without a route: it was sent before routing, or the request is consumed.
-    pub(crate) fn note_unmatched(&self, status: StatusCode, took: Duration) {
-        self.unmatched.note(status, took);
+    pub(crate) fn record_unmatched(&self, status: StatusCode, took: Duration) {
+        self.unmatched.record(status, took);
     }
 
     /// All routes that had a request, with method and pattern.

@@ -131,10 +131,10 @@ mod tests {
 
     fn one_connection() -> (Connections, Connection) {
         let connections = Connections::new(ConnectionLimits {
-            most: 1,
-            per_address: 0,
-            idle: Duration::from_secs(85),
-            trusted: Vec::new(),
+            max_connections: 1,
+            max_per_address: 0,
+            idle_timeout: Duration::from_secs(85),
+            trusted_proxies: Vec::new(),
         });
         let connection = connections.accept([127, 0, 0, 1].into(), || {});
         (connections, connection)

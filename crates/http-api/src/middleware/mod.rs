@@ -88,7 +88,7 @@ pub(crate) async fn edge(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     url_prefix::strip(&mut req, state.addresses());
     let id = request_id::of(req.headers().get(REQUEST_ID), state.ports().ids.as_ref());
-    let client = ClientAddress::note(&req, state.trusted_proxies());
+    let client = ClientAddress::resolve(&req, state.trusted_proxies());
     let span = tracing::info_span!(
         "http.request",
         request.id = %id.to_str().unwrap_or_default(),
@@ -142,7 +142,7 @@ async fn serve(
     if let Some(early) = early {
         let mut response = req.into_response(early);
         context.decorate(response.response_mut().head_mut(), false);
-        requests.note_unmatched(response.status(), arrived.elapsed());
+        requests.record_unmatched(response.status(), arrived.elapsed());
         return Ok(response.map_body(|_, body| PayloadGuard::attach_to(payload_guard, body)));
     }
     let outcome = AssertUnwindSafe(forward_or_serve(&context.id, req, next));
@@ -159,10 +159,10 @@ async fn serve(
             context.decorate(response.response_mut().head_mut(), is_forwarded);
             let status = response.status();
             if is_forwarded {
-                requests.note_forwarded(status, took);
+                requests.record_forwarded(status, took);
             } else {
-                requests.note(response.request(), status, took);
-                audit::note(&response);
+                requests.record(response.request(), status, took);
+                audit::record(&response);
             }
             Ok(response.map_body(|_, body| PayloadGuard::attach_to(payload_guard, body)))
         }
@@ -177,7 +177,7 @@ async fn serve(
         ServiceResponse::status,
     );
     if served.is_err() {
-        requests.note_unmatched(status, took);
+        requests.record_unmatched(status, took);
     }
     let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     tracing::info!(http.status = status.as_u16(), duration_ms, "answered");
@@ -194,7 +194,7 @@ async fn forward_or_serve(
     // Only for paths that may be forwarded, and boxed: otherwise every layer above would carry and move this future for all
     // requests.
     let forwarded = if forwarding::may_forward(&req) {
-        Box::pin(forwarding::answer(&mut req, id)).await
+        Box::pin(forwarding::forward(&mut req, id)).await
     } else {
         None
     };

@@ -98,12 +98,12 @@ impl RouteSurface {
     }
 
     /// Whether a route with this path exists.
-    pub(crate) fn knows(&self, path: &str) -> bool {
+    pub(crate) fn has_route(&self, path: &str) -> bool {
         self.routes.iter().any(|(route, _)| route.is_match(path))
     }
 
     /// The methods of this path, as the header `Allow` lists them; `None` for an unknown path.
-    pub(crate) fn allowed(&self, path: &str) -> Option<String> {
+    pub(crate) fn allowed_methods(&self, path: &str) -> Option<String> {
         let all = self.routes.iter().chain(&self.pages);
         let matching = all.filter(|(route, _)| route.is_match(path));
         let mut methods: Vec<&str> = matching
@@ -117,7 +117,7 @@ impl RouteSurface {
 }
 
 /// The document of a service whose public URL has this path.
-pub(crate) fn at(mut document: Value, prefix: &str) -> Value {
+pub(crate) fn with_prefix(mut document: Value, prefix: &str) -> Value {
     if !prefix.is_empty() {
         document["servers"] = serde_json::json!([{"url": prefix}]);
     }

@@ -54,7 +54,7 @@ impl PrebuiltDocument {
             if self.prefix.is_empty() {
                 return text().map(Bytes::from);
             }
-            let document = super::at(document()?, &self.prefix);
+            let document = super::with_prefix(document()?, &self.prefix);
             Ok(Bytes::from(document.to_string()))
         };
         // The build script compressed it; a test decompresses it.
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(read(&here.plain()), document().unwrap());
         let below = PrebuiltDocument::at("/agents");
         assert_eq!(unpacked(below.packed()), below.plain());
-        let expected = super::super::at(document().unwrap(), "/agents");
+        let expected = super::super::with_prefix(document().unwrap(), "/agents");
         assert_eq!(read(&below.plain()), expected);
     }
 }

@@ -216,7 +216,7 @@ pub(crate) fn register_docs(config: &mut web::ServiceConfig) {
 /// Answers a request without a route: 405 with the methods of the path, or 404.
 pub(crate) async fn unmatched(req: HttpRequest) -> Result<HttpResponse, Problem> {
     let surface = state_of(&req)?.surface();
-    match surface.and_then(|surface| surface.allowed(req.path())) {
+    match surface.and_then(|surface| surface.allowed_methods(req.path())) {
         Some(methods) => Ok(HttpResponse::MethodNotAllowed()
             .insert_header(("Allow", methods))
             .json(serde_json::json!({"detail": "Method Not Allowed"}))),

@@ -1,8 +1,8 @@
-//! Connections as the kernel has them: how many there may be, and how silent ones are noticed.
+//! Socket options and limits of client connections.
 //!
-//! A client that takes nothing is found by the kernel (`TCP_USER_TIMEOUT`): what was sent and is not acknowledged, or waits
-//! behind a closed window, for longer than that breaks the connection. Actix has no deadline for it. What the answer holds
-//! goes with the connection.
+//! `TCP_USER_TIMEOUT` detects a client that reads nothing: the kernel closes the connection when sent data stays
+//! unacknowledged, or waits behind a closed window, for longer than that. Actix has no such time-out. Closing the
+//! connection also drops the response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,30 +17,30 @@ use tokio::net::TcpStream;
 use crate::config::HttpSettings;
 use crate::listeners::closable_stream::ClosableStream;
 
-/// Slowest request head.
+/// Longest time to receive a request head.
 pub(crate) const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle connections are kept longer than proxies keep theirs (60 s), so that it is never us who closes first.
+/// Longer than proxies keep idle connections (60 s), so that the service never closes first.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
-/// The same behind the door for sandboxes.
+/// The same for the callback listener.
 const CALLBACK_KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections behind the door for sandboxes, and of one sandbox: one that hoards them must not cost the service its file
-/// descriptors, nor other sandboxes their reports.
+/// Connections of the callback listener, and of one sandbox. A sandbox that hoards connections must not exhaust the file
+/// descriptors or block reports of others.
 const MAX_CALLBACK_CONNECTIONS: usize = 1024;
 const MAX_CONNECTIONS_PER_SANDBOX: usize = 64;
-/// Connections behind the door for operators, which have some scrapers. Their descriptors are among [`RESERVED_FILE_DESCRIPTORS`].
+/// Connections of the metrics listener. Their descriptors are part of [`RESERVED_FILE_DESCRIPTORS`].
 const MAX_METRICS_CONNECTIONS: usize = 64;
-/// How long a silent peer is left alone before it is asked whether it is there, and between two questions.
+/// Idle time before the first keep-alive probe, and interval of probes.
 const TCP_KEEP_ALIVE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const TCP_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// File descriptors for everything else: the database, engines, files.
+/// File descriptors for the database, engines and files.
 const RESERVED_FILE_DESCRIPTORS: u64 = 1024;
 
-/// What one listener does with connections.
+/// How a listener treats connections.
 #[derive(Clone)]
 pub(crate) struct ConnectionPolicy {
     pub(crate) connections: Connections,
     pub(crate) keep_alive: Duration,
-    /// Connections of one worker, should ours not be noticed to be ended as fast as they are.
+    /// Connections per worker, in case the service's own limit acts too late.
     pub(crate) max_per_worker: usize,
     send_timeout: Duration,
 }
@@ -62,7 +62,7 @@ impl ConnectionPolicy {
         };
         let trusted = match kind {
             Listener::Public => http.trusted_proxies.clone(),
-            // Nobody stands for others there: sandboxes may be in a network that was named for a proxy's sake.
+            // No trusted proxies there: a network configured for a proxy may also contain sandboxes.
             Listener::Callback | Listener::Metrics => Vec::new(),
         };
         if most > capacity {
@@ -75,10 +75,10 @@ impl ConnectionPolicy {
         let most = most.min(capacity);
         Self {
             connections: Connections::new(ConnectionLimits {
-                most,
-                per_address,
-                idle: keep_alive + REQUEST_HEAD_TIMEOUT,
-                trusted,
+                max_connections: most,
+                max_per_address: per_address,
+                idle_timeout: keep_alive + REQUEST_HEAD_TIMEOUT,
+                trusted_proxies: trusted,
             }),
             keep_alive,
             max_per_worker: 2 * most,
@@ -86,14 +86,14 @@ impl ConnectionPolicy {
         }
     }
 
-    /// Called for each new connection; what it leaves there lives as long as that does.
+    /// Called for each new connection. What it puts into `data` lives as long as the connection.
     pub(crate) fn on_connect(&self, io: &ClosableStream, data: &mut Extensions) {
         let stream = io.stream();
         if let Err(error) = self.tune(&stream) {
-            tracing::debug!(error = %chain(&error), "a connection is used as it is");
+            tracing::debug!(error = %chain(&error), "cannot set socket options; using the connection as it is");
         }
         let Ok(peer) = stream.peer_addr() else {
-            // Gone already.
+            // The peer has disconnected.
             io.end().now();
             return;
         };
@@ -102,7 +102,7 @@ impl ConnectionPolicy {
     }
 
     fn tune(&self, stream: &TcpStream) -> rustix::io::Result<()> {
-        // Heads of streams go before their bodies: who waits for one with the other waits 40 ms for an acknowledgement.
+        // A stream's head is sent before its body: without this option a client waits 40 ms for an acknowledgement.
         sockopt::set_tcp_nodelay(stream, true)?;
         sockopt::set_socket_keepalive(stream, true)?;
         sockopt::set_tcp_keepidle(stream, TCP_KEEP_ALIVE_IDLE_TIMEOUT)?;
@@ -112,9 +112,9 @@ impl ConnectionPolicy {
     }
 }
 
-/// Connections of everybody, and of sandboxes, that fit together into so many open files, beside what else there is to do. One
-/// file for each; those to sandboxes, over which requests are forwarded, are counted as many as there may be. When all are busy
-/// there are a quarter more, for what the service lives by ([`Connections`]).
+/// Connections of the public and of the callback listener that fit into the limit of open files. Each needs one file;
+/// forwarded connections count at their maximum. A quarter more is reserved for essential requests when all connections are
+/// busy ([`Connections`]).
 fn connection_capacity(files: Option<u64>) -> (usize, usize) {
     let files = files.unwrap_or(u64::MAX);
     let of_sandboxes = (MAX_CALLBACK_CONNECTIONS as u64).min(files / 16);

@@ -177,7 +177,7 @@ pub struct CreateKeyInput(pub KeyOptions);
 #[derive(Debug, Clone)]
 pub struct RotationInput {
     /// The options of the new key.
-    pub wish: KeyOptions,
+    pub options: KeyOptions,
     /// The grace period of the old key.
     pub grace: Duration,
 }
@@ -185,7 +185,7 @@ pub struct RotationInput {
 impl Default for RotationInput {
     fn default() -> Self {
         Self {
-            wish: KeyOptions::default(),
+            options: KeyOptions::default(),
             grace: seconds(DEFAULT_ROTATION_GRACE_SECONDS),
         }
     }
@@ -202,10 +202,10 @@ fn is_name(name: &str) -> Option<FieldError> {
     (!is_name).then(|| FieldError::value_error(refusal))
 }
 
-fn wish<Model: Decode>(object: &mut Object<'_, Model>) -> Option<KeyOptions> {
+fn key_options<Model: Decode>(object: &mut Object<'_, Model>) -> Option<KeyOptions> {
     let name = object.optional::<String>("name");
     if let Some(fault) = name.as_ref().and_then(Option::as_deref).and_then(is_name) {
-        object.fault("name", fault);
+        object.add_error("name", fault);
     }
     let life = object.optional::<i64>("expires_in");
     let given = life.as_ref().and_then(Option::as_ref);
@@ -219,18 +219,18 @@ fn wish<Model: Decode>(object: &mut Object<'_, Model>) -> Option<KeyOptions> {
 impl Decode for CreateKeyInput {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        wish(&mut object).map(Self)
+        key_options(&mut object).map(Self)
     }
 }
 
 impl Decode for RotationInput {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        let wish = wish(&mut object);
+        let options = key_options(&mut object);
         let grace = object.default("grace_period", || DEFAULT_ROTATION_GRACE_SECONDS);
         object.rule("grace_period", grace.as_ref(), bounds(0..=MAX_ROTATION_GRACE_SECONDS));
         Some(Self {
-            wish: wish?,
+            options: options?,
             grace: seconds(grace?),
         })
     }

@@ -105,7 +105,7 @@ pub struct TokensRejectedDto {
 }
 
 /// The error response when no token was stored, in the form of the route.
-pub(crate) fn tokens_refused(error: UpdateError<TokenRefusal>, flavour: Flavour) -> Problem {
+pub(crate) fn tokens_problem(error: UpdateError<TokenRefusal>, flavour: Flavour) -> Problem {
     match error {
         UpdateError::Refused(TokenRefusal::Invalid(issues)) => {
             Problem::invalid(&errors_of(&issues), flavour)

@@ -219,7 +219,7 @@ impl Decode for RenameProfileDto {
 }
 
 /// The error response when a profile was not changed.
-pub(crate) fn refused(error: UpdateError<ProfileRefusal>) -> Problem {
+pub(crate) fn profile_problem(error: UpdateError<ProfileRefusal>) -> Problem {
     let refusal = match error {
         UpdateError::Refused(refusal) => refusal,
         UpdateError::Failed(error) => return error.into(),

@@ -36,7 +36,7 @@ pub struct Message {
 }
 
 /// The error response to a refused V1 save; the text is in `error`.
-pub(crate) fn refused(refusal: V1Refusal) -> Problem {
+pub(crate) fn settings_problem(refusal: V1Refusal) -> Problem {
     match refusal {
         V1Refusal::LegacyKeys(keys) => Problem::with_body(
             StatusCode::UNPROCESSABLE_ENTITY,

@@ -179,10 +179,10 @@ impl Decode for LegacySettingsInput {
         let llm_base_url = o.optional("llm_base_url");
         let resource_factor = o.patch("remote_runtime_resource_factor");
         let store = secrets_store(o);
-        let condenser = switch(o, "enable_default_condenser");
-        let sound = switch(o, "enable_sound_notifications");
-        let starters = switch(o, "enable_proactive_conversation_starters");
-        let solvability = switch(o, "enable_solvability_analysis");
+        let condenser = flag(o, "enable_default_condenser");
+        let sound = flag(o, "enable_sound_notifications");
+        let starters = flag(o, "enable_proactive_conversation_starters");
+        let solvability = flag(o, "enable_solvability_analysis");
         let analytics = o.optional("user_consents_to_analytics");
         let base_image = o.patch("sandbox_base_container_image");
         let runtime_image = o.patch("sandbox_runtime_container_image");
@@ -233,7 +233,7 @@ impl Decode for LegacySettingsInput {
     clippy::option_option,
     reason = "the readers' convention: None is a noted error"
 )]
-fn switch<M: Decode>(object: &mut Object<'_, M>, key: &'static str) -> Option<Option<bool>> {
+fn flag<M: Decode>(object: &mut Object<'_, M>, key: &'static str) -> Option<Option<bool>> {
     if object.has(key) {
         object.required::<bool>(key).map(Some)
     } else {
@@ -246,7 +246,7 @@ fn secrets_store<M: Decode>(object: &mut Object<'_, M>) -> Option<()> {
     let value = object.default::<Value>("secrets_store", || json!({}))?;
     if !value.is_object() {
         let fault = FieldError::value_error("Secrets must be initialized with a dictionary");
-        object.fault("secrets_store", fault);
+        object.add_error("secrets_store", fault);
         return None;
     }
     Some(())

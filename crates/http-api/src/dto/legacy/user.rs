@@ -123,7 +123,7 @@ pub fn repositories(page: NumberedPage<GitRepository>, number: u32) -> Vec<Repos
     });
     let items = page.items.into_iter();
     items
-        .map(|found| RepositoryDto::from(found).linking(next.clone()))
+        .map(|found| RepositoryDto::from(found).with_next_link(next.clone()))
         .collect()
 }
 

@@ -36,7 +36,7 @@ impl ClientAddress {
     }
 
     /// Reads the address once and stores it in the request's extensions.
-    pub(crate) fn note(req: &ServiceRequest, trusted: &[Network]) -> Self {
+    pub(crate) fn resolve(req: &ServiceRequest, trusted: &[Network]) -> Self {
         let client = Self::read(peer(req.peer_addr()), req.headers(), trusted);
         req.extensions_mut().insert(client.clone());
         client

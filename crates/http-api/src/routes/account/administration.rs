@@ -160,11 +160,11 @@ pub(crate) async fn create_key(
         (AuditOrigin, PathParam<UserIdParam>, OptionalBody<CreateKeyInput>),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let (origin, wish) = (
+    let (origin, options) = (
         origin.with_status(StatusCode::CREATED),
         input.unwrap_or_default().0,
     );
-    let made = app.administration.create_key(&origin, &user, &wish);
+    let made = app.administration.create_key(&origin, &user, &options);
     Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 
@@ -190,7 +190,7 @@ pub(crate) async fn rotate_key(
     let (origin, input) = (origin.with_status(StatusCode::CREATED), input.unwrap_or_default());
     let user = owner(&key)?;
     let administration = &app.administration;
-    let made = administration.rotate_key(&origin, &user, key.id, &input.wish, input.grace);
+    let made = administration.rotate_key(&origin, &user, key.id, &input.options, input.grace);
     Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 

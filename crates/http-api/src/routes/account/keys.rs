@@ -44,11 +44,11 @@ pub(crate) async fn create(
     app: Application,
     Call(actor, (origin, OptionalBody(input))): Call<Actor, (AuditOrigin, OptionalBody<CreateKeyInput>)>,
 ) -> Result<HttpResponse, Problem> {
-    let (origin, wish) = (
+    let (origin, options) = (
         origin.with_status(StatusCode::CREATED),
         input.unwrap_or_default().0,
     );
-    let made = app.administration.create_key(&origin, &actor.user, &wish);
+    let made = app.administration.create_key(&origin, &actor.user, &options);
     Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 
@@ -73,7 +73,7 @@ pub(crate) async fn rotate(
 ) -> Result<HttpResponse, Problem> {
     let (origin, input) = (origin.with_status(StatusCode::CREATED), input.unwrap_or_default());
     let administration = &app.administration;
-    let made = administration.rotate_key(&origin, &actor.user, id, &input.wish, input.grace);
+    let made = administration.rotate_key(&origin, &actor.user, id, &input.options, input.grace);
     Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 

@@ -76,7 +76,7 @@ pub(crate) async fn list_profiles(
     app: Application,
     Call(OrganizationMember(user), ()): Call<OrganizationMember>,
 ) -> ProfileResponse<ProfileListDto> {
-    profiles::all_of(&app, &user).await
+    profiles::list_for(&app, &user).await
 }
 
 /// Loads a profile with its configuration, without its keys.
@@ -94,7 +94,7 @@ pub(crate) async fn load_profile(
     state: State,
     Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<OrganizationMember, ProfileParam>,
 ) -> ProfileResponse<ProfileDetailDto> {
-    profiles::one_of(&app, &user, name, state.ports().clock.now()).await
+    profiles::load_for(&app, &user, name, state.ports().clock.now()).await
 }
 
 /// Saves a profile: the configuration in the body, or the active one. At most 10.
@@ -118,7 +118,7 @@ pub(crate) async fn save_profile(
         (ProfileParam, OptionalBody<SaveProfileInput>),
     >,
 ) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
-    profiles::saved(&app, &user, name, input).await
+    profiles::save_for(&app, &user, name, input).await
 }
 
 /// Deletes a profile; an unknown one is no error. If it was active, the first remaining profile becomes active.
@@ -135,7 +135,7 @@ pub(crate) async fn remove_profile(
     app: Application,
     Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<OrganizationMember, ProfileParam>,
 ) -> ProfileResponse<ProfileChangedDto> {
-    profiles::removed(&app, &user, name).await
+    profiles::remove_for(&app, &user, name).await
 }
 
 /// Activates a profile.
@@ -152,7 +152,7 @@ pub(crate) async fn activate_profile(
     app: Application,
     Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<OrganizationMember, ProfileParam>,
 ) -> ProfileResponse<ProfileActivatedDto> {
-    profiles::activated(&app, &user, name).await
+    profiles::activate_for(&app, &user, name).await
 }
 
 /// Renames a profile.
@@ -176,5 +176,5 @@ pub(crate) async fn rename_profile(
         (ProfileParam, Body<RenameProfileDto>),
     >,
 ) -> ProfileResponse<ProfileChangedDto> {
-    profiles::renamed(&app, &user, &name, input.new_name).await
+    profiles::rename_for(&app, &user, &name, input.new_name).await
 }

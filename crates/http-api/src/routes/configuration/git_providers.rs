@@ -3,7 +3,7 @@
 use actix_web::{delete, post, web};
 
 use crate::decode::Flavour;
-use crate::dto::configuration::git_providers::{GitProviders, GitProvidersDto, TokensRejectedDto, tokens_refused};
+use crate::dto::configuration::git_providers::{GitProviders, GitProvidersDto, TokensRejectedDto, tokens_problem};
 use crate::dto::configuration::settings::Message;
 use crate::extract::{Actor, Application, Body, Call};
 use crate::problem::Problem;
@@ -21,7 +21,7 @@ pub(crate) async fn store(
     Call(actor, Body(input)): Call<Actor, Body<GitProviders>>,
 ) -> Result<web::Json<Message>, Problem> {
     let stored = app.settings.add_git_providers(&actor.user, &input.0).await;
-    stored.map_err(|error| tokens_refused(error, Flavour::V1))?;
+    stored.map_err(|error| tokens_problem(error, Flavour::V1))?;
     Ok(web::Json(Message {
         message: "Git providers stored",
     }))

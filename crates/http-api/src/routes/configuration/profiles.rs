@@ -9,7 +9,7 @@ use domain::id::UserId;
 
 use crate::dto::configuration::profiles::{
     ProfileActivatedDto, ProfileChangedDto, ProfileDetailDto, ProfileListDto, ProfileName,
-    RenameProfileDto, SaveProfileDto, SaveProfileInput, refused,
+    RenameProfileDto, SaveProfileDto, SaveProfileInput, profile_problem,
 };
 use crate::extract::{Actor, Application, Body, Call, OptionalBody, PathParam, State};
 use crate::problem::{Detail, Problem};
@@ -23,7 +23,7 @@ pub(crate) type ProfileResponse<T> = Result<web::Json<T>, Problem>;
 #[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = ProfileListDto)))]
 #[get("/api/v1/settings/profiles")]
 pub(crate) async fn list(app: Application, Call(actor, ()): Call<Actor>) -> ProfileResponse<ProfileListDto> {
-    all_of(&app, &actor.user).await
+    list_for(&app, &actor.user).await
 }
 
 /// Loads a profile with its configuration, without its keys.
@@ -38,7 +38,7 @@ pub(crate) async fn load(
     state: State,
     Call(actor, PathParam(ProfileName(name))): Call<Actor, ProfileParam>,
 ) -> ProfileResponse<ProfileDetailDto> {
-    one_of(&app, &actor.user, name, state.ports().clock.now()).await
+    load_for(&app, &actor.user, name, state.ports().clock.now()).await
 }
 
 /// Saves a profile: the configuration in the body, or the active one. At most 10.
@@ -56,7 +56,7 @@ pub(crate) async fn save(
         (ProfileParam, OptionalBody<SaveProfileInput>),
     >,
 ) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
-    saved(&app, &actor.user, name, input).await
+    save_for(&app, &actor.user, name, input).await
 }
 
 /// Deletes a profile; an unknown one is no error. If it was active, the first remaining profile becomes active.
@@ -70,7 +70,7 @@ pub(crate) async fn remove(
     app: Application,
     Call(actor, PathParam(ProfileName(name))): Call<Actor, ProfileParam>,
 ) -> ProfileResponse<ProfileChangedDto> {
-    removed(&app, &actor.user, name).await
+    remove_for(&app, &actor.user, name).await
 }
 
 /// Activates a profile.
@@ -84,7 +84,7 @@ pub(crate) async fn activate(
     app: Application,
     Call(actor, PathParam(ProfileName(name))): Call<Actor, ProfileParam>,
 ) -> ProfileResponse<ProfileActivatedDto> {
-    activated(&app, &actor.user, name).await
+    activate_for(&app, &actor.user, name).await
 }
 
 /// Renames a profile.
@@ -102,16 +102,16 @@ pub(crate) async fn rename(
         (ProfileParam, Body<RenameProfileDto>),
     >,
 ) -> ProfileResponse<ProfileChangedDto> {
-    renamed(&app, &actor.user, &name, input.new_name).await
+    rename_for(&app, &actor.user, &name, input.new_name).await
 }
 
 /// Lists the profiles of a user. This and the following functions are shared with the routes of organizations.
-pub(crate) async fn all_of(app: &App, user: &UserId) -> ProfileResponse<ProfileListDto> {
+pub(crate) async fn list_for(app: &App, user: &UserId) -> ProfileResponse<ProfileListDto> {
     let profiles = app.settings.profiles(user).await?;
     Ok(web::Json(ProfileListDto::from(&profiles)))
 }
 
-pub(crate) async fn one_of(
+pub(crate) async fn load_for(
     app: &App,
     user: &UserId,
     name: String,
@@ -120,11 +120,11 @@ pub(crate) async fn one_of(
     let profiles = app.settings.profiles(user).await?;
     let found = profiles.find(&name);
     let profile =
-        found.ok_or_else(|| refused(UpdateError::Refused(ProfileRefusal::NotFound(name))))?;
+        found.ok_or_else(|| profile_problem(UpdateError::Refused(ProfileRefusal::NotFound(name))))?;
     Ok(web::Json(ProfileDetailDto::of(profile, now)))
 }
 
-pub(crate) async fn saved(
+pub(crate) async fn save_for(
     app: &App,
     user: &UserId,
     name: String,
@@ -132,25 +132,25 @@ pub(crate) async fn saved(
 ) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
     let input = input.unwrap_or_default().0;
     let saved = app.settings.save_profile(user, &name, &input).await;
-    saved.map_err(refused)?;
+    saved.map_err(profile_problem)?;
     let message = format!("Profile '{name}' saved");
     let changed = web::Json(ProfileChangedDto { name, message });
     Ok((changed, StatusCode::CREATED))
 }
 
-pub(crate) async fn removed(app: &App, user: &UserId, name: String) -> ProfileResponse<ProfileChangedDto> {
+pub(crate) async fn remove_for(app: &App, user: &UserId, name: String) -> ProfileResponse<ProfileChangedDto> {
     app.settings.delete_profile(user, &name).await?;
     let message = format!("Profile '{name}' deleted");
     Ok(web::Json(ProfileChangedDto { name, message }))
 }
 
-pub(crate) async fn activated(
+pub(crate) async fn activate_for(
     app: &App,
     user: &UserId,
     name: String,
 ) -> ProfileResponse<ProfileActivatedDto> {
     let activated = app.settings.activate_profile(user, &name).await;
-    let model = Some(activated.map_err(refused)?);
+    let model = Some(activated.map_err(profile_problem)?);
     let message = format!("Switched to profile '{name}'");
     Ok(web::Json(ProfileActivatedDto {
         name,
@@ -159,14 +159,14 @@ pub(crate) async fn activated(
     }))
 }
 
-pub(crate) async fn renamed(
+pub(crate) async fn rename_for(
     app: &App,
     user: &UserId,
     name: &str,
     new_name: String,
 ) -> ProfileResponse<ProfileChangedDto> {
     let renamed = app.settings.rename_profile(user, name, &new_name);
-    renamed.await.map_err(refused)?;
+    renamed.await.map_err(profile_problem)?;
     let message = format!("Profile '{name}' renamed to '{new_name}'");
     let name = new_name;
     Ok(web::Json(ProfileChangedDto { name, message }))

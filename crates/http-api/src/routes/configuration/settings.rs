@@ -5,7 +5,7 @@ use application::settings::{Settings, UpdateError, agent_schema, conversation_sc
 use serde_json::Value;
 
 use crate::decode::JsonObject;
-use crate::dto::configuration::settings::{ErrorText, Message, SettingsDto, SettingsUpdateDto, refused};
+use crate::dto::configuration::settings::{ErrorText, Message, SettingsDto, SettingsUpdateDto, settings_problem};
 use crate::dto::timestamped::{TimestampedJson, json_response};
 use crate::extract::{Actor, Application, Body, Call, State};
 use crate::problem::Problem;
@@ -42,7 +42,7 @@ pub(crate) async fn store(
         Ok(()) => Ok(web::Json(Message {
             message: "Settings stored",
         })),
-        Err(UpdateError::Refused(refusal)) => Err(refused(refusal)),
+        Err(UpdateError::Refused(refusal)) => Err(settings_problem(refusal)),
         Err(UpdateError::Failed(error)) => Err(Problem::from(error).in_error_family()),
     }
 }

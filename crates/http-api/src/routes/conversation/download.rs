@@ -66,7 +66,7 @@ pub(crate) async fn download(
         // The transfer breaks off unless `ArchivePart::End` was sent.
         let written = tokio::select! {
             written = write(export, (meta, changed), &archive_permits, &client) => written,
-            () = recheck.refused(actor) => Err(DownloadError::Refused),
+            () = recheck.until_refused(actor) => Err(DownloadError::Refused),
         };
         match written {
             Ok(()) => {}

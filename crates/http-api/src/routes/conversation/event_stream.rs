@@ -67,7 +67,7 @@ pub(crate) async fn follow(
         caller: unsent_bytes::UnsentOwner::Known(AuditActor::User(actor.user.clone())),
     };
     app.event_streams.spawn(async move {
-        let refused = recheck.refused(actor).boxed().shared();
+        let refused = recheck.until_refused(actor).boxed().shared();
         let cut = refused.clone().then(|()| sleep(END_GRACE));
         let said = write_events(following, refused, first, (&body_writer, unsent));
         body_writer.until_closed(said, cut).await;
@@ -113,13 +113,13 @@ async fn write_events(
     loop {
         tokio::select! {
             biased;
-            () = &mut refused => return body_writer.send(end("unauthorized").as_bytes()).await,
+            () = &mut refused => return body_writer.send(end_event("unauthorized").as_bytes()).await,
             news = following.next() => match news {
                 StreamItem::Events(events) => {
-                    let text = written(events);
+                    let text = format_events(events);
                     let Ok(_until_it_is_sent) = unsent.try_take(text.len()) else {
                         // The client reconnects at this position, and may have read the rest by then.
-                        return body_writer.send(end(reason(StreamEndReason::Failed)).as_bytes()).await;
+                        return body_writer.send(end_event(reason(StreamEndReason::Failed)).as_bytes()).await;
                     };
                     body_writer.send(text.as_bytes()).await?;
                 }
@@ -128,7 +128,7 @@ async fn write_events(
                     sleep(KEEP_ALIVE_SPLIT_INTERVAL).await;
                     body_writer.send(b"\n\n").await?;
                 }
-                StreamItem::End(why) => return body_writer.send(end(reason(why)).as_bytes()).await,
+                StreamItem::End(why) => return body_writer.send(end_event(reason(why)).as_bytes()).await,
             }
         }
     }
@@ -157,12 +157,12 @@ const fn reason(end: StreamEndReason) -> &'static str {
     }
 }
 
-fn end(reason: &str) -> String {
+fn end_event(reason: &str) -> String {
     format!("event: end\ndata: {{\"reason\":\"{reason}\"}}\n\n")
 }
 
 /// Formats events. Serialized JSON contains no line breaks: within strings they are escaped.
-fn written(events: Vec<SequencedEvent>) -> String {
+fn format_events(events: Vec<SequencedEvent>) -> String {
     let mut text = String::new();
     for SequencedEvent { seq, event } in events {
         // Writing to a `String` does not fail.

@@ -25,11 +25,11 @@ pub(crate) async fn search(
         (PathParam<ConversationId>, Query<EventSearchQuery>),
     >,
 ) -> Result<web::Json<PageDto<Value>>, Problem> {
-    found(&app, &actor, id, query).await
+    search_page(&app, &actor, id, query).await
 }
 
 /// A page of events, independent of the request's path.
-pub(crate) async fn found(
+pub(crate) async fn search_page(
     app: &Application,
     actor: &Actor,
     id: ConversationId,
@@ -57,11 +57,11 @@ pub(crate) async fn count(
         (PathParam<ConversationId>, Query<EventCountQuery>),
     >,
 ) -> Result<web::Json<u64>, Problem> {
-    number(&app, &actor, id, query).await
+    count_matching(&app, &actor, id, query).await
 }
 
 /// The number of events, independent of the request's path.
-pub(crate) async fn number(
+pub(crate) async fn count_matching(
     app: &Application,
     actor: &Actor,
     id: ConversationId,
@@ -90,11 +90,11 @@ pub(crate) async fn batch(
         (PathParam<ConversationId>, Query<IdsQuery>),
     >,
 ) -> Result<web::Json<Vec<Option<Value>>>, Problem> {
-    by_id(&app, &actor, id, query).await
+    load_many(&app, &actor, id, query).await
 }
 
 /// Events by id, independent of the request's path.
-pub(crate) async fn by_id(
+pub(crate) async fn load_many(
     app: &Application,
     actor: &Actor,
     id: ConversationId,

@@ -53,7 +53,7 @@ pub(crate) async fn start(
     app: Application,
     Call(actor, (IdempotencyKey(key), body)): Call<Actor, StartParts>,
 ) -> Result<HttpResponse, Problem> {
-    let answer = started(&app, &actor, key, body).await?;
+    let answer = start_or_replay(&app, &actor, key, body).await?;
     let created = created_id(&answer, |task| task.conversation_id.to_string());
     let mut response = respond(answer, StartTaskDto::from);
     CreatedResource::attach_to(&mut response, "conversation", created);
@@ -65,7 +65,7 @@ type StreamStartParts = (IdempotencyKey, BodyWithBytes<StartBody>, AccessRecheck
 
 /// Starts a conversation, or replays the response of the first request with this key. Both routes are one operation, because
 /// they create the same resource.
-async fn started(
+async fn start_or_replay(
     app: &Application,
     actor: &Actor,
     key: Option<String>,
@@ -101,7 +101,7 @@ pub(crate) async fn stream_start(
     Call(actor, (IdempotencyKey(key), body, recheck)): Call<Actor, StreamStartParts>,
 ) -> Result<HttpResponse, Problem> {
     let (task, updates) = if key.is_some() {
-        let id = match started(&app, &actor, key, body).await? {
+        let id = match start_or_replay(&app, &actor, key, body).await? {
             IdempotentResult::New(task) => task.id,
             IdempotentResult::Repeated(text) => id_in(&text)?,
         };
@@ -115,7 +115,7 @@ pub(crate) async fn stream_start(
     };
     Ok(HttpResponse::Ok()
         .content_type(ContentType::json())
-        .streaming(states(task, updates, recheck.refused(actor).boxed())))
+        .streaming(stream_states(task, updates, recheck.until_refused(actor).boxed())))
 }
 
 /// The id in a stored response.
@@ -127,7 +127,7 @@ fn id_in(answer: &str) -> Result<StartTaskId, Problem> {
 
 /// The array, element by element. The start does not depend on the client, which may disconnect at any time. Breaks off when
 /// access is refused.
-fn states(
+fn stream_states(
     first: StartTask,
     updates: mpsc::Receiver<StartTask>,
     refused: BoxFuture<'static, ()>,
@@ -143,14 +143,14 @@ fn states(
             }
         };
         let open = (!task.status.is_terminal()).then_some((updates, refused));
-        Some((element(",\n", task), open))
+        Some((array_element(",\n", task), open))
     });
-    stream::once(async move { element("[\n", first) })
+    stream::once(async move { array_element("[\n", first) })
         .chain(later)
         .chain(stream::once(async { Ok(Bytes::from_static(b"]")) }))
 }
 
-fn element(before: &str, task: StartTask) -> io::Result<Bytes> {
+fn array_element(before: &str, task: StartTask) -> io::Result<Bytes> {
     let json = serde_json::to_string(&StartTaskDto::from(task))?;
     Ok(Bytes::from(format!("{before}{json}")))
 }
@@ -186,7 +186,7 @@ pub(crate) async fn list(
             let batch: Vec<_> = shown.collect();
             list_response(&batch, batch.len())
         }
-        ConversationListQuery::Search(wanted) => page(&app, &state, &actor, wanted).await?,
+        ConversationListQuery::Search(wanted) => search_page(&app, &state, &actor, wanted).await?,
     })
 }
 
@@ -202,7 +202,7 @@ pub(crate) async fn search(
     state: State,
     Call(actor, Query(query)): Call<Actor, Query<ConversationSearchQuery>>,
 ) -> Result<HttpResponse, Problem> {
-    page(&app, &state, &actor, query).await
+    search_page(&app, &state, &actor, query).await
 }
 
 /// Counts all matches of a search.
@@ -308,7 +308,7 @@ pub(crate) async fn send_message(
     Ok(web::Json(sent.into()))
 }
 
-async fn page(
+async fn search_page(
     app: &Application,
     state: &State,
     actor: &Actor,

@@ -72,7 +72,7 @@ enum ResponseFormat {
 
 impl ResponseFormat {
     /// A stream if the client accepts one, as in the reference; `None` if it accepts neither format.
-    fn wanted(headers: &HeaderMap) -> Option<Self> {
+    fn negotiate(headers: &HeaderMap) -> Option<Self> {
         let values = headers
             .get_all(ACCEPT)
             .filter_map(|value| value.to_str().ok());
@@ -108,7 +108,7 @@ impl ResponseFormat {
     }
 }
 
-fn refused(status: StatusCode, message: &Value) -> HttpResponse {
+fn json_response(status: StatusCode, message: &Value) -> HttpResponse {
     HttpResponse::build(status)
         .content_type(ContentType::json())
         .body(message.to_string())
@@ -142,8 +142,8 @@ pub(crate) async fn ask(
         (Query<McpCallContext>, RawJson),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let refuse = |status, why| Ok(refused(status, &fault(&Value::Null, RpcErrorCode::Invalid, why)));
-    let Some(form) = ResponseFormat::wanted(req.headers()) else {
+    let refuse = |status, why| Ok(json_response(status, &fault(&Value::Null, RpcErrorCode::Invalid, why)));
+    let Some(form) = ResponseFormat::negotiate(req.headers()) else {
         let why = "Accept names neither application/json nor text/event-stream";
         return refuse(StatusCode::NOT_ACCEPTABLE, why);
     };
@@ -162,7 +162,7 @@ pub(crate) async fn ask(
     Ok(match exchange(&app, &opener, version, body).await {
         McpReply::Accepted => HttpResponse::Accepted().finish(),
         McpReply::Responses(answer) => form.answer(&answer),
-        McpReply::Refused(answer) => refused(StatusCode::BAD_REQUEST, &answer),
+        McpReply::Refused(answer) => json_response(StatusCode::BAD_REQUEST, &answer),
     })
 }
 
@@ -190,7 +190,7 @@ mod tests {
             if let Some(accept) = accept {
                 headers.insert(ACCEPT, HeaderValue::from_static(accept));
             }
-            assert_eq!(ResponseFormat::wanted(&headers), expected, "{accept:?}");
+            assert_eq!(ResponseFormat::negotiate(&headers), expected, "{accept:?}");
         }
     }
 }

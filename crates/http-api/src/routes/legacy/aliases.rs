@@ -60,7 +60,7 @@ pub(crate) async fn search_events(
         Query<ConversationScoped<EventSearchQuery>>,
     >,
 ) -> Result<web::Json<PageDto<Value>>, Problem> {
-    events::found(&app, &actor, id, query).await
+    events::search_page(&app, &actor, id, query).await
 }
 
 /// Counts the events of a conversation; the former path of `/api/v1/conversation/{conversation_id}/events/count`.
@@ -77,7 +77,7 @@ pub(crate) async fn count_events(
         Query<ConversationScoped<EventCountQuery>>,
     >,
 ) -> Result<web::Json<u64>, Problem> {
-    events::number(&app, &actor, id, query).await
+    events::count_matching(&app, &actor, id, query).await
 }
 
 /// Loads events by id; the former path of `/api/v1/conversation/{conversation_id}/events`.
@@ -95,7 +95,7 @@ pub(crate) async fn batch_events(
     app: Application,
     Call(actor, Query(ConversationScoped { id, query })): Call<Actor, Query<ConversationScoped<IdsQuery>>>,
 ) -> Result<web::Json<Vec<Option<Value>>>, Problem> {
-    events::by_id(&app, &actor, id, query).await
+    events::load_many(&app, &actor, id, query).await
 }
 
 /// Refuses a path that names another sandbox than the caller.
@@ -154,5 +154,5 @@ pub(crate) async fn report_events(
     >,
 ) -> Result<web::Json<Success>, Problem> {
     check(&caller, &named)?;
-    webhooks::take(&app, &caller, id, &mut batch).await
+    webhooks::store_batch(&app, &caller, id, &mut batch).await
 }

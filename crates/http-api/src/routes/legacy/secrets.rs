@@ -42,7 +42,7 @@ pub(crate) async fn create(
     Call(LegacyActor(actor), Body(input)): Call<LegacyActor, Body<NewSecretInput>>,
 ) -> Result<HttpResponse, Problem> {
     let created = app.secrets.create(&actor.user, &input.0).await;
-    created.map_err(|error| in_legacy_words(error.into()))?;
+    created.map_err(|error| in_legacy_form(error.into()))?;
     Ok(HttpResponse::Created().json(Message::new("Secret created successfully")))
 }
 
@@ -66,7 +66,7 @@ pub(crate) async fn update(
     >,
 ) -> Result<web::Json<Message>, Problem> {
     let updated = app.secrets.update(&actor.user, &name.0, &input.0).await;
-    updated.map_err(|error| in_legacy_words(error.into()))?;
+    updated.map_err(|error| in_legacy_form(error.into()))?;
     Ok(web::Json(Message::new("Secret updated successfully")))
 }
 
@@ -85,12 +85,12 @@ pub(crate) async fn remove(
     Call(LegacyActor(actor), PathParam(name)): Call<LegacyActor, PathParam<SecretName>>,
 ) -> Result<web::Json<Message>, Problem> {
     let deleted = app.secrets.delete(&actor.user, &name.0).await;
-    deleted.map_err(|error| in_legacy_words(error.into()))?;
+    deleted.map_err(|error| in_legacy_form(error.into()))?;
     Ok(web::Json(Message::new("Secret deleted successfully")))
 }
 
 /// Moves the text to `error` for an unknown secret, and to `message` for a taken name.
-fn in_legacy_words(problem: Problem) -> Problem {
+fn in_legacy_form(problem: Problem) -> Problem {
     match problem.status() {
         StatusCode::NOT_FOUND => problem.in_error_family(),
         StatusCode::BAD_REQUEST => {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::decode::Flavour;
 use crate::dto::configuration::git_providers::{
-    AddGitProviders, AddGitProvidersDto, TokensRejectedDto, tokens_refused,
+    AddGitProviders, AddGitProvidersDto, TokensRejectedDto, tokens_problem,
 };
 use crate::dto::legacy::settings::{
     LegacySettingsDto, LegacySettingsInput, LegacySettingsUpdateDto,
@@ -64,7 +64,7 @@ pub(crate) async fn add_git_providers(
     Call(LegacyActor(actor), Body(input)): Call<LegacyActor, Body<AddGitProviders>>,
 ) -> Result<web::Json<Message>, Problem> {
     let stored = app.settings.add_git_providers(&actor.user, &input.0).await;
-    stored.map_err(|error| tokens_refused(error, Flavour::Legacy))?;
+    stored.map_err(|error| tokens_problem(error, Flavour::Legacy))?;
     Ok(web::Json(Message {
         message: "Git providers stored",
     }))

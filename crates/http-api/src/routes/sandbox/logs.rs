@@ -35,7 +35,7 @@ pub(crate) async fn read(
     let (body_writer, body) = BodyWriter::new();
     app.event_streams.spawn(async move {
         let written = write(reading, &body_writer);
-        body_writer.until_closed(written, recheck.refused(actor)).await;
+        body_writer.until_closed(written, recheck.until_refused(actor)).await;
     });
     Ok(HttpResponse::Ok()
         .content_type("text/plain; charset=utf-8")

@@ -81,10 +81,10 @@ async fn forward(
         prefix: path.clone(),
     };
     let asked = (app.clone(), state.clone(), req.uri().path().to_owned());
-    let end = Revocation::when(move || end(asked, sandbox.id));
+    let end = Revocation::when(move || wait_until_closed(asked, sandbox.id));
     let payload = payload.into_inner();
     let answer = gateway.forward_until(&req, payload, &target, end).await;
-    let mut answer = answer.map_err(|failure| forwarding::problem(&failure))?;
+    let mut answer = answer.map_err(|failure| forwarding::forward_problem(&failure))?;
     let keeps_origin = keeps_origin(signed.name, addresses.has_own_host());
     isolate_page(&mut answer, &path, keeps_origin);
     Ok(answer)
@@ -131,7 +131,7 @@ impl SignedPath<'_> {
 }
 
 /// Returns when a socket on this path could not be opened any more.
-fn end(
+fn wait_until_closed(
     (app, state, path): (Application, State, String),
     id: SandboxId,
 ) -> LocalBoxFuture<'static, ()> {

@@ -30,9 +30,9 @@ pub(crate) async fn search(
 ) -> Result<HttpResponse, Problem> {
     let (specs, page) = (app.sandboxes.specs().await?, PageRequest::from(query));
     let answer = if page.after.is_none() && page.limit.get() >= specs.len() {
-        state.specs_cache().of(&specs, || written(&specs, &page))?
+        state.specs_cache().of(&specs, || to_json(&specs, &page))?
     } else {
-        written(&specs, &page)?
+        to_json(&specs, &page)?
     };
     Ok(json_response(answer))
 }
@@ -60,8 +60,8 @@ impl SpecsCache {
     }
 }
 
-fn written(specs: &[SandboxSpec], page: &PageRequest) -> Result<Bytes, Problem> {
-    let answer = PageDto::of(cut(specs, page)?, SpecDto::from);
+fn to_json(specs: &[SandboxSpec], page: &PageRequest) -> Result<Bytes, Problem> {
+    let answer = PageDto::of(page_of(specs, page)?, SpecDto::from);
     let bytes = serde_json::to_vec(&answer);
     let failed = |error| Problem::internal(format!("response cannot be serialized: {error}"));
     Ok(bytes.map_err(failed)?.into())
@@ -94,7 +94,7 @@ pub(crate) async fn batch(
 }
 
 /// One page of the list; the last spec on it is its token.
-fn cut(specs: &[SandboxSpec], request: &PageRequest) -> Result<Page<SandboxSpec>, StoreError> {
+fn page_of(specs: &[SandboxSpec], request: &PageRequest) -> Result<Page<SandboxSpec>, StoreError> {
     let start = match &request.after {
         None => 0,
         Some(token) => {
@@ -146,8 +146,8 @@ mod tests {
             limit: PageLimit::MAX,
         };
         for specs in [specs("a"), specs("b"), specs("a")] {
-            let expected = written(&specs, &page).unwrap();
-            let first = shown.of(&specs, || written(&specs, &page)).unwrap();
+            let expected = to_json(&specs, &page).unwrap();
+            let first = shown.of(&specs, || to_json(&specs, &page)).unwrap();
             let again = shown.of(&specs, || Err(Problem::internal("written twice")));
             assert_eq!([first, again.unwrap()], [expected.clone(), expected]);
         }

@@ -25,7 +25,7 @@ impl Decode for ConversationReportBody {
         object.required::<ConversationId>("id")?;
         let read = AgentConversation::from_document(value);
         if read.is_none() {
-            object.fault("id", FieldError::value_error("the id cannot be used"));
+            object.add_error("id", FieldError::value_error("the id cannot be used"));
         }
         read.map(Self)
     }
@@ -77,27 +77,27 @@ pub(crate) async fn events(
         (PathParam<ConversationId>, EventBatch),
     >,
 ) -> Result<web::Json<Success>, Problem> {
-    take(&app, &caller.0, id, &mut batch).await
+    store_batch(&app, &caller.0, id, &mut batch).await
 }
 
 /// Stores a batch, independent of the request's path.
-pub(crate) async fn take(
+pub(crate) async fn store_batch(
     app: &Application,
     caller: &Reporter,
     id: ConversationId,
     batch: &mut EventBatch,
 ) -> Result<web::Json<Success>, Problem> {
     // Repeating the batch is harmless, even if some chunks were stored before another failed.
-    let mut part = Some(batch.first().await?);
+    let mut part = Some(batch.first_chunk().await?);
     while let Some(now) = part {
-        store(app, caller, id, now).await?;
-        part = batch.next().await?;
+        store_chunk(app, caller, id, now).await?;
+        part = batch.next_chunk().await?;
     }
     Ok(web::Json(Success::DONE))
 }
 
 /// Stores a chunk. Consumes it, so that its share of the memory budget is free before the next one waits for its own.
-async fn store(
+async fn store_chunk(
     app: &Application,
     caller: &Reporter,
     id: ConversationId,

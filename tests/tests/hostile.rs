@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 /// Generous: what takes longer does not come.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Of the line in the log about a connection that does not speak HTTP.
-const MALFORMED: &str = "a connection was closed that did not speak HTTP";
+const MALFORMED: &str = "closed a connection that did not speak HTTP";
 /// Lines of that kind in a second.
 const MAX_LINES_PER_SECOND: u64 = 3;
 

@@ -141,7 +141,7 @@ fn metrics_at(service: &Service) -> Option<String> {
     let log = service.log();
     let line = log
         .lines()
-        .find(|line| line.contains("listening for readers of metrics"))?;
+        .find(|line| line.contains("listening for metrics scrapes"))?;
     let (_, address) = line.split_once("address=")?;
     address.split_whitespace().next().map(str::to_owned)
 }

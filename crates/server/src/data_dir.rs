@@ -1,4 +1,4 @@
-//! The data directory: made for its owner only, and used by one service at a time.
+//! The data directory: private to its owner, and used by one service at a time.
 
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -14,14 +14,14 @@ use secrecy::ExposeSecret as _;
 #[derive(Debug, Clone)]
 pub(crate) struct DataDir(PathBuf);
 
-/// The data directory is ours while this lives; the kernel lets go of it when the process ends, however it ends.
+/// The lock of the data directory. The kernel releases it when the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl DataDir {
-    /// Makes the directory (mode `0700`) if it is not there.
+    /// Creates the directory (mode `0700`) if it does not exist.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         DirBuilder::new()
             .recursive(true)
@@ -29,7 +29,7 @@ impl DataDir {
             .create(path)
             .with_context(|| {
                 format!(
-                    "cannot make the data directory {}; set WORKSPACE_DATA_DIR",
+                    "cannot create the data directory {}; set WORKSPACE_DATA_DIR to another path",
                     path.display()
                 )
             })?;
@@ -38,15 +38,15 @@ impl DataDir {
         Ok(dir)
     }
 
-    /// Takes from other users what an earlier release, or a copy, let them read: the directory, and the files and the
-    /// directory of sandboxes that are directly in it. What cannot be changed belongs to another account, and stays.
+    /// Removes the permissions of other users that an earlier release or a copy left: on the directory, on files directly
+    /// in it, and on the directory of sandboxes. Entries of another account stay as they are.
     fn narrow(&self) {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let entries = entries
             .map(|entry| entry.path())
             .filter(|path| !path.is_dir() || path.ends_with("sandboxes"));
         for path in std::iter::once(self.0.clone()).chain(entries) {
-            // Not of what a link leads to.
+            // Do not follow links.
             let Ok(found) = fs::symlink_metadata(&path) else {
                 continue;
             };
@@ -55,17 +55,16 @@ impl DataDir {
                 continue;
             }
             if let Err(error) = fs::set_permissions(&path, Permissions::from_mode(mode & 0o7700)) {
-                tracing::warn!(error = %chain(&error), path = %path.display(), "other users of this machine may look into {}", path.display());
+                tracing::warn!(error = %chain(&error), path = %path.display(), "other users of this machine can read {}", path.display());
             }
         }
     }
 
-    /// The directory.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Whether others than the owner may look inside.
+    /// Whether other users can read the directory.
     pub(crate) fn is_open_to_others(&self) -> anyhow::Result<bool> {
         Ok(std::fs::metadata(&self.0)?.permissions().mode() & 0o077 != 0)
     }
@@ -75,12 +74,12 @@ impl DataDir {
         self.0.join("master.key")
     }
 
-    /// A constant sealed with the master key, by which installations of before noticed a wrong one; now the store has it.
+    /// A constant sealed with the master key, by which earlier releases detected a wrong key; now the store has it.
     pub(crate) fn canary(&self) -> PathBuf {
         self.0.join("master.check")
     }
 
-    /// Held by whoever rotates the master key.
+    /// The lock of a master key rotation.
     pub(crate) fn rotation_lock(&self) -> PathBuf {
         self.0.join("rotation.lock")
     }
@@ -90,12 +89,12 @@ impl DataDir {
         self.0.join("bootstrap.key")
     }
 
-    /// Written once the store has the generated key.
+    /// Created once the store has the generated key.
     pub(crate) fn bootstrap_done(&self) -> PathBuf {
         self.0.join("bootstrap.done")
     }
 
-    /// Takes the directory for a service. Two services would adopt and remove each other's sandboxes.
+    /// Locks the directory for a service. Two services would adopt and remove each other's sandboxes.
     pub(crate) fn lock(&self) -> anyhow::Result<Lock> {
         let path = self.0.join("service.lock");
         let mut file = File::options()
@@ -110,7 +109,7 @@ impl DataDir {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                // Only to be helpful: the text may be missing or of a service that has just started.
+                // Only for the message: the file may be empty or name a service that has just started.
                 let _ = (&file).take(32).read_to_string(&mut holder);
                 let holder = holder.trim();
                 let pid = if holder.is_empty() {
@@ -128,7 +127,7 @@ impl DataDir {
                 return Err(error).with_context(|| format!("cannot lock {}", path.display()));
             }
         }
-        // Only for messages: on a full disk the lock holds all the same.
+        // Only for messages: the lock also works on a full disk.
         let _ = file
             .set_len(0)
             .and_then(|()| file.rewind())
@@ -136,30 +135,29 @@ impl DataDir {
         Ok(Lock { _file: file })
     }
 
-    /// The directory without making it; `None` if it is not there.
+    /// Opens the directory without creating it; `None` if it does not exist.
     pub(crate) fn existing(path: &Path) -> Option<Self> {
         path.is_dir().then(|| Self(path.to_owned()))
     }
 
-    /// The names of what would be in the directory, which need not be there.
+    /// The paths of a directory that may not exist.
     pub(crate) fn unmade(path: &Path) -> Self {
         Self(path.to_owned())
     }
 
-    /// Whether a service is using it now. Asks without a trace, but for a moment in which a service that starts would wait.
+    /// Whether a service uses the directory. The check takes the lock for a moment, which delays a starting service.
     pub(crate) fn is_in_use(&self) -> bool {
         let file = File::open(self.0.join("service.lock"));
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// The name that was chosen, if one was.
+    /// The host id, if one was chosen.
     pub(crate) fn known_host(&self) -> Option<HostId> {
         let text = keyring::private_file::read(&self.0.join("host.id")).ok()?;
         HostId::parse(text.expose_secret()).ok()
     }
 
-    /// Which backend runs the sandboxes that are in here, if there was one: by what the last service wrote down, else by
-    /// what lies around.
+    /// The backend of the directory's sandboxes, if known: recorded by the last service, or inferred from existing files.
     pub(crate) fn backend(&self) -> anyhow::Result<Option<String>> {
         let path = self.backend_file();
         match fs::read_to_string(&path) {
@@ -169,13 +167,13 @@ impl DataDir {
                 return Err(error).with_context(|| format!("cannot read {}", path.display()));
             }
         }
-        // Made by the process backend, also before it was written down.
+        // The process backend creates it, also in releases that recorded no backend.
         let has_processes = fs::read_dir(self.0.join("sandboxes"))
             .is_ok_and(|mut entries| entries.next().is_some());
         Ok(has_processes.then(|| "process".to_owned()))
     }
 
-    /// Remembers it for [`DataDir::backend`].
+    /// Records the backend for [`DataDir::backend`].
     pub(crate) fn remember_backend(&self, name: &str) -> anyhow::Result<()> {
         let path = self.backend_file();
         if self.backend()?.as_deref() == Some(name) && path.exists() {
@@ -189,7 +187,7 @@ impl DataDir {
         self.0.join("backend")
     }
 
-    /// The name under which this directory's sandboxes are known in the store: chosen once.
+    /// The host id of this directory's sandboxes in the store. Chosen once.
     pub(crate) fn host(&self, ids: &dyn IdGenerator) -> anyhow::Result<HostId> {
         let path = self.0.join("host.id");
         let fresh = || ids.uuid().simple().to_string().into();

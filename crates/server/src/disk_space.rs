@@ -1,14 +1,14 @@
-//! Room on the disks of the database and of the data directory.
+//! Free space on the disks of the database and the data directory.
 //!
-//! A disk that fills up is an illness, not the end: while less than `storage.min_free` is left, `/ready` says so, and nothing
-//! new is stored, so that what is left goes to deletions, pauses and what is under way. Sandboxes and other programs may use
-//! that up, too: then a file that was kept for this moment is removed, because also a deletion needs room (`SQLite` writes it
-//! into its log first), and a start (the log's index).
+//! A full disk must not stop the service. While less than `storage.min_free` is left, `/ready` fails and the service refuses
+//! new data, so that the rest serves deletions, pauses and work in progress. Sandboxes and other programs may use up that
+//! space too. The service then removes a reserve file, because a deletion also needs space (`SQLite` first writes to its
+//! write-ahead log), as does a start (the log's index).
 //!
 //! ```text
 //!   free        ≥ min_free + reserve       < min_free               < reserve
-//!               all is well                nothing new is stored    … and the reserve is given up
-//!               the reserve is made        /ready answers 503
+//!               normal operation           new data is refused      … and the reserve is released
+//!               reserve is created         /ready answers 503
 //! ```
 
 use std::fs::{self, File};
@@ -29,14 +29,14 @@ use tokio::time::MissedTickBehavior;
 use crate::compose::Store;
 use crate::config::Config;
 
-/// How often it is looked.
+/// Interval of checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// What is kept for deletions on a full disk: some thousand rows, or a start.
+/// Reserved for deletions on a full disk: some thousand rows, or a start.
 const RESERVE_BYTES: u64 = 16 << 20;
-/// `SQLite`'s log is started over when it is larger.
+/// Size from which `SQLite`'s write-ahead log is restarted.
 const MAX_LOG_BYTES: u64 = 64 << 20;
 
-/// What is known about the disks; cheap to clone.
+/// The state of the disks; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct DiskSpace(Arc<Disks>);
 
@@ -50,7 +50,7 @@ struct Disks {
 }
 
 impl DiskSpace {
-    /// Looks for the first time, and gives up the reserve if a start would need it. Blocks for a moment.
+    /// Checks for the first time, and releases the reserve if a start needs it. Blocks for a moment.
     pub(crate) fn new(config: &Config) -> Self {
         let database = config.storage.file();
         let database = database.map(|file| match file.parent() {
@@ -67,7 +67,7 @@ impl DiskSpace {
         space
     }
 
-    /// Looks again and again until the service stops, and keeps `SQLite`'s log short.
+    /// Checks regularly until the service stops, and truncates `SQLite`'s write-ahead log.
     pub(crate) fn spawn(&self, store: &Arc<Store>, tasks: &BackgroundTasks) {
         let (space, store) = (self.clone(), Arc::clone(store));
         tasks.spawn(async move {
@@ -78,13 +78,13 @@ impl DiskSpace {
                 let disks = Arc::clone(&space.0);
                 let _ = Handle::current().spawn_blocking(move || disks.check()).await;
                 if let Err(error) = store.shorten_log(MAX_LOG_BYTES).await {
-                    tracing::debug!(error = %chain(&error), "the database's log stays as long as it is");
+                    tracing::debug!(error = %chain(&error), "cannot shorten the database's log");
                 }
             }
         });
     }
 
-    /// Why nothing new is stored at this moment.
+    /// Why new data is refused at the moment.
     pub(crate) fn refusal(&self) -> Option<String> {
         self.0.is_low.load(Ordering::Relaxed).then(|| {
             "The disk of this service is nearly full, so nothing new is stored: delete something, or let its operator make room"
@@ -92,7 +92,7 @@ impl DiskSpace {
         })
     }
 
-    /// What is wrong, for `/ready`.
+    /// The problem to report in `/ready`.
     pub(crate) async fn problem(&self) -> Option<String> {
         let disks = Arc::clone(&self.0);
         let looked = Handle::current().spawn_blocking(move || disks.problem());
@@ -123,7 +123,7 @@ impl Disks {
         } else if free >= self.min_free.saturating_add(RESERVE_BYTES)
             && let Err(error) = create_reserve(&reserve)
         {
-            tracing::debug!(error = %chain(&error), "there is no reserve for a full disk");
+            tracing::debug!(error = %chain(&error), "cannot create the reserve for a full disk");
         }
     }
 
@@ -144,13 +144,13 @@ impl Disks {
     }
 }
 
-/// What this user may still use.
+/// Free bytes for this user.
 fn free_bytes(place: &Path) -> rustix::io::Result<u64> {
     let found = statvfs(place)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Makes the reserve unless it is there. Some file systems cannot promise room; there is none then.
+/// Creates the reserve unless it exists. Some file systems cannot reserve space; then there is no reserve.
 fn create_reserve(reserve: &Path) -> io::Result<()> {
     if fs::metadata(reserve).is_ok_and(|found| found.len() == RESERVE_BYTES) {
         return Ok(());
@@ -176,7 +176,7 @@ fn release_reserve(reserve: &Path) {
     match fs::remove_file(reserve) {
         Ok(()) => tracing::error!(
             path = %reserve.display(),
-            "the disk is full: what was kept for deletions is used now"
+            "the disk is full: releasing the reserve for deletions"
         ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => tracing::warn!(error = %chain(&error), "cannot remove {}", reserve.display()),

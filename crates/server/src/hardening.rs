@@ -1,12 +1,11 @@
-//! Closes the process of the service against others of the same machine.
+//! Hides the secrets of the service process from other processes of the machine.
 //!
-//! `/proc/<pid>/environ` shows the memory in which the kernel put the variables when the program was loaded: nothing that is
-//! removed later disappears from it. So the service loads its own program once more, with an environment that lacks what may
-//! be secret, and hands that over in a file that exists in memory only. The process id stays the same, so a service manager
-//! does not notice.
+//! `/proc/<pid>/environ` shows the memory in which the kernel put the variables at `exec`; removing a variable later does not
+//! change it. The service therefore executes itself again without variables that may be secret, and passes these in a memory
+//! file. The process id stays the same, so a service manager does not notice.
 //!
 //! ```text
-//!   start ── has variables of ours? ── yes ──► memory file = those, stdin = that file, exec ──► start
+//!   start ── has secret variables?  ── yes ──► memory file = those, stdin = that file, exec ──► start
 //!              │ no                                                                              │ HANDOVER_VARIABLE is set
 //!              ▼                                                                                 ▼
 //!            serve ◄──────────────────────────────────────────── read the file, empty it ────────┘
@@ -27,29 +26,30 @@ use rustix::process::{
 
 use crate::compose::Variables;
 
-/// Says that standard input holds variables. A process that is started with it loads no program again, so this cannot loop.
+/// Marks a process whose standard input holds the variables. Such a process does not re-execute itself, so there is no
+/// loop.
 const HANDOVER_VARIABLE: &str = "AGENT_WORKSPACE_VARIABLES_ON_STDIN";
-/// Variables that may hold a secret and that nothing but our own code reads: the configuration, and where packages come from
-/// (addresses with passwords). Libraries read `HTTPS_PROXY` or `PGPASSWORD` themselves, so those stay.
+/// Prefixes of variables that may hold a secret and that only the service reads: the configuration, and package indexes
+/// (URLs with passwords). Libraries read `HTTPS_PROXY` or `PGPASSWORD` themselves, so those stay.
 const CONCEALED_PREFIXES: [&str; 3] = ["WORKSPACE_", "PIP_", "UV_"];
 
-/// Whatever this process makes from now on is its user's alone.
+/// Makes files of this process private to its user.
 pub(crate) fn make_files_private() {
     umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// Keeps others of the same user from reading this process's memory, forbids core dumps, and takes the variables that may be
-/// secret out of `/proc/<pid>/environ`. Returns all variables. Call it before threads exist.
+/// Keeps other processes of the same user from reading this process's memory, forbids core dumps, and removes variables
+/// that may be secret from `/proc/<pid>/environ`. Returns all variables. Call it before threads exist.
 pub(crate) fn close_process(
     variables: Vec<(OsString, OsString)>,
 ) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let is_handed_over = variables.iter().any(|(name, _)| name == HANDOVER_VARIABLE);
     if !is_handed_over && variables.iter().any(|(name, _)| is_concealed(name)) {
         let error = reexec(&variables);
-        return Err(error).context("cannot start again without secrets in the environment");
+        return Err(error).context("cannot re-execute the service without secrets in the environment");
     }
     http_api::open_io_counters();
-    forbid_dumps().context("cannot close the process against others")?;
+    forbid_dumps().context("cannot forbid core dumps and access to the process's memory")?;
     if !is_handed_over {
         return Ok(variables);
     }
@@ -57,7 +57,7 @@ pub(crate) fn close_process(
     Ok(variables.into_iter().chain(received).collect())
 }
 
-/// Loading a program makes a process dumpable again, so this comes after [`reexec`], and what it starts is not concerned.
+/// Executing a program makes a process dumpable again, so this comes after [`reexec`]. Child processes are not affected.
 fn forbid_dumps() -> rustix::io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let none = Rlimit {
@@ -74,7 +74,7 @@ fn is_concealed(name: &OsString) -> bool {
         .any(|prefix| name.starts_with(prefix.as_bytes()))
 }
 
-/// Becomes this program again. Returns only if that fails.
+/// Executes this program again in the same process. Returns only on failure.
 fn reexec(variables: &Variables) -> io::Error {
     let (concealed, shown): (Vec<_>, Vec<_>) = variables
         .iter()
@@ -84,7 +84,7 @@ fn reexec(variables: &Variables) -> io::Error {
         Ok(file) => file,
         Err(error) => return error,
     };
-    // The path and not `/proc/self/exe`, by which the process would be called `exe` in lists.
+    // Not `/proc/self/exe`: process lists would show the name `exe`.
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(error) => return error,
@@ -103,7 +103,7 @@ fn reexec(variables: &Variables) -> io::Error {
         .exec()
 }
 
-/// Of pairs `NAME=VALUE`, each with a NUL behind it, as in `/proc/<pid>/environ`.
+/// Writes pairs `NAME=VALUE`, each followed by NUL, as in `/proc/<pid>/environ`.
 fn memory_file(variables: &Variables) -> io::Result<File> {
     let mut file = File::from(memfd_create("variables", MemfdFlags::CLOEXEC)?);
     for (name, value) in variables {
@@ -114,7 +114,7 @@ fn memory_file(variables: &Variables) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads what [`reexec`] has handed over, and empties the file: `/proc/<pid>/fd/0` shows it.
+/// Reads the variables that [`reexec`] passed, and truncates the file, because `/proc/<pid>/fd/0` shows it.
 fn receive() -> io::Result<Vec<(OsString, OsString)>> {
     let mut stdin = io::stdin().lock();
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! The log, on standard error: standard output is for what a command was asked to print. Beside it, traces for a collector.
+//! The log on standard error, and traces for a collector. Standard output is for the output of commands.
 
 use std::fmt::{Debug, Formatter, Result};
 use std::io::{IsTerminal as _, stderr};
@@ -18,25 +18,25 @@ use tracing_subscriber::{Layer, Registry, fmt, registry, reload};
 use crate::compose::Telemetry;
 use crate::config::{LogFormat, LogSettings};
 
-/// Crates that say too much: at `info` what we say ourselves, or an error for each client that does not speak HTTP
-/// ([`crate::listeners::malformed_log`]).
+/// Crates that log too much: at `info` they repeat the service's own lines, or log an error for each client that does not
+/// speak HTTP ([`crate::listeners::malformed_log`]).
 const NOISY_CRATES: [(&str, LevelFilter); 2] = [
     ("actix_server", LevelFilter::WARN),
     ("actix_http", LevelFilter::OFF),
 ];
-/// How long lines that wait may take, where something is to follow them.
+/// Time to write buffered lines before other output follows.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The log of this process, once it has begun.
+/// The log of this process, once started.
 static LINES: OnceLock<Lines> = OnceLock::new();
 
-/// What is logged, which may change while the service runs.
+/// Changes the log level while the service runs.
 pub(crate) struct LogLevelHandle(reload::Handle<Targets, Registry>);
 
 impl LogLevelHandle {
-    /// Logs what this says from now on; its format needs another start.
+    /// Applies the level. A changed format needs a restart.
     pub(crate) fn set(&self, log: &LogSettings) {
-        // Fails only where nobody logs any more.
+        // Fails only after the subscriber is gone.
         let _ = self.0.reload(filter(log));
     }
 }
@@ -47,7 +47,7 @@ impl Debug for LogLevelHandle {
     }
 }
 
-/// What an operator says of a crate has the last word.
+/// The operator's setting for a crate takes precedence.
 fn filter(log: &LogSettings) -> Targets {
     let quiet = Targets::new().with_targets(NOISY_CRATES);
     let quiet = match log.level.default_level() {
@@ -57,15 +57,15 @@ fn filter(log: &LogSettings) -> Targets {
     quiet.with_targets(log.level.iter())
 }
 
-/// Waits until the lines so far are written, for what is to stand below them. Blocks, but not for long: whoever reads them may
-/// have stopped.
+/// Waits until buffered lines are written, so that following output appears below them. Blocks up to [`FLUSH_TIMEOUT`],
+/// because the reader of the log may be stuck.
 pub(crate) fn flush() {
     if let Some(lines) = LINES.get() {
         lines.settle(FLUSH_TIMEOUT);
     }
 }
 
-/// Writes the last lines when it is dropped, also by a panic.
+/// Flushes the log on drop, also after a panic.
 pub(crate) struct FlushOnDrop;
 
 impl Drop for FlushOnDrop {
@@ -74,7 +74,7 @@ impl Drop for FlushOnDrop {
     }
 }
 
-/// The line about lines that were lost, in the form of the others.
+/// Formats the line that reports lost lines.
 fn lost_lines_message(format: LogFormat) -> fn(u64) -> String {
     match format {
         LogFormat::Text => |lost| format!("WARN lines of the log were lost lost_lines={lost}\n"),
@@ -86,12 +86,12 @@ fn lost_lines_message(format: LogFormat) -> fn(u64) -> String {
     }
 }
 
-/// Starts logging, and tracing if traces are exported. Once per process.
+/// Starts logging, and tracing if traces are exported. Call it once per process.
 pub(crate) fn start(log: &LogSettings, telemetry: Option<&Telemetry>) -> LogLevelHandle {
     let (filter, level) = Wanted::new(filter(log));
     let writer = match Lines::start(stderr(), lost_lines_message(log.format)) {
         Ok(lines) => BoxMakeWriter::new(LINES.get_or_init(|| lines).clone()),
-        // No thread is to be had: slower, and as good.
+        // No thread is available: write directly, which is slower.
         Err(_) => BoxMakeWriter::new(stderr),
     };
     match telemetry {
@@ -99,7 +99,7 @@ pub(crate) fn start(log: &LogSettings, telemetry: Option<&Telemetry>) -> LogLeve
             .with(filter)
             .with(layer(log.format, writer))
             .init(),
-        // A filter each: what is traced does not depend on what is logged. Each line and span costs more so.
+        // Separate filters, so that traces do not depend on the log level. This makes each line and span more expensive.
         Some(telemetry) => registry()
             .with(layer(log.format, writer).with_filter(filter))
             .with(telemetry.layer())
@@ -108,7 +108,7 @@ pub(crate) fn start(log: &LogSettings, telemetry: Option<&Telemetry>) -> LogLeve
     LogLevelHandle(level)
 }
 
-/// What writes the lines.
+/// The layer that writes the lines.
 fn layer<S>(format: LogFormat, writer: BoxMakeWriter) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

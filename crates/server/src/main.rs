@@ -1,4 +1,4 @@
-//! The `agent-workspace` binary: command line, configuration, and the one place where all parts meet.
+//! The `agent-workspace` binary: command line, configuration and composition root.
 //!
 //! Knows: every crate. Must never know: what a request means, SQL, or a sandbox's protocol. Only `compose` names adapters.
 
@@ -32,22 +32,22 @@ use crate::data_dir::DataDir;
 use crate::lifecycle::serve;
 use crate::logging::LogLevelHandle;
 
-/// The system's allocator keeps most of what a burst of large answers took: its arenas end at their highest allocation. This
-/// one gives pages back by a thread of its own, a second after they were last used (`.cargo/config.toml`).
+/// The system's allocator keeps most memory of a burst of large responses, because its arenas end at their highest
+/// allocation. jemalloc returns pages in a background thread, a second after their last use (`.cargo/config.toml`).
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// `EX_USAGE` of sysexits.h: the configuration is wrong, and starting again will not help.
+/// `EX_USAGE` of sysexits.h: the configuration is invalid, and a restart will not help.
 const BAD_CONFIGURATION: u8 = 64;
 
-/// Threads for background work and the store's waiting; requests have workers of their own.
+/// Threads of background work and the store's futures; requests have their own workers.
 const RUNTIME_THREADS: usize = 2;
-/// Most threads for blocking work. The store's connections bound it further.
+/// Threads of blocking work. The store's connections limit it further.
 const MAX_BLOCKING_THREADS: usize = 64;
 
-/// How long blocking work may go on when everything else has ended.
+/// Time for blocking work after everything else has ended.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the last traces may take to their collector.
+/// Time to export the last traces.
 const TRACE_EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
     finish(result)
 }
 
-/// Only the service has traces.
+/// Only `serve` exports traces.
 fn open_telemetry(command: &Command, config: &Config) -> anyhow::Result<Option<Telemetry>> {
     match command {
         Command::Serve => compose::open_telemetry(config),
@@ -110,7 +110,7 @@ fn finish(result: anyhow::Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// Needs no configuration.
+/// Prints the document without reading the configuration.
 fn print_openapi() -> anyhow::Result<ExitCode> {
     let document = http_api::openapi_document();
     to_stdout(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
@@ -151,7 +151,7 @@ fn run(
                 let command = compose::prepare(config, variables).await?;
                 let words = command
                     .iter()
-                    .map(|word| word.to_str().context("a path is not UTF-8"));
+                    .map(|word| word.to_str().context("the path is not valid UTF-8"));
                 let words: Vec<&str> = words.collect::<anyhow::Result<_>>()?;
                 to_stdout(&format!("{}\n", shlex::try_join(words)?))?;
             }
@@ -176,7 +176,7 @@ fn run(
         }
         Ok(ExitCode::SUCCESS)
     });
-    // Blocking work cannot be cancelled; a stuck disk must not keep the process from ending.
+    // Blocking work cannot be cancelled; a hanging disk must not keep the process alive.
     runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
     result
 }
@@ -189,8 +189,8 @@ async fn manage_keys(command: cli::Keys, config: &Config) -> anyhow::Result<Stri
     keys::run(command, single_user, &store, ids.as_ref(), clock.as_ref()).await
 }
 
-/// Whether nothing isolates the sandboxes of one user from another. Before the first start of a service it is not known which
-/// sandboxes it will have, unless the configuration says so; the service refuses then.
+/// Whether nothing isolates the sandboxes of different users. Before the first start the backend is unknown, unless it is
+/// configured; `serve` refuses in that case.
 fn has_single_user(config: &Config, data_dir: &DataDir) -> anyhow::Result<bool> {
     let are_processes = match config.sandbox.backend {
         BackendKind::Process => true,
@@ -200,7 +200,7 @@ fn has_single_user(config: &Config, data_dir: &DataDir) -> anyhow::Result<bool> 
     Ok(are_processes && !config.process.allow_multiple_users)
 }
 
-/// The exit code also says whether all secrets open.
+/// The exit code reports whether all secrets could be opened.
 async fn rotate(command: cli::Secrets, config: &Config) -> anyhow::Result<ExitCode> {
     let data_dir = DataDir::open(&config.data_dir)?;
     let store = compose::open_store(config).await?;
@@ -213,7 +213,7 @@ async fn rotate(command: cli::Secrets, config: &Config) -> anyhow::Result<ExitCo
     })
 }
 
-/// What a command was asked to print.
+/// Prints the output of a command.
 fn to_stdout(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())
@@ -221,7 +221,7 @@ fn to_stdout(text: &str) -> anyhow::Result<()> {
         .context("cannot print")
 }
 
-/// For the person at the terminal. Nobody is left to be told when that fails.
+/// Prints a message for the person at the terminal. Errors are ignored: there is no other place to report them.
 fn to_stderr(text: &str) {
     logging::flush();
     let _ = writeln!(std::io::stderr(), "{text}");

@@ -103,7 +103,7 @@ async fn a_second_signal_cuts_off_what_is_under_way() {
     assert_eq!(&said, go_on, "the request is under way");
     send(&service, Signal::TERM);
     wait_until("requests that may end", WAIT_TIMEOUT, || {
-        service.log().contains("requests under way may end")
+        service.log().contains("waiting for requests in progress")
     })
     .await;
     service.stop().await;
@@ -149,7 +149,7 @@ async fn the_configuration_is_read_again() {
     let told =
         "configuration reloaded: http.requests_per_second, log.level, sandbox.max_running_per_user";
     reload(changed, told).await;
-    let advice = "needs a restart of the service: http.workers";
+    let advice = "need a restart of the service: http.workers";
     wait_until(advice, WAIT_TIMEOUT, || service.log().contains(advice)).await;
     assert_eq!(start().await.status, 429, "there is no room");
     wait_until("a line at debug", WAIT_TIMEOUT, || service.log().contains("DEBUG")).await;

@@ -1,4 +1,4 @@
-//! What a person at the terminal is told when the service has started.
+//! The start-up message for a person at the terminal.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use url::Url;
 use crate::lifecycle::bootstrap::FirstKey;
 use crate::config::{Config, LogFormat};
 
-/// What was decided at start.
+/// The facts that the banner shows.
 pub(crate) struct StartupBanner<'a> {
     pub(crate) config: &'a Config,
     pub(crate) bound: SocketAddr,
@@ -20,7 +20,7 @@ pub(crate) struct StartupBanner<'a> {
 }
 
 impl StartupBanner<'_> {
-    /// Logs it, and where the log is for people prints it as well.
+    /// Logs the facts; with the text format also prints the banner.
     pub(crate) fn announce(&self) {
         tracing::info!(
             address = %self.bound,
@@ -33,7 +33,7 @@ impl StartupBanner<'_> {
         );
         if *self.first_key == FirstKey::Missing {
             tracing::warn!(
-                "there is no valid API key: make one with `agent-workspace keys create --user admin`"
+                "there is no valid API key: create one with `agent-workspace keys create --user admin`"
             );
         }
         if self.config.log.format == LogFormat::Text {
@@ -62,13 +62,13 @@ impl StartupBanner<'_> {
     fn key(&self) -> String {
         match self.first_key {
             FirstKey::NotNeeded => {
-                "not needed: everybody who reaches the URL is one user".to_owned()
+                "not needed: every request acts as one user".to_owned()
             }
             FirstKey::Configured => "the configured one, for user `admin`".to_owned(),
             FirstKey::Generated(path) => format!("in {} (user `admin`)", path.display()),
-            FirstKey::Earlier => "made earlier; see `agent-workspace keys`".to_owned(),
+            FirstKey::Earlier => "created earlier; see `agent-workspace keys`".to_owned(),
             FirstKey::Missing => {
-                "none! Make one with `agent-workspace keys create --user admin`".to_owned()
+                "none! Create one with `agent-workspace keys create --user admin`".to_owned()
             }
         }
     }

@@ -1,7 +1,7 @@
-//! The first API key: given by the operator, or generated on the first start.
+//! The first API key: configured by the operator, or generated on the first start.
 //!
 //! ```text
-//!   bootstrap.key ──► row in the store ──► bootstrap.done        each step is repeated until the next one is there
+//!   bootstrap.key ──► row in the store ──► bootstrap.done        each step is repeated until the next one exists
 //! ```
 
 use std::path::PathBuf;
@@ -27,28 +27,27 @@ use crate::data_dir::DataDir;
 /// The user of the first key, and the local user of open mode.
 const FIRST_USER: &str = "admin";
 
-/// Which key the first user has; for the banner.
+/// The state of the first user's key, for the banner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FirstKey {
-    /// Requests need none.
+    /// Open mode: requests need no key.
     NotNeeded,
-    /// The operator gave it.
+    /// The operator configured it.
     Configured,
-    /// It is in this file.
+    /// It was generated into this file.
     Generated(PathBuf),
-    /// It was generated on an earlier start, and the file has been taken away since.
+    /// It was generated on an earlier start, and the file was removed since.
     Earlier,
-    /// There is no key at all: nobody can use the service.
+    /// There is no valid key: no request can be authenticated.
     Missing,
 }
 
-/// The user of the first key, and the local user of open mode.
 pub(crate) fn first_user() -> UserId {
     UserId::parse(FIRST_USER).expect("a constant name")
 }
 
-/// Makes sure that somebody can use the service, and says if nobody administers it. A crash at any point is made good by the
-/// next call.
+/// Ensures that the service has a valid key, and warns if it has no administrator. The next call repairs what a crash left
+/// unfinished.
 pub(crate) async fn first_key(
     auth: &AuthSettings,
     data_dir: &DataDir,
@@ -58,13 +57,13 @@ pub(crate) async fn first_key(
     let key = some_key(auth, data_dir, store, now).await?;
     if auth.mode != AuthModeSetting::Open && !is_administered(store).await? {
         tracing::warn!(
-            "nobody administers this service: make somebody an administrator with `agent-workspace users set-role NAME admin`"
+            "this service has no administrator: appoint one with `agent-workspace users set-role NAME admin`"
         );
     }
     Ok(key)
 }
 
-/// Whether a user who is there is an administrator.
+/// Whether an active user is an administrator.
 async fn is_administered(store: &Store) -> anyhow::Result<bool> {
     let all = crate::commands::users::list(store).await?;
     let mut active = all.iter().filter(|user| user.deleted_at.is_none());
@@ -85,7 +84,7 @@ async fn some_key(
     if auth.mode == AuthModeSetting::Open {
         return Ok(FirstKey::NotNeeded);
     }
-    // A configured key that is configured no more was taken back. Open mode, which asks for no key, leaves it alone.
+    // A key that is no longer configured is revoked. Open mode needs no key and leaves it alone.
     withdraw(store, "first key withdrawn", now)
         .await
         .context("cannot withdraw the key that was configured before")?;
@@ -106,7 +105,7 @@ async fn some_key(
     })
 }
 
-/// The configured key works, and one that was configured before does not.
+/// Stores the configured key and revokes the previously configured one.
 async fn accept_configured(
     text: &SecretString,
     store: &Store,
@@ -124,7 +123,7 @@ async fn accept_configured(
     withdraw(store, "first key replaced", now)
         .await
         .context("cannot replace the configured API key")?;
-    // Too short to be of use to a reader of `keys list`, long enough to recognise it by.
+    // Too short to help a reader of `keys list` guess the key, long enough to recognise it.
     let prefix = text
         .expose_secret()
         .chars()
@@ -145,7 +144,7 @@ async fn accept_configured(
     insert(store, key, now).await
 }
 
-/// Takes back the key that was configured before, if there is one, with a line in the audit log.
+/// Revokes the previously configured key, if there is one, with an entry in the audit log.
 async fn withdraw(store: &Store, action: &str, now: Timestamp) -> Result<(), StoreError> {
     let change = AdminChange::RevokeKey {
         id: BOOTSTRAP_KEY_ID,
@@ -158,7 +157,7 @@ async fn withdraw(store: &Store, action: &str, now: Timestamp) -> Result<(), Sto
     }
 }
 
-/// Keys that were made before (another data directory, the same store) make a generated one unnecessary.
+/// Generates a key unless the store has one already (another data directory, the same store).
 async fn accept_generated(
     file: &std::path::Path,
     store: &Store,
@@ -177,12 +176,12 @@ async fn accept_generated(
         .with_context(|| format!("cannot use {}", file.display()))?;
     let text = ApiKeyText::parse(text.expose_secret()).with_context(|| {
         format!(
-            "{} is damaged: delete it, and a new key is made",
+            "{} is damaged: delete it, and the next start generates a new key",
             file.display()
         )
     })?;
     let key = ApiKey {
-        // From the key itself, so that repeating this makes no second row.
+        // Derived from the key, so that repeating this step adds no second row.
         id: ApiKeyId::new(Uuid::from_bytes(id_bytes(&text))),
         user: first_user(),
         hash: text.hash(),
@@ -196,7 +195,7 @@ async fn accept_generated(
     insert(store, key, now).await
 }
 
-/// With its user, who administers.
+/// Inserts the key and its user, an administrator.
 async fn insert(store: &Store, key: ApiKey, now: Timestamp) -> anyhow::Result<()> {
     let user = key.user.clone();
     let change = AdminChange::CreateKey {
@@ -206,16 +205,16 @@ async fn insert(store: &Store, key: ApiKey, now: Timestamp) -> anyhow::Result<()
     let entry = Origin::service("first key").entry(compose::ids().as_ref(), now, &change);
     match store.administer(&change, &entry).await {
         Err(StoreError::Conflict { entity }) if entity == DELETED_USER_ENTITY => {
-            tracing::warn!(user = %user, "the first user was deleted a moment ago; the first key opens nothing before a later start");
+            tracing::warn!(user = %user, "the first user was just deleted: the first key becomes valid at a later start");
             Ok(())
         }
-        // A replica, or an earlier start that did not get further.
+        // Another replica, or an earlier start that was interrupted, has inserted it.
         Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
         Err(error) => Err(error).context("cannot store the first API key"),
     }
 }
 
-/// Version and variant of a random UUID, the rest from the hash of the key.
+/// Version and variant of a random UUID; the other bits come from the hash of the key.
 fn id_bytes(text: &ApiKeyText) -> [u8; 16] {
     let hash = text.hash().to_string();
     let number = u128::from_str_radix(&hash[..32], 16).unwrap_or_default();
@@ -306,12 +305,12 @@ mod tests {
     async fn a_start_that_died_half_way_is_finished_by_the_next() {
         let fixture = BootstrapFixture::new().await;
         let file = fixture.data_dir().bootstrap_key();
-        // Died after the file.
+        // Crashed after the file.
         let text = ApiKeyText::generate();
         private_file::create(&file, text.secret().expose_secret()).unwrap();
         fixture.start(None).await;
         assert!(fixture.accepts(text.secret().expose_secret()).await);
-        // Died after the row.
+        // Crashed after the row.
         std::fs::remove_file(fixture.data_dir().bootstrap_done()).unwrap();
         fixture.start(None).await;
         assert_eq!(fixture.count().await, 1);
@@ -350,7 +349,7 @@ mod tests {
         assert_eq!(fixture.start(None).await, FirstKey::Generated(path));
         assert!(!fixture.accepts("once-configured").await);
         assert!(fixture.accepts(&fixture.generated()).await);
-        // And back: the generated key is a key of its own.
+        // Back to the generated key, which is a separate key.
         fixture.start(Some("configured-again")).await;
         assert!(fixture.accepts("configured-again").await);
         assert!(fixture.accepts(&fixture.generated()).await);

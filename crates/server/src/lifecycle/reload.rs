@@ -1,5 +1,5 @@
-//! Reading the configuration again while the service runs (SIGHUP): the level of the log and numbers that govern what is
-//! new. Whatever else has changed waits for a restart, and is named.
+//! Reloads the configuration on SIGHUP: the log level, and limits that apply to new work. Other changes need a restart, and
+//! the log names them.
 
 use application::App;
 use http_api::HttpState;
@@ -8,8 +8,8 @@ use crate::compose::{self, Variables};
 use crate::config::Config;
 use crate::logging::LogLevelHandle;
 
-/// Keys that need no restart, by how they begin. Not the origins of browsers: agent servers keep those that they were
-/// started with.
+/// Keys that apply without a restart, or their prefixes. CORS origins are not among them: agent servers keep those of their
+/// start.
 const RELOADABLE_KEYS: [&str; 6] = [
     "http.requests_per_second",
     "log.level",
@@ -27,16 +27,16 @@ fn is_reloadable(key: &str) -> bool {
     RELOADABLE_KEYS.iter().any(|live| names(live))
 }
 
-/// What is needed to read and apply it.
+/// Reads and applies a changed configuration.
 pub(crate) struct ConfigReloader<'a> {
-    /// What this process runs with.
+    /// The configuration at start.
     started: &'a Config,
-    /// The environment of its start: nobody can change it.
+    /// The environment at start, which does not change.
     variables: &'a Variables,
     level: &'a LogLevelHandle,
     app: App,
     http: HttpState,
-    /// What was read last.
+    /// The configuration of the last reload.
     last: Option<Config>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> ConfigReloader<'a> {
         }
     }
 
-    /// Reads the file, and applies what can be. All or nothing: of a configuration with a fault nothing is.
+    /// Reads the file and applies the reloadable keys. An invalid file changes nothing.
     pub(crate) fn reload(&mut self) {
         let read = match self.started.read_again(self.variables) {
             Ok(read) => read,
@@ -78,7 +78,7 @@ impl<'a> ConfigReloader<'a> {
         let mut changed = before.changes(&read);
         changed.retain(|key| is_reloadable(key));
         if changed.is_empty() {
-            tracing::info!("configuration reloaded: nothing has changed that needs no restart");
+            tracing::info!("configuration reloaded: no reloadable setting has changed");
         } else {
             tracing::info!("configuration reloaded: {}", changed.join(", "));
         }
@@ -86,7 +86,7 @@ impl<'a> ConfigReloader<'a> {
         later.retain(|key| !is_reloadable(key));
         if !later.is_empty() {
             let keys = later.join(", ");
-            tracing::warn!("what has changed and needs a restart of the service: {keys}");
+            tracing::warn!("these changed settings need a restart of the service: {keys}");
         }
         self.last = Some(read);
     }

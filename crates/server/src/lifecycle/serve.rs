@@ -1,4 +1,4 @@
-//! Running the service: start, wait for a signal, stop in order.
+//! Runs the service: start, wait for a signal, orderly shutdown.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -28,18 +28,18 @@ use crate::listeners::metrics as metrics_listener;
 use crate::lifecycle::reload::ConfigReloader;
 use crate::lifecycle::shutdown::{RunningListeners, Signals, serve_until_stopped};
 
-/// How long background work may take to stop once requests are done. Whatever it does is resumed on the next start.
+/// Time for background work to stop after the last request. The next start resumes unfinished work.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(5);
-/// How long the last lines of the audit log may take.
+/// Time to write the last entries of the audit log.
 const AUDIT_GRACE: Duration = Duration::from_secs(2);
-/// What follows once requests are done: these, and what cannot be cut off.
+/// Time for all that follows the last request: background work, the audit log, and blocking work.
 pub(crate) const BACKGROUND_STOP_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a data directory may seem taken by a service that has just been killed.
+/// How long to wait for the lock of the data directory, which a killed service may hold for a moment.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted.
 const LISTEN_BACKLOG: u32 = 4096;
 
-/// Runs until a signal to stop. Sandboxes go on without us and are adopted by the next start.
+/// Runs until a signal. Sandboxes keep running; the next start adopts them.
 pub(crate) async fn serve(
     config: &Config,
     variables: &Variables,
@@ -53,14 +53,14 @@ pub(crate) async fn serve(
     let bound = listener.local_addr()?;
     let for_operators = metrics_listener::listen(config)?;
 
-    // Before the database is opened, which needs some room.
+    // Before the database is opened, which needs some disk space.
     let disk = DiskSpace::new(config);
     let host = host_of(config, &data_dir)?;
     let store = compose::open_store(config).await?;
     let id = format!("{host}/{}", compose::ids().uuid().simple());
     let tasks = BackgroundTasks::new(Handle::current());
     let (vault, keys) = KeyFollower::start(config, &data_dir, (&store, compose::clock()), id).await?;
-    // At once: what follows may take long, and a rotation takes a service that says nothing for gone.
+    // Announce the keys early: later steps may take long, and a rotation treats a silent service as gone.
     keys.spawn(&tasks);
     let now = compose::clock().now();
     let first_key = first_key(&config.auth, &data_dir, &store, now).await?;
@@ -104,7 +104,7 @@ pub(crate) async fn serve(
     let result = serve_until_stopped(server, &listeners, &mut signals, told, &mut reloader).await;
     stop_background(&audit, &tasks).await;
     keys.withdraw().await;
-    tracing::info!("stopped; sandboxes go on running");
+    tracing::info!("stopped; sandboxes keep running");
     result
 }
 
@@ -121,17 +121,17 @@ fn announce(config: &Config, bound: SocketAddr, sandboxes: &OpenedBackend, first
     started.announce();
 }
 
-/// Once requests are done.
+/// Stops background work after the last request.
 async fn stop_background(audit: &Audit, tasks: &BackgroundTasks) {
     if !audit.finish(AUDIT_GRACE).await {
-        tracing::warn!("the last lines of the audit log could not be written");
+        tracing::warn!("the last entries of the audit log could not be written");
     }
     if !tasks.stop(BACKGROUND_GRACE).await {
         tracing::warn!("some background work did not stop in time; the next start resumes it");
     }
 }
 
-/// Whose sandboxes this service looks after.
+/// The host whose sandboxes this service manages.
 fn host_of(config: &Config, data_dir: &DataDir) -> anyhow::Result<HostId> {
     match &config.sandbox.shared_host {
         Some(host) => Ok(host.clone()),
@@ -139,7 +139,7 @@ fn host_of(config: &Config, data_dir: &DataDir) -> anyhow::Result<HostId> {
     }
 }
 
-/// The listener that containers need where they cannot reach the one for everybody.
+/// Opens the callback listener, which containers need if they cannot reach the public one.
 fn open_callbacks(
     config: &Config,
     route: &CallbackRoute,
@@ -158,7 +158,7 @@ fn open_callbacks(
     ))
 }
 
-/// Opens the backend, and says when this installation had another one.
+/// Opens the backend, and warns if this installation used another one before.
 async fn open_sandboxes(
     config: &Config,
     variables: &Variables,
@@ -170,9 +170,9 @@ async fn open_sandboxes(
     let backend = sandboxes.backend.name();
     if let Some(before) = before.filter(|before| before != backend) {
         tracing::warn!(
-            "sandboxes of this installation were made with the backend `{before}`, and this is `{backend}`: they show as \
-             MISSING, what runs of them goes on unwatched, and none is lost; set WORKSPACE_SANDBOX__BACKEND={before} to have \
-             them back"
+            "the sandboxes of this installation were created with the backend `{before}`, and this is `{backend}`: \
+                 they show as MISSING, keep running unsupervised, and are not lost; set \
+                 WORKSPACE_SANDBOX__BACKEND={before} to manage them again"
         );
     }
     data_dir.remember_backend(backend)?;
@@ -184,25 +184,25 @@ fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!(error = %chain(&error), "the limit of open files stays");
+        tracing::debug!(error = %chain(&error), "cannot raise the limit of open files");
     }
 }
 
-/// What is doubtful about the way from sandboxes to this service.
+/// Logs warnings about the callback route.
 fn warn_of_callbacks(config: &Config, route: &CallbackRoute, sandboxes: &OpenedBackend) {
     if let Some(doubt) = &route.doubt {
         tracing::warn!("{doubt}");
     }
     if config.auth.mode == AuthModeSetting::Open && sandboxes.engine.is_some() && !route.needs_listener {
         tracing::warn!(
-            "no key is needed, and sandboxes reach this service by the address that users do: whatever runs in one can do \
-             what its user can"
+            "requests need no key, and sandboxes reach the public listener: every program in a sandbox can do what \
+                 its user can"
         );
     }
 }
 
-/// Takes the data directory. A service that was killed while it started a sandbox may still seem to hold it: between
-/// `fork` and `exec` the child shares the lock, for some milliseconds.
+/// Locks the data directory. After a crash the lock may still be held for some milliseconds: between `fork` and `exec` a
+/// child process shares it.
 async fn take(data_dir: &DataDir) -> anyhow::Result<Lock> {
     let give_up = tokio::time::Instant::now() + LOCK_TIMEOUT;
     loop {
@@ -226,7 +226,7 @@ fn warn(config: &Config, data_dir: &DataDir) -> anyhow::Result<()> {
     }
     if data_dir.is_open_to_others()? {
         tracing::warn!(
-            "other users of this machine may look into the data directory {0}: `chmod 700 {0}`",
+            "other users of this machine can read the data directory {0}: run `chmod 700 {0}`",
             data_dir.path().display()
         );
     }
@@ -239,14 +239,14 @@ pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// A socket that listens there.
+/// Opens a listening socket.
 pub(crate) fn open(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()
     } else {
         TcpSocket::new_v6()
     }?;
-    // So that a restart does not wait for connections of the last life.
+    // A restart must not wait for connections of the previous process (TIME_WAIT).
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(LISTEN_BACKLOG)?.into_std()

@@ -1,4 +1,4 @@
-//! What the service manager is told: systemd's protocol, `sd_notify(3)`. Where there is none, nobody is told anything.
+//! Notifies the service manager by systemd's protocol, `sd_notify(3)`. Does nothing without a manager.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -12,32 +12,34 @@ use crate::compose::Variables;
 
 /// Names the manager's socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";
-/// A manager that does not listen must not hold us up.
+/// A manager that does not read must not block the service.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The one that started this process.
+/// The service manager that started this process.
 pub(crate) struct ServiceManager(Option<(UnixDatagram, SocketAddr)>);
 
 impl ServiceManager {
-    /// The one that the variables name, if they name one.
+    /// The manager that the variables name, if any.
     pub(crate) fn of(variables: &Variables) -> Self {
         let named = variables.iter().find(|(name, _)| name == VARIABLE);
         let name = named.map(|(_, value)| value.as_bytes());
         let reached = name.filter(|name| !name.is_empty()).map(reach);
-        Self(reached.and_then(|it| it.inspect_err(|error| tracing::warn!(error = %chain(&error), "the service manager is told nothing: {VARIABLE} is of no use")).ok()))
+        Self(reached.and_then(|it| it.inspect_err(|error| tracing::warn!(error = %chain(&error), "cannot notify the service manager: \
+             {VARIABLE} is not usable")).ok()))
     }
 
-    /// Requests are taken.
+    /// The service accepts requests.
     pub(crate) fn ready(&self) {
         self.tell("READY=1\nSTATUS=Serving");
     }
 
-    /// The configuration is read again; [`Self::ready`] ends that.
+    /// A reload has started; [`Self::ready`] ends it.
     pub(crate) fn reloading(&self) {
         self.tell("RELOADING=1\nSTATUS=Reading the configuration again");
     }
 
-    /// The end has begun, and takes so long at most: the unit's own time-out need not know the configuration.
+    /// The shutdown has started and takes at most `longest`. This extends the unit's time-out, which need not match the
+    /// configuration.
     pub(crate) fn stopping(&self, longest: Duration) {
         let micros = longest.as_micros();
         self.tell(&format!(
@@ -50,12 +52,12 @@ impl ServiceManager {
             return;
         };
         if let Err(error) = socket.send_to_addr(what.as_bytes(), manager) {
-            tracing::warn!(error = %chain(&error), "the service manager could not be told");
+            tracing::warn!(error = %chain(&error), "cannot notify the service manager");
         }
     }
 }
 
-/// A path, or with `@` the name of a socket that is no file.
+/// Connects to a path, or with `@` to an abstract socket.
 fn reach(name: &[u8]) -> io::Result<(UnixDatagram, SocketAddr)> {
     let manager = match name.strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),

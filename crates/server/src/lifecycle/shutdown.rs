@@ -1,5 +1,5 @@
-//! Until a signal, and what happens then, in order: others are told to send requests elsewhere, no more are taken, those
-//! under way end, and what can go on elsewhere is handed over. A second signal ends all of it at once.
+//! Waits for a signal and shuts down in order: `/ready` fails so that proxies send requests elsewhere, listeners stop
+//! accepting, requests finish, and leases of starts are released. A second signal stops at once.
 
 use std::future::Future;
 use std::io::IsTerminal as _;
@@ -17,18 +17,18 @@ use crate::config::HttpSettings;
 use crate::lifecycle::service_manager::ServiceManager;
 use crate::lifecycle::reload::ConfigReloader;
 
-/// How long handing over may take: a write for each start that is under way.
+/// Time to release the leases: one write per start in progress.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long servers have to end when requests are not waited for.
+/// Time for the servers to stop when requests are not awaited.
 const FORCED_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalRequest {
-    /// To end; a person at a terminal (SIGINT) does not wait for a load balancer.
+    /// Stop. SIGINT comes from a person at a terminal and skips the drain delay.
     Stop { name: &'static str, is_graceful: bool },
-    /// To read the configuration again.
+    /// Reload the configuration.
     Reload,
 }
 
@@ -55,7 +55,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => stop("SIGTERM", true),
             _ = self.interrupt.recv() => stop("SIGINT", false),
-            // A terminal that was closed is none any more.
+            // A closed terminal is not a terminal any more.
             _ = self.hangup.recv() => {
                 if self.at_terminal && !std::io::stderr().is_terminal() {
                     stop("SIGHUP", false)
@@ -66,7 +66,7 @@ impl Signals {
         }
     }
 
-    /// The next one that asks to end; for reading the configuration again it is too late by then.
+    /// The next signal to stop. During the shutdown the configuration is not reloaded.
     async fn next_stop(&mut self) -> (&'static str, bool) {
         loop {
             if let SignalRequest::Stop { name, is_graceful } = self.next().await {
@@ -76,11 +76,11 @@ impl Signals {
     }
 }
 
-/// Where requests come in, and what goes on beside them.
+/// The running listeners, and what they share.
 pub(crate) struct RunningListeners {
     pub(crate) main: ServerHandle,
     pub(crate) callbacks: Option<CallbackListener>,
-    /// For whoever reads metrics, if it has an address of its own.
+    /// The listener for metrics, if it has its own address.
     pub(crate) metrics: Option<ServerHandle>,
     pub(crate) app: App,
     pub(crate) http: HttpState,
@@ -88,7 +88,7 @@ pub(crate) struct RunningListeners {
 
 impl RunningListeners {
     async fn stop(&self, graceful: bool) {
-        // Streams, and sockets of agent servers, end only when they are told to.
+        // Streams and WebSockets of agent servers end only on request.
         self.app.event_streams.end_all();
         self.http.gateway().end_tunnels();
         let requests = async {
@@ -98,7 +98,7 @@ impl RunningListeners {
                 }
             };
             tokio::join!(self.main.stop(graceful), callbacks);
-            // Last: how the others end can be watched. Nobody needs the end of a page of numbers.
+            // Last, so that metrics show the shutdown. An interrupted scrape does no harm.
             if let Some(metrics) = &self.metrics {
                 metrics.stop(false).await;
             }
@@ -107,20 +107,20 @@ impl RunningListeners {
             if graceful {
                 requests.await;
             } else {
-                // A server that lets requests end takes no other word until they have: its threads end with the process.
+                // A server that stops gracefully ignores a second stop; its threads end with the process.
                 let _ = tokio::time::timeout(FORCED_STOP_TIMEOUT, requests).await;
             }
         };
         let hand_over = async {
             if !self.app.hand_over(HANDOVER_TIMEOUT).await {
-                tracing::warn!("some starts were not handed over; their leases run out");
+                tracing::warn!("some starts were not handed over; their leases will expire");
             }
         };
         tokio::join!(requests, hand_over);
     }
 }
 
-/// Serves until a signal to stop; then stops.
+/// Serves until a signal to stop, then shuts down.
 pub(crate) async fn serve_until_stopped(
     server: impl Future<Output = std::io::Result<()>>,
     listeners: &RunningListeners,
@@ -157,7 +157,7 @@ pub(crate) async fn serve_until_stopped(
         ended = in_order => return ended.context("the HTTP server failed"),
         (name, _) = signals.next_stop() => tracing::info!(signal = name, "stopping at once"),
     }
-    // The server hears it only while it runs.
+    // The server handles the stop only while it is polled.
     let running = server.then(|_| std::future::pending::<()>());
     tokio::select! {
         () = listeners.stop(false) => {}
@@ -175,6 +175,6 @@ async fn stop(name: &str, delay: Duration, listeners: &RunningListeners) {
         );
         tokio::time::sleep(delay).await;
     }
-    tracing::info!(signal = name, "stopping: requests under way may end");
+    tracing::info!(signal = name, "stopping: waiting for requests in progress");
     listeners.stop(true).await;
 }

@@ -1,7 +1,8 @@
-//! How sandboxes reach this service, and the listener that containers need when it listens on a loopback address.
+//! The callback route from sandboxes to this service, and the listener that containers need when the service listens on a
+//! loopback address.
 //!
-//! Seen from a container, a loopback address is the container's own. What it can reach is the engine's gateway, an
-//! address of this machine that exists while the engine runs. A second listener waits there, for sandboxes only.
+//! In a container, a loopback address is the container's own. A container reaches the engine's gateway, an address of this
+//! machine that exists while the engine runs. The callback listener waits there and serves sandboxes only.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,25 +23,25 @@ use crate::config::{Config, HttpSettings, reachable};
 use crate::listeners::http_server::http_server;
 use crate::lifecycle::serve::listen;
 
-/// By which name containers reach the machine of their engine.
+/// The name by which containers reach the engine's machine.
 const HOST_NAME: &str = "host.docker.internal";
-/// Between attempts to listen while the engine answers: from the first to the longest pause.
+/// Backoff between attempts to listen while the engine answers.
 const MIN_RETRY_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The way from sandboxes to this service.
+/// The route from sandboxes to this service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallbackRoute {
-    /// Without a path of ours.
+    /// The base URL, without the path of the API.
     base: Url,
-    /// Whether the way ends at the engine's gateway, where we do not listen yet.
+    /// Whether the route ends at the engine's gateway, which needs a listener of its own.
     pub(crate) needs_listener: bool,
-    /// What is doubtful about it, for the operator.
+    /// A warning for the operator.
     pub(crate) doubt: Option<String>,
 }
 
 impl CallbackRoute {
-    /// For sandboxes that are containers or not, of a service that listens at `bound`.
+    /// The route for a service that listens at `bound`.
     pub(crate) fn new(config: &Config, in_containers: bool, bound: SocketAddr) -> Self {
         let configured = config.sandbox.callback_url.clone();
         let is_local = bound.ip().is_loopback();
@@ -48,8 +49,9 @@ impl CallbackRoute {
             Some(url) => {
                 let doubt = (in_containers && is_loopback(&url)).then(|| {
                     format!(
-                        "sandbox.callback_url is {url}, but in a container that address is the container itself: reports \
-                         of sandboxes will not arrive. Leave it empty, or name this machine as containers reach it"
+                        "sandbox.callback_url is {url}, but in a container that address is the container itself: \
+                             reports of sandboxes will not arrive. Leave it empty, or set it to an address of this \
+                             machine that containers reach"
                     )
                 });
                 return Self {
@@ -68,8 +70,8 @@ impl CallbackRoute {
         let is_elsewhere = in_containers && is_remote(config.docker.socket.as_deref());
         let doubt = is_elsewhere.then(|| {
             format!(
-                "the engine seems to be on another machine, where {base} is not this service: set \
-                 WORKSPACE_SANDBOX__CALLBACK_URL to how that machine reaches it"
+                "the engine seems to run on another machine, where {base} is not this service: set \
+                     WORKSPACE_SANDBOX__CALLBACK_URL to a URL of this service that the other machine reaches"
             )
         });
         Self {
@@ -79,12 +81,12 @@ impl CallbackRoute {
         }
     }
 
-    /// How sandboxes reach us.
+    /// The base URL for sandboxes.
     pub(crate) fn base(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// Base of the webhooks.
+    /// The base URL of the webhooks.
     pub(crate) fn webhooks(&self) -> anyhow::Result<Url> {
         Ok(format!("{}/api/v1/webhooks", self.base()).parse()?)
     }
@@ -99,13 +101,13 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Whether this address of an engine is another machine's.
+/// Whether the engine's address belongs to another machine.
 fn is_remote(socket: Option<&str>) -> bool {
     let url = socket.and_then(|socket| Url::parse(&socket.replacen("tcp://", "http://", 1)).ok());
     url.is_some_and(|url| url.scheme() == "http" && !is_loopback(&url))
 }
 
-/// Asks for the address of this machine that containers reach.
+/// Looks up the address of this machine that containers reach.
 type GatewayLookup = Arc<dyn Fn() -> BoxFuture<'static, Option<IpAddr>> + Send + Sync>;
 
 /// The listener at the engine's gateway.
@@ -120,8 +122,8 @@ pub(crate) struct CallbackListener {
 }
 
 impl CallbackListener {
-    /// Keeps listening at the gateway of this engine for as long as `tasks` run: it may be down now, and its address may
-    /// appear with it or change.
+    /// Keeps a listener at the engine's gateway while `tasks` run. The engine may be down, and its address may appear later
+    /// or change.
     pub(crate) fn start(
         engine: Engine,
         backend: &dyn SandboxBackend,
@@ -146,7 +148,7 @@ impl CallbackListener {
         listener
     }
 
-    /// Lets requests under way end, or not.
+    /// Stops the listener, gracefully or not.
     pub(crate) async fn stop(&self, graceful: bool) {
         if let Some(handle) = self.replace(None) {
             handle.stop(graceful).await;
@@ -180,29 +182,29 @@ impl CallbackListener {
             }
             news = tokio::select! {
                 changed = contact.next() => changed,
-                // No event tells that an address has appeared or a port become free.
+                // No event reports that an address has appeared or that a port has become free.
                 () = tokio::time::sleep(pause) => Some(BackendReachability::Reachable),
             };
             pause = (pause * 2).min(MAX_RETRY_BACKOFF);
         }
     }
 
-    /// Listens there, if not yet. The error is for the operator.
+    /// Listens at the gateway unless it does already. The error is for the operator.
     async fn listen_at(
         &self,
         gateway: Option<IpAddr>,
         bound: &mut Option<IpAddr>,
     ) -> Result<(), String> {
-        let what_then = "Until then sandboxes cannot report, and their events come some seconds late. Set \
-             WORKSPACE_SANDBOX__CALLBACK_URL to an address of this service that containers reach, or let it listen on one \
-             (WORKSPACE_HTTP__BIND)";
+        let what_then = "Until then sandboxes cannot report, and their events arrive some seconds late. Set \
+             WORKSPACE_SANDBOX__CALLBACK_URL to an address of this service that containers reach, or let the service \
+             listen on one (WORKSPACE_HTTP__BIND)";
         let gateway = gateway.ok_or_else(|| {
-            format!("the engine does not say by which address containers reach this machine. {what_then}")
+            format!("the engine does not report the address by which containers reach this machine. {what_then}")
         })?;
         if *bound == Some(gateway) {
             return Ok(());
         }
-        // The engine has moved.
+        // The gateway's address has changed.
         self.stop(true).await;
         *bound = None;
         let address = SocketAddr::new(gateway, self.port);
@@ -218,7 +220,8 @@ impl CallbackListener {
             http_server(&self.http, Listener::Callback, socket, state, app).map_err(unusable)?;
         self.tasks.spawn(async move {
             if let Err(error) = server.await {
-                tracing::error!(error = %chain(&error), "the listener for sandboxes failed; restart the service to have it again");
+                tracing::error!(error = %chain(&error), "the listener for sandboxes failed; restart the service to \
+                     restore it");
             }
         });
         self.replace(Some(handle));

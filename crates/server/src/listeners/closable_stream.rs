@@ -1,8 +1,7 @@
-//! A client's connection that any thread can end.
+//! A client connection that any thread can close.
 //!
-//! Whoever owns a socket's descriptor here is the server, on the worker's thread; a second descriptor, by which others could
-//! shut it down, would halve the connections that the limit of open files allows. So others say that it is over, and the
-//! server reads its end.
+//! The server's worker owns the socket. A second descriptor for other threads would halve the connections that the limit of
+//! open files allows. Other threads therefore set a flag and wake the worker, which then reads the end of the stream.
 
 use std::cell::{Ref, RefCell};
 use std::io;
@@ -18,10 +17,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Most that is read and thrown away of what a client still sends after its connection's last answer.
+/// Bytes to read and discard after a connection's last response.
 const MAX_LINGER_BYTES: usize = 1 << 20;
 
-/// A connection.
+/// A connection that can be closed from another thread.
 #[derive(Debug)]
 pub(crate) struct ClosableStream {
     stream: Rc<RefCell<TcpStream>>,
@@ -31,16 +30,16 @@ pub(crate) struct ClosableStream {
 /// A connection after its server has dropped it.
 pub(crate) struct StreamRemainder(Rc<RefCell<TcpStream>>);
 
-/// By which a connection is ended.
+/// Closes a connection.
 #[derive(Debug, Default)]
 pub(crate) struct CloseHandle {
     is_closed: AtomicBool,
-    /// Of whoever waits for the connection: one task does both, reading and writing.
+    /// One task both reads and writes, so one waker is enough.
     waiting: AtomicWaker,
 }
 
 impl CloseHandle {
-    /// From now on the connection reads its end and can no longer be written to.
+    /// Closes the connection: reads return its end, and writes fail.
     pub(crate) fn now(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.waiting.wake();
@@ -48,7 +47,7 @@ impl CloseHandle {
 }
 
 impl ClosableStream {
-    /// For the server; and what is left of it when the server has dropped it.
+    /// The stream for the server, and what remains when the server has dropped it.
     pub(crate) fn new(stream: TcpStream) -> (Self, StreamRemainder) {
         let stream = Rc::new(RefCell::new(stream));
         let leftover = StreamRemainder(Rc::clone(&stream));
@@ -64,7 +63,7 @@ impl ClosableStream {
         &self.end
     }
 
-    /// What the connection says, or that it is over: as soon as it is, also for whoever waits.
+    /// Polls the connection, unless it is closed. Also wakes a pending task on close.
     fn poll_unless_closed<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -77,7 +76,7 @@ impl ClosableStream {
         let said = ask(Pin::new(&mut *self.stream.borrow_mut()), cx);
         if said.is_pending() {
             self.end.waiting.register(cx.waker());
-            // It may have been ended before there was somebody to wake.
+            // The connection may have been closed before the waker was registered.
             if self.is_closed() {
                 return Poll::Ready(over());
             }
@@ -85,7 +84,8 @@ impl ClosableStream {
         said
     }
 
-    /// What came and nobody reads: a socket that is closed with it breaks the connection, and what was sent last may be lost.
+    /// Reads and discards received bytes: closing a socket with unread bytes resets it, and the client may lose the last
+    /// response.
     fn discard_received(&self) {
         let mut some = [0; 4096];
         for _ in 0..16 {
@@ -102,8 +102,8 @@ impl ClosableStream {
 }
 
 impl StreamRemainder {
-    /// Ends our direction, and reads for a while what the client still sends: a connection that is closed with something unread
-    /// is reset, and the client may lose the answer that says what was wrong.
+    /// Shuts down the write side and keeps reading for a while: closing a socket with unread bytes resets it, and the
+    /// client may lose the error response.
     pub(crate) async fn linger(self, longest: Duration) {
         let Ok(stream) = Rc::try_unwrap(self.0) else {
             return;
@@ -123,12 +123,12 @@ impl StreamRemainder {
             }
             Ok(())
         };
-        // Whatever goes wrong: the connection is closed now.
+        // The connection is closed in any case.
         let _ = timeout(longest, drain).await;
     }
 }
 
-/// Not in the future, which each connection has: it would be as large as this.
+/// A separate function keeps the buffer out of the future, which exists for each connection.
 fn discard(stream: &TcpStream) -> io::Result<usize> {
     stream.try_read(&mut [0; 16 * 1024])
 }
@@ -147,7 +147,7 @@ impl AsyncRead for ClosableStream {
         if self.is_closed() {
             self.discard_received();
         }
-        // Nothing was read: the end.
+        // Zero bytes read mean the end of the stream.
         read
     }
 }
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::BrokenPipe);
     }
 
-    /// Ends it from another thread, once whoever is joined with this waits.
+    /// Closes the stream from another thread while the joined future waits.
     fn elsewhere(end: Arc<CloseHandle>) -> impl Future<Output = ()> {
         futures::future::lazy(|_| std::thread::spawn(move || end.now()).join().unwrap())
     }

@@ -1,4 +1,4 @@
-//! One listener's server: what `actix_web::HttpServer` puts together, but over connections that can be ended
+//! The HTTP server of one listener. It assembles what `actix_web::HttpServer` does, but over connections that can be closed
 //! ([`crate::listeners::closable_stream`]).
 
 use std::future::Future;
@@ -23,10 +23,10 @@ use crate::listeners::connections::{REQUEST_HEAD_TIMEOUT, ConnectionPolicy};
 use crate::listeners::malformed_log::MalformedLog;
 use crate::listeners::closable_stream::ClosableStream;
 
-/// How long what a client still sends is read before its connection is closed: else it might lose the answer that says why.
+/// How long to read from a client before its connection is closed, so that the client receives the error response.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A server that stops by its handle.
+/// A server that its handle stops.
 pub(crate) fn http_server(
     config: &HttpSettings,
     kind: Listener,
@@ -39,7 +39,7 @@ pub(crate) fn http_server(
 )> {
     let workers = match kind {
         Listener::Public => config.workers,
-        // They report, or read numbers, and do nothing else.
+        // Callbacks and scrapes need little work.
         Listener::Callback | Listener::Metrics => 1,
     };
     http_api::prepare(kind, &state);
@@ -49,7 +49,7 @@ pub(crate) fn http_server(
         .workers(workers)
         .max_concurrent_connections(policy.max_per_worker)
         .shutdown_timeout(config.drain.as_secs().max(1))
-        // Ours, so that background work ends after requests.
+        // The service handles signals itself, so that background work ends after requests.
         .disable_signals();
     let stopping = builder.graceful_shutdown_signal();
     // Called once in each worker.
@@ -68,7 +68,7 @@ pub(crate) fn http_server(
             .client_request_timeout(REQUEST_HEAD_TIMEOUT)
             .client_disconnect_timeout(LINGER_TIMEOUT)
             .on_connect_ext(move |io: &ClosableStream, data| at_connect.on_connect(io, data))
-            // Nobody asks it: hosts are what requests and the configuration say.
+            // The application does not use actix's host: requests and the configuration name it.
             .finish(map_config(routes, |()| AppConfig::default()));
         apply_fn_factory(http, move |io: TcpStream, http| {
             let peer = io.peer_addr().ok();
@@ -81,7 +81,7 @@ pub(crate) fn http_server(
                     malformed.note(peer, error);
                 }
                 if matches!(served, Err(DispatchError::Parse(_))) {
-                    // Actix drops the connection with what it has not read: a reset, which may overtake the answer.
+                    // Actix drops the connection with unread bytes: the reset may overtake the response.
                     Box::pin(leftover.linger(LINGER_TIMEOUT)).await;
                 }
                 served

@@ -1,5 +1,5 @@
-//! Log lines about connections that do not speak HTTP. Any client can open one, so there are only a few lines a second, for
-//! an operator who looks for a cause (level `debug`).
+//! Logs connections that do not speak HTTP. Any client can open one, so the log is limited to a few lines per second (level
+//! `debug`).
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use actix_http::error::DispatchError;
 use domain::error::chain;
 
-/// Lines of one second, of all connections of a listener.
+/// Lines per second, for all connections of a listener.
 const MAX_LINES_PER_SECOND: u32 = 3;
 
-/// Notes broken connections in the log.
+/// Logs malformed connections.
 #[derive(Debug)]
 pub(crate) struct MalformedLog {
     began: Instant,
@@ -33,7 +33,7 @@ impl MalformedLog {
         }
     }
 
-    /// Notes why a connection of this peer was ended.
+    /// Logs why the connection of this peer was closed.
     pub(crate) fn note(&self, peer: Option<SocketAddr>, error: &DispatchError) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;
@@ -47,13 +47,13 @@ impl MalformedLog {
             client.address = peer.map(tracing::field::display),
             error = %chain(error),
             left_out,
-            "a connection was closed that did not speak HTTP"
+            "closed a connection that did not speak HTTP"
         );
     }
 }
 
 impl LineBudget {
-    /// Takes a line: how many were left out before it. `None`: this one is left out, too.
+    /// Takes a line of the budget. Returns how many lines were suppressed before it; `None` if this one is suppressed too.
     fn take(&mut self, now: Duration) -> Option<u64> {
         if self.second != now.as_secs() {
             (self.second, self.lines) = (now.as_secs(), 0);

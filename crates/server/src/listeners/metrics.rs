@@ -1,4 +1,4 @@
-//! The listener for whoever watches over the service, where `/metrics` has an address of its own (`metrics.bind`).
+//! The metrics listener, for `/metrics` at an address of its own (`metrics.bind`).
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -13,12 +13,12 @@ use crate::config::Config;
 use crate::listeners::http_server::http_server;
 use crate::lifecycle::serve;
 
-/// Takes the address, before anything else is begun.
+/// Binds the configured address, before the service starts anything else.
 pub(crate) fn listen(config: &Config) -> anyhow::Result<Option<TcpListener>> {
     config.metrics.bind.map(listen_at).transpose()
 }
 
-/// Takes an address for `/metrics`.
+/// Binds an address for `/metrics`.
 pub(crate) fn listen_at(address: SocketAddr) -> anyhow::Result<TcpListener> {
     serve::open(address).with_context(|| {
         format!(
@@ -27,7 +27,7 @@ pub(crate) fn listen_at(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// Serves `/metrics` there, until the handle is told to stop.
+/// Serves `/metrics` until the handle stops the server.
 pub(crate) fn start(
     listener: Option<TcpListener>,
     config: &Config,
@@ -44,10 +44,10 @@ pub(crate) fn start(
         if let Err(error) = server.await {
             tracing::error!(
                 error = chain(&error),
-                "the listener for metrics failed; restart the service to have it again"
+                "the listener for metrics failed; restart the service to restore it"
             );
         }
     });
-    tracing::info!(%address, "listening for readers of metrics");
+    tracing::info!(%address, "listening for metrics scrapes");
     Ok(Some(handle))
 }

@@ -101,7 +101,7 @@ fn an_engine_on_another_machine_needs_a_configured_address() {
     }
 }
 
-/// An engine that tells what a test wants it to, and a listener for it.
+/// An engine whose reachability a test controls, and a listener for it.
 struct World {
     _data: TempDir,
     listener: CallbackListener,
@@ -122,7 +122,7 @@ impl World {
                 "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND",
                 "/bin/true".as_ref(),
             ),
-            // A user would need no key: nothing of theirs may be there.
+            // In open mode a user needs no key, so users' routes must not be served here.
             set("WORKSPACE_AUTH__MODE", "open".as_ref()),
         ];
         let config = Config::load(None, &variables).unwrap();
@@ -182,7 +182,7 @@ impl World {
         self.contact.unbounded_send(contact).unwrap();
     }
 
-    /// The status of an answer; `None` if nobody listens.
+    /// The status of a response; `None` without a listener.
     async fn status(&self, last: u8, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect((address(last), self.port)).await.ok()?;
         let request =
@@ -241,7 +241,7 @@ async fn it_is_there_once_the_engine_and_its_address_are_and_follows_it() {
     }
     let hook = "/api/v1/webhooks/conversations";
     assert_eq!(world.status(1, hook).await.as_deref(), Some("405"));
-    // Gone and back, elsewhere.
+    // The engine returns with another address.
     world.tell(BackendReachability::Unreachable {
         detail: "down".to_owned(),
     });

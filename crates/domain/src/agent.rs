@@ -340,7 +340,11 @@ pub trait AgentRuntime: Send + Sync + 'static {
         profiles: &[LlmProfile],
     ) -> Result<(), AgentError>;
     /// Deletes the conversation in the agent server. `Ok` if it is not there.
-    async fn delete_conversation(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError>;
+    async fn delete_conversation(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+    ) -> Result<(), AgentError>;
 }
 
 /// Failure of an agent server. No text contains a key; `public` contains no internal address either.

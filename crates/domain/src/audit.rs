@@ -44,7 +44,7 @@ impl fmt::Display for AuditActor {
 
 /// The text is not an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an actor is `user:NAME`, `sandbox:ID`, `cli`, `service` or `unknown`")]
+#[error("invalid actor: expected `user:NAME`, `sandbox:ID`, `cli`, `service` or `unknown`")]
 pub struct InvalidActor;
 
 impl FromStr for AuditActor {
@@ -99,7 +99,7 @@ impl AuditOutcome {
 
 /// The text is not an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an outcome is `ok`, `refused` or `failed`")]
+#[error("invalid outcome: expected `ok`, `refused` or `failed`")]
 pub struct InvalidOutcome;
 
 impl FromStr for AuditOutcome {
@@ -204,7 +204,10 @@ mod tests {
     #[test]
     fn texts_are_truncated_and_have_no_control_characters() {
         assert_eq!(sanitize_text("a\nb\0c"), "abc");
-        assert_eq!(sanitize_text(&"é".repeat(300)).chars().count(), MAX_AUDIT_TEXT_CHARS);
+        assert_eq!(
+            sanitize_text(&"é".repeat(300)).chars().count(),
+            MAX_AUDIT_TEXT_CHARS
+        );
     }
 
     #[test]

@@ -172,7 +172,9 @@ impl Classify for StoreError {
             Self::CapReached(cap) => {
                 let advice = match cap {
                     ReachedCap::Starts(_) => "Wait for one of them.",
-                    ReachedCap::PerUser(_) | ReachedCap::Overall(_) => "Pause or delete one, or try again later.",
+                    ReachedCap::PerUser(_) | ReachedCap::Overall(_) => {
+                        "Pause or delete one, or try again later."
+                    }
                 };
                 format!("{cap}. {advice}").into()
             }

@@ -60,7 +60,10 @@ pub trait IdempotencyRepository: Send + Sync + 'static {
     async fn look_up(&self, request: &IdempotentRequest) -> Result<IdempotencyCheck, StoreError>;
     /// Stores the response to a request that created nothing, because what it asks for exists.
     /// [`IdempotencyCheck::New`] if the response was stored, else the result of the look-up.
-    async fn store_response(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError>;
+    async fn store_response(
+        &self,
+        answer: &IdempotentResponse,
+    ) -> Result<IdempotencyCheck, StoreError>;
     /// Deletes at most `limit` responses from before `before`; returns how many.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

@@ -60,7 +60,11 @@ impl FromStr for KeyHash {
             is_invalid |= (high | low) > 15;
             high << 4 | low
         });
-        if is_invalid { Err(invalid) } else { Ok(Self(bytes)) }
+        if is_invalid {
+            Err(invalid)
+        } else {
+            Ok(Self(bytes))
+        }
     }
 }
 
@@ -369,7 +373,9 @@ impl AdminChange {
             entry.actor == AuditActor::User(it.key.user.clone()) && !it.key.is_expired(entry.at)
         });
         let Some(known) = valid else {
-            return Err(StoreError::NotFound { entity: CALLER_ENTITY });
+            return Err(StoreError::NotFound {
+                entity: CALLER_ENTITY,
+            });
         };
         let user = &known.key.user;
         let is_own = match self {

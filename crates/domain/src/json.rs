@@ -78,7 +78,10 @@ mod tests {
     fn the_estimate_ignores_the_contents_of_strings() {
         assert_eq!(estimate_memory_bytes(b""), BYTES_PER_VALUE);
         assert_eq!(estimate_memory_bytes(br#""[,{\"[,""#), 9 + BYTES_PER_VALUE);
-        assert_eq!(estimate_memory_bytes(b"[0,0,{}]"), 8 + 3 * BYTES_PER_VALUE + 2 * BYTES_PER_CONTAINER);
+        assert_eq!(
+            estimate_memory_bytes(b"[0,0,{}]"),
+            8 + 3 * BYTES_PER_VALUE + 2 * BYTES_PER_CONTAINER
+        );
         assert!(estimate_memory_bytes("[[0],".repeat(1000).as_bytes()) > 90 * 5000);
     }
 

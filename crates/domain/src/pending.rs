@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::conversation::MessageInput;
 use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId, UserId};
-use crate::idempotency::{IdempotentResponse, IdempotencyCheck};
+use crate::idempotency::{IdempotencyCheck, IdempotentResponse};
 
 /// Maximum number of pending messages of one conversation.
 pub const MAX_PENDING_MESSAGES: usize = 10;

@@ -84,5 +84,8 @@ pub trait SkillLibrary: Send + Sync + 'static {
     /// All skills, by source and name.
     async fn list(&self) -> Result<Vec<ListedSkill>, SkillError>;
     /// The contents of a marketplace. Every call fetches it again.
-    async fn read_marketplace(&self, marketplace: &Marketplace) -> Result<MarketplaceContents, SkillError>;
+    async fn read_marketplace(
+        &self,
+        marketplace: &Marketplace,
+    ) -> Result<MarketplaceContents, SkillError>;
 }

@@ -97,7 +97,11 @@ pub trait SandboxWorkspace: Send + Sync + 'static {
         reference: Option<&str>,
     ) -> Result<serde_json::Value, AgentError>;
     /// Skills of a project directory.
-    async fn skills(&self, at: &AgentEndpoint, project: &str) -> Result<Vec<ProjectSkill>, AgentError>;
+    async fn skills(
+        &self,
+        at: &AgentEndpoint,
+        project: &str,
+    ) -> Result<Vec<ProjectSkill>, AgentError>;
     /// The agent hooks (`.openhands/hooks.json`) of a project directory, in the form of
     /// [`LaunchRequest::hooks`](crate::agent::LaunchRequest::hooks); `None` without any.
     async fn hooks(

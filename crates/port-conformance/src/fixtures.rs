@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use domain::cipher::Sealed;
 use domain::clock::Timestamp;
-use domain::conversation::{Conversation, ExecutionStatus, Metrics, ConversationReport};
+use domain::conversation::{Conversation, ConversationReport, ExecutionStatus, Metrics};
 use domain::event::Event;
 use domain::id::{
     ConversationId, EventId, HostId, SandboxId, SecretId, SpecId, StartTaskId, UserId,
@@ -13,11 +13,14 @@ use domain::id::{
 use domain::identity::KeyHash;
 use domain::page::{Page, PageLimit, PageRequest, PageToken};
 use domain::sandbox::{
-    SandboxCaps, DesiredState, ExposedUrl, SandboxEndpoints, Sandbox, SandboxStatus, WarmSandbox, WarmState,
+    DesiredState, ExposedUrl, Sandbox, SandboxCaps, SandboxEndpoints, SandboxStatus, WarmSandbox,
+    WarmState,
 };
 use domain::scope::Scope;
 use domain::secret::{CustomSecret, SecretValue};
-use domain::start_task::{NewStartTask, SandboxAssignment, StartRequest, StartStatus, StartTask, StartTaskUpdate};
+use domain::start_task::{
+    NewStartTask, SandboxAssignment, StartRequest, StartStatus, StartTask, StartTaskUpdate,
+};
 use serde_json::json;
 use url::Url;
 use uuid::Uuid;
@@ -267,7 +270,10 @@ pub fn foreign_tokens() -> Vec<PageToken> {
 }
 
 /// Reads all pages and collects the items. Panics after `max_pages` pages.
-pub async fn read_all_pages<T, F>(max_pages: usize, mut fetch: impl FnMut(Option<PageToken>) -> F) -> Vec<T>
+pub async fn read_all_pages<T, F>(
+    max_pages: usize,
+    mut fetch: impl FnMut(Option<PageToken>) -> F,
+) -> Vec<T>
 where
     F: Future<Output = Page<T>>,
 {

@@ -16,7 +16,9 @@ use domain::scope::Scope;
 use domain::sealed::SealedRecordRepository;
 use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;
-use domain::start_task::{ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, NewStartTask, StartTaskRepository};
+use domain::start_task::{
+    ClaimLimit, LeasedStartTask, NewStartTask, StartTaskInsertOutcome, StartTaskRepository,
+};
 use domain::usage::UsageRepository;
 use domain::vault::VaultRepository;
 

@@ -19,7 +19,11 @@ impl MemoryState {
         theirs.ok_or(KEY)
     }
 
-    fn administer(&mut self, change: &AdminChange, at: Timestamp) -> Result<PurgeCounts, StoreError> {
+    fn administer(
+        &mut self,
+        change: &AdminChange,
+        at: Timestamp,
+    ) -> Result<PurgeCounts, StoreError> {
         match change {
             AdminChange::CreateUser { user, role } => {
                 let is_new = self.ensure_user(user, *role, at)?;

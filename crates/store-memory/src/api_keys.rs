@@ -5,7 +5,8 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::{
-    ApiKey, ApiKeyRepository, DELETED_USER_ENTITY, KeyHash, ApiKeyWithRole, USER_NAME_REUSE_GRACE, Role, User,
+    ApiKey, ApiKeyRepository, ApiKeyWithRole, DELETED_USER_ENTITY, KeyHash, Role,
+    USER_NAME_REUSE_GRACE, User,
 };
 
 use crate::MemoryStore;

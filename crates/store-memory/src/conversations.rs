@@ -4,8 +4,9 @@ use async_trait::async_trait;
 use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::conversation::{
-    Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, PendingAgentDeletion, MAX_CONVERSATIONS_FOR_ADOPTION, ConversationReport, UnsettledConversation, add_pull_request_number, fold_title,
+    Conversation, ConversationChange, ConversationFilter, ConversationReport,
+    ConversationRepository, ConversationView, ExecutionStatus, MAX_CONVERSATIONS_FOR_ADOPTION,
+    PendingAgentDeletion, UnsettledConversation, add_pull_request_number, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::AppendOutcome;
@@ -61,7 +62,10 @@ impl MemoryState {
         if self.deleted.contains_key(&id) {
             return Err(AppendOutcome::Deleted);
         }
-        let row = self.conversations.get_mut(&id).ok_or(AppendOutcome::Unknown)?;
+        let row = self
+            .conversations
+            .get_mut(&id)
+            .ok_or(AppendOutcome::Unknown)?;
         if row.it.sandbox_id == *origin {
             Ok(row)
         } else {
@@ -263,7 +267,10 @@ impl ConversationRepository for MemoryStore {
         Ok(visible)
     }
 
-    async fn list_pending_agent_deletions(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError> {
+    async fn list_pending_agent_deletions(
+        &self,
+        limit: usize,
+    ) -> Result<Vec<PendingAgentDeletion>, StoreError> {
         let state = self.lock();
         let mut found: Vec<_> = state
             .deleted

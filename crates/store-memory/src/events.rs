@@ -4,7 +4,10 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::conversation::ConversationReport;
 use domain::error::StoreError;
-use domain::event::{MAX_EVENT_BATCH_BYTES, AppendOutcome, SequencedEvent, Event, EventFilter, EventOrder, EventStore};
+use domain::event::{
+    AppendOutcome, Event, EventFilter, EventOrder, EventStore, MAX_EVENT_BATCH_BYTES,
+    SequencedEvent,
+};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;

@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::idempotency::{
-    IdempotencyRepository, IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, IdempotencyCheck,
+    IdempotencyCheck, IdempotencyRepository, IdempotentRequest, IdempotentResponse,
+    MAX_RESPONSES_PER_USER,
 };
 
 use crate::MemoryStore;
@@ -45,7 +46,10 @@ impl IdempotencyRepository for MemoryStore {
         Ok(self.lock().check_idempotency(request))
     }
 
-    async fn store_response(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError> {
+    async fn store_response(
+        &self,
+        answer: &IdempotentResponse,
+    ) -> Result<IdempotencyCheck, StoreError> {
         let mut state = self.lock();
         let known = state.check_idempotency(&answer.request);
         if known == IdempotencyCheck::New {

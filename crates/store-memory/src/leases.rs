@@ -1,7 +1,7 @@
 //! `LeaseRepository` and `ChangeFeed`. Several applications in one process can share a store like replicas.
 
 use async_trait::async_trait;
-use domain::change::{StoreChange, ChangeFeed};
+use domain::change::{ChangeFeed, StoreChange};
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::lease::LeaseRepository;

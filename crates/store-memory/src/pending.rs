@@ -9,18 +9,23 @@ use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, UserId};
 use domain::idempotency::IdempotencyCheck;
 use domain::pending::{
-    MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, EnqueueOutcome,
+    EnqueueOutcome, MAX_PENDING_MESSAGES, MAX_START_TASK_NOTES, MessageTarget, NewPendingMessage,
+    PendingMessage, PendingMessageRepository,
 };
 use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::start_task::{StartStatus, StartTask};
 use uuid::Uuid;
 
 use crate::MemoryStore;
-use crate::state::{PendingRow, MemoryState};
+use crate::state::{MemoryState, PendingRow};
 
 impl MemoryState {
     /// The conversation of a target, or why no message can wait for it.
-    fn target(&self, owner: &UserId, target: MessageTarget) -> Result<ConversationId, EnqueueOutcome> {
+    fn target(
+        &self,
+        owner: &UserId,
+        target: MessageTarget,
+    ) -> Result<ConversationId, EnqueueOutcome> {
         let theirs = self.tasks.values().map(|row| &row.task);
         let theirs = theirs.filter(|it| it.owner == *owner);
         let start: Option<&StartTask> = match target {
@@ -36,7 +41,9 @@ impl MemoryState {
         };
         match start {
             None => Err(EnqueueOutcome::Unknown),
-            Some(it) if it.status == StartStatus::Error => Err(EnqueueOutcome::Failed(it.detail.clone())),
+            Some(it) if it.status == StartStatus::Error => {
+                Err(EnqueueOutcome::Failed(it.detail.clone()))
+            }
             Some(it) => Ok(it.conversation_id),
         }
     }

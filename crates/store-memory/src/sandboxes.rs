@@ -6,12 +6,12 @@ use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
 use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
-use domain::idempotency::{IdempotentResponse, IdempotencyCheck};
+use domain::idempotency::{IdempotencyCheck, IdempotentResponse};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    SandboxCaps, DesiredState, SandboxOccupancy, RetirementReason, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
-    SandboxView,
+    DesiredState, RetirementReason, Sandbox, SandboxCaps, SandboxFacts, SandboxOccupancy,
+    SandboxRepository, SandboxStatus, SandboxView,
 };
 use domain::scope::Scope;
 
@@ -106,7 +106,11 @@ impl MemoryState {
     }
 
     /// Checks that the sandbox can be inserted now.
-    pub(crate) fn check_insert(&self, sandbox: &Sandbox, caps: SandboxCaps) -> Result<(), StoreError> {
+    pub(crate) fn check_insert(
+        &self,
+        sandbox: &Sandbox,
+        caps: SandboxCaps,
+    ) -> Result<(), StoreError> {
         self.check_not_deleted(&sandbox.owner)?;
         self.check_caps(&sandbox.owner, caps)?;
         let taken = |it: &Sandbox| it.id == sandbox.id || it.key_hash == sandbox.key_hash;
@@ -195,7 +199,11 @@ impl SandboxRepository for MemoryStore {
             .cloned())
     }
 
-    async fn list_running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<SandboxOccupancy>, StoreError> {
+    async fn list_running(
+        &self,
+        owner: &UserId,
+        spec: &SpecId,
+    ) -> Result<Vec<SandboxOccupancy>, StoreError> {
         let state = self.lock();
         let running = |it: &&Sandbox| {
             it.owner == *owner

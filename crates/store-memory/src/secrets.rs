@@ -6,11 +6,12 @@ use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest};
 use domain::secret::{
-    CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretRepository, SecretSummary,
+    CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretRepository,
+    SecretSummary,
 };
 
 use crate::page;
-use crate::state::{MemoryStore, MemoryState};
+use crate::state::{MemoryState, MemoryStore};
 
 const LISTING: &str = "secrets";
 

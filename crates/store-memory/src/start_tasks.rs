@@ -10,11 +10,12 @@ use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, StartTaskId, UserId};
 use domain::idempotency::IdempotencyCheck;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{SandboxCaps, DesiredState, Sandbox, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment,
-    StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
+    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, MAX_UNFINISHED_STARTS, NewStartTask,
+    PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartQueueCounts, StartStatus, StartTask,
+    StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
 };
 
 use crate::state::{MemoryState, TaskRow};
@@ -83,7 +84,11 @@ impl MemoryState {
     }
 
     /// Stores or checks the sandbox of a start; returns it if it was resumed.
-    fn assign_sandbox(&mut self, start: &NewStartTask, caps: SandboxCaps) -> Result<Option<Sandbox>, StoreError> {
+    fn assign_sandbox(
+        &mut self,
+        start: &NewStartTask,
+        caps: SandboxCaps,
+    ) -> Result<Option<Sandbox>, StoreError> {
         let task = &start.task;
         if let SandboxAssignment::New(sandbox) = &start.assignment {
             self.check_insert(sandbox, caps)?;
@@ -95,10 +100,14 @@ impl MemoryState {
         let sandbox = sandbox.filter(|it| it.owner == task.owner).ok_or(none)?;
         let runs = sandbox.desired == DesiredState::Running;
         match start.assignment {
-            SandboxAssignment::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
+            SandboxAssignment::Shared { .. }
+                if !runs || sandbox.status != SandboxStatus::Running =>
+            {
                 Err(StoreError::NotFound { entity: "sandbox" })
             }
-            SandboxAssignment::Shared { max_conversations } if self.occupancy(&sandbox).conversations >= max_conversations => {
+            SandboxAssignment::Shared { max_conversations }
+                if self.occupancy(&sandbox).conversations >= max_conversations =>
+            {
                 Err(StoreError::Full {
                     entity: "conversations in that sandbox",
                     limit: max_conversations as usize,
@@ -161,7 +170,11 @@ impl MemoryStore {
 
 #[async_trait]
 impl StartTaskRepository for MemoryStore {
-    async fn insert(&self, start: &NewStartTask, caps: &SandboxCaps) -> Result<StartTaskInsertOutcome, StoreError> {
+    async fn insert(
+        &self,
+        start: &NewStartTask,
+        caps: &SandboxCaps,
+    ) -> Result<StartTaskInsertOutcome, StoreError> {
         let mut state = self.lock();
         let task = &start.task;
         if let Some(answer) = &start.answer {
@@ -176,12 +189,16 @@ impl StartTaskRepository for MemoryStore {
         let open = state.tasks.values().map(|row| &row.task);
         let open = open.filter(|it| it.owner == task.owner && !it.status.is_terminal());
         if open.count() >= MAX_UNFINISHED_STARTS as usize {
-            return Err(StoreError::CapReached(ReachedCap::Starts(MAX_UNFINISHED_STARTS)));
+            return Err(StoreError::CapReached(ReachedCap::Starts(
+                MAX_UNFINISHED_STARTS,
+            )));
         }
         if let Some(parent) = task.request.parent_conversation_id {
             let parent = state.conversations.get(&parent);
             if parent.is_none_or(|row| row.it.owner != task.owner) {
-                return Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY });
+                return Err(StoreError::NotFound {
+                    entity: PARENT_CONVERSATION_ENTITY,
+                });
             }
         }
         if state.tasks.contains_key(&task.id) {
@@ -353,7 +370,9 @@ impl StartTaskRepository for MemoryStore {
         if !begun {
             let parent = conversation.parent;
             if parent.is_some_and(|it| !state.conversations.contains_key(&it)) {
-                return Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY });
+                return Err(StoreError::NotFound {
+                    entity: PARENT_CONVERSATION_ENTITY,
+                });
             }
             let known = state.conversations.contains_key(&conversation.id);
             if known || state.deleted.contains_key(&conversation.id) {
@@ -390,7 +409,11 @@ impl StartTaskRepository for MemoryStore {
         Ok(released)
     }
 
-    async fn count_unfinished(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError> {
+    async fn count_unfinished(
+        &self,
+        host: &HostId,
+        now: Timestamp,
+    ) -> Result<StartQueueCounts, StoreError> {
         let mut queue = StartQueueCounts::default();
         for row in self.lock().tasks.values() {
             if row.task.host != *host || row.task.status.is_terminal() {

@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository};
+use domain::sealed::{
+    ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository,
+};
 use domain::vault::{KeyHolder, VaultRepository};
 
 use crate::MemoryStore;

@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
-use domain::sandbox::{SandboxEndpoints, MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
+use domain::sandbox::{
+    MAX_WARM_SANDBOXES_PER_HOST, SandboxEndpoints, WarmRepository, WarmSandbox, WarmState,
+};
 
 use crate::MemoryStore;
 use crate::state::MemoryState;

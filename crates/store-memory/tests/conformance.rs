@@ -127,7 +127,10 @@ mod backend {
     port_conformance::sandbox_backend_conformance!(fresh: backend(), launch: launch, exit: exit, say: say);
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "called as the conformance tests call it")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "called as the conformance tests call it"
+)]
 fn say(
     backend: &Arc<FakeSandboxBackend>,
     id: domain::id::SandboxId,

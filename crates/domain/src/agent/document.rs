@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::AgentConversation;
 use crate::clock::Timestamp;
-use crate::conversation::{ExecutionStatus, Metrics, ConversationReport};
+use crate::conversation::{ConversationReport, ExecutionStatus, Metrics};
 use crate::event::Event;
 use crate::id::{ConversationId, EventId};
 
@@ -26,7 +26,10 @@ pub const MAX_TAG_BYTES: usize = 16 * 1024;
 
 /// The text without NUL (which Postgres cannot hold), truncated to `max_chars` characters.
 fn bounded(text: &str, max_chars: usize) -> String {
-    text.chars().filter(|c| *c != '\0').take(max_chars).collect()
+    text.chars()
+        .filter(|c| *c != '\0')
+        .take(max_chars)
+        .collect()
 }
 
 impl Event {
@@ -58,10 +61,12 @@ impl ConversationReport {
                 event.body.get("value"),
             );
             match (key, value) {
-                (Some("execution_status"), Some(value)) => report.merge_status(value, event.timestamp),
+                (Some("execution_status"), Some(value)) => {
+                    report.merge_status(value, event.timestamp)
+                }
                 (Some("stats"), Some(stats)) => report.merge_metrics(read_metrics(stats)),
-                // The agent server also sends this when it loads a conversation, with the time of loading and the old status.
-                // A message may already make the conversation run by then, so the status in it is ignored. Each change
+                // The agent server also sends this when it loads a conversation, with the time of loading and the old
+                // status. A message may already make the conversation run by then, so the status in it is ignored. Each change
                 // of status has an event of its own.
                 (Some("full_state"), Some(state)) => {
                     report.merge_metrics(state.get("stats").and_then(read_metrics));
@@ -268,7 +273,10 @@ mod tests {
             "id": "a", "kind": STATE_UPDATE, "timestamp": "2026-11-21T08:59:14.395679",
             "key": "full_state", "value": {"execution_status": "finished", "stats": {}},
         }));
-        assert_eq!(ConversationReport::from_events(&[loaded]).execution_status, None);
+        assert_eq!(
+            ConversationReport::from_events(&[loaded]).execution_status,
+            None
+        );
     }
 
     #[test]

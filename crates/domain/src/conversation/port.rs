@@ -4,8 +4,8 @@ use async_trait::async_trait;
 
 use crate::clock::Timestamp;
 use crate::conversation::{
-    Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
-    ConversationReport,
+    Conversation, ConversationChange, ConversationFilter, ConversationReport, ConversationView,
+    ExecutionStatus,
 };
 use crate::error::StoreError;
 use crate::event::AppendOutcome;
@@ -108,7 +108,10 @@ pub trait ConversationRepository: Send + Sync + 'static {
     ) -> Result<bool, StoreError>;
     /// Deleted conversations that agent servers in RUNNING sandboxes still have, oldest first, at most `limit`. Those
     /// in other sandboxes follow when the sandboxes run again.
-    async fn list_pending_agent_deletions(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError>;
+    async fn list_pending_agent_deletions(
+        &self,
+        limit: usize,
+    ) -> Result<Vec<PendingAgentDeletion>, StoreError>;
     /// Removes the entry: the agent server has deleted the conversation, or is gone.
     async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError>;
     /// All conversations of a sandbox, newest first, at most `limit`, for the reconciler.

@@ -1,13 +1,17 @@
 //! How a report of the agent server changes a conversation. Every store uses these pure functions.
 
-use super::{Conversation, MAX_PULL_REQUESTS, Metrics, ConversationReport};
+use super::{Conversation, ConversationReport, MAX_PULL_REQUESTS, Metrics};
 use crate::agent::document::{MAX_TAG_BYTES, MAX_TAGS};
 use crate::clock::Timestamp;
 
 impl Conversation {
     /// Applies a report; returns whether anything changed. `status_at` is the time of the stored status (`None`:
     /// unknown, so that any report is newer) and changes with it. The caller sets `updated_at`.
-    pub fn apply_report(&mut self, report: &ConversationReport, status_at: &mut Option<Timestamp>) -> bool {
+    pub fn apply_report(
+        &mut self,
+        report: &ConversationReport,
+        status_at: &mut Option<Timestamp>,
+    ) -> bool {
         let before = (self.clone(), *status_at);
         if let Some((status, at)) = report.execution_status
             && status_at.is_none_or(|known| at >= known)

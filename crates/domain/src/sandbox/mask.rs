@@ -118,7 +118,11 @@ fn mask_key_like(text: &str) -> String {
     let mut masked = String::with_capacity(text.len());
     let mut run = String::new();
     let end = |run: &mut String, masked: &mut String| {
-        masked.push_str(if run.len() >= MIN_KEY_LIKE_CHARS { MASK } else { run });
+        masked.push_str(if run.len() >= MIN_KEY_LIKE_CHARS {
+            MASK
+        } else {
+            run
+        });
         run.clear();
     };
     for c in text.chars() {
@@ -142,7 +146,8 @@ mod tests {
     const KEY: &str = "session-canary_1";
 
     fn through(pieces: &[&[u8]]) -> String {
-        let mut mask = LogMask::new(&[SecretString::from(KEY)]).with_alias("/srv/data", "<sandbox>");
+        let mut mask =
+            LogMask::new(&[SecretString::from(KEY)]).with_alias("/srv/data", "<sandbox>");
         let mut out: Vec<u8> = pieces.iter().flat_map(|piece| mask.push(piece)).collect();
         out.extend(mask.finish());
         String::from_utf8(out).unwrap()
@@ -171,7 +176,10 @@ mod tests {
             assert!(out.ends_with(" …\nnext\n"), "{before}");
             let solid = format!("{}{KEY}{}", "-".repeat(before), "-".repeat(600));
             let out = through(&[solid.as_bytes()]);
-            assert!(!out.contains("ses") && out.len() < MAX_LINE_BYTES, "{before}");
+            assert!(
+                !out.contains("ses") && out.len() < MAX_LINE_BYTES,
+                "{before}"
+            );
         }
     }
 

@@ -23,12 +23,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-pub use grouping::{SandboxGrouping, MAX_SHARED_CONVERSATIONS, SandboxOccupancy};
+pub use grouping::{MAX_SHARED_CONVERSATIONS, SandboxGrouping, SandboxOccupancy};
 pub use mask::{LogMask, mask_line};
 pub use path::{is_below, normalize_path};
 pub use port::{
-    BackendFact, BackendState, BackendCapabilities, BackendReachability, SandboxEndpoints, LogTail, LogStream, PrepareProgress,
-    SandboxBackend, SandboxError, SandboxLaunch, SandboxRepository, SandboxSpecCatalog,
+    BackendCapabilities, BackendFact, BackendReachability, BackendState, LogStream, LogTail,
+    PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
+    SandboxRepository, SandboxSpecCatalog,
 };
 pub use view::{SandboxView, SealedSessionKey};
 pub use warm::{MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
@@ -136,7 +137,9 @@ impl Sandbox {
     pub fn apply_facts(&mut self, facts: &SandboxFacts) {
         let (status, endpoints, detail) = match facts {
             SandboxFacts::Preparing { detail } => (SandboxStatus::Starting, None, Some(detail)),
-            SandboxFacts::Starting { endpoints } => (SandboxStatus::Starting, Some(endpoints), None),
+            SandboxFacts::Starting { endpoints } => {
+                (SandboxStatus::Starting, Some(endpoints), None)
+            }
             SandboxFacts::Running { endpoints } => (SandboxStatus::Running, Some(endpoints), None),
             SandboxFacts::Paused => (SandboxStatus::Paused, None, None),
             SandboxFacts::Error { detail } => (SandboxStatus::Error, None, Some(detail)),
@@ -189,19 +192,19 @@ pub enum SandboxFacts {
     },
     /// The agent server answers.
     Running {
-        /// Where.
+        /// Its addresses.
         endpoints: SandboxEndpoints,
     },
     /// Stopped on request.
     Paused,
     /// Failed.
     Error {
-        /// Why.
+        /// Cause, for the user.
         detail: String,
     },
     /// The backend has nothing left of it.
     Missing {
-        /// Why.
+        /// Cause, for the user.
         detail: String,
     },
 }

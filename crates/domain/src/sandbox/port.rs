@@ -12,13 +12,13 @@ use url::Url;
 
 use super::path::normalize_path;
 use super::{
-    SandboxCaps, DesiredState, ExposedUrl, SandboxOccupancy, RetirementReason, Sandbox, SandboxFacts, SandboxSpec,
-    SandboxView,
+    DesiredState, ExposedUrl, RetirementReason, Sandbox, SandboxCaps, SandboxFacts,
+    SandboxOccupancy, SandboxSpec, SandboxView,
 };
 use crate::clock::Timestamp;
 use crate::error::{BoxError, Classify, ErrorClass, StoreError};
 use crate::id::{HostId, SandboxId, SpecId, UserId};
-use crate::idempotency::{IdempotentResponse, IdempotencyCheck};
+use crate::idempotency::{IdempotencyCheck, IdempotentResponse};
 use crate::identity::KeyHash;
 use crate::page::{Page, PageRequest};
 use crate::scope::Scope;
@@ -59,7 +59,11 @@ pub trait SandboxRepository: Send + Sync + 'static {
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError>;
     /// The owner's sandboxes of this spec that are desired to run and RUNNING, with their occupancy, in any order. One
     /// query. At most 500, newest first.
-    async fn list_running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<SandboxOccupancy>, StoreError>;
+    async fn list_running(
+        &self,
+        owner: &UserId,
+        spec: &SpecId,
+    ) -> Result<Vec<SandboxOccupancy>, StoreError>;
     /// Commits an intent; `None` if there is no such sandbox (a deleted one stays deleted).
     /// * `Running`: a sandbox that is STARTING or RUNNING stays as it is; else the caps are checked as in `insert`, the
     ///   status becomes STARTING and the detail is cleared.

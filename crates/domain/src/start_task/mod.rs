@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use port::{
-    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment,
-    StartQueueCounts, StartTaskFilter, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
+    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, MAX_UNFINISHED_STARTS, NewStartTask,
+    PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartQueueCounts, StartTaskFilter,
+    StartTaskInsertOutcome, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
 };
 
 use crate::cipher::Sealed;
@@ -61,7 +62,7 @@ impl StartStatus {
 }
 
 wire_enum! {
-    /// Which agent.
+    /// Kind of agent.
     AgentType {
         /// The coding agent.
         Default = "default",

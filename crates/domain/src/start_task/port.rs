@@ -10,9 +10,9 @@ use crate::clock::Timestamp;
 use crate::conversation::Conversation;
 use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId};
-use crate::idempotency::{IdempotentResponse, IdempotencyCheck};
+use crate::idempotency::{IdempotencyCheck, IdempotentResponse};
 use crate::page::{Page, PageRequest};
-use crate::sandbox::{SandboxCaps, Sandbox};
+use crate::sandbox::{Sandbox, SandboxCaps};
 use crate::scope::Scope;
 
 /// Maximum number of unfinished start tasks of one user. The caps on sandboxes do not bound starts in a named sandbox.
@@ -152,7 +152,11 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     /// * A named sandbox must exist (`NotFound`).
     /// * A conversation id has at most one task that did not fail: the same owner gets `Existing`. `Conflict` if the id
     ///   is that of another owner's conversation, of a conversation without a task, or of a deleted one.
-    async fn insert(&self, start: &NewStartTask, caps: &SandboxCaps) -> Result<StartTaskInsertOutcome, StoreError>;
+    async fn insert(
+        &self,
+        start: &NewStartTask,
+        caps: &SandboxCaps,
+    ) -> Result<StartTaskInsertOutcome, StoreError>;
     /// Several tasks, in the order of `ids`.
     async fn find_many(
         &self,
@@ -224,7 +228,11 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     /// workers. Returns the number of leases.
     async fn release_host(&self, host: &HostId) -> Result<u64, StoreError>;
     /// Number of unfinished tasks of this host at `now`.
-    async fn count_unfinished(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError>;
+    async fn count_unfinished(
+        &self,
+        host: &HostId,
+        now: Timestamp,
+    ) -> Result<StartQueueCounts, StoreError>;
     /// Deletes at most `limit` ended tasks that last changed before `before`, longest unchanged first; returns how
     /// many. A failed task stays while its sandbox's row exists, because it keeps late reports from recreating its
     /// conversation.

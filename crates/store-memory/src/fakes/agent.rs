@@ -15,9 +15,9 @@ use domain::event::Event;
 use domain::id::{ConversationId, SandboxId};
 use url::Url;
 
+use crate::fakes::behavior::{FakeAgentCalls, FakeBehavior};
 use crate::fakes::dormant_servers::DormantServers;
 use crate::fakes::message_events::user_message_event;
-use crate::fakes::behavior::{FakeAgentCalls, FakeBehavior};
 
 /// Maximum number of events of one page of the log.
 const EVENTS_PER_PAGE: usize = 100;
@@ -59,7 +59,10 @@ struct FakeAgentState {
 impl FakeAgentState {
     fn behavior_at(&mut self, url: &Url, count: impl FnOnce(&mut FakeAgentCalls)) -> FakeBehavior {
         count(&mut self.calls);
-        self.behaviors_by_url.get(url).copied().unwrap_or(self.behavior)
+        self.behaviors_by_url
+            .get(url)
+            .copied()
+            .unwrap_or(self.behavior)
     }
 }
 
@@ -201,7 +204,11 @@ impl FakeAgentRuntime {
     }
 
     /// Counts the call and applies the behavior.
-    async fn called(&self, url: &Url, count: impl FnOnce(&mut FakeAgentCalls)) -> Result<(), AgentError> {
+    async fn called(
+        &self,
+        url: &Url,
+        count: impl FnOnce(&mut FakeAgentCalls),
+    ) -> Result<(), AgentError> {
         let behavior = self.lock().behavior_at(url, count);
         behavior.behave().await?;
         if self.lock().dormant_servers.has(url) {
@@ -214,7 +221,11 @@ impl FakeAgentRuntime {
     }
 
     /// The same for calls that a dormant server also supports.
-    async fn asked(&self, url: &Url, count: impl FnOnce(&mut FakeAgentCalls)) -> Result<(), AgentError> {
+    async fn asked(
+        &self,
+        url: &Url,
+        count: impl FnOnce(&mut FakeAgentCalls),
+    ) -> Result<(), AgentError> {
         let behavior = self.lock().behavior_at(url, count);
         behavior.behave().await
     }
@@ -275,12 +286,7 @@ impl AgentRuntime for FakeAgentRuntime {
         let _ = self.asked(url, |calls| calls.prewarm += 1).await;
     }
 
-    async fn wake(
-        &self,
-        _: &SandboxId,
-        url: &Url,
-        init: &InitRequest,
-    ) -> Result<(), AgentError> {
+    async fn wake(&self, _: &SandboxId, url: &Url, init: &InitRequest) -> Result<(), AgentError> {
         self.asked(url, |calls| calls.wake += 1).await?;
         let mut state = self.lock();
         if state.unwakeable.contains(url) {
@@ -481,8 +487,13 @@ impl AgentRuntime for FakeAgentRuntime {
         Ok(())
     }
 
-    async fn delete_conversation(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
-        self.called(&at.url, |calls| calls.delete_conversation += 1).await?;
+    async fn delete_conversation(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+    ) -> Result<(), AgentError> {
+        self.called(&at.url, |calls| calls.delete_conversation += 1)
+            .await?;
         self.lock().conversations.remove(&id);
         Ok(())
     }

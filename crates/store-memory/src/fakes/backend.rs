@@ -8,8 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, ExposedUrl, SandboxEndpoints, LogMask,
-    LogTail, LogStream, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch, is_below, normalize_path,
+    AGENT_SERVER, BackendCapabilities, BackendFact, BackendReachability, BackendState, ExposedUrl,
+    LogMask, LogStream, LogTail, PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError,
+    SandboxLaunch, is_below, normalize_path,
 };
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
@@ -276,7 +277,11 @@ impl SandboxBackend for FakeSandboxBackend {
         found.ok_or(SandboxError::NotFound)
     }
 
-    async fn prepare(&self, _spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError> {
+    async fn prepare(
+        &self,
+        _spec: &SpecId,
+        progress: &PrepareProgress,
+    ) -> Result<(), SandboxError> {
         let preparing = self.lock().preparing.clone();
         if let Some((line, time)) = preparing {
             progress.tell(&line);
@@ -308,13 +313,15 @@ impl SandboxBackend for FakeSandboxBackend {
         backend.last_port = backend.last_port.max(9_000) + 1;
         let port = backend.port.unwrap_or(backend.last_port);
         let mut endpoints = endpoints(&launch.id, port).ok_or(SandboxError::NotFound)?;
-        endpoints.exposed_urls.extend(backend.extra_urls.iter().cloned());
+        endpoints
+            .exposed_urls
+            .extend(backend.extra_urls.iter().cloned());
         let is_first = backend.launched.insert(launch.id.clone());
         if is_first && launch.dormant {
             backend.born_dormant.insert(launch.id.clone());
         }
-        let dormant =
-            launch.dormant || backend.keeps_environment && backend.born_dormant.contains(&launch.id);
+        let dormant = launch.dormant
+            || backend.keeps_environment && backend.born_dormant.contains(&launch.id);
         backend.dormant_servers.boot(&endpoints.agent_url, dormant);
         backend
             .sandboxes
@@ -343,7 +350,10 @@ impl SandboxBackend for FakeSandboxBackend {
         self.unless_hanging().await;
         self.reachable()?;
         let mut backend = self.lock();
-        let state = backend.sandboxes.get_mut(id).ok_or(SandboxError::NotFound)?;
+        let state = backend
+            .sandboxes
+            .get_mut(id)
+            .ok_or(SandboxError::NotFound)?;
         *state = BackendState::Stopped;
         self.log(id, |log| log.has_ended = true);
         Ok(())
@@ -368,13 +378,16 @@ impl SandboxBackend for FakeSandboxBackend {
 
     fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
         let reachability = self.reachability.subscribe();
-        stream::unfold((reachability, true), |(mut reachability, is_first)| async move {
-            if !is_first {
-                reachability.changed().await.ok()?;
-            }
-            let now = reachability.borrow_and_update().clone();
-            Some((now, (reachability, false)))
-        })
+        stream::unfold(
+            (reachability, true),
+            |(mut reachability, is_first)| async move {
+                if !is_first {
+                    reachability.changed().await.ok()?;
+                }
+                let now = reachability.borrow_and_update().clone();
+                Some((now, (reachability, false)))
+            },
+        )
         .boxed()
     }
 

@@ -4,7 +4,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::skill::{ListedSkill, Marketplace, MarketplaceContents, MarketplacePlugin, SkillError, SkillLibrary};
+use domain::skill::{
+    ListedSkill, Marketplace, MarketplaceContents, MarketplacePlugin, SkillError, SkillLibrary,
+};
 
 /// A library that is empty at first. Every marketplace has a skill and a plugin with the name of its repository. The
 /// marketplace `broken` cannot be read, and `slow` takes an hour.
@@ -25,9 +27,16 @@ impl SkillLibrary for FakeSkills {
         Ok(skills.clone())
     }
 
-    async fn read_marketplace(&self, marketplace: &Marketplace) -> Result<MarketplaceContents, SkillError> {
+    async fn read_marketplace(
+        &self,
+        marketplace: &Marketplace,
+    ) -> Result<MarketplaceContents, SkillError> {
         match marketplace.name.as_str() {
-            "broken" => return Err(SkillError::Unavailable("the fake marketplace is broken".to_owned())),
+            "broken" => {
+                return Err(SkillError::Unavailable(
+                    "the fake marketplace is broken".to_owned(),
+                ));
+            }
             "slow" => tokio::time::sleep(Duration::from_secs(3600)).await,
             _ => {}
         }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use domain::agent::{AgentEndpoint, AgentError};
-use domain::workspace::{SandboxWorkspace, ShellCommand, ShellOutcome, ProjectSkill};
+use domain::workspace::{ProjectSkill, SandboxWorkspace, ShellCommand, ShellOutcome};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 

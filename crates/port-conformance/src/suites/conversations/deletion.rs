@@ -1,16 +1,16 @@
 //! Conformance tests of `ConversationRepository::delete` and its consequences.
 
-use domain::conversation::{Conversation, PendingAgentDeletion, ConversationReport};
+use domain::conversation::{Conversation, ConversationReport, PendingAgentDeletion};
 use domain::error::StoreError;
 use domain::event::{AppendOutcome, EventFilter};
 use domain::id::ConversationId;
 use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::scope::Scope;
-use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, StartStatus};
+use domain::start_task::{ClaimLimit, StartStatus, StartTaskInsertOutcome};
 
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, event, endpoints, sandbox_id, scope, start, start_in,
-    step, task_id,
+    PLENTY, at, conversation, conversation_id, endpoints, event, sandbox_id, scope, start,
+    start_in, step, task_id,
 };
 use crate::{StorePorts, assert_is};
 
@@ -35,7 +35,11 @@ async fn desired(ports: &StorePorts, sandbox: &str) -> DesiredState {
 }
 
 async fn list_pending_agent_deletions(ports: &StorePorts) -> Vec<PendingAgentDeletion> {
-    ports.conversations.list_pending_agent_deletions(10).await.expect("forgotten")
+    ports
+        .conversations
+        .list_pending_agent_deletions(10)
+        .await
+        .expect("forgotten")
 }
 
 async fn run(ports: &StorePorts, sandbox: &str) {
@@ -325,13 +329,29 @@ pub async fn pending_deletions_are_listed_while_sandboxes_run(ports: &StorePorts
             .await;
         assert!(deleted.unwrap());
     }
-    assert_eq!(list_pending_agent_deletions(ports).await, [], "nothing runs");
+    assert_eq!(
+        list_pending_agent_deletions(ports).await,
+        [],
+        "nothing runs"
+    );
     for sandbox in ["s", "t"] {
         run(ports, sandbox).await;
     }
-    let ids: Vec<_> = list_pending_agent_deletions(ports).await.into_iter().map(|it| it.id).collect();
+    let ids: Vec<_> = list_pending_agent_deletions(ports)
+        .await
+        .into_iter()
+        .map(|it| it.id)
+        .collect();
     assert_eq!(ids, [4, 2, 1].map(conversation_id));
-    assert_eq!(ports.conversations.list_pending_agent_deletions(1).await.unwrap().len(), 1);
+    assert_eq!(
+        ports
+            .conversations
+            .list_pending_agent_deletions(1)
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
     let id = sandbox_id("t");
     ports
         .sandboxes
@@ -343,7 +363,11 @@ pub async fn pending_deletions_are_listed_while_sandboxes_run(ports: &StorePorts
         .record_facts(&id, DesiredState::Paused, &SandboxFacts::Paused, at(4))
         .await
         .unwrap();
-    let ids: Vec<_> = list_pending_agent_deletions(ports).await.into_iter().map(|it| it.id).collect();
+    let ids: Vec<_> = list_pending_agent_deletions(ports)
+        .await
+        .into_iter()
+        .map(|it| it.id)
+        .collect();
     assert_eq!(ids, [2, 1].map(conversation_id));
     assert!(ports.sandboxes.remove(&sandbox_id("s")).await.unwrap());
     assert_eq!(list_pending_agent_deletions(ports).await, []);

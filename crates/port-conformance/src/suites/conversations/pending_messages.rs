@@ -2,8 +2,10 @@
 
 use domain::conversation::MessageInput;
 use domain::id::HostId;
-use domain::idempotency::{IdempotentResponse, IdempotentRequest, IdempotencyCheck};
-use domain::pending::{MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, EnqueueOutcome};
+use domain::idempotency::{IdempotencyCheck, IdempotentRequest, IdempotentResponse};
+use domain::pending::{
+    EnqueueOutcome, MAX_PENDING_MESSAGES, MAX_START_TASK_NOTES, MessageTarget, NewPendingMessage,
+};
 use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTask};
@@ -12,7 +14,7 @@ use serde_json::json;
 
 use crate::StorePorts;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, host, endpoints, sandbox_id, scope, start, start_in,
+    PLENTY, at, conversation, conversation_id, endpoints, host, sandbox_id, scope, start, start_in,
     step, task_id, user, uuid,
 };
 
@@ -59,7 +61,9 @@ async fn start_sandbox(ports: &StorePorts, name: &str) {
         endpoints: endpoints(1),
     };
     let id = sandbox_id(name);
-    let recorded = ports.sandboxes.record_facts(&id, DesiredState::Running, &facts, at(1));
+    let recorded = ports
+        .sandboxes
+        .record_facts(&id, DesiredState::Running, &facts, at(1));
     assert!(recorded.await.expect("record"));
 }
 
@@ -107,12 +111,19 @@ pub async fn messages_are_queued_in_order_of_arrival(ports: &StorePorts) {
     assert_eq!(waiting(ports, 1).await, [0; 0], "it is not there yet");
     begin(ports, 1, fence).await;
     assert_eq!(waiting(ports, 1).await, [30, 20, 10]);
-    let found = ports.pending.list_waiting(conversation_id(1)).await.unwrap();
+    let found = ports
+        .pending
+        .list_waiting(conversation_id(1))
+        .await
+        .unwrap();
     assert_eq!(found[0].message, message(30, "alice", TASK(1)).message);
     assert_eq!(found[0].tried_at, None);
     ports.pending.complete_delivery(uuid(20)).await.unwrap();
     ports.pending.complete_delivery(uuid(20)).await.unwrap();
-    assert_eq!(queue(ports, 40, CONVERSATION(1)).await, EnqueueOutcome::At(3));
+    assert_eq!(
+        queue(ports, 40, CONVERSATION(1)).await,
+        EnqueueOutcome::At(3)
+    );
     assert_eq!(waiting(ports, 1).await, [30, 10, 40]);
 }
 
@@ -127,9 +138,15 @@ pub async fn the_queue_of_a_conversation_is_bounded(ports: &StorePorts) {
     for name in [TASK(1), CONVERSATION(1)] {
         assert_eq!(queue(ports, 50, name).await, EnqueueOutcome::Full);
     }
-    assert_eq!(queue(ports, 51, CONVERSATION(2)).await, EnqueueOutcome::At(1));
+    assert_eq!(
+        queue(ports, 51, CONVERSATION(2)).await,
+        EnqueueOutcome::At(1)
+    );
     ports.pending.complete_delivery(uuid(3)).await.unwrap();
-    assert_eq!(queue(ports, 52, TASK(1)).await, EnqueueOutcome::At(MAX_PENDING_MESSAGES));
+    assert_eq!(
+        queue(ports, 52, TASK(1)).await,
+        EnqueueOutcome::At(MAX_PENDING_MESSAGES)
+    );
 }
 
 /// Of many concurrent messages, one gets the last position.
@@ -171,7 +188,10 @@ pub async fn messages_need_a_visible_conversation(ports: &StorePorts) {
     let mut again = start(6, "alice", "s6", at(3));
     again.task.conversation_id = conversation_id(3);
     ports.start(&again).await;
-    assert_eq!(queue(ports, 7, CONVERSATION(3)).await, EnqueueOutcome::At(2));
+    assert_eq!(
+        queue(ports, 7, CONVERSATION(3)).await,
+        EnqueueOutcome::At(2)
+    );
     assert_eq!(queue(ports, 8, TASK(6)).await, EnqueueOutcome::At(3));
 }
 
@@ -188,7 +208,13 @@ pub async fn deliverable_messages_are_listed(ports: &StorePorts) {
     let other = HostId::parse("host-2").unwrap();
     assert_eq!(ports.pending.list_deliverable(&other, 9).await.unwrap(), []);
     for (n, when) in [(2, 50), (1, 60)] {
-        assert!(ports.pending.begin_delivery(uuid(n), None, at(when)).await.unwrap());
+        assert!(
+            ports
+                .pending
+                .begin_delivery(uuid(n), None, at(when))
+                .await
+                .unwrap()
+        );
     }
     assert_eq!(list_deliverable(ports).await, [3, 4, 5, 2, 1]);
     let two = ports.pending.list_deliverable(&host(), 2).await.unwrap();
@@ -228,7 +254,11 @@ pub async fn one_of_many_begins_a_delivery(ports: &StorePorts) {
     let winners = begun.iter().filter(|it| *it.as_ref().unwrap()).count();
     assert_eq!(winners, 1, "{begun:?}");
     let tried = at(10 + i64::try_from(first.unwrap()).unwrap());
-    let found = ports.pending.list_waiting(conversation_id(1)).await.unwrap();
+    let found = ports
+        .pending
+        .list_waiting(conversation_id(1))
+        .await
+        .unwrap();
     assert_eq!(found[0].tried_at, Some(tried));
     assert!(!attempt(None, 20).await.unwrap());
     assert!(!attempt(Some(at(99)), 20).await.unwrap());
@@ -248,21 +278,37 @@ pub async fn a_dropped_message_leaves_a_note(ports: &StorePorts) {
     ready(ports, 1).await;
     queue(ports, 1, TASK(1)).await;
     queue(ports, 2, TASK(1)).await;
-    ports.pending.drop_with_note(uuid(1), "Too odd.").await.unwrap();
-    ports.pending.drop_with_note(uuid(1), "Again.").await.unwrap();
+    ports
+        .pending
+        .drop_with_note(uuid(1), "Too odd.")
+        .await
+        .unwrap();
+    ports
+        .pending
+        .drop_with_note(uuid(1), "Again.")
+        .await
+        .unwrap();
     assert_eq!(waiting(ports, 1).await, [2]);
     let it = task(ports, 1).await;
     assert_eq!(it.notes, ["Too odd."]);
     assert_eq!(it.detail.as_deref(), Some("Too odd."));
     for n in 3..3 + MAX_START_TASK_NOTES as u64 {
         queue(ports, n, TASK(1)).await;
-        ports.pending.drop_with_note(uuid(n), "More.").await.unwrap();
+        ports
+            .pending
+            .drop_with_note(uuid(n), "More.")
+            .await
+            .unwrap();
     }
     assert_eq!(task(ports, 1).await.notes.len(), MAX_START_TASK_NOTES);
     // Without a task there is no place for the note.
     store_conversation(ports, 2).await;
     queue(ports, 50, CONVERSATION(2)).await;
-    ports.pending.drop_with_note(uuid(50), "Gone.").await.unwrap();
+    ports
+        .pending
+        .drop_with_note(uuid(50), "Gone.")
+        .await
+        .unwrap();
     assert_eq!(waiting(ports, 2).await, [0; 0]);
 }
 
@@ -278,7 +324,13 @@ pub async fn messages_are_deleted_with_their_conversation(ports: &StorePorts) {
     let deleted = ports.conversations.delete(&alice, id, at(9));
     assert!(deleted.await.unwrap());
     for n in [1, 2] {
-        assert!(!ports.pending.begin_delivery(uuid(n), None, at(9)).await.unwrap());
+        assert!(
+            !ports
+                .pending
+                .begin_delivery(uuid(n), None, at(9))
+                .await
+                .unwrap()
+        );
     }
     assert_eq!(waiting(ports, 2).await, [3]);
     for name in [TASK(1), CONVERSATION(1)] {
@@ -303,8 +355,20 @@ pub async fn messages_are_deleted_with_a_pruned_start(ports: &StorePorts) {
     ports.start(&again).await;
     ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
     assert_eq!(ports.tasks.prune(at(50), 9).await.unwrap(), 2);
-    assert!(!ports.pending.begin_delivery(uuid(1), None, at(9)).await.unwrap());
-    assert!(ports.pending.begin_delivery(uuid(2), None, at(9)).await.unwrap());
+    assert!(
+        !ports
+            .pending
+            .begin_delivery(uuid(1), None, at(9))
+            .await
+            .unwrap()
+    );
+    assert!(
+        ports
+            .pending
+            .begin_delivery(uuid(2), None, at(9))
+            .await
+            .unwrap()
+    );
     // A READY task leaves its conversation behind.
     ready(ports, 4).await;
     queue(ports, 4, TASK(4)).await;
@@ -362,7 +426,8 @@ pub async fn a_repeated_message_is_queued_once(ports: &StorePorts) {
 #[macro_export]
 macro_rules! pending_message_repository_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((conversations::pending_messages),
+        $crate::conformance_tests!(
+            (conversations::pending_messages),
             $fresh,
             [
                 messages_are_queued_in_order_of_arrival,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use domain::conversation::{
-    Conversation, ConversationChange, ExecutionStatus, Metrics, ConversationReport,
+    Conversation, ConversationChange, ConversationReport, ExecutionStatus, Metrics,
 };
 use domain::event::AppendOutcome;
 use domain::id::ConversationId;
@@ -176,7 +176,10 @@ pub async fn reports_of_others_change_nothing(ports: &StorePorts) {
             .unwrap()
     };
     assert_eq!(observe("t", id).await, AppendOutcome::Foreign);
-    assert_eq!(observe("s", conversation_id(9)).await, AppendOutcome::Unknown);
+    assert_eq!(
+        observe("s", conversation_id(9)).await,
+        AppendOutcome::Unknown
+    );
     assert_eq!(ports.view(id).await, before);
     let deleted = ports.conversations.delete(&scope("alice"), id, at(2)).await;
     assert!(deleted.unwrap());

@@ -14,7 +14,7 @@ use domain::scope::Scope;
 
 use crate::StorePorts;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, host, endpoints, page, sandbox_id, scope, start,
+    PLENTY, at, conversation, conversation_id, endpoints, host, page, sandbox_id, scope, start,
     start_in, user,
 };
 
@@ -318,7 +318,10 @@ pub async fn a_sandbox_lists_its_conversations(ports: &StorePorts) {
     assert_eq!(ids(10).await, [4, 1, 2].map(conversation_id));
     assert_eq!(ids(1).await, [conversation_id(4)]);
     let owner = user("alice");
-    let found = ports.conversations.list_in_sandbox(&sandbox_id("s"), 9).await;
+    let found = ports
+        .conversations
+        .list_in_sandbox(&sandbox_id("s"), 9)
+        .await;
     assert!(found.unwrap().iter().all(|it| it.owner == owner));
 }
 
@@ -331,7 +334,9 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
         let facts = SandboxFacts::Running {
             endpoints: endpoints(8000),
         };
-        let running = ports.sandboxes.record_facts(&id, DesiredState::Running, &facts, at(0));
+        let running = ports
+            .sandboxes
+            .record_facts(&id, DesiredState::Running, &facts, at(0));
         assert!(running.await.unwrap());
     }
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
@@ -375,5 +380,8 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
     let first = repo.list_unsettled(&host(), at(5), 2).await.unwrap();
     assert_eq!(first, expected[..2], "at most so many");
     let elsewhere = HostId::parse("elsewhere").unwrap();
-    assert_eq!(repo.list_unsettled(&elsewhere, at(5), 10).await.unwrap(), []);
+    assert_eq!(
+        repo.list_unsettled(&elsewhere, at(5), 10).await.unwrap(),
+        []
+    );
 }

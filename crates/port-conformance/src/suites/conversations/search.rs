@@ -11,7 +11,8 @@ use domain::patch::Patch;
 use domain::scope::Scope;
 
 use crate::fixtures::{
-    after, at, conversation, conversation_id, foreign_tokens, page, sandbox_id, scope, read_all_pages,
+    after, at, conversation, conversation_id, foreign_tokens, page, read_all_pages, sandbox_id,
+    scope,
 };
 use crate::{StorePorts, assert_is};
 
@@ -316,7 +317,8 @@ pub async fn children_are_shown_with_their_parent(ports: &StorePorts) {
 #[macro_export]
 macro_rules! conversation_repository_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((conversations::search),
+        $crate::conformance_tests!(
+            (conversations::search),
             $fresh,
             [
                 paging_is_stable,
@@ -329,7 +331,8 @@ macro_rules! conversation_repository_conformance {
                 children_are_shown_with_their_parent,
             ]
         );
-        $crate::conformance_tests!((conversations::rows),
+        $crate::conformance_tests!(
+            (conversations::rows),
             $fresh,
             [
                 every_field_is_stored,
@@ -343,7 +346,8 @@ macro_rules! conversation_repository_conformance {
                 unsettled_conversations_are_listed,
             ]
         );
-        $crate::conformance_tests!((conversations::reports),
+        $crate::conformance_tests!(
+            (conversations::reports),
             $fresh,
             [
                 an_older_status_does_not_overwrite_a_newer_one,
@@ -355,7 +359,8 @@ macro_rules! conversation_repository_conformance {
                 conversations_of_a_stopped_sandbox_are_settled,
             ]
         );
-        $crate::conformance_tests!((conversations::deletion),
+        $crate::conformance_tests!(
+            (conversations::deletion),
             $fresh,
             [
                 sub_conversations_are_deleted_with_their_parent,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use domain::conversation::ConversationReport;
-use domain::event::{MAX_EVENT_BATCH_BYTES, AppendOutcome, SequencedEvent, Event};
+use domain::event::{AppendOutcome, Event, MAX_EVENT_BATCH_BYTES, SequencedEvent};
 use domain::id::ConversationId;
 use domain::scope::Scope;
 use futures::future::join_all;
@@ -32,7 +32,12 @@ async fn append(ports: &StorePorts, id: ConversationId, events: &[Event]) {
     assert!(matches!(stored, AppendOutcome::Stored { .. }), "{stored:?}");
 }
 
-async fn list_after(ports: &StorePorts, id: ConversationId, after: u64, limit: usize) -> Vec<SequencedEvent> {
+async fn list_after(
+    ports: &StorePorts,
+    id: ConversationId,
+    after: u64,
+    limit: usize,
+) -> Vec<SequencedEvent> {
     let alice = scope("alice");
     let found = ports.events.list_after(&alice, id, after, limit).await;
     found.expect("readable").expect("alice's conversation")
@@ -159,14 +164,18 @@ pub async fn followers_see_every_event_once(ports: &StorePorts) {
     let all = list_after(ports, id, 0, usize::MAX).await;
     let own: usize = (0..BATCHES).map(|batch| batch % 4 + 1).sum();
     assert_eq!(all.len(), WRITERS * own + 4);
-    assert!(one == all && two == all, "a follower missed or reordered events");
+    assert!(
+        one == all && two == all,
+        "a follower missed or reordered events"
+    );
 }
 
 /// Generates the conformance tests of followers of events. `$fresh` is a future of a value that derefs to [`StorePorts`].
 #[macro_export]
 macro_rules! event_sequence_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((events::sequence),
+        $crate::conformance_tests!(
+            (events::sequence),
             $fresh,
             [
                 sequence_numbers_follow_the_order_of_commits,

@@ -1,6 +1,6 @@
 //! Conformance tests of `EventStore`.
 
-use domain::conversation::{ExecutionStatus, ConversationReport};
+use domain::conversation::{ConversationReport, ExecutionStatus};
 use domain::error::StoreError;
 use domain::event::{AppendOutcome, Event, EventFilter, EventOrder};
 use domain::id::{ConversationId, EventId};
@@ -10,8 +10,8 @@ use futures::future::join_all;
 use serde_json::json;
 
 use crate::fixtures::{
-    after, at, conversation, conversation_id, event, foreign_tokens, page, report, sandbox_id,
-    scope, read_all_pages,
+    after, at, conversation, conversation_id, event, foreign_tokens, page, read_all_pages, report,
+    sandbox_id, scope,
 };
 use crate::{StorePorts, assert_is};
 
@@ -59,11 +59,20 @@ pub async fn append_is_idempotent(ports: &StorePorts) {
         ..one.clone()
     };
     let batch = [one.clone(), two.clone(), changed.clone()];
-    assert_eq!(append(ports, id, &batch).await, AppendOutcome::Stored { new: 2 });
+    assert_eq!(
+        append(ports, id, &batch).await,
+        AppendOutcome::Stored { new: 2 }
+    );
     let three = event("3", "A", at(3));
     let batch = [changed, three.clone()];
-    assert_eq!(append(ports, id, &batch).await, AppendOutcome::Stored { new: 1 });
-    assert_eq!(append(ports, id, &[]).await, AppendOutcome::Stored { new: 0 });
+    assert_eq!(
+        append(ports, id, &batch).await,
+        AppendOutcome::Stored { new: 1 }
+    );
+    assert_eq!(
+        append(ports, id, &[]).await,
+        AppendOutcome::Stored { new: 0 }
+    );
     let found = search(ports, id, EventOrder::Timestamp, &page(9)).await;
     assert_eq!(found.items, [one, two, three]);
 
@@ -403,7 +412,8 @@ pub async fn pages_of_large_documents_end_early(ports: &StorePorts) {
 #[macro_export]
 macro_rules! event_store_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((events::store),
+        $crate::conformance_tests!(
+            (events::store),
             $fresh,
             [
                 append_is_idempotent,

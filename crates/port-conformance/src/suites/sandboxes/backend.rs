@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::{
-    BackendState, LogTail, LogStream, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch,
+    BackendState, LogStream, LogTail, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch,
 };
 use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
@@ -41,7 +41,10 @@ async fn listed(backend: &dyn SandboxBackend, id: &SandboxId) -> Vec<BackendStat
 }
 
 /// A sandbox with a dormant agent server is listed, inspected, found, stopped, restarted and removed like any other.
-pub async fn a_dormant_sandbox_behaves_like_any_other(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+pub async fn a_dormant_sandbox_behaves_like_any_other(
+    backend: &dyn SandboxBackend,
+    launch: &SandboxLaunch,
+) {
     let dormant = SandboxLaunch {
         dormant: true,
         ..launch.clone()
@@ -63,10 +66,7 @@ pub async fn a_dormant_sandbox_behaves_like_any_other(backend: &dyn SandboxBacke
 }
 
 /// The recipe does not change when sandboxes start, and contains no key.
-pub async fn the_recipe_is_stable(
-    backend: &dyn SandboxBackend,
-    launch: &SandboxLaunch,
-) {
+pub async fn the_recipe_is_stable(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     let before = backend.recipe(&launch.spec).await.expect("a recipe");
     assert!(!before.is_empty());
     backend.start(launch).await.expect("start");
@@ -258,7 +258,10 @@ pub async fn an_exit_is_watched<F: Future<Output = ()>>(
 }
 
 /// Requested stops are not reported as exits.
-pub async fn requested_stops_are_not_reported(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+pub async fn requested_stops_are_not_reported(
+    backend: &dyn SandboxBackend,
+    launch: &SandboxLaunch,
+) {
     let mut facts = backend.watch();
     backend.start(launch).await.expect("start");
     if backend.capabilities().pause {
@@ -349,7 +352,10 @@ pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
 }
 
 /// `check` and `prepare` are fast and change nothing if nothing is missing, also concurrently.
-pub async fn a_usable_backend_passes_its_check(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+pub async fn a_usable_backend_passes_its_check(
+    backend: &dyn SandboxBackend,
+    launch: &SandboxLaunch,
+) {
     backend.check().await.expect("check");
     let silent = PrepareProgress::silent();
     let prepare = || backend.prepare(&launch.spec, &silent);

@@ -2,10 +2,10 @@
 
 use domain::error::{ReachedCap, StoreError};
 use domain::id::HostId;
-use domain::sandbox::{SandboxCaps, DesiredState, Sandbox, SandboxFacts, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxFacts, SandboxStatus};
 use futures::future::join_all;
 
-use crate::fixtures::{PLENTY, at, host, endpoints, sandbox, sandbox_id, scope};
+use crate::fixtures::{PLENTY, at, endpoints, host, sandbox, sandbox_id, scope};
 use crate::{StorePorts, assert_is};
 
 /// 50 concurrent inserts under a cap of 7: exactly 7 succeed, for each cap.
@@ -28,7 +28,9 @@ pub async fn a_race_never_exceeds_a_cap(ports: &StorePorts) {
         for lost in answers.into_iter().filter(Result::is_err) {
             assert_is!(
                 lost,
-                Err(StoreError::CapReached(ReachedCap::PerUser(7) | ReachedCap::Overall(12)))
+                Err(StoreError::CapReached(
+                    ReachedCap::PerUser(7) | ReachedCap::Overall(12)
+                ))
             );
         }
     }
@@ -137,7 +139,13 @@ pub async fn intents_are_committed(ports: &StorePorts) {
     assert_eq!(revived.status_detail, None);
     assert_eq!(ports.sandbox_row(&id).await, Some(revived));
     let unknown = repo
-        .set_desired(&alice, &sandbox_id("x"), DesiredState::Paused, &PLENTY, at(1))
+        .set_desired(
+            &alice,
+            &sandbox_id("x"),
+            DesiredState::Paused,
+            &PLENTY,
+            at(1),
+        )
         .await;
     assert_eq!(unknown.unwrap(), None);
 }
@@ -332,7 +340,9 @@ pub async fn a_fact_clears_an_annotation(ports: &StorePorts) {
             if annotated {
                 repo.annotate(&host(), Some("down")).await.unwrap();
             }
-            let known = repo.record_facts(&id, DesiredState::Running, &facts, at(5)).await;
+            let known = repo
+                .record_facts(&id, DesiredState::Running, &facts, at(5))
+                .await;
             assert!(known.unwrap());
             let row = ports.sandbox_row(&id).await.unwrap();
             assert_eq!(row.status_detail, None, "{facts:?}");

@@ -6,8 +6,8 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 use domain::scope::Scope;
 
 use crate::fixtures::{
-    PLENTY, after, at, conversation, foreign_tokens, host, endpoints, page, sandbox, sandbox_id,
-    scope, user, read_all_pages,
+    PLENTY, after, at, conversation, endpoints, foreign_tokens, host, page, read_all_pages,
+    sandbox, sandbox_id, scope, user,
 };
 use crate::{StorePorts, assert_is};
 
@@ -54,7 +54,11 @@ pub async fn scopes_are_isolated(ports: &StorePorts) {
     let many = repo.find_many(&bob, std::slice::from_ref(&id)).await;
     assert_eq!(many.unwrap(), [None]);
     assert_eq!(repo.search(&bob, &page(10)).await.unwrap().items, []);
-    for desired in [DesiredState::Running, DesiredState::Paused, DesiredState::Deleted] {
+    for desired in [
+        DesiredState::Running,
+        DesiredState::Paused,
+        DesiredState::Deleted,
+    ] {
         let changed = repo.set_desired(&bob, &id, desired, &PLENTY, at(1)).await;
         assert_eq!(changed.unwrap(), None);
     }
@@ -86,7 +90,10 @@ pub async fn deleted_is_hidden_and_final(ports: &StorePorts) {
         }
     }
     let row = ports.sandbox_row(&it.id).await.unwrap();
-    assert_eq!((row.desired, row.updated_at), (DesiredState::Deleted, at(1)));
+    assert_eq!(
+        (row.desired, row.updated_at),
+        (DesiredState::Deleted, at(1))
+    );
     let by_key = repo.find_by_key(&it.key_hash).await.unwrap();
     assert_eq!(by_key, Some(row));
 }
@@ -182,7 +189,10 @@ pub async fn a_host_is_walked_by_id(ports: &StorePorts) {
     .unwrap();
     let first = repo.list_on_host(&host(), None, 2).await.unwrap();
     assert_eq!(names(&first), ["a", "b"]);
-    let rest = repo.list_on_host(&host(), Some(&first[1].id), 2).await.unwrap();
+    let rest = repo
+        .list_on_host(&host(), Some(&first[1].id), 2)
+        .await
+        .unwrap();
     assert_eq!(names(&rest), ["c"]);
 }
 
@@ -196,7 +206,13 @@ pub async fn conversations_outlive_their_sandbox(ports: &StorePorts) {
     // It is hidden already while it is only marked.
     ports
         .sandboxes
-        .set_desired(&scope("alice"), &it.id, DesiredState::Deleted, &PLENTY, at(1))
+        .set_desired(
+            &scope("alice"),
+            &it.id,
+            DesiredState::Deleted,
+            &PLENTY,
+            at(1),
+        )
         .await
         .unwrap();
     assert_eq!(ports.view(id).await.unwrap().sandbox, None);
@@ -215,7 +231,8 @@ pub async fn conversations_outlive_their_sandbox(ports: &StorePorts) {
 #[macro_export]
 macro_rules! sandbox_repository_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((sandboxes::repository),
+        $crate::conformance_tests!(
+            (sandboxes::repository),
             $fresh,
             [
                 every_field_is_stored,
@@ -228,7 +245,8 @@ macro_rules! sandbox_repository_conformance {
                 conversations_outlive_their_sandbox,
             ]
         );
-        $crate::conformance_tests!((sandboxes::lifecycle),
+        $crate::conformance_tests!(
+            (sandboxes::lifecycle),
             $fresh,
             [
                 a_race_never_exceeds_a_cap,
@@ -241,7 +259,8 @@ macro_rules! sandbox_repository_conformance {
                 a_fact_clears_an_annotation,
             ]
         );
-        $crate::conformance_tests!((sandboxes::retirement),
+        $crate::conformance_tests!(
+            (sandboxes::retirement),
             $fresh,
             [
                 idle_sandboxes_are_paused,
@@ -251,7 +270,8 @@ macro_rules! sandbox_repository_conformance {
                 reports_count_as_use,
             ]
         );
-        $crate::conformance_tests!((sandboxes::retirement_races),
+        $crate::conformance_tests!(
+            (sandboxes::retirement_races),
             $fresh,
             [
                 a_start_or_a_deletion_wins,

@@ -1,7 +1,7 @@
 //! Conformance tests of `SandboxRepository::list_retirable` and `retire`: which sandboxes the service pauses or deletes
 //! by itself. A sandbox in use is never among them.
 
-use domain::conversation::{Conversation, ExecutionStatus, ConversationReport};
+use domain::conversation::{Conversation, ConversationReport, ExecutionStatus};
 use domain::event::AppendOutcome;
 use domain::id::HostId;
 use domain::sandbox::RetirementReason::{self, IdleSince, OlderThan};
@@ -10,7 +10,7 @@ use domain::scope::Scope;
 
 use crate::StorePorts;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, event, host, endpoints, report, sandbox, sandbox_id,
+    PLENTY, at, conversation, conversation_id, endpoints, event, host, report, sandbox, sandbox_id,
     scope, start_in,
 };
 
@@ -40,7 +40,13 @@ async fn set_desired(ports: &StorePorts, id: &str, desired: DesiredState, when: 
 }
 
 /// Stores conversation `n` of that sandbox, last changed at `changed`.
-async fn store_conversation(ports: &StorePorts, n: u64, id: &str, status: Option<ExecutionStatus>, changed: i64) {
+async fn store_conversation(
+    ports: &StorePorts,
+    n: u64,
+    id: &str,
+    status: Option<ExecutionStatus>,
+    changed: i64,
+) {
     let it = Conversation {
         execution_status: status,
         updated_at: at(changed),
@@ -54,7 +60,12 @@ async fn list_retirable(ports: &StorePorts, why: RetirementReason, limit: usize)
     found.unwrap().iter().map(|it| it.id.to_string()).collect()
 }
 
-pub(super) async fn retire(ports: &StorePorts, id: &str, why: RetirementReason, when: i64) -> Option<Sandbox> {
+pub(super) async fn retire(
+    ports: &StorePorts,
+    id: &str,
+    why: RetirementReason,
+    when: i64,
+) -> Option<Sandbox> {
     let retired = ports.sandboxes.retire(&sandbox_id(id), why, at(when)).await;
     retired.unwrap()
 }
@@ -62,7 +73,12 @@ pub(super) async fn retire(ports: &StorePorts, id: &str, why: RetirementReason, 
 /// Checks that exactly these sandboxes of the host are listed, in this order, and that exactly these can be retired.
 async fn assert_retirable(ports: &StorePorts, why: RetirementReason, expected: &[&str]) {
     assert_eq!(list_retirable(ports, why, 100).await, expected);
-    for row in ports.sandboxes.list_on_host(&host(), None, 100).await.unwrap() {
+    for row in ports
+        .sandboxes
+        .list_on_host(&host(), None, 100)
+        .await
+        .unwrap()
+    {
         let id = row.id.as_str();
         let retired = retire(ports, id, why, 90).await;
         assert_eq!(retired.is_some(), expected.contains(&id), "{id}");
@@ -204,7 +220,10 @@ pub async fn reports_count_as_use(ports: &StorePorts) {
 
     let observe = async |status, when| {
         let said = report(status, at(when));
-        let stored = ports.conversations.apply_report(&s, id, &said, at(when)).await;
+        let stored = ports
+            .conversations
+            .apply_report(&s, id, &said, at(when))
+            .await;
         assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
     };
     observe(ExecutionStatus::Running, 30).await;

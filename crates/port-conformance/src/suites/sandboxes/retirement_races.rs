@@ -6,15 +6,15 @@ use domain::error::StoreError;
 use domain::event::AppendOutcome;
 use domain::sandbox::RetirementReason::{self, IdleSince, OlderThan};
 use domain::sandbox::{DesiredState, Sandbox, SandboxFacts, SandboxStatus};
-use domain::start_task::{StartTaskInsertOutcome, StartStatus};
+use domain::start_task::{StartStatus, StartTaskInsertOutcome};
 use futures::future::join_all;
 use futures::join;
 
 use super::retirement::{retire, running};
 use crate::StorePorts;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, endpoints, report, sandbox_id, start, start_in, step,
-    task_id,
+    PLENTY, at, conversation, conversation_id, endpoints, report, sandbox_id, start, start_in,
+    step, task_id,
 };
 
 const ROUNDS: u64 = 30;
@@ -34,7 +34,12 @@ async fn join_in_order<A, B>(
 }
 
 /// The result of `retire` matches the row.
-async fn assert_matches_row(ports: &StorePorts, id: &str, why: RetirementReason, retired: Option<&Sandbox>) {
+async fn assert_matches_row(
+    ports: &StorePorts,
+    id: &str,
+    why: RetirementReason,
+    retired: Option<&Sandbox>,
+) {
     let row = ports.sandbox_row(&sandbox_id(id)).await.unwrap();
     match retired {
         Some(retired) => assert_eq!((&row, row.desired), (retired, why.desired())),
@@ -49,9 +54,11 @@ pub async fn a_start_or_a_deletion_wins(ports: &StorePorts) {
         running(ports, &id, 0, 10).await;
         let new = start_in(n, "alice", &id, at(50));
         let starting = ports.tasks.insert(&new, &PLENTY);
-        let (retired, started) = join_in_order(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
+        let (retired, started) =
+            join_in_order(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
         match (&retired, started) {
-            (Some(_), Err(StoreError::NotFound { .. })) | (None, Ok(StartTaskInsertOutcome::New)) => {}
+            (Some(_), Err(StoreError::NotFound { .. }))
+            | (None, Ok(StartTaskInsertOutcome::New)) => {}
             other => panic!("{other:?}"),
         }
         assert_matches_row(ports, &id, why, retired.as_ref()).await;
@@ -65,7 +72,8 @@ pub async fn a_start_prevents_or_follows_a_pause(ports: &StorePorts) {
         running(ports, &id, 0, 10).await;
         let new = start_in(n, "alice", &id, at(50));
         let starting = ports.tasks.insert(&new, &PLENTY);
-        let (retired, started) = join_in_order(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
+        let (retired, started) =
+            join_in_order(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
         assert_eq!(started.unwrap(), StartTaskInsertOutcome::New);
         let row = ports.sandbox_row(&sandbox_id(&id)).await.unwrap();
         let status = match retired {
@@ -127,9 +135,11 @@ pub async fn an_adoption_or_a_deletion_wins(ports: &StorePorts) {
             ..conversation(n, "alice", &id, at(50))
         };
         let adopting = ports.conversations.adopt(&it);
-        let (retired, adopted) = join_in_order(n % 2 == 0, retire(ports, &id, why, 50), adopting).await;
+        let (retired, adopted) =
+            join_in_order(n % 2 == 0, retire(ports, &id, why, 50), adopting).await;
         match (&retired, adopted) {
-            (Some(_), Ok(AppendOutcome::Unknown)) | (None, Ok(AppendOutcome::Stored { new: 1 })) => {}
+            (Some(_), Ok(AppendOutcome::Unknown))
+            | (None, Ok(AppendOutcome::Stored { new: 1 })) => {}
             other => panic!("{other:?}"),
         }
         assert_matches_row(ports, &id, why, retired.as_ref()).await;
@@ -150,7 +160,8 @@ pub async fn a_run_prevents_or_follows_a_retirement(ports: &StorePorts) {
         let observing = ports
             .conversations
             .apply_report(&origin, conversation, &said, at(50));
-        let (retired, observed) = join_in_order(n % 2 == 0, retire(ports, &id, why, 50), observing).await;
+        let (retired, observed) =
+            join_in_order(n % 2 == 0, retire(ports, &id, why, 50), observing).await;
         assert_eq!(observed.unwrap(), AppendOutcome::Stored { new: 0 });
         assert_matches_row(ports, &id, why, retired.as_ref()).await;
         let row = ports.view(conversation).await.unwrap().conversation;

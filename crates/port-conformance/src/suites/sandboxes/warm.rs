@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use domain::error::StoreError;
 use domain::id::{HostId, SpecId};
 use domain::identity::KeyHash;
-use domain::sandbox::{SandboxEndpoints, MAX_WARM_SANDBOXES_PER_HOST, WarmSandbox, WarmState};
+use domain::sandbox::{MAX_WARM_SANDBOXES_PER_HOST, SandboxEndpoints, WarmSandbox, WarmState};
 use futures::future::join_all;
 
 use crate::StorePorts;
 use crate::assert_is;
-use crate::fixtures::{PLENTY, at, host, endpoints, sandbox, sandbox_id, warm};
+use crate::fixtures::{PLENTY, at, endpoints, host, sandbox, sandbox_id, warm};
 
 /// Stores a READY warm sandbox at this port and returns it.
 async fn ready(ports: &StorePorts, mut it: WarmSandbox, port: u16) -> WarmSandbox {
@@ -97,7 +97,12 @@ pub async fn states_follow_each_other(ports: &StorePorts) {
     assert!(!warm_rows.release(&id, at(1)).await.unwrap());
     // READY.
     assert!(warm_rows.mark_ready(&id, &place, at(1)).await.unwrap());
-    assert!(!warm_rows.mark_ready(&id, &endpoints(9), at(2)).await.unwrap());
+    assert!(
+        !warm_rows
+            .mark_ready(&id, &endpoints(9), at(2))
+            .await
+            .unwrap()
+    );
     assert!(!warm_rows.release(&id, at(2)).await.unwrap());
     assert_eq!(all(ports).await[0].endpoints, Some(place.clone()));
     // CLAIMED.
@@ -274,7 +279,8 @@ pub async fn a_warm_sandbox_with_a_row_is_never_claimed(ports: &StorePorts) {
 #[macro_export]
 macro_rules! warm_repository_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((sandboxes::warm),
+        $crate::conformance_tests!(
+            (sandboxes::warm),
             $fresh,
             [
                 every_field_is_stored,

@@ -2,7 +2,9 @@
 
 use domain::error::StoreError;
 use domain::page::{PageLimit, PageRequest, PageToken};
-use domain::secret::{CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretSummary};
+use domain::secret::{
+    CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretSummary,
+};
 use futures::future::join_all;
 
 use crate::fixtures::{at, secret, secret_value, user};
@@ -307,7 +309,8 @@ pub async fn the_cap_is_exact(ports: &StorePorts) {
     let stored = writers.await.into_iter().filter(|it| match it {
         Ok(()) => true,
         Err(StoreError::Full {
-            entity: SECRETS_ENTITY, ..
+            entity: SECRETS_ENTITY,
+            ..
         }) => false,
         Err(other) => panic!("{other:?}"),
     });
@@ -327,7 +330,8 @@ pub async fn the_cap_is_exact(ports: &StorePorts) {
 #[macro_export]
 macro_rules! secret_repository_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((secrets::repository),
+        $crate::conformance_tests!(
+            (secrets::repository),
             $fresh,
             [
                 every_field_is_stored,

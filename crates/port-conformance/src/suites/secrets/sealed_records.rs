@@ -183,7 +183,8 @@ pub async fn a_save_is_never_lost(ports: &StorePorts) {
 #[macro_export]
 macro_rules! sealed_records_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((secrets::sealed_records),
+        $crate::conformance_tests!(
+            (secrets::sealed_records),
             $fresh,
             [
                 everything_sealed_is_found,

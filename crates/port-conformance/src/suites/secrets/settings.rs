@@ -96,7 +96,8 @@ pub async fn no_update_is_lost(ports: &StorePorts) {
 #[macro_export]
 macro_rules! settings_repository_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((secrets::settings),
+        $crate::conformance_tests!(
+            (secrets::settings),
             $fresh,
             [
                 saved_settings_are_loaded,

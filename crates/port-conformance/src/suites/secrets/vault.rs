@@ -80,7 +80,10 @@ pub async fn processes_announce_their_keys(ports: &StorePorts) {
     assert_eq!(late, std::slice::from_ref(&two));
     let again = holder("one", &["k2", "k1"], 6);
     vault.announce(&again).await.unwrap();
-    assert_eq!(vault.list_holders(at(0)).await.unwrap(), [again.clone(), two]);
+    assert_eq!(
+        vault.list_holders(at(0)).await.unwrap(),
+        [again.clone(), two]
+    );
     assert_eq!(vault.prune_holders(at(6), 10).await.unwrap(), 1);
     assert_eq!(vault.list_holders(at(0)).await.unwrap(), [again]);
     vault.withdraw("one").await.unwrap();
@@ -92,7 +95,8 @@ pub async fn processes_announce_their_keys(ports: &StorePorts) {
 #[macro_export]
 macro_rules! vault_repository_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((secrets::vault),
+        $crate::conformance_tests!(
+            (secrets::vault),
             $fresh,
             [
                 the_first_writer_wins,

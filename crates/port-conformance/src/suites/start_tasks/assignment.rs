@@ -3,13 +3,16 @@
 
 use domain::error::{ReachedCap, StoreError};
 use domain::id::SpecId;
-use domain::sandbox::{SandboxCaps, DesiredState, SandboxOccupancy, SandboxFacts, SandboxStatus};
-use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartStatus};
+use domain::sandbox::{DesiredState, SandboxCaps, SandboxFacts, SandboxOccupancy, SandboxStatus};
+use domain::start_task::{
+    ClaimLimit, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartStatus,
+    StartTaskInsertOutcome,
+};
 use futures::future::join_all;
 
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, endpoints, sandbox_id, scope, start_in, step, task_id,
-    user,
+    PLENTY, at, conversation, conversation_id, endpoints, sandbox_id, scope, start_in, step,
+    task_id, user,
 };
 use crate::{StorePorts, assert_is};
 
@@ -20,7 +23,9 @@ async fn start_sandbox(ports: &StorePorts, name: &str, owner: &str) {
         endpoints: endpoints(1),
     };
     let id = sandbox_id(name);
-    let recorded = ports.sandboxes.record_facts(&id, DesiredState::Running, &facts, at(1));
+    let recorded = ports
+        .sandboxes
+        .record_facts(&id, DesiredState::Running, &facts, at(1));
     assert!(recorded.await.expect("record"));
 }
 
@@ -38,7 +43,11 @@ fn as_sub_conversation(mut start: NewStartTask, parent: u64) -> NewStartTask {
 
 /// The running sandboxes with their occupancy, by id.
 async fn list_running(ports: &StorePorts, owner: &str, spec: &SpecId) -> Vec<SandboxOccupancy> {
-    let mut found = ports.sandboxes.list_running(&user(owner), spec).await.unwrap();
+    let mut found = ports
+        .sandboxes
+        .list_running(&user(owner), spec)
+        .await
+        .unwrap();
     found.sort_by_key(|it| it.sandbox.id.to_string());
     found
 }
@@ -136,7 +145,10 @@ pub async fn only_running_sandboxes_are_shared(ports: &StorePorts) {
         .set_desired(&alice, &paused, DesiredState::Paused, &PLENTY, at(3));
     pause.await.unwrap();
     for (n, name) in [(1, "starting"), (2, "bobs"), (3, "paused"), (4, "nowhere")] {
-        let answer = ports.tasks.insert(&start_in_shared(n, name, 20), &PLENTY).await;
+        let answer = ports
+            .tasks
+            .insert(&start_in_shared(n, name, 20), &PLENTY)
+            .await;
         assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
     }
     let row = ports.sandbox_row(&paused).await.unwrap();
@@ -165,7 +177,12 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &StorePorts) {
     assert_eq!(found, [None]);
     let orphan = as_sub_conversation(start_in(2, "alice", "paused", at(4)), 77);
     let answer = ports.tasks.insert(&orphan, &PLENTY).await;
-    assert_is!(answer, Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY }));
+    assert_is!(
+        answer,
+        Err(StoreError::NotFound {
+            entity: PARENT_CONVERSATION_ENTITY
+        })
+    );
     let row = ports.sandbox_row(&paused).await.unwrap();
     assert_eq!(
         row.desired,
@@ -173,14 +190,20 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &StorePorts) {
         "refused starts resume nothing"
     );
 
-    assert_is!(ports.tasks.insert(&start, &PLENTY).await, Ok(StartTaskInsertOutcome::New));
+    assert_is!(
+        ports.tasks.insert(&start, &PLENTY).await,
+        Ok(StartTaskInsertOutcome::New)
+    );
     let row = ports.sandbox_row(&paused).await.unwrap();
     assert_eq!(
         (row.desired, row.status),
         (DesiredState::Running, SandboxStatus::Starting)
     );
     let other = start_in(3, "alice", "other", at(5));
-    assert_is!(ports.tasks.insert(&other, &one).await, Ok(StartTaskInsertOutcome::New));
+    assert_is!(
+        ports.tasks.insert(&other, &one).await,
+        Ok(StartTaskInsertOutcome::New)
+    );
     let row = ports.sandbox_row(&sandbox_id("other")).await.unwrap();
     assert_eq!(
         row.status,
@@ -200,7 +223,12 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
     }
     let foreign = as_sub_conversation(start_in(10, "alice", "s", at(2)), 2);
     let answer = ports.tasks.insert(&foreign, &PLENTY).await;
-    assert_is!(answer, Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY }));
+    assert_is!(
+        answer,
+        Err(StoreError::NotFound {
+            entity: PARENT_CONVERSATION_ENTITY
+        })
+    );
 
     let fence = ports
         .claimed(&as_sub_conversation(start_in(11, "alice", "s", at(2)), 1))
@@ -212,14 +240,23 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
         .delete(&alice, conversation_id(1), at(3));
     assert!(gone.await.unwrap());
     let row = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
-    assert_eq!(row.desired, DesiredState::Running, "the part still needs it");
+    assert_eq!(
+        row.desired,
+        DesiredState::Running,
+        "the part still needs it"
+    );
     let mut part = conversation(11, "alice", "s", at(4));
     part.parent = Some(conversation_id(1));
     let begun = step(StartStatus::StartingConversation);
     let answer = ports
         .tasks
         .begin_conversation(task_id(11), fence, &part, &begun, at(4));
-    assert_is!(answer.await, Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY }));
+    assert_is!(
+        answer.await,
+        Err(StoreError::NotFound {
+            entity: PARENT_CONVERSATION_ENTITY
+        })
+    );
     assert!(ports.view(conversation_id(11)).await.is_none());
 
     let failed = step(StartStatus::Error);
@@ -229,7 +266,11 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
         .await
         .unwrap();
     let row = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
-    assert_eq!(row.desired, DesiredState::Deleted, "no conversation needs it");
+    assert_eq!(
+        row.desired,
+        DesiredState::Deleted,
+        "no conversation needs it"
+    );
 }
 
 /// The clock of the replica that deletes a conversation may be behind that of the replica that accepted the start.
@@ -255,7 +296,11 @@ pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &StorePorts) {
         .await
         .unwrap();
     let row = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
-    assert_eq!(row.desired, DesiredState::Deleted, "no conversation needs it");
+    assert_eq!(
+        row.desired,
+        DesiredState::Deleted,
+        "no conversation needs it"
+    );
 }
 
 /// A failed start deletes a named sandbox only if a deletion left it because of this start.

@@ -42,7 +42,13 @@ pub async fn ended_tasks_have_no_lease_to_release(ports: &StorePorts) {
 
 /// Waiting and leased tasks are counted by host; a task with an expired lease counts as waiting.
 pub async fn unfinished_tasks_are_counted(ports: &StorePorts) {
-    let queue = async |seconds| ports.tasks.count_unfinished(&host(), at(seconds)).await.unwrap();
+    let queue = async |seconds| {
+        ports
+            .tasks
+            .count_unfinished(&host(), at(seconds))
+            .await
+            .unwrap()
+    };
     assert_eq!(queue(0).await, StartQueueCounts::default());
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     ports.start(&start(2, "alice", "t", at(0))).await;

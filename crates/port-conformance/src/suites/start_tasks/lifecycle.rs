@@ -41,7 +41,12 @@ async fn advance(
         .await
 }
 
-async fn begin(ports: &StorePorts, n: u64, fence: i64, sandbox: &str) -> Result<StartTask, StoreError> {
+async fn begin(
+    ports: &StorePorts,
+    n: u64,
+    fence: i64,
+    sandbox: &str,
+) -> Result<StartTask, StoreError> {
     let it = conversation(n, "alice", sandbox, at(3));
     let step = step(StartStatus::StartingConversation);
     ports
@@ -391,7 +396,14 @@ pub async fn a_failure_releases_what_the_task_held(ports: &StorePorts) {
         (DesiredState::Deleted, at(7))
     );
     assert_eq!(claim(ports, 999, 1000).await, []);
-    assert_eq!(ports.conversations.list_pending_agent_deletions(9).await.unwrap(), []);
+    assert_eq!(
+        ports
+            .conversations
+            .list_pending_agent_deletions(9)
+            .await
+            .unwrap(),
+        []
+    );
     // There is no record of a deletion: the id can be used again.
     let mut again = start(2, "alice", "t", at(8));
     again.task.conversation_id = conversation_id(1);

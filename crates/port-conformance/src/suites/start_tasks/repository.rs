@@ -8,18 +8,18 @@ use domain::conversation::{GitProvider, MessageInput, Trigger};
 use domain::error::{ReachedCap, StoreError};
 use domain::id::StartTaskId;
 use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
-use domain::sandbox::{SandboxCaps, DesiredState};
+use domain::sandbox::{DesiredState, SandboxCaps};
 use domain::scope::Scope;
 use domain::start_task::{
-    AgentType, ClaimLimit, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, SandboxAssignment, StartRequest, StartStatus, StartTask,
-    StartTaskFilter, StartTaskOrder,
+    AgentType, ClaimLimit, MAX_UNFINISHED_STARTS, SandboxAssignment, StartRequest, StartStatus,
+    StartTask, StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder,
 };
 use futures::future::join_all;
 use serde_json::json;
 
 use crate::fixtures::{
-    PLENTY, after, at, conversation, conversation_id, foreign_tokens, host, page, sandbox_id,
-    scope, start, start_in, step, task_id, read_all_pages,
+    PLENTY, after, at, conversation, conversation_id, foreign_tokens, host, page, read_all_pages,
+    sandbox_id, scope, start, start_in, step, task_id,
 };
 use crate::{StorePorts, assert_is};
 
@@ -118,7 +118,12 @@ pub async fn a_race_starts_one_conversation(ports: &StorePorts) {
     let answers = join_all(starts.iter().map(|new| ports.tasks.insert(new, &PLENTY))).await;
     let new = answers
         .into_iter()
-        .filter(|answer| matches!(answer.as_ref().expect("insert"), StartTaskInsertOutcome::New))
+        .filter(|answer| {
+            matches!(
+                answer.as_ref().expect("insert"),
+                StartTaskInsertOutcome::New
+            )
+        })
         .count();
     assert_eq!(new, 1);
     let alice = scope("alice");
@@ -156,7 +161,13 @@ pub async fn a_named_sandbox_must_be_there(ports: &StorePorts) {
     let going = sandbox_id("mine");
     ports
         .sandboxes
-        .set_desired(&scope("alice"), &going, DesiredState::Deleted, &PLENTY, at(1))
+        .set_desired(
+            &scope("alice"),
+            &going,
+            DesiredState::Deleted,
+            &PLENTY,
+            at(1),
+        )
         .await
         .unwrap();
     for (n, sandbox) in [(2, "mine"), (3, "bobs"), (4, "unknown")] {
@@ -207,7 +218,9 @@ pub async fn the_queue_of_one_user_is_bounded(ports: &StorePorts) {
     let answer = ports.tasks.insert(&more, &PLENTY).await;
     assert_is!(
         answer,
-        Err(StoreError::CapReached(ReachedCap::Starts(MAX_UNFINISHED_STARTS)))
+        Err(StoreError::CapReached(ReachedCap::Starts(
+            MAX_UNFINISHED_STARTS
+        )))
     );
     ports.start(&start_in(1_001, "bob", "of-bob", at(1))).await;
 }
@@ -393,7 +406,8 @@ pub async fn filters_narrow(ports: &StorePorts) {
 #[macro_export]
 macro_rules! start_task_repository_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((start_tasks::repository),
+        $crate::conformance_tests!(
+            (start_tasks::repository),
             $fresh,
             [
                 every_field_is_committed,
@@ -413,7 +427,8 @@ macro_rules! start_task_repository_conformance {
                 filters_narrow,
             ]
         );
-        $crate::conformance_tests!((start_tasks::lifecycle),
+        $crate::conformance_tests!(
+            (start_tasks::lifecycle),
             $fresh,
             [
                 a_race_for_a_task_has_one_winner,
@@ -434,7 +449,8 @@ macro_rules! start_task_repository_conformance {
                 the_leases_of_a_host_can_be_ended,
             ]
         );
-        $crate::conformance_tests!((start_tasks::lease_release),
+        $crate::conformance_tests!(
+            (start_tasks::lease_release),
             $fresh,
             [
                 a_lease_can_be_released,
@@ -442,7 +458,8 @@ macro_rules! start_task_repository_conformance {
                 unfinished_tasks_are_counted,
             ]
         );
-        $crate::conformance_tests!((start_tasks::assignment),
+        $crate::conformance_tests!(
+            (start_tasks::assignment),
             $fresh,
             [
                 running_sandboxes_are_listed,

@@ -5,12 +5,12 @@ use domain::conversation::ConversationReport;
 use domain::event::AppendOutcome;
 use domain::id::SandboxId;
 use domain::sandbox::{DesiredState, SandboxFacts};
-use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, StartStatus};
+use domain::start_task::{ClaimLimit, StartStatus, StartTaskInsertOutcome};
 use futures::future::join_all;
 
 use crate::StorePorts;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, event, host, endpoints, sandbox, sandbox_id, start,
+    PLENTY, at, conversation, conversation_id, endpoints, event, host, sandbox, sandbox_id, start,
     step,
 };
 
@@ -120,7 +120,8 @@ pub async fn many_starts_go_through(ports: &StorePorts) {
 #[macro_export]
 macro_rules! concurrency_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((store::concurrency),
+        $crate::conformance_tests!(
+            (store::concurrency),
             $fresh,
             [
                 many_sandboxes_send_events,

@@ -1,9 +1,11 @@
 //! Conformance tests of `IdempotencyRepository`, and of the repositories that write its rows.
 
 use domain::error::{ReachedCap, StoreError};
-use domain::idempotency::{IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, IdempotencyCheck};
+use domain::idempotency::{
+    IdempotencyCheck, IdempotentRequest, IdempotentResponse, MAX_RESPONSES_PER_USER,
+};
 use domain::sandbox::SandboxCaps;
-use domain::start_task::{StartTaskInsertOutcome, NewStartTask};
+use domain::start_task::{NewStartTask, StartTaskInsertOutcome};
 use futures::future::join_all;
 
 use crate::fixtures::{PLENTY, at, sandbox, sandbox_id, start, user};
@@ -42,7 +44,10 @@ pub async fn a_repeated_start_creates_once(ports: &StorePorts) {
         ports.answers.look_up(&asked).await.unwrap(),
         IdempotencyCheck::New
     );
-    assert_is!(ports.tasks.insert(&first, &PLENTY).await, Ok(StartTaskInsertOutcome::New));
+    assert_is!(
+        ports.tasks.insert(&first, &PLENTY).await,
+        Ok(StartTaskInsertOutcome::New)
+    );
     let same = IdempotencyCheck::Replay("one".to_owned());
     assert_eq!(ports.answers.look_up(&asked).await.unwrap(), same);
     // Not even the caps are checked.
@@ -68,7 +73,10 @@ pub async fn a_repeated_start_creates_once(ports: &StorePorts) {
     }
     // Keys of different users are independent.
     let bobs = keyed_start(4, response(request("bob", "k", "that"), "four"));
-    assert_is!(ports.tasks.insert(&bobs, &PLENTY).await, Ok(StartTaskInsertOutcome::New));
+    assert_is!(
+        ports.tasks.insert(&bobs, &PLENTY).await,
+        Ok(StartTaskInsertOutcome::New)
+    );
 }
 
 /// The same for sandboxes.
@@ -81,7 +89,10 @@ pub async fn a_repeated_sandbox_creates_once(ports: &StorePorts) {
         inserted.unwrap()
     };
     assert_eq!(insert("a", asked.clone()).await, IdempotencyCheck::New);
-    assert_eq!(insert("b", asked).await, IdempotencyCheck::Replay("a".to_owned()));
+    assert_eq!(
+        insert("b", asked).await,
+        IdempotencyCheck::Replay("a".to_owned())
+    );
     let other = request("alice", "k", "that");
     assert_eq!(insert("c", other).await, IdempotencyCheck::Mismatch);
     assert!(ports.sandbox_row(&sandbox_id("a")).await.is_some());
@@ -169,14 +180,23 @@ pub async fn old_responses_are_pruned(ports: &StorePorts) {
 pub async fn a_response_without_a_creation_is_stored(ports: &StorePorts) {
     let answers = &ports.answers;
     let asked = request("alice", "k", "this");
-    let first = answers.store_response(&response(asked.clone(), "one")).await.unwrap();
+    let first = answers
+        .store_response(&response(asked.clone(), "one"))
+        .await
+        .unwrap();
     assert_eq!(first, IdempotencyCheck::New);
     let same = IdempotencyCheck::Replay("one".to_owned());
-    let second = answers.store_response(&response(asked.clone(), "two")).await.unwrap();
+    let second = answers
+        .store_response(&response(asked.clone(), "two"))
+        .await
+        .unwrap();
     assert_eq!(second, same);
     assert_eq!(answers.look_up(&asked).await.unwrap(), same);
     let other = response(request("alice", "k", "that"), "three");
-    assert_eq!(answers.store_response(&other).await.unwrap(), IdempotencyCheck::Mismatch);
+    assert_eq!(
+        answers.store_response(&other).await.unwrap(),
+        IdempotencyCheck::Mismatch
+    );
     let start = keyed_start(1, response(asked, "four"));
     let inserted = ports.tasks.insert(&start, &PLENTY).await.unwrap();
     assert_eq!(inserted, StartTaskInsertOutcome::Repeated(same));
@@ -186,15 +206,25 @@ pub async fn a_response_without_a_creation_is_stored(ports: &StorePorts) {
 pub async fn responses_of_one_user_are_bounded(ports: &StorePorts) {
     let answers = &ports.answers;
     let bobs = request("bob", "k", "this");
-    answers.store_response(&response(bobs.clone(), "bob's")).await.unwrap();
+    answers
+        .store_response(&response(bobs.clone(), "bob's"))
+        .await
+        .unwrap();
     let number = |n: usize| request("alice", &format!("k{n}"), "this");
     for n in 0..=MAX_RESPONSES_PER_USER {
         let mut answer = response(number(n), "an answer");
         answer.at = at(2 + i64::try_from(n).unwrap());
-        assert_eq!(answers.store_response(&answer).await.unwrap(), IdempotencyCheck::New);
+        assert_eq!(
+            answers.store_response(&answer).await.unwrap(),
+            IdempotencyCheck::New
+        );
     }
     let same = IdempotencyCheck::Replay("an answer".to_owned());
-    for (n, known) in [(0, &IdempotencyCheck::New), (1, &same), (MAX_RESPONSES_PER_USER, &same)] {
+    for (n, known) in [
+        (0, &IdempotencyCheck::New),
+        (1, &same),
+        (MAX_RESPONSES_PER_USER, &same),
+    ] {
         assert_eq!(answers.look_up(&number(n)).await.unwrap(), *known, "{n}");
     }
     assert_ne!(answers.look_up(&bobs).await.unwrap(), IdempotencyCheck::New);
@@ -204,7 +234,8 @@ pub async fn responses_of_one_user_are_bounded(ports: &StorePorts) {
 #[macro_export]
 macro_rules! idempotency_repository_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((store::idempotency),
+        $crate::conformance_tests!(
+            (store::idempotency),
             $fresh,
             [
                 a_repeated_start_creates_once,

@@ -67,7 +67,8 @@ pub async fn ended_leases_are_pruned(ports: &StorePorts) {
 #[macro_export]
 macro_rules! lease_repository_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((store::leases),
+        $crate::conformance_tests!(
+            (store::leases),
             $fresh,
             [
                 a_lease_has_one_holder_until_its_end,

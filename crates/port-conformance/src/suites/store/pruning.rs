@@ -99,7 +99,8 @@ pub async fn records_of_deleted_conversations_are_pruned(ports: &StorePorts) {
 #[macro_export]
 macro_rules! pruning_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((store::pruning),
+        $crate::conformance_tests!(
+            (store::pruning),
             $fresh,
             [
                 ended_start_tasks_are_pruned,

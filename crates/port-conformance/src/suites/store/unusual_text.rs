@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use domain::conversation::{Conversation, ConversationChange, ConversationFilter, ConversationReport};
+use domain::conversation::{
+    Conversation, ConversationChange, ConversationFilter, ConversationReport,
+};
 use domain::event::{AppendOutcome, Event, EventFilter, EventOrder};
 use domain::patch::Patch;
 use domain::sandbox::{DesiredState, SandboxFacts};
@@ -28,8 +30,12 @@ fn text_with_nul() -> String {
 pub async fn a_cause_may_contain_nul(ports: &StorePorts) {
     let id = ports.sandbox("s", "alice").await.id;
     for facts in [
-        SandboxFacts::Error { detail: text_with_nul() },
-        SandboxFacts::Preparing { detail: text_with_nul() },
+        SandboxFacts::Error {
+            detail: text_with_nul(),
+        },
+        SandboxFacts::Preparing {
+            detail: text_with_nul(),
+        },
     ] {
         let known = ports
             .sandboxes
@@ -161,7 +167,8 @@ pub async fn an_event_may_contain_nul(ports: &StorePorts) {
 #[macro_export]
 macro_rules! unusual_text_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((store::unusual_text),
+        $crate::conformance_tests!(
+            (store::unusual_text),
             $fresh,
             [
                 a_cause_may_contain_nul,

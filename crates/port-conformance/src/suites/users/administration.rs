@@ -4,7 +4,8 @@ use domain::audit::{AuditEntry, AuditFilter};
 use domain::cipher::Sealed;
 use domain::error::StoreError;
 use domain::identity::{
-    ADMINISTRATOR_ENTITY, AdminChange, ApiKey, CALLER_ENTITY, DELETED_USER_ENTITY, ApiKeyWithRole, PurgeCounts, Role,
+    ADMINISTRATOR_ENTITY, AdminChange, ApiKey, ApiKeyWithRole, CALLER_ENTITY, DELETED_USER_ENTITY,
+    PurgeCounts, Role,
 };
 
 use super::audit_log::entry;
@@ -12,7 +13,11 @@ use super::repository::key;
 use crate::fixtures::{at, conversation, page, scope, secret, user};
 use crate::{StorePorts, assert_is};
 
-async fn administer(ports: &StorePorts, n: u64, change: AdminChange) -> Result<PurgeCounts, StoreError> {
+async fn administer(
+    ports: &StorePorts,
+    n: u64,
+    change: AdminChange,
+) -> Result<PurgeCounts, StoreError> {
     let when = i64::try_from(n).unwrap();
     ports
         .administration
@@ -271,7 +276,12 @@ pub async fn callers_are_authorized_again(ports: &StorePorts) {
     for (change, n) in own.iter().chain(&others).zip(20..) {
         for bad in [&key(99, "ada", 0), &expired, &theirs] {
             let done = by(ports, n, bad, change).await;
-            assert_is!(done, Err(StoreError::NotFound { entity: CALLER_ENTITY }));
+            assert_is!(
+                done,
+                Err(StoreError::NotFound {
+                    entity: CALLER_ENTITY
+                })
+            );
         }
     }
     for (change, n) in others.iter().zip(30..) {
@@ -298,7 +308,12 @@ pub async fn callers_are_authorized_again(ports: &StorePorts) {
     }
     ports.users.purge(&user("ada"), at(5), 9).await.unwrap();
     let done = by(ports, 70, &hers, &create("dave", Role::User)).await;
-    assert_is!(done, Err(StoreError::NotFound { entity: CALLER_ENTITY }));
+    assert_is!(
+        done,
+        Err(StoreError::NotFound {
+            entity: CALLER_ENTITY
+        })
+    );
 }
 
 /// Generates the conformance tests of `AdministrationRepository`. `$fresh` is a future of a value
@@ -306,7 +321,8 @@ pub async fn callers_are_authorized_again(ports: &StorePorts) {
 #[macro_export]
 macro_rules! administration_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((users::administration),
+        $crate::conformance_tests!(
+            (users::administration),
             $fresh,
             [
                 users_have_roles,

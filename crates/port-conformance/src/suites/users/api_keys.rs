@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
-use domain::identity::{ApiKey, KeyHash, ApiKeyWithRole, Role};
+use domain::identity::{ApiKey, ApiKeyWithRole, KeyHash, Role};
 
 use crate::fixtures::{at, user, uuid};
 use crate::{StorePorts, assert_is};
@@ -125,7 +125,8 @@ pub async fn expired_keys_are_pruned(ports: &StorePorts) {
 #[macro_export]
 macro_rules! api_key_repository_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((users::api_keys),
+        $crate::conformance_tests!(
+            (users::api_keys),
             $fresh,
             [
                 a_key_is_found_by_its_hash,

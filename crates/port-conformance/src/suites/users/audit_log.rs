@@ -178,7 +178,8 @@ pub async fn entries_outlive_their_user(ports: &StorePorts) {
 #[macro_export]
 macro_rules! audit_log_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((users::audit_log),
+        $crate::conformance_tests!(
+            (users::audit_log),
             $fresh,
             [
                 entries_are_found_newest_first,

@@ -1,24 +1,26 @@
 //! Conformance tests of `UserRepository::purge`: it deletes everything of one user and nothing of others.
 
 use domain::cipher::Sealed;
-use domain::conversation::{Conversation, ConversationFilter, ConversationView, ConversationReport};
+use domain::conversation::{
+    Conversation, ConversationFilter, ConversationReport, ConversationView,
+};
 use domain::error::StoreError;
 use domain::event::{AppendOutcome, EventFilter, EventOrder};
 use domain::id::{HostId, UserId};
-use domain::idempotency::{IdempotentResponse, IdempotentRequest, IdempotencyCheck};
+use domain::idempotency::{IdempotencyCheck, IdempotentRequest, IdempotentResponse};
 use domain::identity::{DELETED_USER_ENTITY, PurgeCounts};
-use domain::pending::{MessageTarget, PendingMessage, EnqueueOutcome};
+use domain::pending::{EnqueueOutcome, MessageTarget, PendingMessage};
 use domain::sandbox::DesiredState;
 use domain::scope::Scope;
 use domain::secret::SecretChange;
 use domain::start_task::{ClaimLimit, NewStartTask, StartStatus, StartTaskFilter, StartTaskOrder};
 
-use crate::suites::conversations::pending_messages::message;
 use super::repository::key;
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, event, page, sandbox, sandbox_id, scope, secret,
     start, start_in, step, task_id, user,
 };
+use crate::suites::conversations::pending_messages::message;
 use crate::{StorePorts, assert_is};
 
 /// An idempotency key that both users use.
@@ -80,7 +82,10 @@ async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
     for what in ["up", "paused", "deleted"] {
         ports.sandbox(&name(what), owner).await;
     }
-    for (what, desired) in [("paused", DesiredState::Paused), ("deleted", DesiredState::Deleted)] {
+    for (what, desired) in [
+        ("paused", DesiredState::Paused),
+        ("deleted", DesiredState::Deleted),
+    ] {
         let id = sandbox_id(&name(what));
         let set = ports
             .sandboxes
@@ -246,7 +251,10 @@ pub async fn others_are_unaffected(ports: &StorePorts) {
     let before = visible_objects(ports, "bob").await;
     purge(ports, &user("alice"), 4).await;
     assert_eq!(visible_objects(ports, "bob").await, before);
-    assert_eq!(append(ports, "bob-up", 205, 1).await, AppendOutcome::Deleted);
+    assert_eq!(
+        append(ports, "bob-up", 205, 1).await,
+        AppendOutcome::Deleted
+    );
     let users = ports.users.list(None, 9).await.unwrap();
     assert_eq!(users[1].id, user("bob"));
     assert_eq!(users[1].deleted_at, None);
@@ -340,7 +348,11 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
     let document = Sealed::from_text("sealed again");
     let saved = ports.settings.save(&alice, &document, None, at(9)).await;
     gone(saved.err());
-    let late = message(131, "alice", MessageTarget::Conversation(conversation_id(102)));
+    let late = message(
+        131,
+        "alice",
+        MessageTarget::Conversation(conversation_id(102)),
+    );
     gone(ports.pending.enqueue(&late).await.err());
     let late = secret(119, "alice", "A", at(9));
     gone(ports.secrets.insert(&late).await.err());
@@ -365,7 +377,10 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
         })
     );
     purge(ports, &alice, 1000).await;
-    assert_eq!(visible_objects(ports, "alice").await, visible_objects(ports, "stranger").await);
+    assert_eq!(
+        visible_objects(ports, "alice").await,
+        visible_objects(ports, "stranger").await
+    );
 }
 
 /// Reports of a sandbox after the deletion are dropped, before and after its row is removed.
@@ -374,7 +389,10 @@ pub async fn late_reports_do_not_recreate_conversations(ports: &StorePorts) {
     purge(ports, &user("alice"), 1000).await;
     for round in 0..2 {
         for n in [102, 105, 107, 108, 140] {
-            assert_eq!(append(ports, "alice-up", n, 1).await, AppendOutcome::Unknown);
+            assert_eq!(
+                append(ports, "alice-up", n, 1).await,
+                AppendOutcome::Unknown
+            );
             let it = conversation(n, "alice", "alice-up", at(10));
             let adopted = ports.conversations.adopt(&it).await.unwrap();
             assert_eq!(adopted, AppendOutcome::Unknown, "round {round}, {n}");
@@ -385,7 +403,10 @@ pub async fn late_reports_do_not_recreate_conversations(ports: &StorePorts) {
             .await
             .unwrap();
     }
-    assert_eq!(visible_objects(ports, "alice").await, visible_objects(ports, "stranger").await);
+    assert_eq!(
+        visible_objects(ports, "alice").await,
+        visible_objects(ports, "stranger").await
+    );
 }
 
 /// A call deletes not much more than its limit, also of one long conversation.
@@ -415,7 +436,10 @@ pub async fn a_local_user_without_a_key_can_be_deleted(ports: &StorePorts) {
         .await;
     let (sum, _) = purge(ports, &user("local"), 10).await;
     assert_eq!((sum.sandboxes, sum.conversations), (1, 1));
-    assert_eq!(visible_objects(ports, "local").await, visible_objects(ports, "stranger").await);
+    assert_eq!(
+        visible_objects(ports, "local").await,
+        visible_objects(ports, "stranger").await
+    );
     let row = sandbox("new", "local", at(9));
     let inserted = ports.sandboxes.insert(&row, &PLENTY).await;
     assert_is!(inserted, Err(StoreError::NotFound { .. }));

@@ -47,7 +47,12 @@ pub async fn concurrent_writes_are_deleted_too(ports: &StorePorts) {
     assert_eq!(ports.keys.list(None).await.unwrap(), []);
     assert_eq!(ports.settings.load(&alice).await.unwrap(), None);
     assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);
-    for row in ports.sandboxes.list_on_host(&host(), None, 100).await.unwrap() {
+    for row in ports
+        .sandboxes
+        .list_on_host(&host(), None, 100)
+        .await
+        .unwrap()
+    {
         assert_eq!(row.desired, DesiredState::Deleted);
     }
     let (all, order) = (StartTaskFilter::default(), StartTaskOrder::CreatedAt);

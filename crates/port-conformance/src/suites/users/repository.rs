@@ -2,7 +2,9 @@
 
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
-use domain::identity::{ApiKey, DELETED_USER_ENTITY, KeyHash, USER_NAME_REUSE_GRACE, PurgeCounts, Role, User};
+use domain::identity::{
+    ApiKey, DELETED_USER_ENTITY, KeyHash, PurgeCounts, Role, USER_NAME_REUSE_GRACE, User,
+};
 
 use crate::fixtures::{at, sandbox_id, user, uuid};
 use crate::{StorePorts, assert_is};
@@ -158,7 +160,8 @@ pub async fn deleted_users_are_pruned(ports: &StorePorts) {
 #[macro_export]
 macro_rules! user_repository_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((users::repository),
+        $crate::conformance_tests!(
+            (users::repository),
             $fresh,
             [
                 users_are_listed_by_name,
@@ -169,7 +172,8 @@ macro_rules! user_repository_conformance {
                 deleted_users_are_pruned,
             ]
         );
-        $crate::conformance_tests!((users::purge),
+        $crate::conformance_tests!(
+            (users::purge),
             $fresh,
             [
                 a_purge_leaves_nothing,
@@ -181,7 +185,8 @@ macro_rules! user_repository_conformance {
                 a_local_user_without_a_key_can_be_deleted,
             ]
         );
-        $crate::conformance_tests!((users::purge_races),
+        $crate::conformance_tests!(
+            (users::purge_races),
             $fresh,
             [concurrent_writes_are_deleted_too]
         );

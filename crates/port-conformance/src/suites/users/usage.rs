@@ -2,23 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use domain::conversation::{ConversationFilter, ConversationView, ConversationReport};
+use domain::conversation::{ConversationFilter, ConversationReport, ConversationView};
 use domain::event::{AppendOutcome, Event, EventFilter, EventOrder, shorten_document};
 use domain::id::ConversationId;
 use domain::json::text_bytes;
-use domain::pending::{MessageTarget, EnqueueOutcome};
+use domain::pending::{EnqueueOutcome, MessageTarget};
 use domain::scope::Scope;
 use domain::start_task::{StartStatus, StartTaskFilter, StartTaskOrder};
 use domain::usage::{ShortenedEvents, Usage};
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::suites::conversations::pending_messages::message;
 use crate::StorePorts;
 use crate::fixtures::{
-    after, at, conversation, conversation_id, event, page, sandbox_id, scope, secret, start, step,
-    task_id, user, read_all_pages,
+    after, at, conversation, conversation_id, event, page, read_all_pages, sandbox_id, scope,
+    secret, start, step, task_id, user,
 };
+use crate::suites::conversations::pending_messages::message;
 
 async fn usage(ports: &StorePorts, name: &str) -> Usage {
     let found = ports.usage.usage(&scope(name), &user(name)).await;
@@ -315,7 +315,8 @@ pub async fn bulky_observations_are_shortened(ports: &StorePorts) {
 #[macro_export]
 macro_rules! usage_repository_conformance {
     ($fresh:expr) => {
-        $crate::conformance_tests!((users::usage),
+        $crate::conformance_tests!(
+            (users::usage),
             $fresh,
             [
                 usage_is_counted_by_owner,

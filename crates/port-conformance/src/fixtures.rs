@@ -207,7 +207,7 @@ pub fn start_in(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) 
 }
 
 /// An update that only sets `status`.
-pub fn step(status: StartStatus) -> StartTaskUpdate {
+pub fn status_update(status: StartStatus) -> StartTaskUpdate {
     StartTaskUpdate {
         status,
         detail: None,

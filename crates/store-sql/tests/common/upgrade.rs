@@ -20,7 +20,7 @@ use port_conformance::{StorePorts, fixtures};
 
 use fixtures::{
     at, conversation, conversation_id, event, host, endpoints, page, report, sandbox_id, scope,
-    start, start_in, step, task_id, user,
+    start, start_in, status_update, task_id, user,
 };
 
 fn directory(name: &str) -> PathBuf {
@@ -107,12 +107,12 @@ async fn starts(ports: &StorePorts) {
         let sandbox = format!("own-{n}");
         let claimed = ports.claimed(&start(n, "alice", &sandbox, at(3))).await;
         let it = conversation(n, "alice", &sandbox, at(4));
-        let begun = step(StartStatus::StartingConversation);
+        let begun = status_update(StartStatus::StartingConversation);
         let begun = ports
             .tasks
             .begin_conversation(task_id(n), claimed.fence, &it, &begun, at(5));
         begun.await.unwrap();
-        let mut last = step(end);
+        let mut last = status_update(end);
         last.notes = vec!["a note – é".to_owned()];
         last.detail = (end == StartStatus::Error).then(|| "it failed".to_owned());
         let ended = ports.tasks.advance(task_id(n), claimed.fence, &last, at(6));

@@ -55,7 +55,7 @@ async fn commits_are_heard_by_other_processes() {
         .claim(&host, at, fixtures::at(9), ClaimLimit::tasks(1))
         .await;
     let fence = claimed.expect("claimed")[0].fence;
-    let step = fixtures::step(StartStatus::WaitingForSandbox);
+    let step = fixtures::status_update(StartStatus::WaitingForSandbox);
     let advanced = ports.tasks.advance(start.task.id, fence, &step, at).await;
     advanced.expect("advanced");
     hears(&mut changes, &StoreChange::StartTask(start.task.id)).await;

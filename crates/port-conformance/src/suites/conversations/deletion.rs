@@ -10,7 +10,7 @@ use domain::start_task::{ClaimLimit, StartStatus, StartTaskInsertOutcome};
 
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, endpoints, event, sandbox_id, scope, start,
-    start_in, step, task_id,
+    start_in, status_update, task_id,
 };
 use crate::{StorePorts, assert_is};
 
@@ -69,14 +69,14 @@ pub async fn a_failed_start_of_another_user_stays(ports: &StorePorts) {
         let mut new = start(n, owner, &format!("of-{owner}"), at(0));
         new.task.conversation_id = conversation_id(9);
         let fence = ports.claimed(&new).await.fence;
-        let begun = step(StartStatus::StartingConversation);
+        let begun = status_update(StartStatus::StartingConversation);
         let it = conversation(9, owner, &format!("of-{owner}"), at(0));
         let (tasks, id) = (&ports.tasks, new.task.id);
         tasks
             .begin_conversation(id, fence, &it, &begun, at(1))
             .await
             .unwrap();
-        tasks.advance(id, fence, &step(end), at(2)).await.unwrap();
+        tasks.advance(id, fence, &status_update(end), at(2)).await.unwrap();
     }
     assert!(delete(ports, conversation_id(9)).await);
     let ids = [task_id(1), task_id(2)];
@@ -208,7 +208,7 @@ pub async fn a_sandbox_that_a_start_needs_stays(ports: &StorePorts) {
             task_id(2),
             claimed[0].fence,
             &conversation(2, "alice", "s", at(2)),
-            &step(StartStatus::StartingConversation),
+            &status_update(StartStatus::StartingConversation),
             at(2),
         )
         .await;
@@ -218,7 +218,7 @@ pub async fn a_sandbox_that_a_start_needs_stays(ports: &StorePorts) {
         .advance(
             task_id(2),
             claimed[0].fence,
-            &step(StartStatus::Ready),
+            &status_update(StartStatus::Ready),
             at(3),
         )
         .await
@@ -240,7 +240,7 @@ pub async fn an_unfinished_start_ends_with_its_conversation(ports: &StorePorts) 
             task_id(1),
             claimed.fence,
             &conversation(1, "alice", "s", at(2)),
-            &step(status),
+            &status_update(status),
             at(2),
         )
         .await
@@ -255,7 +255,7 @@ pub async fn an_unfinished_start_ends_with_its_conversation(ports: &StorePorts) 
     for status in [StartStatus::Ready, StartStatus::Error] {
         let late = ports
             .tasks
-            .advance(task_id(1), claimed.fence, &step(status), at(10))
+            .advance(task_id(1), claimed.fence, &status_update(status), at(10))
             .await;
         assert_is!(late, Err(StoreError::Stale { .. }));
     }

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::StorePorts;
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, endpoints, host, sandbox_id, scope, start, start_in,
-    step, task_id, user, uuid,
+    status_update, task_id, user, uuid,
 };
 
 /// The two targets of conversation `n`: itself and its start task.
@@ -80,7 +80,7 @@ async fn store_conversation(ports: &StorePorts, n: u64) {
 /// Makes the leased start `n` store its conversation.
 async fn begin(ports: &StorePorts, n: u64, fence: i64) {
     let it = conversation(n, "alice", &format!("s{n}"), at(2));
-    let begun = step(StartStatus::StartingConversation);
+    let begun = status_update(StartStatus::StartingConversation);
     let begun = ports
         .tasks
         .begin_conversation(task_id(n), fence, &it, &begun, at(2));
@@ -88,7 +88,7 @@ async fn begin(ports: &StorePorts, n: u64, fence: i64) {
 }
 
 async fn end(ports: &StorePorts, n: u64, fence: i64) {
-    let ready = step(StartStatus::Ready);
+    let ready = status_update(StartStatus::Ready);
     let ready = ports.tasks.advance(task_id(n), fence, &ready, at(3));
     ready.await.unwrap();
 }
@@ -177,7 +177,7 @@ pub async fn messages_need_a_visible_conversation(ports: &StorePorts) {
     let claimed = ports.tasks.claim(&host, at(1), at(60), limit);
     let fence = claimed.await.unwrap()[0].fence;
     assert_eq!(queue(ports, 4, TASK(3)).await, EnqueueOutcome::At(1));
-    let mut failed = step(StartStatus::Error);
+    let mut failed = status_update(StartStatus::Error);
     failed.detail = Some("no model".to_owned());
     let ended = ports.tasks.fail(task_id(3), fence, &failed, at(2));
     ended.await.unwrap();
@@ -344,7 +344,7 @@ pub async fn messages_are_deleted_with_a_pruned_start(ports: &StorePorts) {
     for n in [1, 2] {
         let fence = ports.claimed(&start_in(n, "alice", "s", at(0))).await.fence;
         queue(ports, n, TASK(n)).await;
-        let failed = step(StartStatus::Error);
+        let failed = status_update(StartStatus::Error);
         let ended = ports.tasks.fail(task_id(n), fence, &failed, at(1));
         ended.await.unwrap();
     }

@@ -14,7 +14,7 @@ use super::retirement::{retire, running};
 use crate::StorePorts;
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, endpoints, report, sandbox_id, start, start_in,
-    step, task_id,
+    status_update, task_id,
 };
 
 const ROUNDS: u64 = 30;

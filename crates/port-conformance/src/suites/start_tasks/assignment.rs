@@ -11,7 +11,7 @@ use domain::start_task::{
 use futures::future::join_all;
 
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, endpoints, sandbox_id, scope, start_in, step,
+    PLENTY, at, conversation, conversation_id, endpoints, sandbox_id, scope, start_in, status_update,
     task_id, user,
 };
 use crate::{StorePorts, assert_is};
@@ -105,7 +105,7 @@ pub async fn occupancy_is_counted(ports: &StorePorts) {
         .await
         .unwrap()[0]
         .fence;
-    let begun = step(StartStatus::StartingConversation);
+    let begun = status_update(StartStatus::StartingConversation);
     let third = conversation(3, "alice", "used", at(50));
     let stored = ports
         .tasks
@@ -247,7 +247,7 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
     );
     let mut part = conversation(11, "alice", "s", at(4));
     part.parent = Some(conversation_id(1));
-    let begun = step(StartStatus::StartingConversation);
+    let begun = status_update(StartStatus::StartingConversation);
     let answer = ports
         .tasks
         .begin_conversation(task_id(11), fence, &part, &begun, at(4));
@@ -259,7 +259,7 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
     );
     assert!(ports.view(conversation_id(11)).await.is_none());
 
-    let failed = step(StartStatus::Error);
+    let failed = status_update(StartStatus::Error);
     ports
         .tasks
         .fail(task_id(11), fence, &failed, at(5))
@@ -290,7 +290,7 @@ pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &StorePorts) {
         .conversations
         .delete(&alice, conversation_id(1), at(70));
     assert!(gone.await.unwrap());
-    let failed = step(StartStatus::Error);
+    let failed = status_update(StartStatus::Error);
     tasks
         .fail(task_id(10), fence, &failed, at(101))
         .await
@@ -313,7 +313,7 @@ pub async fn a_named_sandbox_outlives_a_failed_start(ports: &StorePorts) {
         .claimed(&start_in(10, "alice", "s", at(2)))
         .await
         .fence;
-    let failed = step(StartStatus::Error);
+    let failed = status_update(StartStatus::Error);
     ports
         .tasks
         .fail(task_id(10), fence, &failed, at(5))

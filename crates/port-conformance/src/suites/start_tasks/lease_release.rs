@@ -4,7 +4,7 @@ use domain::error::StoreError;
 use domain::id::HostId;
 use domain::start_task::{ClaimLimit, StartQueueCounts, StartStatus};
 
-use crate::fixtures::{at, host, start, step, task_id};
+use crate::fixtures::{at, host, start, status_update, task_id};
 use crate::{StorePorts, assert_is};
 
 /// After a release, a worker of the host can claim the task at once, and only the new claim may write.
@@ -23,7 +23,7 @@ pub async fn a_lease_can_be_released(ports: &StorePorts) {
         .unwrap();
     assert_eq!(claimed.len(), 1);
     assert!(claimed[0].fence > first);
-    let late = step(StartStatus::WaitingForSandbox);
+    let late = status_update(StartStatus::WaitingForSandbox);
     let late = ports.tasks.advance(task_id(1), first, &late, at(2)).await;
     assert_is!(late, Err(StoreError::Stale { .. }));
 }
@@ -31,7 +31,7 @@ pub async fn a_lease_can_be_released(ports: &StorePorts) {
 /// A task that has ended, or does not exist, has no lease.
 pub async fn ended_tasks_have_no_lease_to_release(ports: &StorePorts) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
-    let failed = step(StartStatus::Error);
+    let failed = status_update(StartStatus::Error);
     let ended = ports.tasks.fail(task_id(1), fence, &failed, at(2)).await;
     ended.unwrap();
     for n in [1, 2] {
@@ -58,7 +58,7 @@ pub async fn unfinished_tasks_are_counted(ports: &StorePorts) {
     let of = |leased, waiting| StartQueueCounts { leased, waiting };
     assert_eq!(queue(1).await, of(1, 1));
     assert_eq!(queue(100_000).await, of(0, 2), "the lease has run out");
-    let failed = step(StartStatus::Error);
+    let failed = status_update(StartStatus::Error);
     let ended = ports.tasks.fail(task_id(1), fence, &failed, at(2)).await;
     ended.unwrap();
     assert_eq!(queue(2).await, of(0, 1));

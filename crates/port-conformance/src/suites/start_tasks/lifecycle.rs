@@ -11,7 +11,7 @@ use domain::start_task::{ClaimLimit, LeasedStartTask, StartStatus, StartTask, St
 use futures::future::join_all;
 
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, host, sandbox_id, scope, start, start_in, step,
+    PLENTY, at, conversation, conversation_id, host, sandbox_id, scope, start, start_in, status_update,
     task_id,
 };
 use crate::{StorePorts, assert_is};
@@ -37,7 +37,7 @@ async fn advance(
 ) -> Result<StartTask, StoreError> {
     ports
         .tasks
-        .advance(task_id(n), fence, &step(status), at(5))
+        .advance(task_id(n), fence, &status_update(status), at(5))
         .await
 }
 
@@ -48,7 +48,7 @@ async fn begin(
     sandbox: &str,
 ) -> Result<StartTask, StoreError> {
     let it = conversation(n, "alice", sandbox, at(3));
-    let step = step(StartStatus::StartingConversation);
+    let step = status_update(StartStatus::StartingConversation);
     ports
         .tasks
         .begin_conversation(task_id(n), fence, &it, &step, at(5))
@@ -206,7 +206,7 @@ pub async fn an_update_is_stored(ports: &StorePorts) {
         .advance(
             task_id(1),
             claimed.fence,
-            &step(StartStatus::WaitingForSandbox),
+            &status_update(StartStatus::WaitingForSandbox),
             at(6),
         )
         .await
@@ -243,7 +243,7 @@ pub async fn only_forward_and_only_once(ports: &StorePorts) {
     }
     let failed = ports
         .tasks
-        .fail(task_id(1), fence, &step(Error), at(6))
+        .fail(task_id(1), fence, &status_update(Error), at(6))
         .await;
     assert_is!(failed, Err(StoreError::Stale { .. }));
     let renewed = ports.tasks.renew(task_id(1), fence, at(99)).await;
@@ -267,7 +267,7 @@ pub async fn a_stale_worker_changes_nothing(ports: &StorePorts) {
     );
     let failed = ports
         .tasks
-        .fail(task_id(1), stale, &step(StartStatus::Error), at(5))
+        .fail(task_id(1), stale, &status_update(StartStatus::Error), at(5))
         .await;
     assert_is!(failed, Err(StoreError::Stale { .. }));
     assert_is!(
@@ -345,7 +345,7 @@ pub async fn a_taken_conversation_is_not_begun(ports: &StorePorts) {
     let fence = ports.claimed(&new).await.fence;
     new.task.conversation_id = conversation_id(2);
     let taken = conversation(2, "alice", "s", at(3));
-    let say = step(StartStatus::StartingConversation);
+    let say = status_update(StartStatus::StartingConversation);
     let before = ports.view(taken.id).await;
     for deleted in [false, true] {
         if deleted {
@@ -423,7 +423,7 @@ pub async fn a_paused_sandbox_is_left_alone(ports: &StorePorts) {
     assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
     ports
         .tasks
-        .fail(task_id(1), fence, &step(StartStatus::Error), at(7))
+        .fail(task_id(1), fence, &status_update(StartStatus::Error), at(7))
         .await
         .unwrap();
     let sandbox = ports.sandbox_row(&id).await.unwrap();
@@ -437,7 +437,7 @@ pub async fn a_failed_start_is_not_adopted(ports: &StorePorts) {
     begin(ports, 1, fence, "s").await.unwrap();
     ports
         .tasks
-        .fail(task_id(1), fence, &step(StartStatus::Error), at(7))
+        .fail(task_id(1), fence, &status_update(StartStatus::Error), at(7))
         .await
         .unwrap();
     let made = conversation(1, "alice", "s", at(8));
@@ -471,7 +471,7 @@ pub async fn a_failure_keeps_what_others_need(ports: &StorePorts) {
         }
         ports
             .tasks
-            .fail(task_id(n), fence, &step(StartStatus::Error), at(7))
+            .fail(task_id(n), fence, &status_update(StartStatus::Error), at(7))
             .await
             .unwrap();
         let sandbox = ports.sandbox_row(&sandbox_id(&name)).await.unwrap();

@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::fixtures::{
     PLENTY, after, at, conversation, conversation_id, foreign_tokens, host, page, read_all_pages,
-    sandbox_id, scope, start, start_in, step, task_id,
+    sandbox_id, scope, start, start_in, status_update, task_id,
 };
 use crate::{StorePorts, assert_is};
 
@@ -230,7 +230,7 @@ pub async fn a_failed_start_can_be_repeated(ports: &StorePorts) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
     ports
         .tasks
-        .fail(task_id(1), claimed.fence, &step(StartStatus::Error), at(2))
+        .fail(task_id(1), claimed.fence, &status_update(StartStatus::Error), at(2))
         .await
         .unwrap();
     let mut again = start(2, "alice", "t", at(3));
@@ -392,7 +392,7 @@ pub async fn filters_narrow(ports: &StorePorts) {
         .advance(
             task_id(1),
             claimed[0].fence,
-            &step(StartStatus::Ready),
+            &status_update(StartStatus::Ready),
             at(4),
         )
         .await

@@ -11,7 +11,7 @@ use futures::future::join_all;
 use crate::StorePorts;
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, endpoints, event, host, sandbox, sandbox_id, start,
-    step,
+    status_update,
 };
 
 const MANY: u64 = 50;
@@ -102,14 +102,14 @@ pub async fn many_starts_go_through(ports: &StorePorts) {
     assert_eq!(claimed.len() as u64, MANY);
     join_all(claimed.iter().map(|it| async move {
         let (task, fence) = (&it.task, it.fence);
-        let begun = step(StartStatus::StartingConversation);
+        let begun = status_update(StartStatus::StartingConversation);
         let mut stored = conversation(0, task.owner.as_str(), task.sandbox_id.as_str(), at(2));
         stored.id = task.conversation_id;
         let begun = ports
             .tasks
             .begin_conversation(task.id, fence, &stored, &begun, at(2));
         begun.await.unwrap();
-        let ready = step(StartStatus::Ready);
+        let ready = status_update(StartStatus::Ready);
         let ready = ports.tasks.advance(task.id, fence, &ready, at(3));
         ready.await.unwrap();
     }))

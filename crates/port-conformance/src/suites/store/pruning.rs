@@ -7,7 +7,7 @@ use domain::start_task::{NewStartTask, StartStatus};
 
 use crate::StorePorts;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, sandbox_id, scope, start, start_in, step, task_id,
+    PLENTY, at, conversation, conversation_id, sandbox_id, scope, start, start_in, status_update, task_id,
 };
 
 /// Commits a start and ends it.
@@ -15,7 +15,7 @@ async fn store_ended_start(ports: &StorePorts, start: &NewStartTask, end: StartS
     let fence = ports.claimed(start).await.fence;
     let ended = ports
         .tasks
-        .advance(start.task.id, fence, &step(end), at(when))
+        .advance(start.task.id, fence, &status_update(end), at(when))
         .await;
     ended.unwrap();
 }

@@ -12,7 +12,7 @@ use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::start_task::StartStatus;
 
 use crate::StorePorts;
-use crate::fixtures::{at, conversation, event, page, sandbox_id, scope, start, step};
+use crate::fixtures::{at, conversation, event, page, sandbox_id, scope, start, status_update};
 
 const ODD: &str = "a\0b";
 
@@ -66,7 +66,7 @@ pub async fn a_cause_may_contain_nul(ports: &StorePorts) {
     new.task.request.llm_model = Some(text_with_nul());
     let claimed = ports.claimed(&new).await;
     assert_nul_kept_or_replaced(claimed.task.request.llm_model.as_deref());
-    let mut failed = step(StartStatus::Error);
+    let mut failed = status_update(StartStatus::Error);
     (failed.detail, failed.notes) = (Some(text_with_nul()), vec![text_with_nul()]);
     let task = ports
         .tasks

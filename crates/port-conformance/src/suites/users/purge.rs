@@ -18,7 +18,7 @@ use domain::start_task::{ClaimLimit, NewStartTask, StartStatus, StartTaskFilter,
 use super::repository::key;
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, event, page, sandbox, sandbox_id, scope, secret,
-    start, start_in, step, task_id, user,
+    start, start_in, status_update, task_id, user,
 };
 use crate::suites::conversations::pending_messages::message;
 use crate::{StorePorts, assert_is};
@@ -59,7 +59,7 @@ async fn run(ports: &StorePorts, start: &NewStartTask, end: Option<StartStatus>)
     if let Some(end) = end {
         let ended = ports
             .tasks
-            .advance(start.task.id, fence, &step(end), at(2))
+            .advance(start.task.id, fence, &status_update(end), at(2))
             .await;
         ended.unwrap();
     }
@@ -288,19 +288,19 @@ pub async fn the_first_call_revokes_all_access(ports: &StorePorts) {
         ports.tasks.renew(id, fence, at(99)).await.err(),
         ports
             .tasks
-            .advance(id, fence, &step(StartStatus::Ready), at(9))
+            .advance(id, fence, &status_update(StartStatus::Ready), at(9))
             .await
             .err(),
         ports
             .tasks
-            .fail(id, fence, &step(StartStatus::Error), at(9))
+            .fail(id, fence, &status_update(StartStatus::Error), at(9))
             .await
             .err(),
     ];
     for error in stale {
         assert_is!(error, Some(StoreError::Stale { .. }));
     }
-    let begun = step(StartStatus::StartingConversation);
+    let begun = status_update(StartStatus::StartingConversation);
     let it = conversation(108, "alice", "alice-up", at(9));
     let begun = ports
         .tasks

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::StorePorts;
 use crate::fixtures::{
     after, at, conversation, conversation_id, event, page, read_all_pages, sandbox_id, scope,
-    secret, start, step, task_id, user,
+    secret, start, status_update, task_id, user,
 };
 use crate::suites::conversations::pending_messages::message;
 
@@ -187,13 +187,13 @@ pub async fn a_start_counts_as_its_conversation(ports: &StorePorts) {
     assert_eq!(now.conversations, 1);
     assert!(now.request_bytes > 200, "{now:?}");
     let it = conversation(5, "alice", "own", at(2));
-    let begun = step(StartStatus::StartingConversation);
+    let begun = status_update(StartStatus::StartingConversation);
     let begun = ports
         .tasks
         .begin_conversation(task_id(5), claimed.fence, &it, &begun, at(3));
     begun.await.unwrap();
     check(ports, "its conversation").await;
-    let ended = step(StartStatus::Ready);
+    let ended = status_update(StartStatus::Ready);
     let ended = ports
         .tasks
         .advance(task_id(5), claimed.fence, &ended, at(4));

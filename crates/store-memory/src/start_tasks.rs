@@ -29,19 +29,19 @@ const TAKEN: StoreError = StoreError::Conflict {
 };
 
 impl TaskRow {
-    fn apply(&mut self, status: StartStatus, step: &StartTaskUpdate, at: Timestamp) -> StartTask {
+    fn apply(&mut self, status: StartStatus, update: &StartTaskUpdate, at: Timestamp) -> StartTask {
         let task = &mut self.task;
         if task.status != status {
             task.status = status;
             task.updated_at = at;
         }
-        task.detail.clone_from(&step.detail);
+        task.detail.clone_from(&update.detail);
         task.agent_server_url = step
             .agent_server_url
             .clone()
             .or(task.agent_server_url.take());
-        task.notes.clone_from(&step.notes);
-        task.timings.clone_from(&step.timings);
+        task.notes.clone_from(&update.notes);
+        task.timings.clone_from(&update.timings);
         if status.is_terminal() {
             task.sealed_secrets = None;
             self.lease_until = None;
@@ -123,11 +123,11 @@ impl MemoryState {
         &mut self,
         id: StartTaskId,
         fence: i64,
-        step: &StartTaskUpdate,
+        update: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let row = self.leased(id, fence, StartStatus::Error)?;
-        let task = row.apply(StartStatus::Error, step, at);
+        let task = row.apply(StartStatus::Error, update, at);
         if row.begun {
             self.conversations.remove(&task.conversation_id);
             self.events.remove(&task.conversation_id);
@@ -336,16 +336,16 @@ impl StartTaskRepository for MemoryStore {
         &self,
         id: StartTaskId,
         fence: i64,
-        step: &StartTaskUpdate,
+        update: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let mut state = self.lock();
-        if step.status == StartStatus::Error {
-            let failed = state.fail(id, fence, step, at);
+        if update.status == StartStatus::Error {
+            let failed = state.fail(id, fence, update, at);
             return failed.inspect(|task| self.publish_failed_start(task));
         }
-        let row = state.leased(id, fence, step.status)?;
-        let task = row.apply(step.status, step, at);
+        let row = state.leased(id, fence, update.status)?;
+        let task = row.apply(update.status, update, at);
         self.publish(StoreChange::StartTask(id));
         Ok(task)
     }
@@ -355,11 +355,11 @@ impl StartTaskRepository for MemoryStore {
         id: StartTaskId,
         fence: i64,
         conversation: &Conversation,
-        step: &StartTaskUpdate,
+        update: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let mut state = self.lock();
-        let begun = state.leased(id, fence, step.status)?.begun;
+        let begun = state.leased(id, fence, update.status)?.begun;
         let runs = |it: &Sandbox| it.desired == DesiredState::Running;
         if !state
             .undeleted_sandbox(&conversation.sandbox_id)
@@ -381,19 +381,19 @@ impl StartTaskRepository for MemoryStore {
             state.insert_conversation(conversation);
         }
         self.publish(StoreChange::StartTask(id));
-        let row = state.leased(id, fence, step.status)?;
+        let row = state.leased(id, fence, update.status)?;
         row.begun = true;
-        Ok(row.apply(step.status, step, at))
+        Ok(row.apply(update.status, update, at))
     }
 
     async fn fail(
         &self,
         id: StartTaskId,
         fence: i64,
-        step: &StartTaskUpdate,
+        update: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
-        let failed = self.lock().fail(id, fence, step, at);
+        let failed = self.lock().fail(id, fence, update, at);
         failed.inspect(|task| self.publish_failed_start(task))
     }
 

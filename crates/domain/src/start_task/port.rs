@@ -195,7 +195,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         &self,
         id: StartTaskId,
         fence: i64,
-        step: &StartTaskUpdate,
+        update: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError>;
     /// Stores the conversation (unless this task has stored it) and the update, in one transaction. `NotFound` if the
@@ -206,10 +206,10 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         id: StartTaskId,
         fence: i64,
         conversation: &Conversation,
-        step: &StartTaskUpdate,
+        update: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError>;
-    /// Ends the task in ERROR (`step.status` is ERROR) and releases what it holds, in one transaction: its conversation
+    /// Ends the task in ERROR (`update.status` is ERROR) and releases what it holds, in one transaction: its conversation
     /// row (without a record of a deletion), its sealed secrets, its lease, and its sandbox.
     ///
     /// The sandbox becomes `DesiredState::Deleted` if no other conversation or unfinished task needs it, and one of
@@ -221,7 +221,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         &self,
         id: StartTaskId,
         fence: i64,
-        step: &StartTaskUpdate,
+        update: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError>;
     /// Ends all leases on tasks of this host. For the start-up, when the lock of the data directory excludes other

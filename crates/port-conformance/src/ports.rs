@@ -46,7 +46,7 @@ pub struct StorePorts {
     /// API keys.
     pub keys: Arc<dyn ApiKeyRepository>,
     /// Stored responses of repeatable requests.
-    pub answers: Arc<dyn IdempotencyRepository>,
+    pub idempotency: Arc<dyn IdempotencyRepository>,
     /// Hosts.
     pub hosts: Arc<dyn HostRepository>,
     /// Leases.
@@ -98,7 +98,7 @@ impl StorePorts {
             secrets: store.clone(),
             pending: store.clone(),
             keys: store.clone(),
-            answers: store.clone(),
+            idempotency: store.clone(),
             hosts: store.clone(),
             leases: store.clone(),
             vault: store.clone(),

@@ -41,7 +41,7 @@ pub async fn a_repeated_start_creates_once(ports: &StorePorts) {
     let asked = request("alice", "k", "this");
     let first = keyed_start(1, response(asked.clone(), "one"));
     assert_eq!(
-        ports.answers.look_up(&asked).await.unwrap(),
+        ports.idempotency.look_up(&asked).await.unwrap(),
         IdempotencyCheck::New
     );
     assert_is!(
@@ -49,7 +49,7 @@ pub async fn a_repeated_start_creates_once(ports: &StorePorts) {
         Ok(StartTaskInsertOutcome::New)
     );
     let same = IdempotencyCheck::Replay("one".to_owned());
-    assert_eq!(ports.answers.look_up(&asked).await.unwrap(), same);
+    assert_eq!(ports.idempotency.look_up(&asked).await.unwrap(), same);
     // Not even the caps are checked.
     let none = SandboxCaps {
         per_user: 0,
@@ -118,7 +118,7 @@ pub async fn a_refusal_stores_no_response(ports: &StorePorts) {
         .await;
     assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(0))));
     assert_eq!(
-        ports.answers.look_up(&asked).await.unwrap(),
+        ports.idempotency.look_up(&asked).await.unwrap(),
         IdempotencyCheck::New
     );
 }
@@ -157,7 +157,7 @@ pub async fn old_responses_are_pruned(ports: &StorePorts) {
         ..request("alice", "k", "that")
     };
     assert_eq!(
-        ports.answers.look_up(&later).await.unwrap(),
+        ports.idempotency.look_up(&later).await.unwrap(),
         IdempotencyCheck::New
     );
     let mut second = keyed_start(2, response(later.clone(), "two"));
@@ -170,10 +170,10 @@ pub async fn old_responses_are_pruned(ports: &StorePorts) {
     );
     let third = keyed_start(3, response(request("alice", "other", "x"), "three"));
     ports.tasks.insert(&third, &PLENTY).await.unwrap();
-    assert_eq!(ports.answers.prune(at(5), 10).await.unwrap(), 1);
-    assert_eq!(ports.answers.prune(at(5), 10).await.unwrap(), 0);
+    assert_eq!(ports.idempotency.prune(at(5), 10).await.unwrap(), 1);
+    assert_eq!(ports.idempotency.prune(at(5), 10).await.unwrap(), 0);
     let same = IdempotencyCheck::Replay("two".to_owned());
-    assert_eq!(ports.answers.look_up(&later).await.unwrap(), same);
+    assert_eq!(ports.idempotency.look_up(&later).await.unwrap(), same);
 }
 
 /// The response to a request that created nothing is stored like any other: once, and only for that request.

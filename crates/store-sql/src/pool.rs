@@ -10,7 +10,7 @@
 //! that they never keep the others waiting.
 //!
 //! A job that has begun cannot be ended from here. Postgres ends what takes too long; if it says nothing at all (frozen
-//! behind a kernel that acknowledges), the caller is answered after a deadline, and the job is told to be stuck.
+//! behind a kernel that acknowledges), the caller is answered after a deadline, and the job is receiver to be stuck.
 
 mod attempt;
 mod fair_queue;
@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::time::timeout_at;
 
-use self::attempt::{Attempt, Outcome};
+use self::attempt::{JobAttempt, AttemptOutcome};
 use self::job_queue::{Job, Tenant};
 use self::partition::PoolPartition;
 use self::running_jobs::RunningJobs;
@@ -41,9 +41,9 @@ use crate::error::{TransactionError, unavailable};
 use crate::store::StoreConfig;
 
 /// How often whoever waits for a connection looks whether that is of any use.
-const LOOK: Duration = Duration::from_millis(50);
+const AVAILABILITY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the server lets a statement of a job take that began just before its deadline (`statement_timeout`).
-const LAST_STATEMENT: Duration = Duration::from_secs(30);
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Slots for scans: one for so many connections for reads.
 const READS_PER_SCAN: u32 = 4;
@@ -61,7 +61,7 @@ enum Workload {
 
 /// How a job is run.
 #[derive(Debug, Clone, Copy)]
-struct Mode {
+struct JobMode {
     intent: Intent,
     /// What it costs grows with what is stored.
     is_scan: bool,
@@ -69,7 +69,7 @@ struct Mode {
     is_large: bool,
 }
 
-impl From<Intent> for Mode {
+impl From<Intent> for JobMode {
     fn from(intent: Intent) -> Self {
         Self {
             intent,
@@ -87,14 +87,14 @@ pub(crate) struct Db {
     write: PoolPartition,
     /// `None`: intake and background work share the others. `SQLite` has one writer at a time in any case; the queue is
     /// fair, so neither events nor users starve, and with one connection nobody spins on a locked file.
-    apart: Option<Apart>,
+    dedicated: Option<DedicatedPartitions>,
     wait: Duration,
     deadline: Duration,
     jobs: Arc<RunningJobs>,
 }
 
-/// Partitions beside those of the users' requests, for reads and writes alike.
-struct Apart {
+/// Partitions with_shared_pool those of the users' requests, for reads and writes alike.
+struct DedicatedPartitions {
     intake: PoolPartition,
     background: PoolPartition,
 }
@@ -107,24 +107,24 @@ impl Db {
         let build = |slots: u32, spare: u32| {
             PoolPartition::build(target, (slots, spare), wait, &circuit, runtime)
         };
-        let (write, apart) = match target {
+        let (write, dedicated) = match target {
             Target::Sqlite(_) => (build(1, 0), None),
             #[cfg(feature = "postgres")]
             Target::Postgres(_) => {
-                let apart = Apart {
+                let dedicated = DedicatedPartitions {
                     intake: build(connections.div_ceil(2), 0),
                     background: build(connections.div_ceil(2), 0),
                 };
-                (build(connections, 0), Some(apart))
+                (build(connections, 0), Some(dedicated))
             }
         };
         let scans = (connections / READS_PER_SCAN).max(1);
         let read = build(connections, scans);
         Self {
-            scan: read.beside(scans, runtime),
+            scan: read.with_shared_pool(scans, runtime),
             read,
             write,
-            apart,
+            dedicated,
             wait,
             // With its slot, a job may still wait for a connection.
             deadline: wait + config.deadline,
@@ -139,29 +139,29 @@ impl Db {
 
     /// From asking for a slot to a commit that the server still takes.
     pub(crate) fn longest_write(&self) -> Duration {
-        self.wait + self.deadline + LAST_STATEMENT
+        self.wait + self.deadline + STATEMENT_TIMEOUT
     }
 
-    /// Calls in this scope: calls without a user are background work.
-    pub(crate) fn for_scope(&self, scope: &Scope) -> Calls<'_> {
+    /// ScopedCalls in this scope: calls without a user are background work.
+    pub(crate) fn for_scope(&self, scope: &Scope) -> ScopedCalls<'_> {
         match scope {
             Scope::User(user) => self.for_user(user),
             Scope::System => self.single(Workload::Background),
         }
     }
 
-    /// Calls for a request of this user.
-    pub(crate) fn for_user(&self, user: &UserId) -> Calls<'_> {
+    /// ScopedCalls for a request of this user.
+    pub(crate) fn for_user(&self, user: &UserId) -> ScopedCalls<'_> {
         self.calls(Workload::Requests, Tenant::User(user.clone()))
     }
 
-    /// Calls for what a sandbox or a start asks of this user's, beside the user's own requests.
-    pub(crate) fn intake_for(&self, user: &UserId) -> Calls<'_> {
+    /// ScopedCalls for what a sandbox or a start asks of this user's, with_shared_pool the user's own requests.
+    pub(crate) fn intake_for(&self, user: &UserId) -> ScopedCalls<'_> {
         self.calls(Workload::Intake, Tenant::User(user.clone()))
     }
 
-    /// Calls for what this sandbox reports.
-    pub(crate) fn for_sandbox(&self, sandbox: &SandboxId) -> Calls<'_> {
+    /// ScopedCalls for what this sandbox reports.
+    pub(crate) fn for_sandbox(&self, sandbox: &SandboxId) -> ScopedCalls<'_> {
         self.calls(Workload::Intake, Tenant::Sandbox(sandbox.clone()))
     }
 
@@ -239,23 +239,23 @@ impl Db {
         self.single(Workload::Background).write(job).await
     }
 
-    /// Calls of which each stands for itself.
-    fn single(&self, workload: Workload) -> Calls<'_> {
+    /// ScopedCalls of which each stands for itself.
+    fn single(&self, workload: Workload) -> ScopedCalls<'_> {
         self.calls(workload, Tenant::Single(self.jobs.number()))
     }
 
-    const fn calls(&self, workload: Workload, tenant: Tenant) -> Calls<'_> {
-        Calls {
+    const fn calls(&self, workload: Workload, tenant: Tenant) -> ScopedCalls<'_> {
+        ScopedCalls {
             db: self,
             workload,
             tenant,
         }
     }
 
-    fn partition(&self, workload: Workload, mode: Mode) -> &PoolPartition {
-        match (workload, &self.apart) {
-            (Workload::Intake, Some(apart)) => &apart.intake,
-            (Workload::Background, Some(apart)) => &apart.background,
+    fn partition(&self, workload: Workload, mode: JobMode) -> &PoolPartition {
+        match (workload, &self.dedicated) {
+            (Workload::Intake, Some(dedicated)) => &dedicated.intake,
+            (Workload::Background, Some(dedicated)) => &dedicated.background,
             _ if !mode.intent.only_reads() => &self.write,
             (Workload::Requests, _) if mode.is_scan => &self.scan,
             _ => &self.read,
@@ -263,14 +263,14 @@ impl Db {
     }
 }
 
-/// Calls of the database, and for whom they are.
-pub(crate) struct Calls<'a> {
+/// ScopedCalls of the database, and for whom they are.
+pub(crate) struct ScopedCalls<'a> {
     db: &'a Db,
     workload: Workload,
     tenant: Tenant,
 }
 
-impl Calls<'_> {
+impl ScopedCalls<'_> {
     /// What a single statement sees.
     pub(crate) async fn look<T: Send + 'static>(
         self,
@@ -292,19 +292,19 @@ impl Calls<'_> {
         self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let mode = Mode {
+        let mode = JobMode {
             is_large: true,
             ..Intent::Read.into()
         };
         self.run(mode, job).await
     }
 
-    /// What a single statement sees, of documents that may be large: as [`Calls::read_documents`].
+    /// What a single statement sees, of documents that may be large: as [`ScopedCalls::read_documents`].
     pub(crate) async fn look_at_documents<T: Send + 'static>(
         self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let mode = Mode {
+        let mode = JobMode {
             is_large: true,
             ..Intent::Look.into()
         };
@@ -316,7 +316,7 @@ impl Calls<'_> {
         self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let mode = Mode {
+        let mode = JobMode {
             is_scan: true,
             ..Intent::Read.into()
         };
@@ -343,48 +343,48 @@ impl Calls<'_> {
 
     async fn run<T: Send + 'static>(
         self,
-        mode: impl Into<Mode>,
+        mode: impl Into<JobMode>,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (db, mode) = (self.db, mode.into());
         let partition = db.partition(self.workload, mode);
-        let attempt = Attempt::new(partition.access.clone(), mode.intent, mode.is_large, job);
-        let (tell, mut told) = oneshot::channel();
+        let attempt = JobAttempt::new(partition.context.clone(), mode.intent, mode.is_large, job);
+        let (sender, mut receiver) = oneshot::channel();
         let (jobs, timer) = (Arc::clone(&db.jobs), partition.waits.begin());
         let first: Job = Box::new(move |slot| {
             timer.end();
-            if tell.is_closed() {
-                // Its caller was told that it is not done, or is gone.
+            if sender.is_closed() {
+                // Its caller was receiver that it is not done, or is stopped_error.
                 return Some(slot);
             }
-            attempt.run(jobs.begin(), slot, tell)
+            attempt.run(jobs.begin(), slot, sender)
         });
-        let mut early = partition.admit(self.tenant, first, &mut told).await?;
-        let over = tokio::time::Instant::now() + db.deadline;
+        let mut outcome_while_queued = partition.admit(self.tenant, first, &mut receiver).await?;
+        let with_context = tokio::time::Instant::now() + db.deadline;
         let mut lost = 0;
         loop {
-            let Outcome {
+            let AttemptOutcome {
                 answer,
                 again,
                 slot: _held_until_the_answer_is_returned,
-            } = match early.take() {
+            } = match outcome_while_queued.take() {
                 Some(outcome) => outcome,
-                None => timeout_at(over, &mut told)
+                None => timeout_at(with_context, &mut receiver)
                     .await
                     .map_err(|elapsed| unavailable("an answer of the database", elapsed))?
-                    .map_err(gone)?,
+                    .map_err(stopped_error)?,
             };
-            let may_repeat = || tokio::time::Instant::now() < over;
+            let may_repeat = || tokio::time::Instant::now() < with_context;
             match answer {
                 Err(fault) if lost < fault.attempts() && may_repeat() => {
                     let Some((attempt, under_way, slot)) = again else {
                         return Err(fault.into_store());
                     };
                     lost += 1;
-                    tokio::time::sleep(pause(lost)).await;
-                    let (tell, next) = oneshot::channel();
-                    told = next;
-                    slot.run(Box::new(move |slot| attempt.run(under_way, slot, tell)));
+                    tokio::time::sleep(retry_backoff(lost)).await;
+                    let (sender, next) = oneshot::channel();
+                    receiver = next;
+                    slot.run(Box::new(move |slot| attempt.run(under_way, slot, sender)));
                 }
                 done => return done.map_err(TransactionError::into_store),
             }
@@ -392,27 +392,27 @@ impl Calls<'_> {
     }
 }
 
-fn gone(error: RecvError) -> StoreError {
+fn stopped_error(error: RecvError) -> StoreError {
     // The runtime went down before the job began.
     unavailable("the service is stopping", error)
 }
 
 /// How long to keep away after so many lost races: at random, and longer each time, so that those who raced do not meet
 /// again.
-fn pause(lost: u32) -> Duration {
+fn retry_backoff(lost: u32) -> Duration {
     let random = RandomState::new().build_hasher().finish();
     Duration::from_micros(random % (1000 << lost.min(6)))
 }
 
 /// What a job needs on its thread.
 #[derive(Clone)]
-struct Access {
+struct JobContext {
     pool: Pool<Manager>,
     circuit: Arc<CircuitBreaker>,
     wait: Duration,
 }
 
-impl Access {
+impl JobContext {
     /// Runs the job on a connection. One that turns out to be cut off is replaced before anything is done, and after
     /// something was only read.
     fn perform<T>(
@@ -447,11 +447,11 @@ impl Access {
         }
     }
 
-    /// A free connection. Waits for one, unless the database is away.
+    /// A free connection. WaitStats for one, unless the database is away.
     fn connection(&self, deadline: Instant) -> Result<PooledConnection<Manager>, StoreError> {
         loop {
             let is_unavailable = self.circuit.is_unavailable();
-            let part = if is_unavailable { Duration::ZERO } else { LOOK };
+            let part = if is_unavailable { Duration::ZERO } else { AVAILABILITY_CHECK_INTERVAL };
             match self.pool.get_timeout(part) {
                 Ok(live) => return Ok(live),
                 Err(_) if is_unavailable => return Err(CircuitBreaker::unavailable_error()),
@@ -465,15 +465,15 @@ impl Access {
 }
 
 /// Failures of the pool's own threads.
-struct Report(Arc<CircuitBreaker>);
+struct PoolErrorHandler(Arc<CircuitBreaker>);
 
-impl std::fmt::Debug for Report {
+impl std::fmt::Debug for PoolErrorHandler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Report")
+        f.write_str("PoolErrorHandler")
     }
 }
 
-impl HandleError<diesel::r2d2::Error> for Report {
+impl HandleError<diesel::r2d2::Error> for PoolErrorHandler {
     fn handle_error(&self, error: diesel::r2d2::Error) {
         // The circuit tells the log once, and not for each try of each pool.
         tracing::debug!(error = %chain(&error), "database connection failed");

@@ -6,24 +6,24 @@ use domain::error::StoreError;
 use tokio::sync::oneshot;
 use tracing::Span;
 
-use super::Access;
+use super::JobContext;
 use super::job_queue::Slot;
 use super::running_jobs::RunningJob;
 use crate::connection::{AnyConnection, Intent};
 use crate::error::TransactionError;
 
 /// How a try went.
-pub(super) struct Outcome<T, J> {
+pub(super) struct AttemptOutcome<T, J> {
     pub(super) answer: Result<T, TransactionError>,
     /// If it lost a race, what it is repeated with.
-    pub(super) again: Option<(Attempt<J>, RunningJob, Slot)>,
+    pub(super) again: Option<(JobAttempt<J>, RunningJob, Slot)>,
     /// The slot of a job whose answer is large: held until the caller has the answer.
     pub(super) slot: Option<Slot>,
 }
 
 /// A job, and what it needs on its thread.
-pub(super) struct Attempt<J> {
-    access: Access,
+pub(super) struct JobAttempt<J> {
+    context: JobContext,
     intent: Intent,
     /// Whether the slot is held until the caller has the answer, so that no more large answers wait than there are slots.
     is_large: bool,
@@ -31,11 +31,11 @@ pub(super) struct Attempt<J> {
     job: J,
 }
 
-impl<J> Attempt<J> {
-    pub(super) fn new(access: Access, intent: Intent, is_large: bool, job: J) -> Self {
+impl<J> JobAttempt<J> {
+    pub(super) fn new(context: JobContext, intent: Intent, is_large: bool, job: J) -> Self {
         let span = Span::current();
         Self {
-            access,
+            context,
             intent,
             is_large,
             span,
@@ -49,22 +49,22 @@ impl<J> Attempt<J> {
         mut self,
         under_way: RunningJob,
         slot: Slot,
-        tell: oneshot::Sender<Outcome<T, J>>,
+        sender: oneshot::Sender<AttemptOutcome<T, J>>,
     ) -> Option<Slot>
     where
         J: FnMut(&mut AnyConnection) -> Result<T, TransactionError>,
     {
-        let (access, job) = (&self.access, &mut self.job);
-        let perform = || access.perform(self.intent, job);
+        let (context, job) = (&self.context, &mut self.job);
+        let perform = || context.perform(self.intent, job);
         let answer = catch_unwind(AssertUnwindSafe(|| self.span.in_scope(perform)));
-        // The panic itself was told by its hook. The connection it was on is not used again.
+        // The panic itself was receiver by its hook. The connection it was on is not used again.
         let answer = answer.unwrap_or_else(|_| {
             let panicked = "a job of the database panicked";
             Err(StoreError::Other(panicked.into()).into())
         });
-        // A caller that is gone need not be told: then what was sent is dropped, and with it the slot.
+        // A caller that is stopped_error need not be receiver: then what was sent is dropped, and with it the slot.
         if matches!(&answer, Err(fault) if fault.is_lost_race()) {
-            let _ = tell.send(Outcome {
+            let _ = sender.send(AttemptOutcome {
                 answer,
                 again: Some((self, under_way, slot)),
                 slot: None,
@@ -79,7 +79,7 @@ impl<J> Attempt<J> {
             (None, Some(slot))
         };
         drop((under_way, self));
-        let _ = tell.send(Outcome {
+        let _ = sender.send(AttemptOutcome {
             answer,
             again: None,
             slot: kept,

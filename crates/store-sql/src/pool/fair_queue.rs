@@ -14,7 +14,7 @@ pub(super) struct FairQueue<K, T> {
     /// Grows with each item and each turn.
     next: u64,
     /// Tenants that hold a slot or wait for one.
-    tenants: HashMap<K, TenantLine<T>>,
+    tenants: HashMap<K, TenantQueue<T>>,
     /// Tenants that wait, by their rank.
     waiting: BTreeMap<Rank, K>,
 }
@@ -22,7 +22,7 @@ pub(super) struct FairQueue<K, T> {
 /// How many slots a tenant holds, and when its place in the rotation was assigned.
 type Rank = (usize, u64);
 
-struct TenantLine<T> {
+struct TenantQueue<T> {
     held: usize,
     since: u64,
     /// In the order of arrival.
@@ -110,10 +110,10 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         Some((tenant, item))
     }
 
-    fn tenant(&mut self, tenant: &K) -> &mut TenantLine<T> {
+    fn tenant(&mut self, tenant: &K) -> &mut TenantQueue<T> {
         self.tenants
             .entry(tenant.clone())
-            .or_insert_with(|| TenantLine {
+            .or_insert_with(|| TenantQueue {
                 held: 0,
                 since: 0,
                 items: BTreeMap::new(),
@@ -121,7 +121,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     }
 
     fn forget_idle(&mut self, tenant: &K) {
-        let is_idle = |it: &TenantLine<T>| it.held == 0 && it.items.is_empty();
+        let is_idle = |it: &TenantQueue<T>| it.held == 0 && it.items.is_empty();
         if self.tenants.get(tenant).is_some_and(is_idle) {
             self.tenants.remove(tenant);
         }

@@ -60,7 +60,7 @@ impl JobQueue {
     }
 
     /// Starts the job if a slot is free (`None`), or adds it to the line.
-    pub(super) fn enter(self: &Arc<Self>, tenant: Tenant, job: Job) -> Option<QueuedJob> {
+    pub(super) fn enqueue(self: &Arc<Self>, tenant: Tenant, job: Job) -> Option<QueuedJob> {
         let mut queue = self.lock();
         if queue.try_take(&tenant) {
             drop(queue);
@@ -133,7 +133,7 @@ impl Drop for Slot {
 
 impl QueuedJob {
     /// Takes the job out; `None`: it is under way.
-    pub(super) fn leave(&self) -> Option<Job> {
+    pub(super) fn withdraw(&self) -> Option<Job> {
         self.queue.lock().remove(&self.tenant, self.number)
     }
 }
@@ -141,7 +141,7 @@ impl QueuedJob {
 impl Drop for QueuedJob {
     fn drop(&mut self) {
         // The caller went away before its turn came.
-        let job = self.leave();
+        let job = self.withdraw();
         drop(job);
     }
 }
@@ -160,68 +160,68 @@ mod tests {
             let _ = ended.recv();
             Some(slot)
         });
-        assert!(queue.enter(Tenant::Single(0), first).is_none());
+        assert!(queue.enqueue(Tenant::Single(0), first).is_none());
         (queue, end)
     }
 
     #[tokio::test]
     async fn one_slot_does_for_all_in_line_but_for_those_who_left() {
         let (queue, end) = occupied();
-        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
         let jobs = 2 * MAX_JOBS_IN_A_ROW as u64;
         let mut places: Vec<_> = (1..=jobs)
             .map(|number| {
-                let tell = tell.clone();
+                let sender = sender.clone();
                 let job: Job = Box::new(move |slot| {
-                    tell.send(number).unwrap();
+                    sender.send(number).unwrap();
                     Some(slot)
                 });
-                queue.enter(Tenant::Single(number), job)
+                queue.enqueue(Tenant::Single(number), job)
             })
             .collect();
         drop(places.remove(1));
-        drop((end, tell));
+        drop((end, sender));
         let mut done = Vec::new();
-        while let Some(number) = told.recv().await {
+        while let Some(number) = receiver.recv().await {
             done.push(number);
         }
         assert_eq!(done, (1..=jobs).filter(|it| *it != 2).collect::<Vec<_>>());
-        assert!(places.iter().flatten().all(|it| it.leave().is_none()));
+        assert!(places.iter().flatten().all(|it| it.withdraw().is_none()));
     }
 
     #[tokio::test]
     async fn a_slot_that_is_kept_goes_to_the_next_one_when_it_is_dropped() {
         let queue = Arc::new(JobQueue::new(1, Handle::current()));
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         let keep: Job = Box::new(|slot| {
-            let _ = tell.send(slot);
+            let _ = sender.send(slot);
             None
         });
-        assert!(queue.enter(Tenant::Single(1), keep).is_none());
-        let slot = told.await.unwrap();
-        let (tell, told) = tokio::sync::oneshot::channel();
+        assert!(queue.enqueue(Tenant::Single(1), keep).is_none());
+        let slot = receiver.await.unwrap();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         let next: Job = Box::new(|slot| {
-            let _ = tell.send(());
+            let _ = sender.send(());
             Some(slot)
         });
-        let _place = queue.enter(Tenant::Single(2), next).unwrap();
+        let _place = queue.enqueue(Tenant::Single(2), next).unwrap();
         assert_eq!(queue.slots(), (1, 0));
         drop(slot);
-        told.await.unwrap();
+        receiver.await.unwrap();
     }
 
     #[tokio::test]
     async fn a_job_that_panics_gives_its_slot_back() {
         let (queue, end) = occupied();
         let panics: Job = Box::new(|_slot| panic!("on purpose"));
-        let _first = queue.enter(Tenant::Single(1), panics);
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let _first = queue.enqueue(Tenant::Single(1), panics);
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         let job: Job = Box::new(|slot| {
-            let _ = tell.send(());
+            let _ = sender.send(());
             Some(slot)
         });
-        let _second = queue.enter(Tenant::Single(2), job);
+        let _second = queue.enqueue(Tenant::Single(2), job);
         drop(end);
-        told.await.unwrap();
+        receiver.await.unwrap();
     }
 }

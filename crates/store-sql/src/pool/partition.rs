@@ -1,4 +1,4 @@
-//! A share of the connections, the queue in front of it, and what is measured there.
+//! A share of the connections, the queue in front of it, and what is stats there.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,30 +11,30 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::job_queue::{Job, JobQueue, Tenant};
-use super::{Access, Db, Report};
+use super::{JobContext, Db, PoolErrorHandler};
 use crate::circuit::{CircuitBreaker, OUTAGE_GRACE};
 use crate::connection::{Manager, Target};
 use crate::error::unavailable;
 
 /// Connections, and the queue in front of them.
 pub(super) struct PoolPartition {
-    pub(super) access: Access,
+    pub(super) context: JobContext,
     queue: Arc<JobQueue>,
-    pub(super) waits: Arc<Waits>,
+    pub(super) waits: Arc<WaitStats>,
 }
 
 /// What is counted at one partition.
 #[derive(Default)]
-pub(super) struct Waits {
+pub(super) struct WaitStats {
     times: DurationHistogram,
     waiting: Gauge,
     refused: Counter,
 }
 
 /// When a job came, to be counted when it gets its slot.
-pub(super) struct WaitTimer(Arc<Waits>, Instant);
+pub(super) struct WaitTimer(Arc<WaitStats>, Instant);
 
-impl Waits {
+impl WaitStats {
     pub(super) fn begin(self: &Arc<Self>) -> WaitTimer {
         WaitTimer(Arc::clone(self), Instant::now())
     }
@@ -47,7 +47,7 @@ impl WaitTimer {
 }
 
 impl PoolPartition {
-    /// So many slots, and a pool with as many connections and `spare` ones ([`PoolPartition::beside`]).
+    /// So many slots, and a pool with as many connections and `spare` ones ([`PoolPartition::with_shared_pool`]).
     pub(super) fn build(
         target: &Target,
         (slots, spare): (u32, u32),
@@ -60,7 +60,7 @@ impl PoolPartition {
             .min_idle(Some(1))
             // We wait ourselves. By this the pool measures how long it keeps away after a failure: half of it at most.
             .connection_timeout(OUTAGE_GRACE)
-            .error_handler(Box::new(Report(Arc::clone(circuit))));
+            .error_handler(Box::new(PoolErrorHandler(Arc::clone(circuit))));
         let builder = match target {
             // A file does not go away: no check before use, and connections keep their prepared statements.
             Target::Sqlite(_) => builder
@@ -70,46 +70,46 @@ impl PoolPartition {
             #[cfg(feature = "postgres")]
             Target::Postgres(_) => builder.test_on_check_out(true),
         };
-        let access = Access {
+        let context = JobContext {
             pool: builder.build_unchecked(Manager::new(target.clone())),
             circuit: Arc::clone(circuit),
             wait,
         };
-        Self::over(access, slots, runtime)
+        Self::with_context(context, slots, runtime)
     }
 
     /// A partition with slots of its own, for the spare connections of this one's pool.
-    pub(super) fn beside(&self, slots: u32, runtime: &Handle) -> Self {
-        Self::over(self.access.clone(), slots, runtime)
+    pub(super) fn with_shared_pool(&self, slots: u32, runtime: &Handle) -> Self {
+        Self::with_context(self.context.clone(), slots, runtime)
     }
 
-    fn over(access: Access, slots: u32, runtime: &Handle) -> Self {
+    fn with_context(context: JobContext, slots: u32, runtime: &Handle) -> Self {
         let slots = usize::try_from(slots).unwrap_or(1);
         Self {
-            access,
+            context,
             queue: Arc::new(JobQueue::new(slots, runtime.clone())),
             waits: Arc::default(),
         }
     }
 
-    /// Waits until the job has its slot, but not for a database that is away; an error: the job does not run. Where others are
-    /// before it, the job may have been done when this returns, and then what it told is returned.
+    /// WaitStats until the job has its slot, but not for a database that is away; an error: the job does not run. Where others are
+    /// before it, the job may have been done when this returns, and then what it receiver is returned.
     pub(super) async fn admit<T>(
         &self,
         tenant: Tenant,
         job: Job,
-        told: &mut oneshot::Receiver<T>,
+        receiver: &mut oneshot::Receiver<T>,
     ) -> Result<Option<T>, StoreError> {
-        let Some(place) = self.queue.enter(tenant, job) else {
+        let Some(place) = self.queue.enqueue(tenant, job) else {
             return Ok(None);
         };
-        let _waiting = self.waits.waiting.enter();
+        let _waiting = self.waits.waiting.enqueue();
         let refusal = tokio::select! {
             biased;
-            Ok(outcome) = told => return Ok(Some(outcome)),
+            Ok(outcome) = receiver => return Ok(Some(outcome)),
             refusal = self.give_up() => refusal,
         };
-        match place.leave() {
+        match place.withdraw() {
             Some(_never_run) => {
                 self.waits.refused.add(1);
                 Err(refusal)
@@ -121,7 +121,7 @@ impl PoolPartition {
 
     /// Why a job is not waited for any longer.
     async fn give_up(&self) -> StoreError {
-        let circuit = &self.access.circuit;
+        let circuit = &self.context.circuit;
         let unavailable = async {
             if !circuit.is_unavailable() {
                 sleep(OUTAGE_GRACE).await;
@@ -132,7 +132,7 @@ impl PoolPartition {
             circuit.wait_until_unavailable().await;
         };
         tokio::select! {
-            () = sleep(self.access.wait) => {
+            () = sleep(self.context.wait) => {
                 unavailable("a free connection", "all connections are busy")
             }
             () = unavailable => CircuitBreaker::unavailable_error(),
@@ -140,8 +140,8 @@ impl PoolPartition {
     }
 
     /// `lent`: connections of the pool that another partition uses.
-    fn measured(&self, name: &'static str, lent: u32) -> metrics::PoolStats {
-        let now = self.access.pool.state();
+    fn stats(&self, name: &'static str, lent: u32) -> metrics::PoolStats {
+        let now = self.context.pool.state();
         let (slots, _) = self.queue.slots();
         metrics::PoolStats {
             name,
@@ -163,18 +163,18 @@ impl PoolPartition {
 
 impl Db {
     /// What the pools are doing.
-    pub(crate) fn measured(&self) -> Vec<metrics::PoolStats> {
+    pub(crate) fn stats(&self) -> Vec<metrics::PoolStats> {
         let scans = self.scan.in_use();
         let scan = metrics::PoolStats {
             open: scans,
             idle: 0,
-            ..self.scan.measured("scan", 0)
+            ..self.scan.stats("scan", 0)
         };
-        let read = self.read.measured("read", scans);
-        let mut pools = vec![read, scan, self.write.measured("write", 0)];
-        if let Some(apart) = &self.apart {
-            pools.push(apart.intake.measured("intake", 0));
-            pools.push(apart.background.measured("background", 0));
+        let read = self.read.stats("read", scans);
+        let mut pools = vec![read, scan, self.write.stats("write", 0)];
+        if let Some(dedicated) = &self.dedicated {
+            pools.push(dedicated.intake.stats("intake", 0));
+            pools.push(dedicated.background.stats("background", 0));
         }
         pools
     }

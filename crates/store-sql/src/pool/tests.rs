@@ -139,8 +139,8 @@ async fn scans_leave_the_slots_of_other_reads_alone() {
         db.for_user(&user("many")).look(|_| Ok(())).await.unwrap();
     }
     let waiting = |name: &str| {
-        let measured = db.measured();
-        measured.iter().find(|it| it.name == name).unwrap().waiting
+        let stats = db.stats();
+        stats.iter().find(|it| it.name == name).unwrap().waiting
     };
     assert_eq!((waiting("scan"), waiting("read")), (1, 0));
     drop(open);

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_that_begin_together_do_not_ask_together() {
+    fn responses_that_start_together_recheck_at_different_times() {
         let interval = Duration::from_secs(3);
         let all: HashSet<Duration> = (0..STAGGER_SLOTS).map(|_| staggered_wait(interval)).collect();
         assert_eq!(all.len(), STAGGER_SLOTS as usize);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_server_is_at_the_public_url_or_where_it_is() {
+    fn the_agent_server_url_is_public_or_direct() {
         let sandbox = running();
         for (public, direct, expected) in [
             ("https://h/", false, "https://h"),

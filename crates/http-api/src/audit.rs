@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_written_down_and_reads_are_not() {
+    fn changes_are_audited_and_reads_are_not() {
         let user = AuditActor::User(UserId::parse("ada").unwrap());
         let sandbox = AuditActor::Sandbox(SandboxId::parse("s").unwrap());
         let secrets = Some(AUDITED_SANDBOX_ROUTES[0]);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_kind_and_id() {
+    fn objects_have_kind_and_id() {
         let id = "bd149714-3570-48a2-9bd5-4ec68782c6d8";
         let hex = "conversation:bd149714357048a29bd54ec68782c6d8";
         assert_eq!(object("conversation_id", id), hex);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sandboxes_may_open_are_routes() {
+    fn audited_sandbox_routes_exist() {
         let document = crate::openapi_document();
         for pattern in AUDITED_SANDBOX_ROUTES {
             assert!(document["paths"].get(pattern).is_some(), "{pattern}");

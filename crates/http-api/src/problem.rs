@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_class_has_its_status_and_never_its_cause() {
+    fn every_error_class_has_a_status_and_hides_its_cause() {
         let refused = |class| {
             Problem::from(AppError::refused(class, "why"))
                 .status()
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_work_later_says_when() {
+    fn temporary_errors_have_retry_after() {
         let wait = |problem: Problem| {
             let response = problem.error_response();
             response
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_page_token_is_a_fault_of_the_query() {
+    fn an_invalid_page_token_is_an_error_of_the_query() {
         for problem in [
             Problem::from(StoreError::InvalidPageToken),
             Problem::from(AppError::Store(StoreError::InvalidPageToken)),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_family_moves_the_text() {
+    fn the_error_family_has_its_text_in_error() {
         let problem = Problem::missing("Settings not found").in_error_family();
         assert_eq!(problem.body(), &json!({"error": "Settings not found"}));
     }

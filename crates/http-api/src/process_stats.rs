@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_ends_idleness_unless_one_did_a_moment_before() {
+    fn frequent_requests_are_not_recorded_individually() {
         let at = |millis: i64| Timestamp::from_micros(millis * 1_000);
         let stats = ProcessStats::start(at(0));
         stats.touch(at(9), "/api/v1/sandboxes/search");

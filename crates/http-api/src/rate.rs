@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_counts_at_once() {
+    fn a_changed_rate_applies_immediately() {
         let limit = RateLimiter::new(1_000, 0);
         assert_eq!(admitted(&limit, "ada", None, 0), 50);
         limit.set_rate(5);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_holds_so_many_requests_of_each() {
+    fn the_rate_is_limited_per_user_and_sandbox() {
         let limit = RateLimiter::new(10, 0);
         assert_eq!(admitted(&limit, "ada", None, 0), 10);
         assert_eq!(admitted(&limit, "bob", None, 0), 10, "each by themselves");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_counted_by_themselves_and_do_not_multiply_without_end() {
+    fn keys_are_counted_separately_within_the_users_limit() {
         let limit = RateLimiter::new(10, 0);
         let each: Vec<usize> = (0..10)
             .map(|n| admitted(&limit, "ada", Some(key(n)), 0))
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn who_guesses_is_refused_and_costs_only_new_keys() {
+    fn wrong_keys_block_only_unknown_keys_of_the_address() {
         let limit = RateLimiter::new(0, 5);
         let (good, new) = (SecretString::from("good"), SecretString::from("new"));
         limit.remember_key(good.expose_secret());

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_is_for_everybody_who_asks_within_a_second() {
+    async fn checks_are_shared_for_a_second() {
         let (readiness_cache, store, clock) = (ReadinessCache::default(), Store::answering(9), FixedClock::default());
         let ask = || readiness_cache.checks(&store, &clock, DEADLINE);
         let all = join_all((0..100).map(|_| ask())).await;
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_takes_also_a_look_that_was_slow() {
+    async fn waiting_callers_take_the_result_of_slow_checks() {
         let (readiness_cache, store, clock) = (ReadinessCache::default(), Store::answering(0), FixedClock::default());
         let long = Duration::from_secs(60);
         let mut first = Box::pin(readiness_cache.checks(&store, &clock, long));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_that_hangs_is_one_that_failed_for_all_who_wait() {
+    async fn hanging_checks_fail_for_all_waiting_callers() {
         let (readiness_cache, store, clock) = (ReadinessCache::default(), Store::answering(0), FixedClock::default());
         let ask = || readiness_cache.checks(&store, &clock, DEADLINE);
         let all = join_all((0..100).map(|_| ask())).await;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_looks_when_who_looked_goes_away() {
+    async fn a_waiting_caller_restarts_abandoned_checks() {
         let (readiness_cache, store, clock) = (ReadinessCache::default(), Store::answering(0), FixedClock::default());
         let mut first = Box::pin(readiness_cache.checks(&store, &clock, DEADLINE));
         let mut second = Box::pin(readiness_cache.checks(&store, &clock, DEADLINE));

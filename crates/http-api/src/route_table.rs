@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_listed_is_what_is_documented() {
+    fn listed_routes_equal_documented_routes() {
         let sorted = |mut operations: Operations| {
             operations.sort();
             for (_, methods) in &mut operations {

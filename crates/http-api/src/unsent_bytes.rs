@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_who_reads_nothing_gets_so_much_and_keeps_no_other_from_theirs() {
+    fn unread_bytes_are_bounded_per_caller_and_in_total() {
         let unsent = UnsentBytes::new(UnsentLimits {
             per_caller: 10,
             total: 25,

@@ -58,7 +58,7 @@ fn the_longest_idle_make_room() {
 }
 
 #[test]
-fn who_comes_in_a_flood_of_silent_ones_is_served() {
+fn requests_are_served_during_a_flood_of_silent_connections() {
     let world = World::new(64, 0);
     let mut kept = Vec::new();
     // 320 in a second, none of which ever asks.
@@ -73,7 +73,7 @@ fn who_comes_in_a_flood_of_silent_ones_is_served() {
 }
 
 #[test]
-fn when_all_are_busy_only_what_is_vital_is_served_and_all_is_bounded() {
+fn only_essential_requests_are_served_when_all_connections_are_busy() {
     let world = World::new(4, 0);
     let busy: Vec<Connection> = (0..4).map(|_| world.accept(0, "127.0.0.1")).collect();
     let requests: Vec<_> = busy.iter().map(|it| it.begin_request(false).unwrap()).collect();
@@ -90,7 +90,7 @@ fn when_all_are_busy_only_what_is_vital_is_served_and_all_is_bounded() {
 }
 
 #[test]
-fn an_address_has_so_many_unless_it_is_that_of_a_proxy() {
+fn connections_per_address_are_bounded_except_for_proxies() {
     let world = World::new(100, 2);
     let mut kept = Vec::new();
     for (address, surplus) in [
@@ -120,7 +120,7 @@ fn an_address_has_so_many_unless_it_is_that_of_a_proxy() {
 }
 
 #[test]
-fn one_whose_request_has_just_begun_is_not_ended() {
+fn a_connection_with_a_new_request_is_not_closed() {
     let world = World::new(10, 0);
     let connection = world.accept(0, "127.0.0.1");
     let (_, seen) = connection.entry.idle(Duration::from_secs(5)).unwrap();
@@ -148,7 +148,7 @@ fn room_is_looked_for_again_after_a_while() {
 }
 
 #[test]
-fn who_takes_too_long_with_the_next_request_is_ended() {
+fn idle_connections_are_closed_after_the_timeout() {
     let world = World::new(100, 0);
     let slow = world.accept(0, "127.0.0.1");
     let stream = world.accept(0, "127.0.0.1");

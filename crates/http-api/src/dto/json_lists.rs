@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_written_as_serde_would() {
+    fn page_json_equals_serde() {
         let texts = [None, Some("a\"b\n".to_owned()), Some(String::new())];
         for count in 0..=3 {
             for next in [None, Some(PageToken("t".to_owned()))] {

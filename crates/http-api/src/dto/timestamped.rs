@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_time_changes() {
+    fn only_the_timestamp_is_replaced() {
         // A document may contain any timestamp.
         let first = Timestamp::from_micros(i64::MIN).to_string();
         let answer = |now: Timestamp| json!({"a": now, "said": first, "b": [1, now, "é\""]});
@@ -100,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_time_is_what_it_is() {
+    fn documents_without_a_timestamp_stay_unchanged() {
         let timestamped_json = TimestampedJson::of(|_| json!({"a": 1})).unwrap();
         assert_eq!(timestamped_json.at(Timestamp::from_micros(0)), br#"{"a":1}"#);
     }
 
     #[test]
-    fn whatever_else_changes_with_the_time_is_refused() {
+    fn documents_that_depend_otherwise_on_the_time_are_refused() {
         assert!(TimestampedJson::of(|now| json!({"micros": now.micros()})).is_err());
         assert!(TimestampedJson::of(|now| json!(now.micros() < 0)).is_err());
         assert!(TimestampedJson::of(|now| json!(now.to_string()[..10])).is_err());

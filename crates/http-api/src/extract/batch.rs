@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn what_cannot_be_read_costs_only_itself() {
+    async fn unreadable_events_are_skipped_alone() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         for bad in [
             r#"{"id": "\ud800"}"#,

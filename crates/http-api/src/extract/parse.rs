@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[actix_web::test]
-    async fn heavy_texts_wait_for_each_other_and_light_ones_for_nobody() {
+    async fn only_heavy_texts_wait_for_the_budget() {
         let budget = ParseBudget::new();
         let all = budget.permit(BUDGET_UNITS * BUDGET_UNIT_BYTES).await.unwrap();
         assert!(budget.permit(MAX_INLINE_WEIGHT_BYTES).await.is_ok());
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_document_of_too_many_values_is_refused_unread() {
+    async fn documents_with_too_many_values_are_refused_unparsed() {
         let budget = ParseBudget::new();
         let bomb = Bytes::from(format!("[{}0]", "0,".repeat(1024 * 1024)));
         let refused = parse_document(&budget, &bomb).await.unwrap_err();

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_behind_a_route_is_read_as_the_agent_server_reads_it() {
+    fn path_suffixes_are_decoded_like_in_the_agent_server() {
         for (path, expected) in [
             ("/api/file/upload//workspace/x", Some("/workspace/x")),
             ("/api/file/download/%2Fetc%2Fpasswd", Some("/etc/passwd")),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_behind_a_route_is_read_as_it_was() {
+    fn encoded_path_suffixes_decode_to_the_same_path() {
         let path = "/a b/ü%2F?x#[1]+{}/y";
         let written = format!("/api/git/diff/{}", utf8_percent_encode(path, PATH_ESCAPES));
         assert!(written.parse::<actix_web::http::Uri>().is_ok(), "{written}");

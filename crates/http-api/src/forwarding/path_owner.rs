@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_have_owners() {
+    fn paths_are_assigned_to_owners() {
         let conversation = |rest: &str| format!("/api/conversations/{ID}{rest}");
         let table = [
             ("/api/bash/start_bash_command".to_owned(), PathOwner::AgentServer),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_decides_where_both_could_answer() {
+    fn the_caller_decides_about_shared_paths() {
         use CallerClass::{Sandbox, NoKey, UnknownKey, User};
         let places = [
             PathOwner::Service,

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_found_and_taken_off_in_any_spelling() {
+    fn keys_are_found_and_removed_in_any_encoding() {
         let table = [
             ("", None, "/p"),
             ("a=1", None, "/p?a=1"),

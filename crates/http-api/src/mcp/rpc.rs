@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_told_apart() {
+    fn messages_are_classified() {
         let request = json!({"jsonrpc": "2.0", "id": 0, "method": "ping"});
         assert!(matches!(RpcMessage::read(request), RpcMessage::Request { .. }));
         let request = json!({"jsonrpc": "2.0", "id": "a", "method": "m", "params": {"x": 1}});

@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_with_a_key_is_for_whoever_has_it() {
+    fn the_page_requires_the_configured_key() {
         use MetricsAccess::{Allowed, NotServed, NeedsKey};
         const KEY: &str = "metrics-key";
         // By configured key and metrics listener: the access without a key, with the right one, with another.

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_large_answer_keeps_its_connection_busy_until_it_is_taken() {
+    async fn a_large_response_keeps_its_connection_busy_until_it_is_read() {
         let (connections, connection) = one_connection();
         let whole = vec![7; 3 * CHUNK_BYTES + 1];
         let mut body = Some(kept(&connection, BoxBody::new(whole.clone())));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn what_has_no_body_does_not_get_an_empty_one() {
+    async fn a_missing_body_stays_missing() {
         let (_all, connection) = one_connection();
         let none = BoxBody::new(actix_web::body::None::new());
         assert_eq!(kept(&connection, none).size(), BodySize::None);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn vital_is_what_nobody_can_flood_with_a_users_key() {
+    fn essential_paths_need_no_user_key() {
         for (path, expected) in [
             ("/alive", true),
             ("/ready", true),

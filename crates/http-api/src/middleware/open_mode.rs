@@ -60,7 +60,7 @@ mod tests {
     use crate::AddressConfig;
 
     #[test]
-    fn only_our_own_and_configured_pages_get_in() {
+    fn foreign_origins_and_hosts_are_refused() {
         let cors = Cors::new(&["http://localhost:*".into()]);
         let config = AddressConfig {
             public_url: Url::parse("https://agents.example/").ok(),

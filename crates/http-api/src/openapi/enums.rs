@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_words_become_an_enumeration() {
+    fn only_patterns_of_words_become_enumerations() {
         let mut schema = json!({"properties": {
             "kind": {"type": "string", "pattern": "^(text|image)$"},
             "role": {"type": ["string", "null"], "pattern": "^user$"},

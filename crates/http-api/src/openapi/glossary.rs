@@ -401,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meanings_are_in_order_and_each_is_needed() {
+    fn meanings_are_sorted_and_used() {
         assert!(MEANINGS.is_sorted_by(|one, other| one.0 < other.0));
         let document = crate::openapi_document().to_string();
         for (name, meaning) in MEANINGS {

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_would_be_collected() {
+    fn the_prebuilt_document_is_up_to_date() {
         assert!(
             document().unwrap() == crate::openapi_document(),
             "config/openapi.json is out of date: cargo xtask openapi"
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_say_the_same_and_where_the_service_is() {
+    fn both_encodings_contain_the_same_document_with_its_prefix() {
         let unpacked = |packed: Bytes| {
             let mut text = Vec::new();
             GzDecoder::new(&*packed).read_to_end(&mut text).unwrap();

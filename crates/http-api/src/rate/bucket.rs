@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_is_waited_for_but_not_for_ever() {
+    fn debt_delays_requests_and_is_bounded() {
         let (buckets, at) = (TokenBuckets::default(), Timestamp::from_micros);
         for _ in 0..15 {
             buckets.charge("guesser", 5, at(0));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn one_empty_bucket_leaves_the_others_as_they_are() {
+    fn one_empty_bucket_leaves_the_others_unchanged() {
         let (buckets, now) = (TokenBuckets::default(), Timestamp::from_micros(0));
         let both = || buckets.try_take([("key", 10), ("user", 2)], now);
         let first = DrawOutcome {

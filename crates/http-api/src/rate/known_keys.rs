@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_known_until_another_takes_its_place() {
+    fn a_key_is_known_until_another_replaces_it() {
         let known = KnownKeys::default();
         let keys: Vec<SecretString> = (0..100).map(|n| format!("k{n}").into()).collect();
         assert!(!keys.iter().any(|key| known.contains(key.expose_secret())));

@@ -42,7 +42,7 @@ impl Authenticator for Register {
 }
 
 #[actix_web::test]
-async fn a_caller_stands_as_long_as_one_of_their_keys_does() {
+async fn access_lasts_as_long_as_one_key_is_valid() {
     let register = Arc::new(Register(Mutex::default()));
     let mut ports = state(&config(), None).ports().clone();
     ports.authenticator = register.clone();

@@ -25,7 +25,7 @@ async fn a_good_request_arrives_whole() {
 }
 
 #[actix_web::test]
-async fn a_stranger_learns_nothing_whatever_else_is_wrong() {
+async fn authentication_fails_before_validation() {
     let table = [
         things(""),
         things("?limit=0"),
@@ -153,7 +153,7 @@ async fn content_types() {
 }
 
 #[actix_web::test]
-async fn a_body_in_the_wrong_form_does_not_echo_its_secret() {
+async fn an_invalid_body_does_not_quote_its_secret() {
     for content_type in ["text/plain", "application/json"] {
         let body = "\"ghp_topsecret\"";
         let request = posting(&things(""), body).insert_header(("Content-Type", content_type));
@@ -232,7 +232,7 @@ async fn legacy_operations_have_their_own_shape() {
 }
 
 #[actix_web::test]
-async fn sandboxes_are_told_what_is_wrong_with_their_key() {
+async fn invalid_session_keys_have_specific_errors() {
     let answer = ask(TestRequest::post().uri("/api/v1/webhook")).await;
     assert_eq!(
         (answer.status, answer.json()),

@@ -10,7 +10,7 @@ use super::fixture::{ask, config, getting, posting, send_to, state};
 use super::memory::application;
 
 #[actix_web::test]
-async fn every_answer_forbids_caching_and_names_the_request() {
+async fn every_response_forbids_caching_and_has_a_request_id() {
     let paths = [
         "/alive",
         "/nope",
@@ -43,7 +43,7 @@ async fn every_answer_forbids_caching_and_names_the_request() {
 /// Its pages are strangers, and in open mode a way to the API is all that they need. A proxy that writes no
 /// `X-Forwarded-Host` hands on the page's own.
 #[actix_web::test]
-async fn a_page_on_the_sandboxes_host_does_not_talk_itself_out_of_it() {
+async fn a_page_cannot_leave_the_sandbox_host_by_headers() {
     let mut config = config();
     config.open = true;
     config.trusted_proxies = vec!["10.0.0.1/32".parse().unwrap()];
@@ -70,7 +70,7 @@ async fn a_page_on_the_sandboxes_host_does_not_talk_itself_out_of_it() {
 }
 
 #[actix_web::test]
-async fn unknown_paths_and_methods_are_told_apart_without_a_key() {
+async fn unknown_paths_and_methods_are_distinguished_without_a_key() {
     let not_found = json!({"detail": "Not Found"});
     for path in [
         "/nope",
@@ -107,7 +107,7 @@ async fn unknown_paths_and_methods_are_told_apart_without_a_key() {
 }
 
 #[actix_web::test]
-async fn a_trailing_slash_is_redirected_only_to_our_own_routes() {
+async fn a_trailing_slash_is_redirected_only_to_known_routes() {
     let answer = ask(getting("/api/v1/things/search/?limit=5&x=a%20b")).await;
     assert_eq!((answer.status, answer.body.as_str()), (307, ""));
     assert_eq!(
@@ -270,7 +270,7 @@ async fn health() {
 
 /// Before it stops: `/ready` says so, and a connection that a proxy keeps is given up with the next answer.
 #[actix_web::test]
-async fn a_service_that_is_about_to_stop_sends_requests_elsewhere() {
+async fn a_draining_service_closes_connections_and_is_not_ready() {
     let stopping = || {
         let state = state(&config(), None);
         state.begin_draining();
@@ -382,7 +382,7 @@ async fn documentation_is_complete_and_local() {
 
 /// Every documented operation that does not say it is public refuses strangers; a handler without a guard fails here.
 #[actix_web::test]
-async fn every_guarded_operation_refuses_strangers() {
+async fn every_guarded_operation_requires_a_key() {
     let document = ask(getting("/openapi.json")).await.json();
     let mut guarded = 0;
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -405,7 +405,7 @@ async fn every_guarded_operation_refuses_strangers() {
 }
 
 #[actix_web::test]
-async fn who_leaves_large_answers_unread_gets_no_more_of_them() {
+async fn unread_large_responses_are_limited() {
     let mut config = config();
     config.limits.unsent = crate::UnsentLimits {
         per_caller: 1,

@@ -93,7 +93,7 @@ async fn the_server_survives_a_panic_and_answers_before_a_body_arrives() {
 }
 
 #[actix_web::test]
-async fn a_request_that_wants_to_upgrade_has_the_body_it_announces_or_none() {
+async fn an_upgrade_request_has_its_announced_body_or_none() {
     let server = serve();
     let head = format!(
         "POST /api/v1/large HTTP/1.1\r\nHost: a\r\nX-Session-API-Key: {KEY}\r\nContent-Type: application/json\r\n\

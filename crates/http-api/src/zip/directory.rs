@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_beyond_four_gibibytes_has_its_place_in_the_extra_field() {
+    fn an_offset_beyond_four_gibibytes_is_in_the_extra_field() {
         let entry = ZipEntry {
             name: "a",
             at: 0,
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_dos_could_not_write_become_the_nearest() {
+    fn times_outside_of_the_dos_range_are_clamped() {
         let at = |text: &str| dos_time(Timestamp::new(text.parse().unwrap()));
         assert_eq!(at("2026-11-21T10:00:59Z"), 0x5d75_501d);
         assert_eq!(at("1970-01-01T00:00:00Z"), at("1980-01-01T00:00:00Z"));

@@ -39,7 +39,7 @@ fn read(bytes: Vec<u8>) -> Vec<(String, Vec<u8>)> {
 
 proptest! {
     #[test]
-    fn files_come_back_as_they_went_in(contents in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..20)) {
+    fn files_are_restored(contents in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..20)) {
         let files: Vec<_> = contents.into_iter().enumerate().map(|(n, content)| (format!("{n}.json"), content)).collect();
         prop_assert_eq!(read(archive(&files)), files);
     }
@@ -53,14 +53,14 @@ proptest! {
 }
 
 #[test]
-fn a_usual_id_is_kept() {
+fn uuids_are_kept_and_paths_are_replaced() {
     let id = "0b9f7a52-6c1e-4f0e-9d3a-2a1b3c4d5e6f";
     assert_eq!(safe_name(id), id);
     assert_eq!(safe_name("../../settings"), "______settings");
 }
 
 #[test]
-fn a_file_that_is_larger_than_all_buffers_comes_back() {
+fn a_file_larger_than_all_buffers_is_restored() {
     let noise: Vec<u8> = (0..3_000_000_u32)
         .map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2])
         .collect();
@@ -69,7 +69,7 @@ fn a_file_that_is_larger_than_all_buffers_comes_back() {
 }
 
 #[test]
-fn more_files_than_a_plain_archive_may_have_come_back() {
+fn more_files_than_zip_without_zip64_supports_are_restored() {
     const EMPTY: [u8; 2] = [3, 0];
     let (mut directory, mut out) = (CentralDirectory::new(), Vec::new());
     let names: Vec<_> = (0..65_540).map(|n| format!("event_{n:06}")).collect();

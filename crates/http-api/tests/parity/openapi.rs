@@ -94,7 +94,7 @@ fn rule(operation: &str, fact: &str) -> Option<usize> {
 }
 
 #[test]
-fn what_the_reference_documents_is_documented_apart_from_what_is_changed_on_purpose() {
+fn the_document_matches_the_reference_except_for_listed_differences() {
     let reference = reference();
     let ours = facts::of(&http_api::openapi_document());
     let (mut missing, mut explained) = (Vec::new(), vec![BTreeSet::new(); DIFFERENCES.len()]);
@@ -167,7 +167,7 @@ fn operations(document: &Value) -> impl Iterator<Item = (String, &Value)> {
 }
 
 #[test]
-fn every_operation_says_what_it_is_who_may_call_it_and_how_it_refuses() {
+fn every_operation_documents_summary_security_and_errors() {
     let document = http_api::openapi_document();
     let mut faults = Vec::new();
     for (name, operation) in operations(&document) {

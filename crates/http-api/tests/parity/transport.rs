@@ -12,7 +12,7 @@ use crate::fixture::{ADA, BOB, World};
 const FLOOD: usize = 1_100;
 
 #[actix_web::test]
-async fn no_route_takes_head_or_options_and_each_is_found_with_a_slash_too_many() {
+async fn routes_refuse_head_and_options_and_redirect_trailing_slashes() {
     let document = http_api::openapi_document();
     let paths = document["paths"].as_object().unwrap();
     let paths: Vec<String> = paths
@@ -46,7 +46,7 @@ async fn no_route_takes_head_or_options_and_each_is_found_with_a_slash_too_many(
 }
 
 #[actix_web::test]
-async fn one_users_flood_is_refused_and_costs_nobody_else() {
+async fn a_users_flood_is_refused_and_affects_no_other_user() {
     let world = World::working().await;
     let id = world.conversation(ADA).await;
     let conversation = world.read(ADA, &id).await;

@@ -122,7 +122,7 @@ fn same(one: &Value, other: &Value) -> bool {
 }
 
 #[actix_web::test]
-async fn bad_requests_are_refused_in_the_words_of_the_reference() {
+async fn errors_equal_those_of_the_reference() {
     let cases = cases();
     assert!(cases.len() > 500);
     let answers = answers(&cases).await;

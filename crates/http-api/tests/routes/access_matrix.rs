@@ -165,7 +165,7 @@ async fn ask<const N: usize>(
 }
 
 #[test]
-fn every_operation_has_a_policy_and_its_document_says_the_same() {
+fn every_operation_has_a_policy_that_matches_its_document() {
     for operation in operations() {
         let name = operation.name();
         let Some(policy) = policy(&operation) else {
@@ -180,7 +180,7 @@ fn every_operation_has_a_policy_and_its_document_says_the_same() {
 
 /// A key that is none gets the same refusal, whatever there is behind it.
 #[actix_web::test]
-async fn a_key_that_opens_nothing_is_refused_everywhere_in_the_same_words() {
+async fn invalid_keys_get_the_same_error_everywhere() {
     let world = World::working().await;
     let (adas, _) = Objects::of(&world, "ada", ADA).await;
     let nobodys = Objects::nobodys();
@@ -217,7 +217,7 @@ async fn a_key_that_opens_nothing_is_refused_everywhere_in_the_same_words() {
 
 /// The key of a sandbox opens what is the sandbox's, and nothing of a user's: neither of its own nor of another one.
 #[actix_web::test]
-async fn a_sandboxs_key_opens_its_own_sandbox_and_no_other() {
+async fn a_sandbox_key_gives_access_to_its_own_sandbox_only() {
     let world = World::working().await;
     let (adas, of_adas) = Objects::of(&world, "ada", ADA).await;
     let (bobs, of_bobs) = Objects::of(&world, "bob", BOB).await;
@@ -257,7 +257,7 @@ async fn a_sandboxs_key_opens_its_own_sandbox_and_no_other() {
 
 /// A user's key opens nothing that is a sandbox's or an administrator's.
 #[actix_web::test]
-async fn a_users_key_is_no_sandboxs_and_no_administrators() {
+async fn a_user_key_is_not_a_sandbox_or_administrator_key() {
     let world = World::working().await;
     let (adas, _) = Objects::of(&world, "ada", ADA).await;
     let (bobs, _) = Objects::of(&world, "bob", BOB).await;
@@ -279,7 +279,7 @@ async fn a_users_key_is_no_sandboxs_and_no_administrators() {
 /// Whatever names an object: another user's is answered like one that is not there. Those of conversations, sandboxes and
 /// organizations are in `strangers`.
 #[actix_web::test]
-async fn keys_and_names_tell_nothing_of_another_users() {
+async fn ids_reveal_nothing_of_other_users() {
     let world = World::working().await;
     let (adas, _) = Objects::of(&world, "ada", ADA).await;
     let nobodys = Objects::nobodys();
@@ -325,7 +325,7 @@ async fn keys_and_names_tell_nothing_of_another_users() {
 
 /// Nor do lists that are asked for ids, and bodies that name an object.
 #[actix_web::test]
-async fn lists_and_bodies_tell_nothing_of_another_users() {
+async fn lists_and_bodies_reveal_nothing_of_other_users() {
     let world = World::working().await;
     let (adas, _) = Objects::of(&world, "ada", ADA).await;
     let nobodys = Objects::nobodys();

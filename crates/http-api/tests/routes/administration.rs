@@ -151,7 +151,7 @@ async fn users_come_in_pages() {
 }
 
 #[actix_web::test]
-async fn who_is_not_there_is_not_found() {
+async fn unknown_users_are_not_found() {
     let world = World::idle().await;
     let none = format!("{USERS}/nobody");
     let answers = [
@@ -179,7 +179,7 @@ async fn who_is_not_there_is_not_found() {
 }
 
 #[actix_web::test]
-async fn nobody_locks_themself_out() {
+async fn administrators_cannot_lock_themselves_out() {
     let world = World::idle().await;
     let (me, key) = (format!("{USERS}/root"), current(&world, ROOT).await);
     let answers = [
@@ -226,7 +226,7 @@ async fn a_user_has_keys_of_their_own() {
 }
 
 #[actix_web::test]
-async fn a_rotated_key_goes_on_for_a_while_or_not() {
+async fn a_rotated_key_stays_valid_for_its_grace_period() {
     let world = World::idle().await;
     let (old, id) = make(&world, ADA, KEYS, &json!({"name": "ci", "expires_in": 60})).await;
     let rotate = format!("{KEYS}/{id}/rotate");

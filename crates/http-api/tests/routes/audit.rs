@@ -22,7 +22,7 @@ fn brief(entry: &Value) -> [&str; 4] {
 }
 
 #[actix_web::test]
-async fn who_changed_what_is_in_the_log_and_nothing_secret() {
+async fn changes_are_audited_without_secrets() {
     let world = World::working().await;
     let id = world.conversation(ADA).await;
     let secret = json!({"name": "TOKEN", "value": "canary-of-a-secret"});
@@ -60,7 +60,7 @@ async fn who_changed_what_is_in_the_log_and_nothing_secret() {
 }
 
 #[actix_web::test]
-async fn a_change_of_users_is_one_line_with_its_request() {
+async fn user_changes_are_one_entry_with_the_request_id() {
     let world = World::idle().await;
     let request = TestRequest::post()
         .uri("/api/v1/admin/users/bob/keys?x=canary")
@@ -113,7 +113,7 @@ async fn the_same_refusal_again_is_counted() {
 }
 
 #[actix_web::test]
-async fn secrets_that_a_sandbox_reads_are_in_the_log() {
+async fn secret_reads_of_sandboxes_are_audited() {
     let world = World::working().await;
     let secret = json!({"name": "TOKEN", "value": "canary"});
     assert_eq!(
@@ -139,7 +139,7 @@ async fn secrets_that_a_sandbox_reads_are_in_the_log() {
 }
 
 #[actix_web::test]
-async fn lines_are_found_in_pages_and_by_what_they_say() {
+async fn entries_are_paged_and_filtered() {
     let world = World::idle().await;
     for name in ["A", "B", "C"] {
         let secret = json!({"name": name, "value": "v"});
@@ -179,7 +179,7 @@ async fn lines_are_found_in_pages_and_by_what_they_say() {
 }
 
 #[actix_web::test]
-async fn a_change_whose_client_went_away_is_in_the_log() {
+async fn changes_of_disconnected_clients_are_audited() {
     let world = World::working().await;
     let id = world.conversation(ADA).await;
     world.agents.set_behavior(FakeBehavior::Slow(Duration::from_secs(3600)));

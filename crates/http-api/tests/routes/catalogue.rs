@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::fixture::{ADA, NOW, World};
 
 #[actix_web::test]
-async fn the_web_client_is_told_what_there_is_without_a_key() {
+async fn the_web_client_configuration_needs_no_key() {
     let world = World::idle().await;
     let request = TestRequest::get().uri("/api/v1/web-client/config");
     let config = world.send(request).await.ok();
@@ -74,7 +74,7 @@ async fn providers_begin_with_the_verified_ones() {
 }
 
 #[actix_web::test]
-async fn older_front_ends_get_their_lists_with_a_key_only() {
+async fn legacy_options_require_a_key() {
     let world = World::idle().await;
     let models = world.get(ADA, "/api/options/models").await.ok();
     assert!(models.as_array().unwrap().len() > 1000);

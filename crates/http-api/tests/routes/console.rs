@@ -24,7 +24,7 @@ fn header<'a>(answer: &'a Opened, name: &str) -> &'a str {
 
 /// In a frame of another site, a click would run an operation.
 #[actix_web::test]
-async fn the_documentation_runs_nothing_of_others_and_is_in_no_frame() {
+async fn the_documentation_forbids_foreign_code_and_framing() {
     let world = World::idle().await;
     for path in [
         "/docs/",
@@ -51,7 +51,7 @@ async fn the_documentation_runs_nothing_of_others_and_is_in_no_frame() {
 
 /// Without a key: there is nothing in them.
 #[actix_web::test]
-async fn files_are_kept_by_browsers_and_run_nothing_of_others() {
+async fn console_files_are_cached_and_forbid_foreign_code() {
     let world = World::idle().await;
     for (path, kind) in [
         ("/console/", "text/html; charset=utf-8"),
@@ -90,7 +90,7 @@ async fn files_are_kept_by_browsers_and_run_nothing_of_others() {
 
 /// By its head alone: the server leaves the body away by itself.
 #[actix_web::test]
-async fn heads_are_those_of_the_answers_and_other_methods_are_none() {
+async fn head_equals_get_and_other_methods_are_refused() {
     let world = World::idle().await;
     for path in [
         "/console",
@@ -141,7 +141,7 @@ async fn the_page_is_a_folder() {
 }
 
 #[actix_web::test]
-async fn whoever_asks_is_told_who_they_are() {
+async fn callers_read_their_identity_and_role() {
     let world = World::idle().await;
     for (key, user, role) in [(ADA, "ada", "user"), (ROOT, "root", "admin")] {
         let access = world.get(key, "/api/v1/users/me/access").await.ok();

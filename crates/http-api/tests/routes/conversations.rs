@@ -18,7 +18,7 @@ fn metrics() -> Value {
 }
 
 #[actix_web::test]
-async fn a_conversation_has_the_shape_that_clients_know() {
+async fn a_conversation_has_the_known_shape() {
     let world = World::working().await;
     let task = world
         .start(
@@ -152,7 +152,7 @@ async fn searches_filter_page_and_agree_with_the_count() {
 }
 
 #[actix_web::test]
-async fn parts_are_listed_with_their_whole_and_counted_on_request() {
+async fn sub_conversations_are_listed_and_counted_on_request() {
     let world = World::working().await;
     let parent = world.conversation(ADA).await;
     let task = world
@@ -176,7 +176,7 @@ async fn parts_are_listed_with_their_whole_and_counted_on_request() {
 }
 
 #[actix_web::test]
-async fn a_change_keeps_what_is_absent_and_clears_what_is_null() {
+async fn a_change_keeps_absent_members_and_clears_null() {
     let world = World::working().await;
     let id = world.conversation(ADA).await;
     let path = format!("{BASE}/{id}");
@@ -212,7 +212,7 @@ async fn a_change_keeps_what_is_absent_and_clears_what_is_null() {
 }
 
 #[actix_web::test]
-async fn nobody_sees_or_deletes_what_is_somebody_elses() {
+async fn foreign_conversations_cannot_be_read_or_deleted() {
     let world = World::working().await;
     let id = world.conversation(ADA).await;
     world
@@ -253,7 +253,7 @@ async fn nobody_sees_or_deletes_what_is_somebody_elses() {
 }
 
 #[actix_web::test]
-async fn a_message_reaches_the_agent_and_every_state_has_its_answer() {
+async fn messages_reach_the_agent_or_fail_by_sandbox_status() {
     let world = World::working().await;
     let id = world.conversation(ADA).await;
     let path = format!("{BASE}/{id}/send-message");

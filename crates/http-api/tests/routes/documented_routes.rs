@@ -26,7 +26,7 @@ fn every_reference_leads_somewhere() {
 }
 
 #[test]
-fn a_conversation_is_documented_as_it_is_answered() {
+fn documented_conversations_equal_responses() {
     let document = http_api::openapi_document();
     let schema = &document["components"]["schemas"]["AppConversation"];
     let names: Vec<_> = schema["properties"]

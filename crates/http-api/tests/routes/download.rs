@@ -52,7 +52,7 @@ async fn files(answer: HttpResponse) -> Vec<(String, Value)> {
 }
 
 #[actix_web::test]
-async fn an_archive_has_the_conversation_and_its_events_in_their_order() {
+async fn an_archive_contains_the_conversation_and_its_events_in_order() {
     let world = World::working().await;
     let id = conversation(&world, 3).await;
     let answer = world.unread(ADA, &path(&id)).await;
@@ -88,7 +88,7 @@ async fn an_archive_has_the_conversation_and_its_events_in_their_order() {
 }
 
 #[actix_web::test]
-async fn what_is_not_there_is_told_in_the_words_of_the_reference() {
+async fn unknown_conversations_have_the_references_error() {
     let world = World::working().await;
     let id = conversation(&world, 0).await;
     let dashed = uuid::Uuid::parse_str(&id).unwrap().to_string();
@@ -103,7 +103,7 @@ async fn what_is_not_there_is_told_in_the_words_of_the_reference() {
 }
 
 #[actix_web::test]
-async fn a_download_breaks_off_when_its_key_is_revoked() {
+async fn revoking_the_key_aborts_the_download() {
     let world = World::working().await;
     let id = conversation(&world, 1).await;
     let made = world.post(ADA, "/api/v1/keys", &json!({})).await.json();
@@ -151,7 +151,7 @@ async fn downloads_at_once_are_few() {
 }
 
 #[actix_web::test]
-async fn a_conversation_that_is_deleted_meanwhile_breaks_the_transfer() {
+async fn deleting_the_conversation_aborts_the_download() {
     let world = World::working().await;
     let id = conversation(&world, 150).await;
     let answer = world.unread(ADA, &path(&id)).await;

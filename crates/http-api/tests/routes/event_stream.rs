@@ -67,7 +67,7 @@ fn said(seq: u32, event: &Value) -> String {
 }
 
 #[actix_web::test]
-async fn what_is_there_and_what_comes_is_said_in_the_form_of_event_streams() {
+async fn stored_and_new_events_are_server_sent_events() {
     let talk = Talk::new().await;
     let (one, two, three) = (event("1", "A"), event("2", "A"), event("3", "A"));
     talk.report(&[one.clone(), two.clone()]).await;
@@ -94,7 +94,7 @@ async fn what_is_there_and_what_comes_is_said_in_the_form_of_event_streams() {
 }
 
 #[actix_web::test]
-async fn a_stream_goes_on_after_what_was_seen_by_header_or_query() {
+async fn a_stream_resumes_by_header_or_query() {
     let talk = Talk::new().await;
     let (one, two, three) = (
         event("1", "MessageEvent"),
@@ -117,7 +117,7 @@ async fn a_stream_goes_on_after_what_was_seen_by_header_or_query() {
 }
 
 #[actix_web::test]
-async fn a_place_that_was_never_given_out_is_refused_where_it_stands() {
+async fn an_unknown_position_is_an_error_of_its_parameter() {
     let talk = Talk::new().await;
     talk.report(&[event("1", "A")]).await;
     let loc = async |query: &str, last| {
@@ -188,7 +188,7 @@ async fn a_stream_says_why_it_ends() {
 }
 
 #[actix_web::test]
-async fn a_stream_ends_with_the_key_that_opened_it() {
+async fn a_stream_ends_when_its_key_is_revoked() {
     let talk = Talk::new().await;
     let mut one = talk.open("", None).await;
     until(&mut one, "retry: 1000\n\n").await;
@@ -207,7 +207,7 @@ async fn a_stream_ends_with_the_key_that_opened_it() {
 
 /// Also when nobody has read from them.
 #[actix_web::test]
-async fn a_user_has_so_many_streams_until_they_go_away() {
+async fn streams_per_user_are_bounded_until_they_close() {
     let talk = Talk::new().await;
     talk.report(&[event("1", "A")]).await;
     let mut open = Vec::new();

@@ -20,7 +20,7 @@ fn event(id: &str, second: u32, kind: &str) -> Value {
 
 /// A sandbox that knows or guesses an id does not learn from a report whether it exists elsewhere.
 #[actix_web::test]
-async fn a_report_about_a_foreign_conversation_is_answered_like_one_about_an_unknown_one() {
+async fn reports_about_foreign_and_unknown_conversations_get_the_same_response() {
     let world = World::working().await;
     let (_, key) = running(&world, ADA).await;
     let (foreign, _) = running(&world, BOB).await;
@@ -107,7 +107,7 @@ async fn events_come_back_as_they_were_sent() {
 }
 
 #[actix_web::test]
-async fn an_event_that_cannot_be_read_does_not_cost_its_batch() {
+async fn an_unreadable_event_does_not_fail_its_batch() {
     let world = World::working().await;
     let (id, key) = running(&world, ADA).await;
     let hook = format!("/api/v1/webhooks/events/{id}");

@@ -112,7 +112,7 @@ const KEY: &str = "X-Session-API-Key";
 const UPGRADE: [(&str, &str); 2] = [("Upgrade", "websocket"), ("Connection", "Upgrade")];
 
 #[actix_web::test]
-async fn a_sandboxs_key_opens_its_agent_server_and_what_is_ours_stays_ours() {
+async fn a_sandbox_key_reaches_the_agent_server_and_no_service_routes() {
     let stage = Stage::set().await;
     let (key, bearer) = (stage.key.as_str(), format!("Bearer {}", stage.key));
     for path in [
@@ -153,7 +153,7 @@ async fn a_sandboxs_key_opens_its_agent_server_and_what_is_ours_stays_ours() {
 
 /// The fake's sandboxes are not isolated: what a client names is the sandbox's own, or does not reach the agent server.
 #[actix_web::test]
-async fn paths_of_files_stay_inside_of_a_sandbox_that_nothing_isolates() {
+async fn file_paths_are_confined_to_unisolated_sandboxes() {
     let stage = Stage::set().await;
     let header = [(KEY, stage.key.as_str())];
     let root = format!("/sandboxes/{}/workspace", stage.sandbox);
@@ -203,7 +203,7 @@ async fn paths_of_files_stay_inside_of_a_sandbox_that_nothing_isolates() {
 }
 
 #[actix_web::test]
-async fn a_users_key_opens_what_names_their_own_conversation() {
+async fn a_user_key_forwards_to_the_users_own_conversations() {
     let stage = Stage::set().await;
     let named = format!(
         "/api/conversations/{}/events/search?limit=1",
@@ -283,7 +283,7 @@ async fn other_keys_open_nothing() {
 }
 
 #[actix_web::test]
-async fn what_an_agent_server_answers_is_shut_in_and_for_its_callers_only() {
+async fn forwarded_responses_are_restricted_and_private() {
     let stage = Stage::set().await;
     for (path, kept) in [
         ("/docs", "no-store"),
@@ -313,7 +313,7 @@ async fn what_an_agent_server_answers_is_shut_in_and_for_its_callers_only() {
 }
 
 #[actix_web::test]
-async fn an_answer_goes_on_as_long_as_whoever_asked_could_ask_again() {
+async fn a_forwarded_response_ends_when_access_is_revoked() {
     let stage = Stage::set().await;
     let made = stage.world.post(ADA, "/api/v1/keys", &json!({})).await;
     let made = made.json();

@@ -73,7 +73,7 @@ async fn connected(providers: &[GitProvider]) -> World {
 }
 
 #[actix_web::test]
-async fn nothing_without_a_token_and_parameters_are_checked_first() {
+async fn a_token_is_required_and_parameters_are_validated_first() {
     let world = World::idle().await;
     for path in [REPOSITORIES, BRANCHES, INSTALLATIONS, TASKS] {
         let answer = world.get(ADA, path).await;
@@ -238,7 +238,7 @@ async fn branches_and_installations() {
 type MakeGitError = fn(GitProvider) -> GitError;
 
 #[actix_web::test]
-async fn what_a_provider_refuses_is_no_fault_of_ours() {
+async fn provider_errors_are_not_server_errors() {
     let world = connected(&[GitProvider::Github]).await;
     let provider = GitProvider::Github;
     world
@@ -334,7 +334,7 @@ async fn tasks_of_all_providers_that_answer() {
 }
 
 #[actix_web::test]
-async fn the_user_at_the_first_provider_that_knows_them() {
+async fn the_first_provider_with_a_valid_token_returns_the_user() {
     use GitProvider::{Forgejo, Github, Gitlab};
     let world = connected(&[Github, Gitlab, Forgejo]).await;
     world

@@ -23,7 +23,7 @@ async fn count(world: &World, user: &str, path: &str) -> usize {
 }
 
 #[actix_web::test]
-async fn a_repeated_start_gets_the_first_answer_and_makes_nothing() {
+async fn a_repeated_start_replays_the_first_response() {
     let world = World::working().await;
     let body = json!({"title": "once"});
     let first = post(&world, ADA, CONVERSATIONS, "k", &body).await;
@@ -44,7 +44,7 @@ async fn a_repeated_start_gets_the_first_answer_and_makes_nothing() {
 }
 
 #[actix_web::test]
-async fn a_key_stands_for_one_request_of_one_user() {
+async fn a_key_identifies_one_request_of_one_user() {
     let world = World::working().await;
     let task = post(&world, ADA, CONVERSATIONS, "k", &json!({"title": "one"})).await;
     let task = task.ok();
@@ -74,7 +74,7 @@ async fn a_repeated_sandbox_is_one() {
 }
 
 #[actix_web::test]
-async fn a_key_that_is_none_is_refused_before_anything_is_done() {
+async fn an_invalid_key_is_refused_before_the_operation() {
     let world = World::working().await;
     let long = "k".repeat(256);
     for key in ["", "with space", &long] {
@@ -85,7 +85,7 @@ async fn a_key_that_is_none_is_refused_before_anything_is_done() {
 }
 
 #[actix_web::test]
-async fn a_start_that_finds_an_earlier_one_is_answered_alike_ever_after() {
+async fn a_start_that_returns_an_earlier_task_is_replayed_identically() {
     let world = World::working().await;
     let body = json!({"conversation_id": "0123456789abcdef0123456789abcdef", "title": "one"});
     let plain = TestRequest::post()

@@ -118,7 +118,7 @@ async fn reports_name_their_own_sandbox() {
 }
 
 #[actix_web::test]
-async fn conversations_as_older_front_ends_see_them() {
+async fn conversations_have_the_legacy_shape() {
     let world = World::working().await;
     let empty = json!({"results": [], "next_page_id": null});
     world.get(ADA, "/api/conversations").await.is(200, &empty);
@@ -204,7 +204,7 @@ async fn conversations_as_older_front_ends_see_them() {
 }
 
 #[actix_web::test]
-async fn conversations_are_renamed_and_deleted_under_their_older_path() {
+async fn conversations_are_renamed_and_deleted_on_legacy_paths() {
     let world = World::working().await;
     let id = world.conversation(ADA).await;
     let path = format!("/api/conversations/{id}");
@@ -265,7 +265,7 @@ async fn conversations_are_renamed_and_deleted_under_their_older_path() {
 
 /// Agent servers have these paths for the holders of their key.
 #[actix_web::test]
-async fn a_sandboxs_key_is_no_users_on_paths_that_agent_servers_have() {
+async fn sandbox_keys_are_not_user_keys_on_shared_paths() {
     let world = World::working().await;
     // Held, and nobody listens there.
     let nobody = tokio::net::TcpSocket::new_v4().unwrap();
@@ -351,7 +351,7 @@ fn has(provider: GitProvider) -> FakeProvider {
 }
 
 #[actix_web::test]
-async fn without_a_token_older_git_routes_say_so_in_a_bare_text() {
+async fn legacy_git_routes_without_a_token_answer_a_plain_text() {
     let world = World::idle().await;
     for (path, text) in [
         (

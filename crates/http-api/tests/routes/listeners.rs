@@ -16,7 +16,7 @@ fn request(method: &str, path: &str, key: &str) -> TestRequest {
 }
 
 #[actix_web::test]
-async fn reports_come_in_by_the_key_of_the_sandbox_alone() {
+async fn the_callback_listener_accepts_reports_with_the_sandbox_key_only() {
     let world = World::working().await;
     let id = world.conversation(ADA).await;
     let key = world.read(ADA, &id).await["session_api_key"].clone();
@@ -40,7 +40,7 @@ async fn reports_come_in_by_the_key_of_the_sandbox_alone() {
 }
 
 #[actix_web::test]
-async fn behind_the_operators_door_are_numbers_without_a_key_and_nothing_else() {
+async fn the_metrics_listener_serves_metrics_without_a_key_and_nothing_else() {
     let world = World::idle().await;
     let ask = async |method: &str, path: &str| {
         world
@@ -76,7 +76,7 @@ async fn behind_the_operators_door_are_numbers_without_a_key_and_nothing_else() 
 }
 
 #[actix_web::test]
-async fn nothing_that_a_user_may_call_is_behind_it() {
+async fn the_callback_listener_serves_no_user_routes() {
     let world = World::idle().await;
     let document = http_api::openapi_document();
     let paths = document["paths"].as_object().unwrap();

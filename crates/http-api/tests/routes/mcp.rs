@@ -184,7 +184,7 @@ async fn a_pull_request_is_opened_with_the_users_token() {
 }
 
 #[actix_web::test]
-async fn what_goes_wrong_with_a_tool_is_told_to_the_agent() {
+async fn tool_failures_are_results() {
     let world = World::idle().await;
     connect(&world).await;
     let wrong = json!({"repo_name": 7, "source_branch": "", "title": "T", "body": null, "draft": "maybe", "more": 1});
@@ -226,7 +226,7 @@ async fn what_goes_wrong_with_a_tool_is_told_to_the_agent() {
 }
 
 #[actix_web::test]
-async fn what_is_no_message_is_a_json_rpc_error() {
+async fn invalid_messages_are_json_rpc_errors() {
     let world = World::idle().await;
     let fails = |answer: Answer, status: u16, code: i32| {
         assert_eq!(answer.status, status, "{}", answer.text);
@@ -281,7 +281,7 @@ async fn what_is_no_message_is_a_json_rpc_error() {
 }
 
 #[actix_web::test]
-async fn a_batch_is_answered_as_one_where_the_version_has_them() {
+async fn batches_are_answered_where_the_version_supports_them() {
     let world = World::idle().await;
     let note =
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
@@ -307,7 +307,7 @@ async fn a_batch_is_answered_as_one_where_the_version_has_them() {
 }
 
 #[actix_web::test]
-async fn whoever_takes_a_stream_gets_one_event() {
+async fn clients_that_accept_a_stream_get_one_event() {
     let world = World::idle().await;
     let both = post(ADA).insert_header(("Accept", "application/json, text/event-stream"));
     let answer = world.send(both.set_json(request("ping", &json!({})))).await;
@@ -322,7 +322,7 @@ async fn whoever_takes_a_stream_gets_one_event() {
 }
 
 #[actix_web::test]
-async fn only_users_and_sandboxes_at_work_are_let_in() {
+async fn only_users_and_active_sandboxes_have_access() {
     let world = World::working().await;
     connect(&world).await;
     let list = request("tools/list", &json!({}));
@@ -365,7 +365,7 @@ async fn only_users_and_sandboxes_at_work_are_let_in() {
 }
 
 #[actix_web::test]
-async fn the_number_of_a_pull_request_is_noted_in_its_conversation() {
+async fn pull_request_numbers_are_added_to_the_conversation() {
     let world = World::working().await;
     connect(&world).await;
     let (id, other) = (world.conversation(ADA).await, world.conversation(ADA).await);
@@ -407,7 +407,7 @@ async fn the_number_of_a_pull_request_is_noted_in_its_conversation() {
 }
 
 #[actix_web::test]
-async fn agents_are_told_of_it_when_their_user_has_a_token() {
+async fn agents_get_the_mcp_server_if_the_user_has_a_token() {
     let world = World::working().await;
     world.conversation(BOB).await;
     assert!(world.agents.launches()[0].mcp.is_empty());

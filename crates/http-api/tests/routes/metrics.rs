@@ -62,7 +62,7 @@ async fn requests_are_counted_by_route_and_never_by_path() {
 }
 
 #[actix_web::test]
-async fn what_is_documented_is_what_there_is() {
+async fn documented_metrics_equal_served_metrics() {
     let world = World::idle().await;
     let page = world.get("", "/metrics").await;
     let told = page

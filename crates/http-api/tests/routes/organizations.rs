@@ -88,7 +88,7 @@ async fn its_profiles_are_those_of_the_user() {
 }
 
 #[actix_web::test]
-async fn nobody_else_is_in_it() {
+async fn other_users_are_not_members() {
     let world = World::working().await;
     let llm = json!({"llm": {"model": "openai/fast", "api_key": "sk-1"}});
     let profile = path("ada", "profiles/fast");

@@ -65,7 +65,7 @@ async fn a_message_waits_under_either_name() {
 }
 
 #[actix_web::test]
-async fn whatever_is_wrong_with_a_body_is_400_and_comes_before_the_name() {
+async fn body_errors_are_400_and_precede_errors_of_the_target() {
     let world = World::idle().await;
     let (_, task) = start(&world).await;
     let content = json!([{"type": "text", "text": "x"}]);
@@ -117,7 +117,7 @@ async fn whatever_is_wrong_with_a_body_is_400_and_comes_before_the_name() {
 }
 
 #[actix_web::test]
-async fn what_is_not_there_for_this_user_is_404() {
+async fn unknown_and_foreign_targets_are_404() {
     let world = World::idle().await;
     let (_, task) = start(&world).await;
     let unknown = format!("task-{UNKNOWN}");
@@ -161,7 +161,7 @@ async fn a_message_with_a_key_waits_once() {
 }
 
 #[actix_web::test]
-async fn a_conversation_that_can_hear_is_told_at_once() {
+async fn messages_to_a_running_conversation_are_delivered_immediately() {
     let world = World::working().await;
     let id = world.conversation(ADA).await;
     let answer = queue(&world, &id, &text("now")).await;

@@ -114,7 +114,7 @@ async fn redirects_lead_back_to_the_public_path() {
 }
 
 #[actix_web::test]
-async fn a_signed_path_leads_to_the_port_and_carries_nothing_of_ours() {
+async fn a_signed_path_forwards_to_the_port_without_service_credentials() {
     let (port, asked) = mirror().await;
     let world = world(below("https://h.example/", None), port).await;
     let task = world.start(ADA, &json!({})).await;
@@ -183,7 +183,7 @@ async fn a_signed_path_leads_to_the_port_and_carries_nothing_of_ours() {
 }
 
 #[actix_web::test]
-async fn the_host_of_sandboxes_has_nothing_but_their_paths() {
+async fn the_sandbox_host_serves_only_signed_paths() {
     let addresses = below("https://h.example/", Some("https://boxes.example/"));
     let world = World::reached_at(addresses).await;
     let ask = |host: &'static str, path: &'static str| {
@@ -204,7 +204,7 @@ async fn the_host_of_sandboxes_has_nothing_but_their_paths() {
 }
 
 #[actix_web::test]
-async fn on_the_host_of_sandboxes_only_editors_keep_their_origin() {
+async fn only_editors_keep_their_origin_on_the_sandbox_host() {
     let addresses = below("https://h.example/", Some("https://boxes.example/"));
     for (name, keeps_origin) in [("WORKER_1", false), ("VSCODE", true)] {
         let (port, asked) = mirror().await;

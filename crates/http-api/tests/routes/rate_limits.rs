@@ -10,7 +10,7 @@ use crate::fixture::{ADA, Answer, BOB, World};
 const MOST: usize = 32;
 
 #[actix_web::test]
-async fn a_sandbox_that_floods_is_refused_for_a_while_and_another_is_not() {
+async fn a_flooding_sandbox_is_refused_and_others_are_not() {
     let world = World::working().await;
     let mut reports = Vec::new();
     for user in [ADA, BOB] {

@@ -36,7 +36,7 @@ async fn a_new_sandbox_hides_its_key_until_it_runs() {
 }
 
 #[actix_web::test]
-async fn a_running_sandbox_shows_its_owner_where_it_is() {
+async fn a_running_sandbox_shows_its_urls_to_its_owner() {
     let world = World::working().await;
     let task = world.start(ADA, &json!({})).await;
     let id = task["sandbox_id"].as_str().unwrap();
@@ -71,7 +71,7 @@ async fn a_running_sandbox_shows_its_owner_where_it_is() {
 }
 
 #[actix_web::test]
-async fn commands_are_idempotent_and_the_owners_alone() {
+async fn commands_are_idempotent_and_restricted_to_the_owner() {
     let world = World::working().await;
     let id = world.start(ADA, &json!({})).await["sandbox_id"]
         .as_str()
@@ -160,7 +160,7 @@ async fn read_to(opened: &mut Opened, end: &str) -> String {
 }
 
 #[actix_web::test]
-async fn a_log_is_read_and_followed_by_its_owner_alone_and_without_keys() {
+async fn only_the_owner_reads_and_follows_a_log_without_keys() {
     let world = World::working().await;
     let id = world.start(ADA, &json!({})).await["sandbox_id"].clone();
     let id = SandboxId::parse(id.as_str().unwrap()).unwrap();

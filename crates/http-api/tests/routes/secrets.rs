@@ -161,7 +161,7 @@ async fn the_legacy_api_has_words_of_its_own() {
 }
 
 #[actix_web::test]
-async fn names_and_values_are_checked_and_never_repeated() {
+async fn names_and_values_are_validated_and_never_quoted() {
     let world = World::idle().await;
     for name in [
         "",
@@ -247,7 +247,7 @@ async fn a_user_may_keep_so_many() {
 }
 
 #[actix_web::test]
-async fn a_live_sandbox_opens_its_owners_secrets_and_nobody_else_does() {
+async fn only_an_active_sandbox_reads_its_owners_secrets() {
     let world = World::working().await;
     let (id, key) = sandbox(&world, ADA).await;
     let (other, _) = sandbox(&world, BOB).await;
@@ -377,7 +377,7 @@ async fn a_value_changes_under_a_live_sandbox() {
 }
 
 #[actix_web::test]
-async fn an_access_token_opens_one_providers_token_in_one_live_sandbox() {
+async fn an_access_token_reads_one_providers_token_in_one_active_sandbox() {
     let world = World::working().await;
     let (id, key) = sandbox(&world, ADA).await;
     let tokens = json!({"provider_tokens": {"github": {"token": "gh-1"}}});

@@ -18,7 +18,7 @@ fn skill(source: &str, name: &str) -> ListedSkill {
 }
 
 #[actix_web::test]
-async fn skills_in_pages_that_stay_where_they_are() {
+async fn skills_have_stable_pages() {
     let world = World::idle().await;
     let empty = json!({"items": [], "next_page_id": null});
     world.get(ADA, SEARCH).await.is(200, &empty);
@@ -61,7 +61,7 @@ async fn skills_in_pages_that_stay_where_they_are() {
 }
 
 #[actix_web::test]
-async fn what_marketplaces_offer_and_why_one_does_not() {
+async fn marketplaces_list_offers_and_errors() {
     let world = World::idle().await;
     let nothing = json!({"skills": [], "plugins": [], "marketplace_skills": {}, "errors": []});
     world
@@ -99,7 +99,7 @@ async fn what_marketplaces_offer_and_why_one_does_not() {
 }
 
 #[actix_web::test]
-async fn what_is_no_marketplace_is_refused() {
+async fn invalid_marketplaces_are_refused() {
     let world = World::idle().await;
     let asked = json!([
         {"source": "x"},

@@ -25,7 +25,7 @@ fn without_timings(mut task: Value) -> (Value, Vec<String>) {
 }
 
 #[actix_web::test]
-async fn a_start_is_answered_at_once_with_the_echo_of_the_request() {
+async fn a_start_returns_immediately_with_its_request() {
     let world = World::idle().await;
     let body = json!({
         "conversation_id": "11111111111141118111111111111111",
@@ -136,7 +136,7 @@ async fn a_stream_is_one_array_of_every_state_to_the_end() {
 }
 
 #[actix_web::test]
-async fn a_stream_ends_with_the_error_and_shows_how_far_it_came() {
+async fn a_failed_stream_ends_with_the_error_and_its_progress() {
     let world = World::working().await;
     world.backend.fail_starts(9);
     let states = world
@@ -175,7 +175,7 @@ async fn a_start_goes_on_when_its_client_leaves() {
 }
 
 #[actix_web::test]
-async fn asking_twice_with_one_conversation_id_answers_one_task() {
+async fn repeating_a_conversation_id_returns_the_same_task() {
     let world = World::working().await;
     let body = json!({"conversation_id": "11111111-1111-4111-8111-111111111111"});
     let first = world.start(ADA, &body).await;
@@ -196,7 +196,7 @@ async fn asking_twice_with_one_conversation_id_answers_one_task() {
 }
 
 #[actix_web::test]
-async fn tasks_are_found_counted_and_their_owners_alone() {
+async fn tasks_are_found_and_counted_for_their_owner_only() {
     let world = World::working().await;
     let task = world.start(ADA, &json!({"title": "T"})).await;
     let (id, conversation) = (
@@ -243,7 +243,7 @@ async fn tasks_are_found_counted_and_their_owners_alone() {
 }
 
 #[actix_web::test]
-async fn what_cannot_be_started_is_refused_at_once() {
+async fn invalid_starts_are_refused_immediately() {
     let world = World::working().await;
     let at = &world;
     let start = |body| async move { at.post(ADA, START, &body).await };
@@ -279,7 +279,7 @@ async fn a_cap_is_429_and_says_when_to_try_again() {
 }
 
 #[actix_web::test]
-async fn a_followed_start_breaks_off_when_its_key_is_revoked() {
+async fn revoking_the_key_aborts_a_followed_start() {
     let world = World::idle().await;
     let made = world.post(ADA, "/api/v1/keys", &json!({})).await.json();
     let request = TestRequest::post()

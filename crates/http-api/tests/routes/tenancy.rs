@@ -86,7 +86,7 @@ pub(crate) fn anonymous(text: &str, id: &str) -> String {
 }
 
 #[actix_web::test]
-async fn what_is_another_users_is_answered_like_what_is_not_there() {
+async fn foreign_and_unknown_objects_get_the_same_response() {
     let world = World::working().await;
     let profile = json!({"llm": {"model": "openai/fast", "api_key": "sk-2"}});
     let saved = "/api/v1/settings/profiles/fast";

@@ -14,7 +14,7 @@ fn limited(world: &World, quota: Quota, limit: u64) {
 }
 
 #[actix_web::test]
-async fn users_see_their_own_figures_and_administrators_everybodys() {
+async fn users_read_their_own_usage_and_administrators_all() {
     let world = World::working().await;
     world.conversation(ADA).await;
     limited(&world, Quota::Conversations, 7);
@@ -57,7 +57,7 @@ async fn a_start_above_the_quota_is_507_and_says_what_to_do() {
 }
 
 #[actix_web::test]
-async fn a_sandbox_that_reports_too_much_is_told_to_wait() {
+async fn excessive_reports_get_retry_after() {
     let world = World::working().await;
     let id = world.conversation(ADA).await;
     let key = world.read(ADA, &id).await["session_api_key"].clone();

@@ -9,7 +9,7 @@ fn items(list: &Value) -> Value {
 }
 
 #[actix_web::test]
-async fn start_requests_list_everything_that_is_wrong() {
+async fn start_requests_list_all_errors() {
     let world = World::idle().await;
     let cases = [
         // 049
@@ -136,7 +136,7 @@ async fn changes_and_messages_are_checked() {
 }
 
 #[actix_web::test]
-async fn batches_are_bounded_and_their_ids_are_read() {
+async fn batch_reads_are_bounded_and_their_ids_validated() {
     let world = World::idle().await;
     let many = |name: &str, n: usize| {
         let ids: Vec<_> = (0..n).map(|i| format!("{name}={i:032x}")).collect();

@@ -47,7 +47,7 @@ async fn keep(world: &World, name: &str, llm: Value) {
 }
 
 #[actix_web::test]
-async fn the_inside_of_a_running_sandbox_has_the_shapes_that_clients_know() {
+async fn workspace_responses_have_the_known_shapes() {
     let world = World::working().await;
     let skill = ProjectSkill {
         name: "deploy".to_owned(),
@@ -101,7 +101,7 @@ async fn the_inside_of_a_running_sandbox_has_the_shapes_that_clients_know() {
 }
 
 #[actix_web::test]
-async fn what_cannot_be_read_is_told_in_each_routes_own_words() {
+async fn workspace_errors_have_the_texts_of_their_route() {
     let world = World::working().await;
     let no = |what: &str| json!({"error": what.replace("{}", UNKNOWN)});
     let unreachable = format!("Conversation {UNKNOWN} is not reachable");
@@ -140,7 +140,7 @@ async fn what_cannot_be_read_is_told_in_each_routes_own_words() {
 }
 
 #[actix_web::test]
-async fn a_paused_sandbox_is_told_from_one_that_is_gone() {
+async fn paused_and_deleted_sandboxes_are_distinguished() {
     let world = World::working().await;
     keep(
         &world,
@@ -192,7 +192,7 @@ async fn a_paused_sandbox_is_told_from_one_that_is_gone() {
 }
 
 #[actix_web::test]
-async fn models_are_switched_and_refused_in_the_words_that_clients_know() {
+async fn switching_models_has_the_known_texts() {
     let world = World::working().await;
     let wanted = |name: &str| json!({"profile_name": name});
     let path = of(UNKNOWN, "switch_profile");

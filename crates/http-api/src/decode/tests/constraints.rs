@@ -38,7 +38,7 @@ impl Decode for Search {
 }
 
 #[test]
-fn of_a_repeated_query_parameter_lists_take_all_and_others_the_last() {
+fn lists_take_all_repeated_query_parameters_and_others_the_last() {
     let query =
         json!({"ids": ["a", "b"], "limit": ["x", "5.0"], "flag": ["Yes"], "unknown": ["1"]});
     let search = decode::<Search>(&query, &Path::query()).unwrap();
@@ -97,7 +97,7 @@ impl Decode for Named {
 }
 
 #[test]
-fn constraints_are_worded_as_pydantic_words_them() {
+fn constraint_errors_have_pydantics_texts() {
     let fault = |body: Value| {
         let item = refused::<Named>(&body)[0].clone();
         (

@@ -125,7 +125,7 @@ fn extra_members_are_refused_in_content_and_ignored_in_messages() {
 }
 
 #[test]
-fn what_is_no_object_or_list() {
+fn values_that_are_not_objects_or_lists() {
     let msg = "Input should be a valid dictionary or object to extract fields from";
     for body in [json!("hello"), json!([]), json!(5)] {
         assert_eq!(
@@ -192,7 +192,7 @@ fn unknown_keys_of_a_map_are_reported_at_the_key() {
 }
 
 #[test]
-fn no_error_repeats_a_secret_wherever_it_was_put() {
+fn no_error_quotes_a_secret() {
     let canary = "ghp_topsecret";
     let bodies = [
         json!(canary),

@@ -270,7 +270,7 @@ fn instants() {
 }
 
 #[test]
-fn what_is_no_instant() {
+fn invalid_timestamps() {
     let table = [
         ("zzz", "input is too short"),
         ("", "input is too short"),

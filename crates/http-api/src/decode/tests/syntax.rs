@@ -3,7 +3,7 @@
 use super::super::{JsonError, parse_json};
 
 #[test]
-fn faults_have_pythons_position_and_words() {
+fn errors_have_pythons_position_and_text() {
     let expecting = "Expecting value";
     let property = "Expecting property name enclosed in double quotes";
     let comma = "Expecting ',' delimiter";
@@ -53,7 +53,7 @@ fn faults_have_pythons_position_and_words() {
 }
 
 #[test]
-fn what_only_python_reads_is_refused_without_a_panic() {
+fn values_that_only_python_accepts_are_refused() {
     for text in ["1e400", "\"\\ud800\"", "[1,\n1e400]"] {
         assert!(
             matches!(parse_json(text.as_bytes()), Err(JsonError::Syntax { .. })),
@@ -70,7 +70,7 @@ fn what_only_python_reads_is_refused_without_a_panic() {
 }
 
 #[test]
-fn undecodable_bytes_and_deep_nesting_are_told_apart() {
+fn undecodable_bytes_and_deep_nesting_are_distinguished() {
     assert_eq!(
         parse_json(b"{\"a\": \"\xff\xfe\"}"),
         Err(JsonError::Undecodable)

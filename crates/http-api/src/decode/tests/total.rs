@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn every_text_is_json_or_has_a_fault_inside_it(text in "[\\[\\]{}:,\"\\\\u0-9eE.+\\- a-f\n\u{e9}]{0,24}") {
+    fn every_text_is_json_or_has_an_error_position(text in "[\\[\\]{}:,\"\\\\u0-9eE.+\\- a-f\n\u{e9}]{0,24}") {
         match parse_json(text.as_bytes()) {
             Err(JsonError::Syntax { position, .. }) => prop_assert!(position <= text.chars().count()),
             Err(JsonError::Undecodable) => prop_assert!(false, "{text}"),

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_embedded_agents_are_those_of_the_settings() {
+    fn embedded_acp_providers_match_the_settings() {
         let keys: Vec<_> = ACP_AGENTS.iter().map(|agent| agent.key.as_str()).collect();
         assert_eq!(keys, ["claude-code", "codex", "gemini-cli"]);
     }

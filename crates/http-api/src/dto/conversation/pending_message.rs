@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_names_are_read_in_every_spelling() {
+    fn targets_are_parsed_in_every_spelling() {
         let hex = "bd149714357048a29bd54ec68782c6d8";
         let dashed = "BD149714-3570-48A2-9BD5-4EC68782C6D8";
         let read = |text: &str| PendingTargetParam(text.to_owned()).read().ok();

@@ -406,7 +406,7 @@ mod tests {
     use crate::decode::decode;
 
     #[test]
-    fn a_title_is_as_long_as_clients_are_known_to_send_and_no_longer() {
+    fn long_titles_are_accepted_up_to_the_limit() {
         let most = usize::try_from(MAX_TITLE_CHARS).unwrap();
         for (chars, is_taken) in [(most, true), (most + 1, false)] {
             let body = json!({"title": "é".repeat(chars)});

@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_in_older_words() {
+    fn statuses_map_to_legacy_words() {
         use ExecutionStatus as E;
         use SandboxStatus as S;
         for (sandbox, agent, status, runtime) in [
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_without_tricks() {
+    fn legacy_ids_are_validated() {
         let id = |text: &str| LegacyId::parse(text.to_owned()).map(|id| id.id.is_some());
         assert_eq!(id("0123456789abcdef0123456789abcdef"), Ok(true));
         assert_eq!(id("01234567-89ab-cdef-0123-456789abcdef"), Ok(true));

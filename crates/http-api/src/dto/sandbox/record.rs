@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_is_written_as_serde_would() {
+    fn sandbox_json_equals_serde() {
         let url = |name: &str| ExposedUrlDto {
             name: name.to_owned(),
             url: SecretText::Own("http://h:1/?a=\"é".into()),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_editor_gets_the_key_in_its_address() {
+    fn only_the_editor_url_contains_the_key() {
         let key = SecretString::from("k+1");
         assert_eq!(
             shown("VSCODE", "http://h:1/", Some(&key)),

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_is_the_right_most_hop_that_is_not_ours() {
+    fn the_client_is_the_right_most_untrusted_hop() {
         for (lines, expected) in [
             (&[][..], "127.0.0.1"),
             (&["203.0.113.9"], "203.0.113.9"),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_says_for_each_hop_what_it_was_asked() {
+    fn forwarded_elements_are_parsed_per_hop() {
         let line = r#"for=192.0.2.7;host=inner, For="[2001:db8::1]:80";proto=HTTPS;host="Agents.Example:443";by=x, for=10.0.0.2;proto=http"#;
         let (address, hop) = client(ip("127.0.0.1"), forwarded_hops([line].into_iter()), is_ours);
         assert_eq!(address, ip("2001:db8::1"));
@@ -218,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_before_what_a_trusted_proxy_wrote_changes_nothing(
+        fn entries_left_of_a_trusted_one_are_ignored(
             noise in ".{0,80}", client_v4 in any::<[u8; 4]>(),
         ) {
             let address = IpAddr::from(client_v4);
@@ -229,7 +229,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_can_be_read(text in any::<String>(), scheme in any::<String>()) {
+        fn arbitrary_headers_do_not_panic(text in any::<String>(), scheme in any::<String>()) {
             let hops = forwarded_hops([text.as_str()].into_iter());
             prop_assert!(hops.len() <= MAX_HOPS);
             let hops = x_forwarded_hops([text.as_str()].into_iter(), Some(&scheme), Some(&text));
@@ -237,7 +237,7 @@ mod tests {
         }
 
         #[test]
-        fn what_a_proxy_appends_to_forwarded_is_read(
+        fn an_element_appended_to_forwarded_is_parsed(
             noise in "[^\"\\\\]{0,80}", client_v6 in any::<[u16; 8]>(),
         ) {
             let address = IpAddr::from(client_v6).to_canonical();

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[actix_web::test]
-    async fn only_a_whole_archive_ends_well() {
+    async fn only_a_complete_archive_ends_without_an_error() {
         for is_whole in [true, false] {
             let (sender, parts) = mpsc::channel(4);
             let bytes = Bytes::from_static(b"PK");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_indented_unless_that_takes_much_memory() {
+    fn large_events_are_not_indented() {
         let mut text = Vec::new();
         let short = serde_json::json!({"a": [1]});
         write_event(&short, &mut text).unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_client_that_takes_nothing_is_left_after_a_while() {
+    async fn a_client_that_reads_nothing_is_abandoned() {
         let (sender, parts) = mpsc::channel(1);
         let stall_timeout = Duration::from_millis(10);
         let client = ArchiveSender { sender, stall_timeout };

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_form_is_the_clients_choice() {
+    fn the_client_chooses_the_response_format() {
         for (accept, expected) in [
             (None, Some(ResponseFormat::Json)),
             (Some("*/*"), Some(ResponseFormat::Json)),

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_taken_apart_as_they_stand() {
+    fn signed_paths_are_split_without_decoding() {
         let of = |path| SignedPath::of(path).map(|it| (it.sandbox, it.name, it.signature, it.rest));
         for (path, expected) in [
             ("/s/a/W/f00/", Some(("a", "W", "f00", Some("/")))),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_stay_among_themselves() {
+    fn cookies_of_sandboxes_are_separated() {
         assert_eq!(
             cookies_to_sandbox("mine=1; sandbox.tkn=a=b; x=2;sandbox.c=d"),
             "tkn=a=b; c=d"
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_shut_in_where_they_share_an_origin() {
+    fn pages_on_a_shared_origin_are_isolated() {
         let shut = |keeps_origin| {
             let mut answer = HttpResponse::Ok()
                 .append_header(("set-cookie", "a=1; Path=/"))

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_written_once_for_each_list() {
+    fn the_response_is_serialized_once_per_list() {
         let shown = SpecsCache::default();
         let page = PageRequest {
             after: None,

@@ -32,7 +32,7 @@ fn with(changes: Value) -> Value {
 }
 
 #[actix_web::test]
-async fn strangers_get_the_documented_shape_before_anything_is_read() {
+async fn missing_keys_get_the_documented_error_before_the_body_is_read() {
     let world = World::new();
     let item = |kind: &str, msg: &str| json!({"detail": [{"loc": ["header", "X-Session-API-Key"], "msg": msg, "type": kind}]});
     for (method, path) in [
@@ -59,7 +59,7 @@ async fn strangers_get_the_documented_shape_before_anything_is_read() {
 }
 
 #[actix_web::test]
-async fn the_answer_has_the_documented_fields_and_no_others() {
+async fn the_response_has_exactly_the_documented_fields() {
     let world = World::new();
     let answer = world.get(SETTINGS).await;
     assert_eq!((answer.status, answer.json()), (200, fresh()));
@@ -67,7 +67,7 @@ async fn the_answer_has_the_documented_fields_and_no_others() {
 }
 
 #[actix_web::test]
-async fn everything_that_is_stored_comes_back_but_no_secret() {
+async fn stored_values_are_returned_without_secrets() {
     let world = World::new();
     let mcp = json!({
         "sse_servers": [{"url": "https://s/sse", "api_key": "mcp-a"}],
@@ -455,7 +455,7 @@ async fn resetting_is_gone() {
 }
 
 #[actix_web::test]
-async fn what_does_not_open_is_an_error_and_what_opens_is_never_one() {
+async fn unsealing_failures_are_errors() {
     let world = World::new();
     world.damage("rubbish").await;
     for answer in [

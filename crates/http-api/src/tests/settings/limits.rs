@@ -32,7 +32,7 @@ fn told(headers: &HeaderMap) -> [Option<&str>; 4] {
 }
 
 #[actix_web::test]
-async fn every_answer_to_a_key_says_what_is_left_to_it() {
+async fn responses_contain_the_rate_limit_of_the_key() {
     let world = World::limited(sandbox(), 2);
     let app = test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
     let left = |left| [Some("2"), Some(left), Some("1"), Some("2;w=1")];
@@ -125,7 +125,7 @@ async fn guessing_keys_costs_others_nothing() {
 
 /// Nor where no key is needed, and yet each is looked up: it could be a sandbox's.
 #[actix_web::test]
-async fn guesses_count_wherever_they_are_looked_up() {
+async fn wrong_keys_count_on_all_routes() {
     let most = RequestLimits::default().wrong_keys_per_second;
     for path in ["/alive", "/openapi.json", "/alive?session_api_key="] {
         let world = World::limited(sandbox(), 0);
@@ -152,7 +152,7 @@ async fn guesses_count_wherever_they_are_looked_up() {
 
 /// Sandboxes that are processes have one address: wrong reports of one keep no first report of another out.
 #[actix_web::test]
-async fn reports_from_this_machine_are_not_counted_together() {
+async fn wrong_report_keys_from_loopback_are_not_counted() {
     let world = World::limited(sandbox(), 0);
     let app = test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
     let report = async |key: &str, proxy: Option<&'static str>| {

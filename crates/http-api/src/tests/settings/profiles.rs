@@ -219,7 +219,7 @@ async fn a_save_may_have_no_body_and_keeps_keys() {
 }
 
 #[actix_web::test]
-async fn what_is_wrong_is_named_and_nothing_is_stored() {
+async fn errors_are_listed_and_nothing_is_stored() {
     let world = World::with_profiles().await;
     let before = world.stored().await;
     let long = "a".repeat(65);

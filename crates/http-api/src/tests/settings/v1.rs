@@ -97,7 +97,7 @@ async fn there_is_nothing_before_the_first_save() {
 }
 
 #[actix_web::test]
-async fn a_save_changes_what_it_names_and_shows_no_secret() {
+async fn a_save_changes_only_named_fields_and_returns_no_secret() {
     let world = World::new();
     let body = json!({
         "language": "en", "unknown_field": 1, "search_api_key": "tvly-xyz", "sandbox_api_key": "sbx-abc",
@@ -190,7 +190,7 @@ async fn refusals_are_those_of_the_contract() {
 }
 
 #[actix_web::test]
-async fn a_marketplace_is_shown_in_its_normal_form() {
+async fn marketplaces_are_normalized() {
     let world = World::new();
     let body = json!({"registered_marketplaces": [{"name": "team", "source": "github:acme/x"}]});
     world.post_ok(SETTINGS, &body, "Settings stored").await;
@@ -201,7 +201,7 @@ async fn a_marketplace_is_shown_in_its_normal_form() {
 }
 
 #[actix_web::test]
-async fn the_user_is_shown_with_masks_and_to_a_sandbox_in_clear() {
+async fn secrets_are_masked_for_users_and_clear_for_sandboxes() {
     let world = World::new();
     let fresh = world.get(ME).await;
     assert_eq!(fresh.status, 200);
@@ -259,7 +259,7 @@ async fn the_user_is_shown_with_masks_and_to_a_sandbox_in_clear() {
 }
 
 #[actix_web::test]
-async fn a_sandbox_that_does_not_run_sees_no_secret() {
+async fn a_stopped_sandbox_reads_no_secret() {
     use DesiredState::{Deleted, Paused, Running};
     for (desired, status, expected) in [
         (Running, SandboxStatus::Starting, 200),

@@ -55,7 +55,7 @@ fn check(body: &Value, loc: &str, kind: &str, msg: &str) {
 }
 
 #[test]
-fn lists_are_lists_and_nothing_else_is_there() {
+fn non_lists_and_unknown_members_are_refused() {
     let list = "Input should be a valid list";
     check(
         &json!("x"),

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_is_written_as_serde_would() {
+    fn conversation_json_equals_serde() {
         for it in [empty(), full()] {
             let mut written = Vec::new();
             it.write(&mut written).unwrap();

@@ -138,7 +138,7 @@ impl Db {
     }
 
     /// From asking for a slot to a commit that the server still takes.
-    pub(crate) fn longest_write(&self) -> Duration {
+    pub(crate) fn max_write_duration(&self) -> Duration {
         self.wait + self.deadline + STATEMENT_TIMEOUT
     }
 

@@ -139,8 +139,8 @@ impl SqlStore {
 
     /// The longest time between the moment at which somebody asks for a write and the moment at which it can still be
     /// committed.
-    pub fn longest_write(&self) -> Duration {
-        self.db.longest_write()
+    pub fn max_write_duration(&self) -> Duration {
+        self.db.max_write_duration()
     }
 }
 

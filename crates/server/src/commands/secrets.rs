@@ -62,7 +62,7 @@ pub(crate) async fn run(
         ));
     }
     wait_for_use(&rotation, &target, options.wait).await?;
-    let under_way = options.settle.unwrap_or_else(|| store.longest_write());
+    let under_way = options.settle.unwrap_or_else(|| store.max_write_duration());
     to_stderr(&format!(
         "sealing everything anew; in {} s it is looked once more for what was being saved meanwhile",
         under_way.as_secs()

@@ -36,7 +36,7 @@ impl TaskRow {
             task.updated_at = at;
         }
         task.detail.clone_from(&update.detail);
-        task.agent_server_url = step
+        task.agent_server_url = update
             .agent_server_url
             .clone()
             .or(task.agent_server_url.take());

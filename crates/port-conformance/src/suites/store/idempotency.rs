@@ -178,23 +178,23 @@ pub async fn old_responses_are_pruned(ports: &StorePorts) {
 
 /// The response to a request that created nothing is stored like any other: once, and only for that request.
 pub async fn a_response_without_a_creation_is_stored(ports: &StorePorts) {
-    let answers = &ports.answers;
+    let idempotency = &ports.idempotency;
     let asked = request("alice", "k", "this");
-    let first = answers
+    let first = idempotency
         .store_response(&response(asked.clone(), "one"))
         .await
         .unwrap();
     assert_eq!(first, IdempotencyCheck::New);
     let same = IdempotencyCheck::Replay("one".to_owned());
-    let second = answers
+    let second = idempotency
         .store_response(&response(asked.clone(), "two"))
         .await
         .unwrap();
     assert_eq!(second, same);
-    assert_eq!(answers.look_up(&asked).await.unwrap(), same);
+    assert_eq!(idempotency.look_up(&asked).await.unwrap(), same);
     let other = response(request("alice", "k", "that"), "three");
     assert_eq!(
-        answers.store_response(&other).await.unwrap(),
+        idempotency.store_response(&other).await.unwrap(),
         IdempotencyCheck::Mismatch
     );
     let start = keyed_start(1, response(asked, "four"));
@@ -204,9 +204,9 @@ pub async fn a_response_without_a_creation_is_stored(ports: &StorePorts) {
 
 /// The latest responses of a user are stored, and those of other users are unaffected.
 pub async fn responses_of_one_user_are_bounded(ports: &StorePorts) {
-    let answers = &ports.answers;
+    let idempotency = &ports.idempotency;
     let bobs = request("bob", "k", "this");
-    answers
+    idempotency
         .store_response(&response(bobs.clone(), "bob's"))
         .await
         .unwrap();
@@ -215,7 +215,7 @@ pub async fn responses_of_one_user_are_bounded(ports: &StorePorts) {
         let mut answer = response(number(n), "an answer");
         answer.at = at(2 + i64::try_from(n).unwrap());
         assert_eq!(
-            answers.store_response(&answer).await.unwrap(),
+            idempotency.store_response(&answer).await.unwrap(),
             IdempotencyCheck::New
         );
     }
@@ -225,9 +225,9 @@ pub async fn responses_of_one_user_are_bounded(ports: &StorePorts) {
         (1, &same),
         (MAX_RESPONSES_PER_USER, &same),
     ] {
-        assert_eq!(answers.look_up(&number(n)).await.unwrap(), *known, "{n}");
+        assert_eq!(idempotency.look_up(&number(n)).await.unwrap(), *known, "{n}");
     }
-    assert_ne!(answers.look_up(&bobs).await.unwrap(), IdempotencyCheck::New);
+    assert_ne!(idempotency.look_up(&bobs).await.unwrap(), IdempotencyCheck::New);
 }
 
 /// Generates the conformance tests of `IdempotencyRepository`.

@@ -216,7 +216,7 @@ pub(crate) enum Intent {
 impl Intent {
     /// Whether it may be done twice.
     pub(crate) const fn only_reads(self) -> bool {
-        matches!(self, Self::Look | Self::Read)
+        matches!(self, Self::SingleStatement | Self::Read)
     }
 }
 
@@ -225,7 +225,7 @@ type Transactions = <AnyConnection as Connection>::TransactionManager;
 /// Begins a transaction, where one is needed.
 pub(crate) fn begin(conn: &mut AnyConnection, intent: Intent) -> Result<(), TransactionError> {
     match (&mut *conn, intent) {
-        (_, Intent::Look) => {}
+        (_, Intent::SingleStatement) => {}
         (AnyConnection::Sqlite(c), Intent::Read) => {
             AnsiTransactionManager::begin_transaction_sql(c, "BEGIN DEFERRED")?;
         }
@@ -260,7 +260,7 @@ pub(crate) fn finish<T>(
     intent: Intent,
     job: impl FnOnce(&mut AnyConnection) -> Result<T, TransactionError>,
 ) -> Result<T, TransactionError> {
-    if intent == Intent::Look {
+    if intent == Intent::SingleStatement {
         return job(conn);
     }
     let name = std::any::type_name_of_val(&job);

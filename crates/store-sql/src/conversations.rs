@@ -384,7 +384,7 @@ impl ConversationRepository for SqlStore {
 
     async fn list_pending_agent_deletions(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError> {
         self.db
-            .background_read(move |conn| {
+            .read_background(move |conn| {
                 let found: Vec<(UuidCol, String)> = deleted_conversations::table
                     .inner_join(
                         sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),

@@ -378,7 +378,7 @@ impl EventStore for SqlStore {
         // Each statement sees another moment, and may: events do not move, they only become smaller, and they go with their
         // conversation.
         calls
-            .look_at_documents(move |conn| match last_seq(conn, &scope, conversation)? {
+            .query_documents(move |conn| match last_seq(conn, &scope, conversation)? {
                 None => Ok(None),
                 Some(last) if last <= after => Ok(Some(Vec::new())),
                 Some(_) => arrivals(conn, conversation.into(), after, limit).map(Some),

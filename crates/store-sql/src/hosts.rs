@@ -23,7 +23,7 @@ impl HostRepository for SqlStore {
     async fn is_known(&self, host: &HostId) -> Result<bool, StoreError> {
         let host = host.to_string();
         self.db
-            .background_read(move |conn| known(conn, &host))
+            .read_background(move |conn| known(conn, &host))
             .await
     }
 

@@ -300,12 +300,12 @@ impl PendingMessageRepository for SqlStore {
     ) -> Result<Vec<ConversationId>, StoreError> {
         let (host, limit) = (host.to_string(), i64::try_from(limit).unwrap_or(i64::MAX));
         self.db
-            .background_read(move |conn| deliverable(conn, &host, limit))
+            .read_background(move |conn| deliverable(conn, &host, limit))
             .await
     }
 
     async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
-        self.db.background_read(move |conn| waiting(conn, id)).await
+        self.db.read_background(move |conn| waiting(conn, id)).await
     }
 
     async fn begin_delivery(

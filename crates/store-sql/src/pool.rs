@@ -156,7 +156,7 @@ impl Db {
     }
 
     /// ScopedCalls for what a sandbox or a start asks of this user's, with_shared_pool the user's own requests.
-    pub(crate) fn intake_for(&self, user: &UserId) -> ScopedCalls<'_> {
+    pub(crate) fn for_intake_of(&self, user: &UserId) -> ScopedCalls<'_> {
         self.calls(Workload::Intake, Tenant::User(user.clone()))
     }
 
@@ -174,7 +174,7 @@ impl Db {
     }
 
     /// The same, to do with what a sandbox reports.
-    pub(crate) async fn intake_look<T: Send + 'static>(
+    pub(crate) async fn query_intake<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -216,7 +216,7 @@ impl Db {
     }
 
     /// What a single statement sees, for background work.
-    pub(crate) async fn background_look<T: Send + 'static>(
+    pub(crate) async fn query_background<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -224,7 +224,7 @@ impl Db {
     }
 
     /// A read that only background work asks for.
-    pub(crate) async fn background_read<T: Send + 'static>(
+    pub(crate) async fn read_background<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -276,7 +276,7 @@ impl ScopedCalls<'_> {
         self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Intent::Look, job).await
+        self.run(Intent::SingleStatement, job).await
     }
 
     /// One consistent view.
@@ -300,13 +300,13 @@ impl ScopedCalls<'_> {
     }
 
     /// What a single statement sees, of documents that may be large: as [`ScopedCalls::read_documents`].
-    pub(crate) async fn look_at_documents<T: Send + 'static>(
+    pub(crate) async fn query_documents<T: Send + 'static>(
         self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let mode = JobMode {
             is_large: true,
-            ..Intent::Look.into()
+            ..Intent::SingleStatement.into()
         };
         self.run(mode, job).await
     }

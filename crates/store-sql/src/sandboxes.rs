@@ -277,7 +277,7 @@ impl SandboxRepository for SqlStore {
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
         let hash = hash.to_string();
         self.db
-            .intake_look(move |conn| {
+            .query_intake(move |conn| {
                 let row = sandboxes::table
                     .filter(sandboxes::key_hash.eq(&hash))
                     .select(SandboxRow::as_select())
@@ -369,7 +369,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Vec<Sandbox>, StoreError> {
         let (host, after) = (host.to_string(), after.map(ToString::to_string));
         self.db
-            .background_read(move |conn| {
+            .read_background(move |conn| {
                 let mut query = sandboxes::table
                     .into_boxed::<Any>()
                     .filter(sandboxes::host.eq(host.clone()));
@@ -394,7 +394,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Vec<Sandbox>, StoreError> {
         let host = host.to_string();
         self.db
-            .background_read(move |conn| {
+            .read_background(move |conn| {
                 let rows = due(why)
                     .filter(sandboxes::host.eq(host.clone()))
                     .order((sandboxes::updated_at.asc(), sandboxes::id.asc()))

@@ -222,7 +222,7 @@ impl SealedRecordRepository for SqlStore {
     ) -> Result<Vec<SealedRecord>, StoreError> {
         let (after, limit) = (after.cloned(), i64::try_from(limit).unwrap_or(i64::MAX));
         self.db
-            .background_read(move |conn| {
+            .read_background(move |conn| {
                 let after = after.as_ref();
                 match kind {
                     SealedKind::Settings => settings_page(conn, after, limit),

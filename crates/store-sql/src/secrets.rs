@@ -168,7 +168,7 @@ fn update(
 #[async_trait]
 impl SecretRepository for SqlStore {
     async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError> {
-        let calls = self.db.intake_for(owner);
+        let calls = self.db.for_intake_of(owner);
         let key = (owner.to_string(), plain(name));
         calls
             .look(move |conn| {
@@ -225,7 +225,7 @@ impl SecretRepository for SqlStore {
     }
 
     async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError> {
-        let calls = self.db.intake_for(owner);
+        let calls = self.db.for_intake_of(owner);
         let owner = owner.to_string();
         calls
             .look(move |conn| {

@@ -470,7 +470,7 @@ impl StartTaskRepository for SqlStore {
         let host = host.to_string();
         // Looked at every few seconds: it must neither wait for writers nor make them lose a race.
         self.db
-            .background_read(move |conn| {
+            .read_background(move |conn| {
                 let open = || {
                     start_tasks::table
                         .filter(start_tasks::host.eq(&host))

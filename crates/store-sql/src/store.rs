@@ -127,7 +127,7 @@ impl SqlStore {
             return Ok(());
         };
         self.db
-            .background_look(move |conn| {
+            .query_background(move |conn| {
                 let is_short = std::fs::metadata(&log).is_ok_and(|it| it.len() <= max_bytes);
                 if !is_short {
                     conn.batch_execute("PRAGMA wal_checkpoint(TRUNCATE)")?;

@@ -160,7 +160,7 @@ impl UsageRepository for SqlStore {
     }
 
     async fn shorten_events(&self, user: &UserId) -> Result<ShortenedEvents, StoreError> {
-        let calls = self.db.intake_for(user);
+        let calls = self.db.for_intake_of(user);
         let user = user.to_string();
         calls.report(move |conn| shorten(conn, &user)).await
     }

@@ -194,7 +194,7 @@ impl UserRepository for SqlStore {
 
     async fn list_partially_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
         self.db
-            .background_read(move |conn| {
+            .read_background(move |conn| {
                 let all: Vec<String> = deleted().select(users::id).load(conn)?;
                 let mut found = Vec::new();
                 for id in all {

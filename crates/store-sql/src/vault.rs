@@ -36,7 +36,7 @@ fn holder((id, keys, seals_with, seen_at): HolderRow) -> KeyHolder {
 #[async_trait]
 impl VaultRepository for SqlStore {
     async fn installation(&self) -> Result<Option<Sealed>, StoreError> {
-        self.db.background_read(stored).await
+        self.db.read_background(stored).await
     }
 
     async fn create_installation(
@@ -120,7 +120,7 @@ impl VaultRepository for SqlStore {
 
     async fn list_holders(&self, since: Timestamp) -> Result<Vec<KeyHolder>, StoreError> {
         self.db
-            .background_read(move |conn| {
+            .read_background(move |conn| {
                 let rows: Vec<HolderRow> = key_holders::table
                     .filter(key_holders::seen_at.ge(TimestampCol(since)))
                     .order(key_holders::name.asc())

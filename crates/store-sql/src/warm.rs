@@ -225,7 +225,7 @@ impl WarmRepository for SqlStore {
         let host = host.to_string();
         let most = i64::try_from(MAX_WARM_SANDBOXES_PER_HOST).unwrap_or(i64::MAX);
         self.db
-            .background_read(move |conn| {
+            .read_background(move |conn| {
                 let rows: Vec<WarmRow> = warm_sandboxes::table
                     .filter(warm_sandboxes::host.eq(&host))
                     .order((warm_sandboxes::created_at.asc(), warm_sandboxes::id.asc()))

@@ -142,7 +142,7 @@ impl ApiKeyRepository for SqlStore {
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKeyWithRole>, StoreError> {
         let hash = hash.to_string();
         self.db
-            .look(move |conn| {
+            .query(move |conn| {
                 let row: Option<(ApiKeyRow, String)> = api_keys::table
                     .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
                     .filter(api_keys::hash.eq(&hash))
@@ -158,7 +158,7 @@ impl ApiKeyRepository for SqlStore {
     async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError> {
         let user = user.map(ToString::to_string);
         self.db
-            .look(move |conn| {
+            .query(move |conn| {
                 let mut query = api_keys::table.into_boxed::<Any>();
                 if let Some(user) = user.clone() {
                     query = query.filter(api_keys::user_id.eq(user));
@@ -186,7 +186,7 @@ impl ApiKeyRepository for SqlStore {
 
     async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError> {
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 diesel::update(api_keys::table.find(UuidCol::from(id)))
                     .set(api_keys::last_used_at.eq(TimestampCol(at)))
                     .execute(conn)?;
@@ -198,7 +198,7 @@ impl ApiKeyRepository for SqlStore {
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let old: Vec<UuidCol> = api_keys::table
                     .filter(api_keys::expires_at.lt(TimestampCol(before)))
                     .select(api_keys::id)

@@ -123,7 +123,7 @@ fn matching(filter: AuditFilter) -> audit_log::BoxedQuery<'static, Any> {
 impl AuditLog for SqlStore {
     async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
         let entries = entries.to_vec();
-        self.db.background(move |conn| insert(conn, &entries)).await
+        self.db.write_background(move |conn| insert(conn, &entries)).await
     }
 
     async fn search(
@@ -160,7 +160,7 @@ impl AuditLog for SqlStore {
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let old: Vec<UuidCol> = audit_log::table
                     .filter(audit_log::at.lt(TimestampCol(before)))
                     .order((audit_log::at.asc(), audit_log::id.asc()))

@@ -76,5 +76,5 @@ pub(crate) fn in_order<K: Eq + Hash, V: Clone>(
     asked.iter().map(|id| found.get(id).cloned()).collect()
 }
 
-/// Databases bound the number of parameters of a statement (`SQLite`: 32766); look-ups by id go in parts of this size.
+/// Databases bound the number of parameters of a statement (`SQLite`: 32766); query-ups by id go in parts of this size.
 pub(crate) const IDS_PER_QUERY: usize = 10_000;

@@ -190,7 +190,7 @@ impl ConversationRepository for SqlStore {
     ) -> Result<Option<ConversationView>, StoreError> {
         let calls = self.db.for_scope(scope);
         let scope = scope.clone();
-        calls.look(move |conn| view(conn, &scope, id)).await
+        calls.query(move |conn| view(conn, &scope, id)).await
     }
 
     async fn find_many(
@@ -271,7 +271,7 @@ impl ConversationRepository for SqlStore {
         if is_scan {
             calls.scan(job).await
         } else {
-            calls.look(job).await
+            calls.query(job).await
         }
     }
 
@@ -415,7 +415,7 @@ impl ConversationRepository for SqlStore {
 
     async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 diesel::update(deleted_conversations::table.find(UuidCol::from(id)))
                     .set(deleted_conversations::pending.eq(false))
                     .execute(conn)?;
@@ -432,7 +432,7 @@ impl ConversationRepository for SqlStore {
         let sandbox = sandbox.to_string();
         self.db
             .for_scope(&Scope::System)
-            .look(move |conn| inside::all(conn, &sandbox, limit))
+            .query(move |conn| inside::all(conn, &sandbox, limit))
             .await
     }
 
@@ -445,7 +445,7 @@ impl ConversationRepository for SqlStore {
         let host = host.to_string();
         self.db
             .for_scope(&Scope::System)
-            .look(move |conn| inside::unsettled(conn, &host, untitled_since, limit))
+            .query(move |conn| inside::unsettled(conn, &host, untitled_since, limit))
             .await
     }
 
@@ -457,13 +457,13 @@ impl ConversationRepository for SqlStore {
     ) -> Result<u64, StoreError> {
         let sandbox = sandbox.to_string();
         self.db
-            .background(move |conn| inside::settle(conn, &sandbox, to, at))
+            .write_background(move |conn| inside::settle(conn, &sandbox, to, at))
             .await
     }
 
     async fn prune_deleted(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .background(move |conn| purge::old_memory(conn, before, limit))
+            .write_background(move |conn| purge::old_memory(conn, before, limit))
             .await
     }
 }

@@ -394,7 +394,7 @@ impl EventStore for SqlStore {
         let calls = self.db.for_scope(scope);
         let scope = scope.clone();
         calls
-            .look(move |conn| {
+            .query(move |conn| {
                 let last = last_seq(conn, &scope, conversation)?;
                 Ok(last.map(|seq| u64::try_from(seq).unwrap_or_default()))
             })
@@ -410,7 +410,7 @@ impl EventStore for SqlStore {
         let calls = self.db.for_scope(scope);
         let (scope, filter) = (scope.clone(), filter.clone());
         if filter == EventFilter::default() {
-            let count = calls.look(move |conn| stored(conn, &scope, conversation));
+            let count = calls.query(move |conn| stored(conn, &scope, conversation));
             return count.await;
         }
         calls

@@ -30,7 +30,7 @@ impl HostRepository for SqlStore {
     async fn register(&self, host: &HostId, at: Timestamp) -> Result<(), StoreError> {
         let host = host.to_string();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 if known(conn, &host)? {
                     return Ok(());
                 }

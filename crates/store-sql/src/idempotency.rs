@@ -95,7 +95,7 @@ impl IdempotencyRepository for SqlStore {
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let old: Vec<(String, String)> = table
                     .filter(keys::given_at.lt(TimestampCol(before)))
                     .select((keys::owner, keys::key))

@@ -23,7 +23,7 @@ impl LeaseRepository for SqlStore {
         let (name, holder) = (name.to_owned(), holder.to_owned());
         let taken = self
             .db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let free = leases::holder
                     .eq(holder.clone())
                     .or(leases::ends_at.le(TimestampCol(now)));
@@ -53,7 +53,7 @@ impl LeaseRepository for SqlStore {
     async fn release(&self, name: &str, holder: &str) -> Result<(), StoreError> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let held = leases::table.find(&name).filter(leases::holder.eq(&holder));
                 diesel::delete(held).execute(conn)?;
                 Ok(())
@@ -64,7 +64,7 @@ impl LeaseRepository for SqlStore {
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let ended: Vec<String> = leases::table
                     .filter(leases::ends_at.lt(TimestampCol(before)))
                     .order(leases::ends_at.asc())

@@ -315,13 +315,13 @@ impl PendingMessageRepository for SqlStore {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         self.db
-            .background(move |conn| begin(conn, id, last, at))
+            .write_background(move |conn| begin(conn, id, last, at))
             .await
     }
 
     async fn complete_delivery(&self, id: Uuid) -> Result<(), StoreError> {
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
                 Ok(())
             })
@@ -331,14 +331,14 @@ impl PendingMessageRepository for SqlStore {
     async fn drop_with_note(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
         let note = note.to_owned();
         self.db
-            .background(move |conn| drop_with_note(conn, id, &note))
+            .write_background(move |conn| drop_with_note(conn, id, &note))
             .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let old: Vec<UuidCol> = pending::table
                     .filter(pending::created_at.lt(TimestampCol(before)))
                     .order((pending::created_at.asc(), pending::id.asc()))

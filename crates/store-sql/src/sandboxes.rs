@@ -219,7 +219,7 @@ impl SandboxRepository for SqlStore {
         let calls = self.db.for_scope(scope);
         let (scope, id) = (scope.clone(), id.clone());
         calls
-            .look(move |conn| load(conn, &scope, id.as_str()))
+            .query(move |conn| load(conn, &scope, id.as_str()))
             .await
     }
 
@@ -259,7 +259,7 @@ impl SandboxRepository for SqlStore {
         let after: Option<Cursor<SandboxId>> = page_token::read(LISTING, &page)?;
         // A single statement, so no transaction around it.
         calls
-            .look(move |conn| {
+            .query(move |conn| {
                 let limit = page_token::probe(&page);
                 let rows = match (scope.user(), &after) {
                     (Some(user), None) => own_list::first_sandboxes(conn, user.as_str(), limit)?,
@@ -341,7 +341,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<bool, StoreError> {
         let (id, facts) = (id.clone(), facts.clone());
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let Some(before) = load(conn, &Scope::System, id.as_str())?
                     .filter(|sandbox| sandbox.desired == expected)
                 else {
@@ -414,7 +414,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Option<Sandbox>, StoreError> {
         let id = id.to_string();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let row = due(why)
                     .filter(sandboxes::id.eq(id.clone()))
                     .select(SandboxRow::as_select())
@@ -437,7 +437,7 @@ impl SandboxRepository for SqlStore {
     async fn annotate(&self, host: &HostId, detail: Option<&str>) -> Result<u64, StoreError> {
         let (host, detail) = (host.to_string(), detail.map(plain));
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let shown = [
                     SandboxStatus::Starting,
                     SandboxStatus::Running,
@@ -458,7 +458,7 @@ impl SandboxRepository for SqlStore {
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let removed = diesel::delete(sandboxes::table.find(&id)).execute(conn)? > 0;
                 // With the sandbox its agent server is gone: nobody is left to be told.
                 diesel::update(

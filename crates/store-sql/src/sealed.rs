@@ -242,7 +242,7 @@ impl SealedRecordRepository for SqlStore {
     async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
         let batch = batch.to_vec();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let mut count = 0;
                 for it in &batch {
                     count += replace_one(conn, it)?;

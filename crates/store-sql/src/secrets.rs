@@ -171,7 +171,7 @@ impl SecretRepository for SqlStore {
         let calls = self.db.for_intake_of(owner);
         let key = (owner.to_string(), plain(name));
         calls
-            .look(move |conn| {
+            .query(move |conn| {
                 let row = secrets::table
                     .find((&key.0, &key.1))
                     .select(SecretRow::as_select())
@@ -228,7 +228,7 @@ impl SecretRepository for SqlStore {
         let calls = self.db.for_intake_of(owner);
         let owner = owner.to_string();
         calls
-            .look(move |conn| {
+            .query(move |conn| {
                 let rows: Vec<SummaryRow> = secrets::table
                     .filter(secrets::owner.eq(&owner))
                     .order((secrets::created_at.asc(), secrets::name.asc()))

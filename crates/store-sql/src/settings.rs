@@ -39,7 +39,7 @@ impl SettingsRepository for SqlStore {
         let calls = self.db.for_user(owner);
         let owner = owner.to_string();
         calls
-            .look(move |conn| {
+            .query(move |conn| {
                 let row = on_backend!(conn, |c| settings::table
                     .find(&owner)
                     .select(SettingsRow::as_select())

@@ -359,13 +359,13 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<Vec<LeasedStartTask>, StoreError> {
         let host = host.to_string();
         self.db
-            .background(move |conn| claim(conn, &host, (now, until), limit))
+            .write_background(move |conn| claim(conn, &host, (now, until), limit))
             .await
     }
 
     async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError> {
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let renewed = diesel::update(
                     start_tasks::table
                         .find(UuidCol::from(id))
@@ -384,7 +384,7 @@ impl StartTaskRepository for SqlStore {
 
     async fn release(&self, id: StartTaskId, fence: i64) -> Result<(), StoreError> {
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let (row, _) = leased(conn, id, fence, StartStatus::Error)?;
                 diesel::update(start_tasks::table.find(UuidCol::from(id)))
                     .set((
@@ -407,7 +407,7 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTask, StoreError> {
         let step = step.clone();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 // Whoever says ERROR here means `fail`: nothing may stay behind.
                 if step.status == StartStatus::Error {
                     return fail(conn, id, fence, &step, at);
@@ -428,7 +428,7 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTask, StoreError> {
         let (conversation, step) = (conversation.clone(), step.clone());
         self.db
-            .background(move |conn| begin(conn, (id, fence), &conversation, &step, at))
+            .write_background(move |conn| begin(conn, (id, fence), &conversation, &step, at))
             .await
     }
 
@@ -441,14 +441,14 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTask, StoreError> {
         let step = step.clone();
         self.db
-            .background(move |conn| fail(conn, id, fence, &step, at))
+            .write_background(move |conn| fail(conn, id, fence, &step, at))
             .await
     }
 
     async fn release_host(&self, host: &HostId) -> Result<u64, StoreError> {
         let host = host.to_string();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let released = diesel::update(
                     start_tasks::table
                         .filter(start_tasks::host.eq(&host))
@@ -489,7 +489,7 @@ impl StartTaskRepository for SqlStore {
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .background(move |conn| purge::old_starts(conn, before, limit))
+            .write_background(move |conn| purge::old_starts(conn, before, limit))
             .await
     }
 }

@@ -28,7 +28,7 @@ pub struct StoreConfig {
     /// `sqlite://PATH` or (feature `postgres`) `postgres://…`, which goes to libpq with all its parameters (`sslmode`, …). Secret, because it may hold a password.
     pub url: SecretString,
     /// Connections for reads of users' requests (and a quarter as many for reads that are scans, and for Postgres as many for
-    /// their writes, half as many for what sandboxes report, and half as many for background work).
+    /// their writes, half as many for what sandboxes report, and half as many for write_background work).
     pub connections: u32,
     /// How long a call waits for its turn before it is [`StoreError::Unavailable`].
     pub wait: Duration,
@@ -104,7 +104,7 @@ impl SqlStore {
                 "a call is under way since long before its deadline",
             ));
         }
-        let asked = self.db.look(|conn| {
+        let asked = self.db.query(|conn| {
             // Reads the file, which `SELECT 1` does not.
             users.select(id).first::<String>(conn).optional()?;
             Ok(())

@@ -155,7 +155,7 @@ impl UsageRepository for SqlStore {
         let user = user.to_string();
         self.db
             .for_scope(scope)
-            .look(move |conn| usage(conn, &user))
+            .query(move |conn| usage(conn, &user))
             .await
     }
 

@@ -156,7 +156,7 @@ impl UserRepository for SqlStore {
 
     async fn find_oldest(&self) -> Result<Option<User>, StoreError> {
         self.db
-            .look(|conn| {
+            .query(|conn| {
                 let row = users::table
                     .filter(users::deleted_at.is_null())
                     .order((users::created_at.asc(), users::id.asc()))
@@ -171,7 +171,7 @@ impl UserRepository for SqlStore {
     async fn find(&self, user: &UserId) -> Result<Option<User>, StoreError> {
         let user = user.to_string();
         self.db
-            .look(move |conn| Ok(load(conn, &user)?.map(User::try_from).transpose()?))
+            .query(move |conn| Ok(load(conn, &user)?.map(User::try_from).transpose()?))
             .await
     }
 
@@ -183,7 +183,7 @@ impl UserRepository for SqlStore {
     ) -> Result<Option<PurgeCounts>, StoreError> {
         let user = user.to_string();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 if !mark(conn, &user, at)? {
                     return Ok(None);
                 }
@@ -209,7 +209,7 @@ impl UserRepository for SqlStore {
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let all: Vec<String> = deleted()
                     .filter(users::deleted_at.lt(TimestampCol(before)))
                     .select(users::id)

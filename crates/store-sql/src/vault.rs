@@ -46,7 +46,7 @@ impl VaultRepository for SqlStore {
     ) -> Result<Sealed, StoreError> {
         let sealed = sealed.clone();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 if let Some(first) = stored(conn)? {
                     return Ok(first);
                 }
@@ -70,7 +70,7 @@ impl VaultRepository for SqlStore {
     ) -> Result<(), StoreError> {
         let (before, after) = (before.clone(), after.clone());
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let unchanged = vault::table
                     .find(INSTALLATION_SECRET_CONTEXT)
                     .filter(vault::sealed.eq(before.as_text()));
@@ -91,7 +91,7 @@ impl VaultRepository for SqlStore {
     async fn announce(&self, holder: &KeyHolder) -> Result<(), StoreError> {
         let holder = holder.clone();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let said = (
                     key_holders::master_keys.eq(holder.keys.join(" ")),
                     key_holders::seals_with.eq(&holder.seals_with),
@@ -111,7 +111,7 @@ impl VaultRepository for SqlStore {
     async fn withdraw(&self, holder: &str) -> Result<(), StoreError> {
         let holder = holder.to_owned();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 diesel::delete(key_holders::table.find(&holder)).execute(conn)?;
                 Ok(())
             })
@@ -133,7 +133,7 @@ impl VaultRepository for SqlStore {
     async fn prune_holders(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let silent: Vec<String> = key_holders::table
                     .filter(key_holders::seen_at.lt(TimestampCol(before)))
                     .order(key_holders::seen_at.asc())

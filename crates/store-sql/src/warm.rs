@@ -148,7 +148,7 @@ impl WarmRepository for SqlStore {
     async fn insert(&self, warm: &WarmSandbox, most: u32) -> Result<bool, StoreError> {
         let warm = warm.clone();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 if !has_room(conn, &warm, most)? {
                     return Ok(false);
                 }
@@ -170,7 +170,7 @@ impl WarmRepository for SqlStore {
         let (id, endpoints) = (id.to_string(), endpoints.clone());
         let urls = to_json(&endpoints.exposed_urls)?;
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let booting = warm_sandboxes::table
                     .find(&id)
                     .filter(warm_sandboxes::state.eq(WarmState::Booting.as_str()));
@@ -204,7 +204,7 @@ impl WarmRepository for SqlStore {
     async fn release(&self, id: &SandboxId, at: Timestamp) -> Result<bool, StoreError> {
         let id = id.to_string();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let became = sandboxes::table.find(&id).select(sandboxes::id);
                 let claimed = warm_sandboxes::table
                     .find(&id)
@@ -241,7 +241,7 @@ impl WarmRepository for SqlStore {
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let removed = diesel::delete(warm_sandboxes::table.find(&id)).execute(conn)?;
                 Ok(removed > 0)
             })
@@ -251,7 +251,7 @@ impl WarmRepository for SqlStore {
     async fn dismiss(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
         self.db
-            .background(move |conn| {
+            .write_background(move |conn| {
                 let unclaimed = warm_sandboxes::table
                     .find(&id)
                     .filter(warm_sandboxes::state.ne(WarmState::Claimed.as_str()));

@@ -17,7 +17,7 @@ async fn a_job_that_does_not_end_is_not_waited_for_and_makes_the_store_unready()
     let target = Target::Sqlite(directory.path().join("a.db"));
     let db = Db::new(&target, &config, &Handle::current());
     let (end, ended) = mpsc::channel::<()>();
-    let stuck = db.look(move |_| {
+    let stuck = db.query(move |_| {
         let _ = ended.recv();
         Ok(())
     });
@@ -29,7 +29,7 @@ async fn a_job_that_does_not_end_is_not_waited_for_and_makes_the_store_unready()
     );
     // Its thread may have begun later than its caller.
     becomes(&db, true).await;
-    assert!(db.look(|_| Ok(())).await.is_ok(), "others go on");
+    assert!(db.query(|_| Ok(())).await.is_ok(), "others go on");
     drop(end);
     becomes(&db, false).await;
 }
@@ -45,7 +45,7 @@ async fn a_job_whose_caller_went_away_is_known_to_be_stuck() {
     let target = Target::Sqlite(directory.path().join("a.db"));
     let db = Db::new(&target, &config, &Handle::current());
     let (end, ended) = mpsc::channel::<()>();
-    let stuck = db.look(move |_| {
+    let stuck = db.query(move |_| {
         let _ = ended.recv();
         Ok(())
     });
@@ -136,7 +136,7 @@ async fn scans_leave_the_slots_of_other_reads_alone() {
     assert!(futures::poll!(&mut first).is_pending());
     assert!(futures::poll!(&mut second).is_pending());
     for _ in 0..8 {
-        db.for_user(&user("many")).look(|_| Ok(())).await.unwrap();
+        db.for_user(&user("many")).query(|_| Ok(())).await.unwrap();
     }
     let waiting = |name: &str| {
         let stats = db.stats();

@@ -166,7 +166,7 @@ impl Db {
     }
 
     /// What a single statement sees, for a request whose user is not known.
-    pub(crate) async fn look<T: Send + 'static>(
+    pub(crate) async fn query<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -199,7 +199,7 @@ impl Db {
     }
 
     /// The same, of a job that takes one row that nobody else has locked (`warm::claim`).
-    pub(crate) async fn take<T: Send + 'static>(
+    pub(crate) async fn write_locked<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -232,7 +232,7 @@ impl Db {
     }
 
     /// A write that only background work does.
-    pub(crate) async fn background<T: Send + 'static>(
+    pub(crate) async fn write_background<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -272,7 +272,7 @@ pub(crate) struct ScopedCalls<'a> {
 
 impl ScopedCalls<'_> {
     /// What a single statement sees.
-    pub(crate) async fn look<T: Send + 'static>(
+    pub(crate) async fn query<T: Send + 'static>(
         self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -360,7 +360,7 @@ impl ScopedCalls<'_> {
             attempt.run(jobs.begin(), slot, sender)
         });
         let mut outcome_while_queued = partition.admit(self.tenant, first, &mut receiver).await?;
-        let with_context = tokio::time::Instant::now() + db.deadline;
+        let deadline = tokio::time::Instant::now() + db.deadline;
         let mut lost = 0;
         loop {
             let AttemptOutcome {
@@ -369,12 +369,12 @@ impl ScopedCalls<'_> {
                 slot: _held_until_the_answer_is_returned,
             } = match outcome_while_queued.take() {
                 Some(outcome) => outcome,
-                None => timeout_at(with_context, &mut receiver)
+                None => timeout_at(deadline, &mut receiver)
                     .await
                     .map_err(|elapsed| unavailable("an answer of the database", elapsed))?
                     .map_err(stopped_error)?,
             };
-            let may_repeat = || tokio::time::Instant::now() < with_context;
+            let may_repeat = || tokio::time::Instant::now() < deadline;
             match answer {
                 Err(fault) if lost < fault.attempts() && may_repeat() => {
                     let Some((attempt, under_way, slot)) = again else {

@@ -37,7 +37,7 @@ enum DormancyStage {
 }
 
 impl HttpAgentRuntime {
-    pub(crate) async fn is_dormant(&self, at: Server<'_>) -> Result<bool, AgentError> {
+    pub(crate) async fn check_dormant(&self, at: Server<'_>) -> Result<bool, AgentError> {
         Ok(self.stage(at).await? != DormancyStage::Awake)
     }
 
@@ -57,7 +57,7 @@ impl HttpAgentRuntime {
     }
 
     /// Asks for what costs most the first time (docs/explanation/agent-server.md, "Dormant").
-    pub(crate) async fn prewarm(&self, at: Server<'_>) {
+    pub(crate) async fn send_prewarm_requests(&self, at: Server<'_>) {
         for place in PREWARM_PATHS {
             let Ok(call) = Call::open(Method::GET, at, place, self.config.wake) else {
                 return;
@@ -70,18 +70,18 @@ impl HttpAgentRuntime {
     }
 
     /// Until it is awake, or says why not.
-    pub(crate) async fn wake(
+    pub(crate) async fn initialize(
         &self,
         at: Server<'_>,
         request: &InitRequest,
     ) -> Result<(), AgentError> {
         let limit = self.config.wake;
-        let whole = self.wake_until_ready(at, request);
+        let whole = self.initialize_until_ready(at, request);
         let ended = tokio::time::timeout(limit, whole).await;
         ended.unwrap_or(Err(AgentError::TimedOut(limit)))
     }
 
-    async fn wake_until_ready(
+    async fn initialize_until_ready(
         &self,
         at: Server<'_>,
         request: &InitRequest,

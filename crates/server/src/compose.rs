@@ -35,7 +35,7 @@ use crate::config::{BackendKind, Config, AuthModeSetting};
 use crate::disk_space::DiskSpace;
 
 /// The store, for commands that look at it or administer it: they need not know which it is.
-pub(crate) use store_sql::{Look, Schema, SqlStore as Store};
+pub(crate) use store_sql::{StoreInspection, SchemaStatus, SqlStore as Store};
 
 pub(crate) use agent_client::probe;
 pub(crate) use docker::{Engine, Survey};
@@ -71,7 +71,7 @@ pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<Store>> {
 }
 
 /// Looks at the store without changing anything.
-pub(crate) async fn look_at_store(config: &Config) -> anyhow::Result<Look> {
+pub(crate) async fn look_at_store(config: &Config) -> anyhow::Result<StoreInspection> {
     Store::look(store_config(config), Handle::current())
         .await
         .context("cannot look at the store")

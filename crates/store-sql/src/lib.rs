@@ -56,6 +56,6 @@ mod vault;
 mod warm;
 
 pub use connection::InvalidStorageUrl;
-pub use look::{Look, Schema};
+pub use look::{StoreInspection, SchemaStatus};
 pub use migrate::MigrationError;
 pub use store::{OpenError, SqlStore, StoreConfig};

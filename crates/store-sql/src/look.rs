@@ -16,7 +16,7 @@ use crate::store::{OpenError, SqlStore, StoreConfig};
 
 /// The schema of a database, compared with the one of this program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Schema {
+pub enum SchemaStatus {
     /// There is none, or not even a database file.
     Missing,
     /// So many migrations are to be run.
@@ -28,10 +28,10 @@ pub enum Schema {
 }
 
 /// What was seen.
-pub struct Look {
+pub struct StoreInspection {
     /// The schema.
-    pub schema: Schema,
-    /// The repositories, if the schema is [`Schema::Current`]. They are for reading (for `SQLite` nothing else works).
+    pub schema: SchemaStatus,
+    /// The repositories, if the schema is [`SchemaStatus::Current`]. They are for reading (for `SQLite` nothing else works).
     pub store: Option<Arc<SqlStore>>,
     /// What time the database thinks it is, if it has a clock of its own.
     pub now: Option<Timestamp>,
@@ -39,7 +39,7 @@ pub struct Look {
 
 impl SqlStore {
     /// Looks at the database without making, migrating or writing anything.
-    pub async fn look(config: StoreConfig, runtime: Handle) -> Result<Look, OpenError> {
+    pub async fn look(config: StoreConfig, runtime: Handle) -> Result<StoreInspection, OpenError> {
         let at = runtime.clone();
         runtime
             .spawn_blocking(move || look(&config, &at))
@@ -54,9 +54,9 @@ impl SqlStore {
     pub async fn missing_migrations(&self) -> Result<usize, StoreError> {
         let schema = self.db.read(|conn| Ok(schema(conn)?)).await?;
         Ok(match schema {
-            Schema::Older(count) => count,
+            SchemaStatus::Older(count) => count,
             // An empty database is one that cannot be read, which other calls say.
-            Schema::Missing | Schema::Current | Schema::Newer(_) => 0,
+            SchemaStatus::Missing | SchemaStatus::Current | SchemaStatus::Newer(_) => 0,
         })
     }
 }
@@ -73,12 +73,12 @@ struct Version {
     version: String,
 }
 
-fn look(config: &StoreConfig, runtime: &Handle) -> Result<Look, OpenError> {
+fn look(config: &StoreConfig, runtime: &Handle) -> Result<StoreInspection, OpenError> {
     let mut target = Target::parse(&config.url)?;
     if let Target::Sqlite(path) = &mut target {
         if !path.exists() {
-            return Ok(Look {
-                schema: Schema::Missing,
+            return Ok(StoreInspection {
+                schema: SchemaStatus::Missing,
                 store: None,
                 now: None,
             });
@@ -93,7 +93,7 @@ fn look(config: &StoreConfig, runtime: &Handle) -> Result<Look, OpenError> {
     let now = now(&mut conn).map_err(failed)?;
     drop(conn);
     let store = match schema {
-        Schema::Current => {
+        SchemaStatus::Current => {
             let changes = SqlChangeFeed::of(&target, runtime);
             let one = StoreConfig {
                 connections: 1,
@@ -106,7 +106,7 @@ fn look(config: &StoreConfig, runtime: &Handle) -> Result<Look, OpenError> {
         }
         _ => None,
     };
-    Ok(Look { schema, store, now })
+    Ok(StoreInspection { schema, store, now })
 }
 
 /// `SQLite`'s own way to name a file that is to be read only.
@@ -120,7 +120,7 @@ fn read_only(path: &std::path::Path) -> String {
     format!("file:{escaped}?mode=ro")
 }
 
-fn schema(conn: &mut AnyConnection) -> QueryResult<Schema> {
+fn schema(conn: &mut AnyConnection) -> QueryResult<SchemaStatus> {
     let has_table = match conn {
         AnyConnection::Sqlite(_) => {
             "SELECT count(*) AS number FROM sqlite_master WHERE name = '__diesel_schema_migrations'"
@@ -132,17 +132,17 @@ fn schema(conn: &mut AnyConnection) -> QueryResult<Schema> {
     };
     let found: Number = on_backend!(conn, |c| diesel::sql_query(has_table).get_result(c)?);
     if found.number == 0 {
-        return Ok(Schema::Missing);
+        return Ok(SchemaStatus::Missing);
     }
     let query = "SELECT version FROM __diesel_schema_migrations ORDER BY version";
     let applied: Vec<Version> = on_backend!(conn, |c| diesel::sql_query(query).load(c)?);
     let known = migrate::versions(conn);
     if let Some(newer) = applied.iter().find(|it| !known.contains(&it.version)) {
-        return Ok(Schema::Newer(newer.version.clone()));
+        return Ok(SchemaStatus::Newer(newer.version.clone()));
     }
     Ok(match known.len() - applied.len().min(known.len()) {
-        0 => Schema::Current,
-        missing => Schema::Older(missing),
+        0 => SchemaStatus::Current,
+        missing => SchemaStatus::Older(missing),
     })
 }
 

@@ -4,7 +4,7 @@
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use domain::vault::VaultRepository as _;
-use store_sql::{Look, Schema, SqlStore, StoreConfig};
+use store_sql::{StoreInspection, SchemaStatus, SqlStore, StoreConfig};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
@@ -16,8 +16,8 @@ fn config(directory: &TempDir) -> StoreConfig {
     ))
 }
 
-async fn look(directory: &TempDir) -> Look {
-    SqlStore::look(config(directory), Handle::current())
+async fn look(directory: &TempDir) -> StoreInspection {
+    SqlStore::inspect(config(directory), Handle::current())
         .await
         .unwrap()
 }
@@ -33,13 +33,13 @@ fn change(directory: &TempDir, sql: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_schema_is_compared_and_left_alone() {
     let directory = TempDir::new().unwrap();
-    assert_eq!(look(&directory).await.schema, Schema::Missing);
+    assert_eq!(look(&directory).await.schema, SchemaStatus::Missing);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 
     let open = SqlStore::open(config(&directory), Handle::current());
     let open = open.await.unwrap();
     let seen = look(&directory).await;
-    assert_eq!((seen.schema, seen.now), (Schema::Current, None));
+    assert_eq!((seen.schema, seen.now), (SchemaStatus::Current, None));
     let store = seen.store.unwrap();
     assert_eq!(store.installation().await.unwrap(), None);
     store.withdraw("nobody").await.unwrap_err();
@@ -52,19 +52,19 @@ async fn the_schema_is_compared_and_left_alone() {
         &format!("DELETE FROM __diesel_schema_migrations WHERE version = {last}"),
     );
     let seen = look(&directory).await;
-    assert_eq!(seen.schema, Schema::Older(1));
+    assert_eq!(seen.schema, SchemaStatus::Older(1));
     assert!(seen.store.is_none());
     assert_eq!(
         open.missing_migrations().await.unwrap(),
         1,
         "while it is open"
     );
-    assert_eq!(look(&directory).await.schema, Schema::Older(1));
+    assert_eq!(look(&directory).await.schema, SchemaStatus::Older(1));
 
     change(
         &directory,
         "INSERT INTO __diesel_schema_migrations (version) VALUES ('99990101000000')",
     );
-    let newer = Schema::Newer("99990101000000".to_owned());
+    let newer = SchemaStatus::Newer("99990101000000".to_owned());
     assert_eq!(look(&directory).await.schema, newer);
 }

@@ -13,7 +13,7 @@ use secrecy::ExposeSecret as _;
 use super::DoctorReport;
 use super::clock::skew;
 use super::model;
-use crate::compose::{self, Look, Schema, Store};
+use crate::compose::{self, StoreInspection, SchemaStatus, Store};
 use crate::config::{Config, AuthModeSetting, without_password};
 use crate::data_dir::DataDir;
 
@@ -46,25 +46,25 @@ pub(super) async fn examine(
                 model::examine(settings, keyring, compose::clock(), &users, report).await;
             }
         }
-        (None, Schema::Missing) => first_key(config, data_dir, report),
+        (None, SchemaStatus::Missing) => first_key(config, data_dir, report),
         (None, _) => report.ok("keys", "looked at once the schema is up to date"),
     }
 }
 
-fn schema(url: &str, look: &Look, report: &mut DoctorReport) {
+fn schema(url: &str, look: &StoreInspection, report: &mut DoctorReport) {
     match &look.schema {
-        Schema::Current => report.ok("store", format!("{url}, with the schema of this version")),
-        Schema::Missing => {
+        SchemaStatus::Current => report.ok("store", format!("{url}, with the schema of this version")),
+        SchemaStatus::Missing => {
             report.ok("store", format!("{url} is empty yet; the first start makes the schema"));
         }
-        Schema::Older(count) => report.warn(
+        SchemaStatus::Older(count) => report.warn(
             "store",
             format!(
                 "{url} has the schema of an older version ({count} migrations behind). `agent-workspace migrate`, or the next \
                  start, brings it up to date; make a backup before"
             ),
         ),
-        Schema::Newer(version) => report.problem(
+        SchemaStatus::Newer(version) => report.problem(
             "store",
             format!(
                 "{url} has schema version {version}, which this version of the program does not know: start the newer \

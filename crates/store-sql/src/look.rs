@@ -1,4 +1,4 @@
-//! A look at a database that changes nothing in it: for `doctor`.
+//! A inspect at a database that changes nothing in it: for `doctor`.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub enum SchemaStatus {
     Newer(String),
 }
 
-/// What was seen.
+/// What was inspection.
 pub struct StoreInspection {
     /// The schema.
     pub schema: SchemaStatus,
@@ -39,10 +39,10 @@ pub struct StoreInspection {
 
 impl SqlStore {
     /// Looks at the database without making, migrating or writing anything.
-    pub async fn look(config: StoreConfig, runtime: Handle) -> Result<StoreInspection, OpenError> {
+    pub async fn inspect(config: StoreConfig, runtime: Handle) -> Result<StoreInspection, OpenError> {
         let at = runtime.clone();
         runtime
-            .spawn_blocking(move || look(&config, &at))
+            .spawn_blocking(move || inspect(&config, &at))
             .await
             .map_err(|gone| OpenError::Connect(gone.into()))?
     }
@@ -62,18 +62,18 @@ impl SqlStore {
 }
 
 #[derive(QueryableByName)]
-struct Number {
+struct NumberRow {
     #[diesel(sql_type = BigInt)]
     number: i64,
 }
 
 #[derive(QueryableByName)]
-struct Version {
+struct VersionRow {
     #[diesel(sql_type = Text)]
     version: String,
 }
 
-fn look(config: &StoreConfig, runtime: &Handle) -> Result<StoreInspection, OpenError> {
+fn inspect(config: &StoreConfig, runtime: &Handle) -> Result<StoreInspection, OpenError> {
     let mut target = Target::parse(&config.url)?;
     if let Target::Sqlite(path) = &mut target {
         if !path.exists() {
@@ -130,12 +130,12 @@ fn schema(conn: &mut AnyConnection) -> QueryResult<SchemaStatus> {
             "SELECT count(to_regclass('__diesel_schema_migrations')) AS number"
         }
     };
-    let found: Number = on_backend!(conn, |c| diesel::sql_query(has_table).get_result(c)?);
+    let found: NumberRow = on_backend!(conn, |c| diesel::sql_query(has_table).get_result(c)?);
     if found.number == 0 {
         return Ok(SchemaStatus::Missing);
     }
     let query = "SELECT version FROM __diesel_schema_migrations ORDER BY version";
-    let applied: Vec<Version> = on_backend!(conn, |c| diesel::sql_query(query).load(c)?);
+    let applied: Vec<VersionRow> = on_backend!(conn, |c| diesel::sql_query(query).load(c)?);
     let known = migrate::versions(conn);
     if let Some(newer) = applied.iter().find(|it| !known.contains(&it.version)) {
         return Ok(SchemaStatus::Newer(newer.version.clone()));
@@ -154,7 +154,7 @@ fn now(conn: &mut AnyConnection) -> QueryResult<Option<Timestamp>> {
         AnyConnection::Postgres(conn) => {
             let query =
                 "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS number";
-            let micros: Number = diesel::sql_query(query).get_result(conn)?;
+            let micros: NumberRow = diesel::sql_query(query).get_result(conn)?;
             Ok(Some(Timestamp::from_micros(micros.number)))
         }
     }

@@ -1,4 +1,4 @@
-//! A look at a `SQLite` database that changes nothing in it.
+//! A inspect at a `SQLite` database that changes nothing in it.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use diesel::connection::SimpleConnection;
@@ -16,7 +16,7 @@ fn config(directory: &TempDir) -> StoreConfig {
     ))
 }
 
-async fn look(directory: &TempDir) -> StoreInspection {
+async fn inspect(directory: &TempDir) -> StoreInspection {
     SqlStore::inspect(config(directory), Handle::current())
         .await
         .unwrap()
@@ -33,14 +33,14 @@ fn change(directory: &TempDir, sql: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_schema_is_compared_and_left_alone() {
     let directory = TempDir::new().unwrap();
-    assert_eq!(look(&directory).await.schema, SchemaStatus::Missing);
+    assert_eq!(inspect(&directory).await.schema, SchemaStatus::Missing);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 
     let open = SqlStore::open(config(&directory), Handle::current());
     let open = open.await.unwrap();
-    let seen = look(&directory).await;
-    assert_eq!((seen.schema, seen.now), (SchemaStatus::Current, None));
-    let store = seen.store.unwrap();
+    let inspection = inspect(&directory).await;
+    assert_eq!((inspection.schema, inspection.now), (SchemaStatus::Current, None));
+    let store = inspection.store.unwrap();
     assert_eq!(store.installation().await.unwrap(), None);
     store.withdraw("nobody").await.unwrap_err();
     drop(store);
@@ -51,20 +51,20 @@ async fn the_schema_is_compared_and_left_alone() {
         &directory,
         &format!("DELETE FROM __diesel_schema_migrations WHERE version = {last}"),
     );
-    let seen = look(&directory).await;
-    assert_eq!(seen.schema, SchemaStatus::Older(1));
-    assert!(seen.store.is_none());
+    let inspection = inspect(&directory).await;
+    assert_eq!(inspection.schema, SchemaStatus::Older(1));
+    assert!(inspection.store.is_none());
     assert_eq!(
         open.missing_migrations().await.unwrap(),
         1,
         "while it is open"
     );
-    assert_eq!(look(&directory).await.schema, SchemaStatus::Older(1));
+    assert_eq!(inspect(&directory).await.schema, SchemaStatus::Older(1));
 
     change(
         &directory,
         "INSERT INTO __diesel_schema_migrations (version) VALUES ('99990101000000')",
     );
     let newer = SchemaStatus::Newer("99990101000000".to_owned());
-    assert_eq!(look(&directory).await.schema, newer);
+    assert_eq!(inspect(&directory).await.schema, newer);
 }

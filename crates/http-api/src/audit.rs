@@ -206,7 +206,7 @@ impl Drop for UnansweredRequest {
         // The edge catches the panic and answers with this status.
         let internal = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
         origin.status = std::thread::panicking().then_some(internal);
-        self.app.audit.note_unanswered(origin, object, detail);
+        self.app.audit.record_unanswered(origin, object, detail);
     }
 }
 
@@ -245,7 +245,7 @@ pub(crate) fn record<B>(response: &ServiceResponse<B>) {
     let object = object.or_else(|| made.map(|it| sanitize_text(&it.0)));
     let mut origin = origin(req);
     origin.status = Some(status.as_u16());
-    app.audit.note(origin, object, detail);
+    app.audit.record(origin, object, detail);
 }
 
 #[cfg(test)]

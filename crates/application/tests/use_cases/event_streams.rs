@@ -138,7 +138,7 @@ async fn a_kind_is_followed_past_all_others() {
     assert_eq!(next(&mut following, DELIVERY_TIMEOUT).await, ["799"]);
     let began = Instant::now();
     assert!(matches!(following.next().await, StreamItem::Idle));
-    assert_eq!(following.at(), 1_000);
+    assert_eq!(following.last_sequence(), 1_000);
     assert!(began.elapsed() >= KEEP_ALIVE_INTERVAL && began.elapsed() < KEEP_ALIVE_INTERVAL + DELIVERY_TIMEOUT);
 }
 

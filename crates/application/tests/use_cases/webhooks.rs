@@ -218,7 +218,7 @@ async fn a_reporter_is_remembered_until_something_changes() {
     let (_, sandbox) = started(&fixture).await;
     let key = fixture.app.sandboxes.session_key(&sandbox).expect("it runs");
     let who = || async {
-        let found = fixture.app.authenticate.reporter(key.expose_secret()).await;
+        let found = fixture.app.authenticate.reporting_sandbox(key.expose_secret()).await;
         found.expect("asked").map(|it| it.id.clone())
     };
     assert_eq!(who().await, Some(sandbox.id.clone()));
@@ -252,7 +252,7 @@ async fn a_reporter_deleted_behind_our_back_reports_for_a_second_at_most() {
     let (_, sandbox) = started(&fixture).await;
     let key = fixture.app.sandboxes.session_key(&sandbox).expect("it runs");
     let who = || async {
-        let found = fixture.app.authenticate.reporter(key.expose_secret()).await;
+        let found = fixture.app.authenticate.reporting_sandbox(key.expose_secret()).await;
         found.expect("asked").map(|it| it.id.clone())
     };
     assert_eq!(who().await, Some(sandbox.id.clone()));

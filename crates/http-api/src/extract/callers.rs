@@ -71,7 +71,7 @@ impl Authenticator for App {
     }
 
     async fn reporter(&self, key: &SecretString) -> Result<Option<Arc<Sandbox>>, Problem> {
-        Ok(self.authenticate.reporter(key.expose_secret()).await?)
+        Ok(self.authenticate.reporting_sandbox(key.expose_secret()).await?)
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) async fn load(
 ) -> Result<HttpResponse, Problem> {
     let memory = &state.settings_cache().v1;
     let show = |settings: &Settings| TimestampedJson::of(|now| SettingsDto::of(settings, now));
-    let found = app.settings.shown(&actor.user, memory, show).await;
+    let found = app.settings.cached_view(&actor.user, memory, show).await;
     let found = found
         .and_then(|found| found.ok_or_else(|| Problem::missing("Settings not found")))
         .map_err(Problem::in_error_family)?;

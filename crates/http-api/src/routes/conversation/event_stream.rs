@@ -58,7 +58,7 @@ pub(crate) async fn follow(
     let following = opened.map_err(|error| refused(error, header.is_some()))?;
     let first = match begin {
         // A client that reconnects before the first event continues at this position.
-        StreamPosition::Now => format!("{RETRY_FIELD}id: {}\n\n", following.at()),
+        StreamPosition::Now => format!("{RETRY_FIELD}id: {}\n\n", following.last_sequence()),
         StreamPosition::First | StreamPosition::After(_) => format!("{RETRY_FIELD}\n"),
     };
     let (body_writer, body) = BodyWriter::new();

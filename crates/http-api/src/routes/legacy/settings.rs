@@ -29,7 +29,7 @@ pub(crate) async fn load(
 ) -> Result<HttpResponse, Problem> {
     let memory = &state.settings_cache().legacy;
     let show = |settings: &Settings| TimestampedJson::of(|_| LegacySettingsDto::from(settings));
-    let found = app.settings.shown(&actor.user, memory, show).await?;
+    let found = app.settings.cached_view(&actor.user, memory, show).await?;
     let found = found.map_or_else(|| show(&Settings::default()).map(Arc::new), Ok)?;
     Ok(timestamped::json_response(found.at(state.ports().clock.now())))
 }

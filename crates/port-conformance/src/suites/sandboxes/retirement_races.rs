@@ -107,16 +107,16 @@ pub async fn a_starting_conversation_keeps_its_sandbox(ports: &StorePorts) {
             execution_status: Some(ExecutionStatus::Running),
             ..conversation(n, "alice", &id, at(3))
         };
-        let step_to = [StartStatus::StartingConversation, StartStatus::Ready].map(step);
+        let updates = [StartStatus::StartingConversation, StartStatus::Ready].map(status_update);
         let start = async {
             let begun =
                 ports
                     .tasks
-                    .begin_conversation(task_id(n), claimed.fence, &it, &step_to[0], at(5));
+                    .begin_conversation(task_id(n), claimed.fence, &it, &updates[0], at(5));
             begun.await.unwrap();
             let ready = ports
                 .tasks
-                .advance(task_id(n), claimed.fence, &step_to[1], at(6));
+                .advance(task_id(n), claimed.fence, &updates[1], at(6));
             ready.await.unwrap();
         };
         let (retired, ()) = join_in_order(n % 2 == 0, retire(ports, &id, why, 50), start).await;

@@ -48,10 +48,10 @@ async fn begin(
     sandbox: &str,
 ) -> Result<StartTask, StoreError> {
     let it = conversation(n, "alice", sandbox, at(3));
-    let step = status_update(StartStatus::StartingConversation);
+    let update = status_update(StartStatus::StartingConversation);
     ports
         .tasks
-        .begin_conversation(task_id(n), fence, &it, &step, at(5))
+        .begin_conversation(task_id(n), fence, &it, &update, at(5))
         .await
 }
 
@@ -375,7 +375,7 @@ pub async fn a_failure_releases_what_the_task_held(ports: &StorePorts) {
     begin(ports, 1, fence, "s").await.unwrap();
     let said = StartTaskUpdate {
         detail: Some("it died".to_owned()),
-        ..step(StartStatus::Error)
+        ..status_update(StartStatus::Error)
     };
     let failed = ports
         .tasks

@@ -72,7 +72,7 @@ pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<Store>> {
 
 /// Looks at the store without changing anything.
 pub(crate) async fn look_at_store(config: &Config) -> anyhow::Result<StoreInspection> {
-    Store::look(store_config(config), Handle::current())
+    Store::inspect(store_config(config), Handle::current())
         .await
         .context("cannot look at the store")
 }

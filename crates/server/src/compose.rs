@@ -34,7 +34,7 @@ use crate::listeners::callback::CallbackRoute;
 use crate::config::{BackendKind, Config, AuthModeSetting};
 use crate::disk_space::DiskSpace;
 
-/// The store, for commands that look at it or administer it: they need not know which it is.
+/// The store under a neutral name, for commands that inspect or administer it.
 pub(crate) use store_sql::{StoreInspection, SchemaStatus, SqlStore as Store};
 
 pub(crate) use agent_client::probe;
@@ -45,36 +45,34 @@ pub(crate) use vault::{
     KeyFollower, Vault, check_legacy, is_sealed, master_keys, open as open_vault, unlock,
 };
 
-/// Variables of the process.
+/// The environment of the process.
 pub(crate) type Variables = [(OsString, OsString)];
 
-/// Becomes the program of a sandbox if that is what this process was started for. Before threads and everything else.
+/// Runs the sandbox launcher if the arguments ask for it. Call it before threads exist.
 pub(crate) fn launch(mut arguments: impl Iterator<Item = OsString>) -> Option<io::Error> {
     (arguments.nth(1)? == launcher::SUBCOMMAND).then(|| launcher::main(arguments))
 }
 
-/// Where time comes from.
 pub(crate) fn clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock)
 }
 
-/// Where ids come from.
 pub(crate) fn ids() -> Arc<dyn IdGenerator> {
     Arc::new(RandomIds)
 }
 
-/// Opens the store, which brings its schema up to date.
+/// Opens the store and migrates its schema.
 pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<Store>> {
     Store::open(store_config(config), Handle::current())
         .await
         .context("cannot open the store")
 }
 
-/// Looks at the store without changing anything.
+/// Inspects the store without changing it.
 pub(crate) async fn look_at_store(config: &Config) -> anyhow::Result<StoreInspection> {
     Store::inspect(store_config(config), Handle::current())
         .await
-        .context("cannot look at the store")
+        .context("cannot inspect the store")
 }
 
 fn store_config(config: &Config) -> StoreConfig {
@@ -84,32 +82,32 @@ fn store_config(config: &Config) -> StoreConfig {
     store
 }
 
-/// Who everybody is, where requests need no key.
+/// The user of all requests in open mode.
 pub(crate) fn local_user(config: &Config) -> Option<UserId> {
     (config.auth.mode == AuthModeSetting::Open).then(first_user)
 }
 
-/// What runs sandboxes, and why it was chosen.
+/// The sandbox backend, and why it was chosen.
 pub(crate) struct OpenedBackend {
     pub(crate) backend: Arc<dyn SandboxBackend>,
-    /// The same backend, as it tells its sandboxes' listeners from others.
+    /// The same backend; it proves which ports belong to its sandboxes.
     pub(crate) endpoints: Arc<dyn EndpointGuard>,
     pub(crate) specs: Arc<dyn SandboxSpecCatalog>,
-    /// For the banner: why this backend, and what to do for the other.
+    /// For the banner: why this backend was chosen, and how to choose the other one.
     pub(crate) why: String,
-    /// The engine, when sandboxes are containers.
+    /// The engine, if sandboxes are containers.
     pub(crate) engine: Option<Engine>,
 }
 
-/// What sandboxes will be, before anything was made for them.
+/// The chosen backend, before any resource is created.
 pub(crate) enum BackendChoice {
-    /// Containers; nothing is made for them before they are.
+    /// Containers. The engine has no resource of the installation before the first sandbox.
     Containers(OpenedBackend),
     /// Processes, for this reason.
     Processes(String),
 }
 
-/// Makes the backend that was asked for.
+/// Opens the chosen backend.
 pub(crate) async fn open_sandboxes(
     config: &Config,
     variables: &Variables,
@@ -122,8 +120,8 @@ pub(crate) async fn open_sandboxes(
     }
 }
 
-/// Chooses the backend. `before` names the one that the sandboxes of this installation were made with: `auto` stays with
-/// it, because another one would not find them.
+/// Chooses the backend. `before` is the backend of the installation's existing sandboxes: `auto` keeps it, because another
+/// backend would not find them.
 pub(crate) async fn pick_sandboxes(
     config: &Config,
     host: &HostId,
@@ -162,13 +160,13 @@ pub(crate) async fn pick_sandboxes(
     }
 }
 
-/// The application and its HTTP surface.
+/// The application and its HTTP interface.
 pub(crate) struct Service {
     pub(crate) app: App,
     pub(crate) http: HttpState,
 }
 
-/// Wires everything: where we listen, and how sandboxes reach us.
+/// Wires all parts for a service that listens at `bound` and that sandboxes reach by `route`.
 pub(crate) fn service(
     config: &Config,
     host: HostId,
@@ -238,7 +236,7 @@ pub(crate) fn service(
     Ok(Service { app, http })
 }
 
-/// Caps on running sandboxes.
+/// Limits of running sandboxes.
 pub(crate) fn caps(config: &Config) -> SandboxCaps {
     SandboxCaps {
         per_user: config.sandbox.max_running_per_user,
@@ -307,7 +305,7 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
     }
 }
 
-/// What must work before requests are worth sending.
+/// The readiness checks of the service.
 struct ServiceParts {
     app: App,
     store: Arc<Store>,
@@ -328,11 +326,11 @@ impl Readiness for ServiceParts {
         let sandboxes = sandboxes.inspect_err(
             |error| tracing::warn!(error = %chain(&error), "the sandbox backend is not ready"),
         );
-        // When that could not be asked, the store is not ready, either.
+        // If the migrations cannot be read, the store check fails as well.
         let missing = missing.ok().filter(|count| *count > 0);
         let missing = missing.map(|count| {
             format!(
-                "the database is older than the service by {count} migrations; restart the service, which runs them"
+                "the database lacks {count} migrations of this version; restart the service, which applies them"
             )
         });
         vec![

@@ -1,4 +1,5 @@
-//! The `healthcheck` command: asks the running service whether it is ready. For images, which hold no HTTP client.
+//! The `healthcheck` command: requests `/ready` of the running service. Made for container images, which contain no HTTP
+//! client.
 
 use std::time::Duration;
 
@@ -8,21 +9,21 @@ use tokio::net::TcpStream;
 
 use crate::config::{HttpSettings, reachable};
 
-/// Longer than the service itself takes for its checks.
+/// Longer than the service's own checks take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// More of an answer is not looked at.
+/// Bytes of a response that are read.
 const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
 
-/// What `/ready` of the service at the configured address says, if it says 200.
+/// Succeeds if `/ready` at the configured address answers 200.
 pub(crate) async fn ask(http: &HttpSettings) -> anyhow::Result<()> {
     if http.bind.port() == 0 {
-        bail!("http.bind has port 0, so nobody knows where the service listens: configure a port");
+        bail!("http.bind has port 0, so the service's port is unknown: configure a port");
     }
     let url = reachable(http.bind);
     let answer = tokio::time::timeout(REQUEST_TIMEOUT, fetch(url.authority()))
         .await
         .with_context(|| format!("{url}ready did not answer in {} s", REQUEST_TIMEOUT.as_secs()))?
-        .with_context(|| format!("cannot ask {url}ready; is the service running?"))?;
+        .with_context(|| format!("cannot reach {url}ready; is the service running?"))?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     if head.split_whitespace().nth(1) == Some("200") {
         return Ok(());
@@ -55,7 +56,7 @@ mod tests {
         Config::load(None, &variables).unwrap().http
     }
 
-    /// A service that answers one request like this.
+    /// A service that answers one request with this response.
     async fn answering(answer: &'static str) -> HttpSettings {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -14,7 +14,7 @@ use secrecy::ExposeSecret as _;
 use crate::cli::{Create, Keys, Rotate};
 use crate::compose::Store;
 
-/// Does what was asked and returns what standard output gets.
+/// Runs the command and returns its standard output.
 pub(crate) async fn run(
     command: Keys,
     single_user: bool,
@@ -72,14 +72,14 @@ async fn create(
         && user.role != role
     {
         bail!(
-            "there is a user {} with the role {} already: change it with `agent-workspace users set-role {0} {}`, or leave \
-             --role out",
+            "the user {} already has the role {}: change it with `agent-workspace users set-role {0} {}`, or omit --role",
             user.id,
             user.role.as_str(),
             role.as_str(),
         );
     }
-    // The user of the first key administers, whoever makes it: else nobody would.
+    // The user of the first key becomes the administrator even if an operator creates the key; otherwise the installation
+    // would have none.
     let first = users.list(None, 1).await.context("cannot read the users")?;
     let first_role = if first.is_empty() {
         Role::Admin
@@ -110,7 +110,7 @@ async fn rotate(
 ) -> anyhow::Result<String> {
     let old = find(store, rotate.id).await?;
     if old.is_expired(now) {
-        bail!("the key has expired: make a new one with `agent-workspace keys create`");
+        bail!("the key has expired: create a new one with `agent-workspace keys create`");
     }
     let wish = KeyOptions {
         name: None,
@@ -160,7 +160,7 @@ fn table(keys: &[ApiKey], now: Timestamp) -> String {
     text
 }
 
-/// `2026-01-31T12:00:00Z`.
+/// Formats a time as `2026-01-31T12:00:00Z`.
 pub(crate) fn seconds(at: Timestamp) -> String {
     at.to_utc()
         .to_rfc3339_opts(chrono::SecondsFormat::Secs, true)

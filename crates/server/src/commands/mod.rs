@@ -1,4 +1,4 @@
-//! Commands that work on the configuration and the store themselves, without a running service.
+//! Commands that work directly on the configuration and the store, without a running service.
 
 pub(crate) mod doctor;
 pub(crate) mod healthcheck;

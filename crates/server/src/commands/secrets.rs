@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::to_stderr;
 
-/// What standard output gets, and whether all is well.
+/// Runs the command. Returns its standard output, and whether all values are sealed with the key in use.
 pub(crate) async fn run(
     command: Secrets,
     config: &Config,
@@ -34,7 +34,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<(String, bool)> {
     let Secrets::RotateKey(options) = command;
     let clock = compose::clock();
-    // Two at once would each write a key of their own. It ends with the process, however that ends.
+    // Two concurrent rotations would each write a key of their own. The lock ends with the process.
     let _lock = lock(data_dir)?;
     let vault = compose::open_vault(config, data_dir, store, clock.as_ref()).await?;
     let present = vault.keyring.key_id();
@@ -81,16 +81,16 @@ pub(crate) async fn run(
     ))
 }
 
-/// Which key to rotate to.
+/// The key to rotate to.
 enum RotationTarget {
-    /// One that is there.
+    /// An existing key.
     Key(String),
-    /// A new one, in the data directory.
+    /// A new key in the data directory.
     Fresh,
 }
 
-/// A key that is first in line is rotated to. If that is the present one, what an earlier run has left is finished; and if
-/// nothing is left, the data directory gets a new key.
+/// Rotates to the first key. If that is the key in use, finishes what an interrupted run left. If nothing is left, the data
+/// directory gets a new key.
 fn target(
     config: &Config,
     data_dir: &DataDir,
@@ -108,7 +108,7 @@ fn target(
     })
 }
 
-/// Puts a new key in front of those in the data directory.
+/// Inserts a new key before those in the data directory.
 fn add_key(data_dir: &DataDir, keyring: &Keyring) -> anyhow::Result<String> {
     let path = data_dir.master_key();
     let former = MasterKey::all_from_file(&path)?;
@@ -126,7 +126,7 @@ fn add_key(data_dir: &DataDir, keyring: &Keyring) -> anyhow::Result<String> {
     Ok(fresh.id().to_owned())
 }
 
-/// Before anything is sealed with it.
+/// Waits until all services have the key, before anything is sealed with it.
 async fn wait_for_key(
     rotation: &MasterKeyRotation<'_>,
     key: &str,
@@ -142,7 +142,7 @@ async fn wait_for_key(
     let missing = rotation.wait_for_services(has_it, patience, &mut tell);
     let missing = missing
         .await
-        .context("cannot see which services there are")?;
+        .context("cannot read the announcements of services")?;
     if !missing.is_empty() {
         bail!(
             "nothing was changed: these services do not have the key {key}, and could not open what is sealed with it: {}. \
@@ -154,7 +154,7 @@ async fn wait_for_key(
     Ok(())
 }
 
-/// Before the search for what is sealed with former keys, which would be in vain while somebody seals with one.
+/// Waits until all services seal with the key. A search for values of former keys would otherwise miss new ones.
 async fn wait_for_use(
     rotation: &MasterKeyRotation<'_>,
     key: &str,
@@ -170,7 +170,7 @@ async fn wait_for_use(
     let missing = rotation.wait_for_services(uses_it, patience, &mut tell);
     let missing = missing
         .await
-        .context("cannot see which services there are")?;
+        .context("cannot read the announcements of services")?;
     if !missing.is_empty() {
         bail!(
             "these services do not seal with the key {key} yet: {}. Nothing is lost, and both keys are needed: see their \
@@ -186,7 +186,7 @@ fn names(services: &[KeyHolder]) -> String {
     names.join(", ")
 }
 
-/// From here on the key is in use everywhere.
+/// From here on all services use the key.
 async fn replace_vault(
     store: &Store,
     vault: &Vault,
@@ -209,7 +209,7 @@ async fn replace_vault(
     })
     .await;
     match replaced {
-        // Also when the answer to a commit was lost and it was tried again.
+        // Also true when the response to a commit was lost and the commit was repeated.
         Err(StoreError::Stale { .. }) if store.installation().await? == Some(after) => Ok(()),
         Err(StoreError::Stale { .. }) => {
             bail!(

@@ -15,10 +15,10 @@ use crate::cli::{Delete, Users};
 use crate::compose::Store;
 use crate::commands::keys::seconds;
 
-/// Users of one look into the store.
+/// Users per page of the store.
 const PAGE: usize = 500;
 
-/// Does what was asked and returns what standard output gets. `local`: who everybody is, where requests need no key.
+/// Runs the command and returns its standard output. `local`: the user of all requests in open mode.
 pub(crate) async fn run(
     command: Users,
     local: Option<&UserId>,
@@ -79,7 +79,8 @@ async fn delete(
     };
     let purged = users::purge(store, clock, &user);
     let purged = purged.await.with_context(|| {
-        format!("{user} may not be deleted yet: run this command again (what was begun the service goes on with, too)")
+        format!("{user} may not be deleted completely yet: run this command again (the service also continues what \
+             was started)")
     })?;
     match purged {
         Some(purged) => {
@@ -90,24 +91,24 @@ async fn delete(
     }
 }
 
-/// Has the name typed once more.
+/// Asks to type the name once more.
 fn confirm(user: &UserId) -> anyhow::Result<()> {
     if !std::io::stdin().is_terminal() {
-        bail!("nobody is here to confirm that {user} is to be deleted: add --yes");
+        bail!("cannot ask for confirmation without a terminal: add --yes to delete {user}");
     }
     let mut out = std::io::stderr();
     write!(
         out,
-        "This deletes {user} with all conversations, settings, secrets, API keys and sandboxes, for good.\n\
-         Type the name to go on: "
+        "This permanently deletes {user} with all conversations, settings, secrets, API keys and sandboxes.\nType the \
+             name to continue:"
     )
     .and_then(|()| out.flush())
     .context("cannot ask")?;
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
-    read.context("cannot read the answer")?;
+    read.context("cannot read the confirmation")?;
     if answer.trim() != user.as_str() {
-        bail!("that was not the name; nothing is deleted");
+        bail!("the typed name differs; nothing is deleted");
     }
     Ok(())
 }

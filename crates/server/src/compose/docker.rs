@@ -1,4 +1,4 @@
-//! Sandboxes as Docker containers.
+//! Docker containers as sandboxes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ pub(crate) use sandbox_docker::Survey;
 use super::OpenedBackend;
 use crate::config::{self, Config};
 
-/// How long an engine may take to answer before `auto` does without it.
+/// Time for an engine to answer before `auto` chooses processes.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The engine behind the sandboxes.
+/// The engine of the sandboxes.
 #[derive(Clone)]
 pub(crate) struct Engine(Arc<DockerSandboxes>);
 
 impl Engine {
-    /// The address of this machine that containers reach as `host.docker.internal`, if the engine tells.
+    /// The address of this machine that containers reach as `host.docker.internal`, if the engine reports it.
     pub(crate) async fn gateway(&self) -> Option<IpAddr> {
         self.0.gateway().await
     }
 
-    /// What the engine says of itself; for `doctor`.
+    /// The engine's capabilities, for `doctor`.
     pub(crate) async fn survey(&self) -> anyhow::Result<Survey> {
         self.0
             .survey()
@@ -42,7 +42,7 @@ impl Engine {
     }
 }
 
-/// Makes the backend. The engine need not be there yet.
+/// Opens the backend. The engine need not run yet.
 pub(super) fn open(config: &Config, host: &HostId, why: &str) -> anyhow::Result<OpenedBackend> {
     let docker = docker_config(config, host);
     let specs = DockerSpecs::new(&docker, SystemClock.now());
@@ -56,7 +56,7 @@ pub(super) fn open(config: &Config, host: &HostId, why: &str) -> anyhow::Result<
     })
 }
 
-/// Why the engine cannot be asked right now; `None` if it can.
+/// Why the engine is unreachable; `None` if it answers.
 pub(super) async fn absence(backend: &dyn SandboxBackend) -> Option<String> {
     let mut contact = backend.watch_reachability();
     match tokio::time::timeout(ENGINE_TIMEOUT, contact.next()).await {

@@ -1,4 +1,4 @@
-//! The APIs of git providers, from what the operator says of hosts and certificates.
+//! The APIs of git providers, with the operator's settings for hosts and certificates.
 
 use anyhow::Context as _;
 use git_hosting::{AllowedHost, Authorities, Config, HttpGitHosting, PrivateHosts};
@@ -7,7 +7,7 @@ use crate::config::GitSettings;
 
 const HOSTS: &str = "git.allow_private_hosts (WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS)";
 
-/// The adapter; nothing is called yet.
+/// Creates the adapter without a request.
 pub(super) fn open(config: &GitSettings) -> anyhow::Result<HttpGitHosting> {
     let authorities = match &config.authorities {
         None => Authorities::default(),
@@ -30,7 +30,7 @@ pub(super) fn open(config: &GitSettings) -> anyhow::Result<HttpGitHosting> {
 fn private_hosts(listed: &[String]) -> anyhow::Result<PrivateHosts> {
     match listed {
         [] => Ok(PrivateHosts::Refused),
-        // What people write in a variable.
+        // Forms that operators write in a variable.
         [one] if one == "false" => Ok(PrivateHosts::Refused),
         [one] if one == "*" || one == "true" => Ok(PrivateHosts::Allowed),
         entries => {

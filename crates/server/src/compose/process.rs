@@ -1,4 +1,4 @@
-//! Sandboxes as local processes.
+//! Local processes as sandboxes.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,7 +14,7 @@ use sandbox_process::{AgentServerSource, ProcessConfig, ProcessSandboxes, Proces
 use super::{OpenedBackend, Variables};
 use crate::config::Config;
 
-/// Makes the backend.
+/// Opens the backend.
 pub(super) async fn open(
     config: &Config,
     variables: &Variables,
@@ -86,7 +86,7 @@ fn provisioner(config: &Config, variables: &Variables) -> anyhow::Result<Provisi
     Provisioner::new(settings).context("cannot provision the agent server")
 }
 
-/// Installs the agent server, if that is for us to do, and says how it is started.
+/// Installs the agent server if the service manages it, and returns its command.
 pub(crate) async fn prepare(
     config: &Config,
     variables: &Variables,
@@ -97,7 +97,7 @@ pub(crate) async fn prepare(
     }
 }
 
-/// Where the agent server comes from, or why it cannot come from anywhere.
+/// The source of the agent server, or why there is none; for `doctor`.
 pub(crate) async fn agent_server_outlook(
     config: &Config,
     variables: &Variables,
@@ -119,7 +119,7 @@ pub(crate) async fn agent_server_outlook(
     ))
 }
 
-/// Whether the configured command can be started, as far as a look at its program tells.
+/// Whether the program of the configured command exists and is executable.
 fn configured(
     config: &Config,
     variables: &Variables,

@@ -1,4 +1,4 @@
-//! TracePropagation, where they are exported.
+//! Trace export.
 
 use anyhow::Context as _;
 use application::trace::TracePropagation;
@@ -7,7 +7,7 @@ use crate::config::Config;
 
 pub(crate) use telemetry::Telemetry;
 
-/// Whose spans are traces: what we do, not what libraries do for it.
+/// Crates whose spans are exported: the service's own, not those of libraries.
 const TRACED_CRATES: &[&str] = &[
     "agent_client",
     "agent_workspace",
@@ -21,7 +21,7 @@ const TRACED_CRATES: &[&str] = &[
     "store_sql",
 ];
 
-/// The export that is configured, if one is.
+/// The configured export, if any.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Option<Telemetry>> {
     let wanted = &config.telemetry;
     let Some(endpoint) = wanted.otlp_endpoint.clone() else {
@@ -39,7 +39,7 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Option<Telemetry>> {
     Ok(Some(opened))
 }
 
-/// How traces of others go on here, if they are exported.
+/// Propagates incoming trace contexts, if traces are exported.
 pub(super) fn handed_on(config: &Config) -> Option<TracePropagation> {
     config.telemetry.otlp_endpoint.as_ref().map(|_| TracePropagation {
         adopt: telemetry::adopt,

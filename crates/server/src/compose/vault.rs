@@ -1,7 +1,8 @@
-//! The master keys of this process, checked against the installation's secret in the store, and followed while it runs.
+//! The master keys of this process: checked against the installation's secret in the store, and updated while the process
+//! runs.
 //!
-//! The store says which key is in use (the one that the installation's secret is sealed with), so that all processes seal
-//! with the same one, whatever order they were given them in.
+//! The key in use is the one that seals the installation's secret. All processes therefore seal with the same key, whatever
+//! the order of their configured keys.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,20 +21,20 @@ use store_sql::SqlStore;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 
-/// How often a service looks for new keys, and for the one in use.
+/// Interval of checks for new keys and for the key in use.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// How often it says which it has when nothing changed: often enough that a rotation does not take it for gone.
+/// Interval of announcements without a change: short enough that a rotation does not treat the service as gone.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a service that stops tries to say so.
+/// Time to withdraw the announcement at shutdown.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The keys, and what they open.
+/// The keys, and the installation's secret that they open.
 pub(crate) struct Vault {
     pub(crate) keyring: Arc<Keyring>,
     pub(crate) installation: Arc<InstallationKey>,
 }
 
-/// The master keys that were given, or those in the data directory.
+/// The configured master keys, or those in the data directory.
 pub(crate) fn master_keys(config: &Config, data_dir: &DataDir) -> anyhow::Result<Keyring> {
     if let Some(first) = &config.secrets.master_key {
         let keyring = Keyring::new(first, &config.secrets.previous);
@@ -42,7 +43,7 @@ pub(crate) fn master_keys(config: &Config, data_dir: &DataDir) -> anyhow::Result
     let path = data_dir.master_key();
     let found = MasterKey::all_from_file(&path);
     let mut keys = found.map_err(|error| missing(error, &path))?;
-    // There is at least one: they were read as such.
+    // `all_from_file` returns at least one key.
     let first = keys.remove(0);
     keys.extend(config.secrets.previous.iter().map(MasterKey::duplicate));
     let mut files = vec![path];
@@ -54,8 +55,9 @@ fn missing(error: MasterKeyError, path: &Path) -> anyhow::Error {
     match error {
         MasterKeyError::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             anyhow!(
-                "the master key of this installation is missing: there is no {}, and what is stored cannot be opened \
-                 without it. Restore the file from a backup, or give the key in WORKSPACE_SECRETS__MASTER_KEY",
+                "the master key of this installation is missing: {} does not exist, and stored secrets cannot be \
+                     opened without it. Restore the file from a backup, or set the key in \
+                     WORKSPACE_SECRETS__MASTER_KEY",
                 path.display()
             )
         }
@@ -63,8 +65,8 @@ fn missing(error: MasterKeyError, path: &Path) -> anyhow::Error {
     }
 }
 
-/// The installation's secret, which the first start makes. Another master key than the one that this installation was made
-/// with is refused: a service that started anyway would fail one user at a time, and seal new secrets with the wrong key.
+/// Opens the installation's secret, which the first start creates. Refuses a master key that does not open it: the service
+/// would fail for one user after the other, and seal new secrets with the wrong key.
 pub(crate) async fn open(
     config: &Config,
     data_dir: &DataDir,
@@ -85,21 +87,21 @@ pub(crate) async fn open(
         let stored = store.create_installation(&fresh, clock.now()).await;
         sealed = Some(stored.context("cannot store the installation's secret")?);
     }
-    let sealed = sealed.context("there is no installation's secret")?;
+    let sealed = sealed.context("the store has no installation's secret")?;
     let vault = unlock(master_keys(config, data_dir)?, &sealed, data_dir)?;
-    // The record does its work from here on, also for other machines; a file that stayed would refuse a data directory that
-    // is used with another database.
+    // From here on the record in the store does the check, also for other machines. A remaining file would refuse a data
+    // directory that is used with another database.
     match std::fs::remove_file(&canary) {
-        Ok(()) => tracing::info!("the canary file is replaced by a record in the store"),
+        Ok(()) => tracing::info!("a record in the store replaces the canary file"),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => {
-            tracing::warn!(error = %chain(&error), "cannot remove the canary file, which has no use any more");
+            tracing::warn!(error = %chain(&error), "cannot remove the canary file, which is no longer used");
         }
     }
     Ok(vault)
 }
 
-/// Opens the installation's secret, and seals with the key that it is sealed with.
+/// Opens the installation's secret, and selects its key for sealing.
 pub(crate) fn unlock(
     keyring: Keyring,
     sealed: &Sealed,
@@ -117,13 +119,14 @@ pub(crate) fn unlock(
     })
 }
 
-/// Whether anything was sealed by an installation of before, which has a canary in a file and no secret in the store.
+/// Whether an earlier release sealed anything: it left a canary file, and no secret in the store.
 pub(crate) async fn is_sealed(store: &SqlStore, data_dir: &DataDir) -> anyhow::Result<bool> {
     let has_canary = read_canary(&data_dir.canary())?.is_some();
     Ok(has_canary || any_sealed(store).await?.is_some())
 }
 
-/// Whether these keys open what such an installation has: the file, which is in one data directory only, and any secret.
+/// Checks that these keys open what an earlier release sealed: the canary file, which exists in one data directory only,
+/// and any stored secret.
 pub(crate) async fn check_legacy(
     store: &SqlStore,
     data_dir: &DataDir,
@@ -149,11 +152,11 @@ fn read_canary(path: &Path) -> anyhow::Result<Option<Sealed>> {
     }
 }
 
-/// Any one sealed value.
+/// Reads one sealed value.
 async fn any_sealed(store: &SqlStore) -> anyhow::Result<Option<SealedRecord>> {
     for kind in SealedKind::ALL {
         let page = store.page(kind, None, 1).await;
-        let page = page.context("cannot read what is sealed")?;
+        let page = page.context("cannot read sealed values")?;
         if let Some(record) = page.into_iter().next() {
             return Ok(Some(record));
         }
@@ -161,7 +164,7 @@ async fn any_sealed(store: &SqlStore) -> anyhow::Result<Option<SealedRecord>> {
     Ok(None)
 }
 
-/// What a wrong key is told by, and what to do.
+/// The error for a wrong key: what was sealed with another key, and what to do.
 fn refusal(error: CipherError, keyring: &Keyring, data_dir: &DataDir, by: &str) -> anyhow::Error {
     let CipherError::UnknownKey { key_id } = error else {
         return anyhow::Error::new(error).context(format!(
@@ -177,7 +180,7 @@ fn refusal(error: CipherError, keyring: &Keyring, data_dir: &DataDir, by: &str) 
     )
 }
 
-/// Keeps a service's keys and the store's word about them in step.
+/// Keeps the keys of a service and its announcement in the store up to date.
 #[derive(Clone)]
 pub(crate) struct KeyFollower {
     id: String,
@@ -187,8 +190,8 @@ pub(crate) struct KeyFollower {
 }
 
 impl KeyFollower {
-    /// Opens the vault for a service. That it is there is said before it looks which key is in use, so that a rotation that
-    /// begins in between waits for it.
+    /// Opens the vault for a service. The service announces itself before it reads the key in use, so that a rotation that
+    /// starts in between waits for it.
     pub(crate) async fn start(
         config: &Config,
         data_dir: &DataDir,
@@ -206,7 +209,8 @@ impl KeyFollower {
         let vault = match open(config, data_dir, store, clock.as_ref()).await {
             Ok(vault) => vault,
             Err(error) => {
-                // Else a rotation would wait for a service that never was. The first error says more than another one.
+                // Otherwise a rotation would wait for a service that never started. Report the first error, which says
+                // more.
                 let _ = store.withdraw(&id).await;
                 return Err(error);
             }
@@ -222,13 +226,13 @@ impl KeyFollower {
         if wanted.is_some_and(|wanted| wanted.id() != used) {
             tracing::warn!(
                 key = used,
-                "the configured master key is not in use yet: `agent-workspace secrets rotate-key` changes to it"
+                "the configured master key is not in use yet: run `agent-workspace secrets rotate-key` to rotate to it"
             );
         }
         Ok((vault, follower))
     }
 
-    /// Looks until the service stops.
+    /// Polls until the service stops.
     pub(crate) fn spawn(&self, tasks: &BackgroundTasks) {
         let follower = self.clone();
         tasks.spawn(async move {
@@ -238,7 +242,7 @@ impl KeyFollower {
             let mut said = (follower.state(), Instant::now());
             loop {
                 tick.tick().await;
-                // The same trouble once, not every two seconds.
+                // Report the same problem once, not at every poll.
                 match follower.poll(&mut said).await {
                     Ok(()) => told.clear(),
                     Err(error) => {
@@ -253,13 +257,13 @@ impl KeyFollower {
         });
     }
 
-    /// Says that this service is gone. If it cannot, a rotation waits some seconds for it.
+    /// Withdraws the announcement. If that fails, a rotation waits some seconds for the service.
     pub(crate) async fn withdraw(&self) {
         let gone = tokio::time::timeout(WITHDRAW_TIMEOUT, self.store.withdraw(&self.id));
         let _ = gone.await;
     }
 
-    /// What a rotation wants to know.
+    /// The keys to announce.
     fn state(&self) -> (Vec<String>, String) {
         (self.keyring.key_ids(), self.keyring.key_id())
     }
@@ -269,20 +273,20 @@ impl KeyFollower {
         let reread = tokio::runtime::Handle::current().spawn_blocking(move || keyring.reread());
         let reread = reread.await.context("cannot read the key files")?;
         let sealed = self.store.installation().await;
-        let sealed = sealed.context("cannot look which master key is in use")?;
+        let sealed = sealed.context("cannot read which master key is in use")?;
         let used = sealed.as_ref().and_then(Keyring::key_of);
         let mut missing = Ok(());
         if let Some(used) = used.filter(|used| *used != self.keyring.key_id()) {
             missing = self.keyring.seal_with(used).with_context(|| {
                 format!(
-                    "the master key was rotated to {used}, which this service does not have: what is sealed with it does \
-                     not open here. Give it the key (WORKSPACE_SECRETS__MASTER_KEY) and start it again"
+                    "the master key was rotated to {used}, which this service does not have: secrets sealed with it \
+                         cannot be opened here. Set the key (WORKSPACE_SECRETS__MASTER_KEY) and restart the service"
                 )
             });
             if missing.is_ok() {
                 tracing::info!(
                     key = used,
-                    "the master key was rotated; secrets are sealed with this one from now on"
+                    "the master key was rotated; new secrets are sealed with the new key"
                 );
             }
         }
@@ -292,7 +296,7 @@ impl KeyFollower {
             *said = (state, Instant::now());
         }
         missing?;
-        reread.context("cannot read a master key file again; what was read before stays in use")?;
+        reread.context("cannot reread a master key file; the keys read before stay in use")?;
         Ok(())
     }
 
@@ -304,6 +308,6 @@ impl KeyFollower {
             seen_at: self.clock.now(),
         };
         let announced = self.store.announce(&said).await;
-        announced.context("cannot say which master keys this service has")
+        announced.context("cannot announce the master keys of this service")
     }
 }

@@ -38,8 +38,8 @@ fn before_the_first_start_it_makes_nothing() {
     assert!(output.status.success(), "{said}");
     for (what, part) in [
         ("data directory", "not there yet"),
-        ("store", "empty yet"),
-        ("master key", "the first start makes one"),
+        ("store", "is empty;"),
+        ("master key", "the first start creates one"),
         ("agent server", "/bin/true"),
         ("disk space", "MiB free"),
     ] {

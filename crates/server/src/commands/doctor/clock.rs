@@ -1,4 +1,4 @@
-//! What `doctor` says about clocks and about the URL that clients use.
+//! Checks of `doctor`: clocks, and the URL that clients use.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::DoctorReport;
 use crate::compose;
 use crate::config::{Config, AuthModeSetting};
 
-/// Leases of other processes are judged by one's own clock; they last six seconds at least.
+/// A process judges the leases of others by its own clock. Leases last six seconds at least.
 const WARNING_SKEW: Duration = Duration::from_secs(2);
 const PROBLEM_SKEW: Duration = Duration::from_secs(30);
-/// How long the public URL may take.
+/// Time for the public URL to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Compares two clocks.
@@ -23,7 +23,7 @@ pub(super) fn skew(what: &str, theirs: Timestamp, ours: Timestamp, report: &mut 
     let apart = theirs.since(ours).max(ours.since(theirs));
     let text = format!("{:.1} s apart from this machine's", apart.as_secs_f64());
     let advice =
-        "let both machines keep time by NTP: leases and expiry times are compared with the clock";
+        "synchronize both machines by NTP: leases and expiry times depend on the clock";
     if apart > PROBLEM_SKEW {
         report.problem(what, format!("{text}: {advice}"));
     } else if apart > WARNING_SKEW {
@@ -33,7 +33,7 @@ pub(super) fn skew(what: &str, theirs: Timestamp, ours: Timestamp, report: &mut 
     }
 }
 
-/// Whether the URL for clients makes sense, and whether it answers.
+/// Checks that the URL for clients is plausible, and that it answers.
 pub(super) async fn public_url(
     config: &Config,
     is_running: bool,
@@ -49,14 +49,14 @@ pub(super) async fn public_url(
         report.ok(what, url.as_str());
     }
     if bound.port() == 0 && !config.http.is_url_configured() {
-        return report.ok("reachable", "not asked: the port is chosen at the start");
+        return report.ok("reachable", "not checked: the port is chosen at the start");
     }
     let answered = if url.scheme() == "https" {
-        // This program speaks no TLS to itself, so what comes after that is for `curl` to find out.
+        // `doctor` speaks no TLS, so it only checks the connection.
         let said = |()| {
             format!(
-                "{url} accepts connections; what is behind TLS is not looked at: `curl --head {url}alive` answers 200 if all \
-                 is well"
+                "{url} accepts connections; TLS is not checked: `curl --head {url}alive` answers 200 if the service \
+                     is reachable"
             )
         };
         let unreachable = |why| format!("{url} cannot be reached from here ({why})");
@@ -81,7 +81,7 @@ pub(super) async fn public_url(
     }
 }
 
-/// Whether the service answers there. What time it says it is goes into the report.
+/// Whether the service answers there. Also compares its clock.
 async fn answers(url: &Url, report: &mut DoctorReport, clock: &dyn Clock) -> Result<String, String> {
     let mut asked = url.clone();
     asked.set_path("/alive");
@@ -97,7 +97,7 @@ async fn answers(url: &Url, report: &mut DoctorReport, clock: &dyn Clock) -> Res
     Ok(format!("{asked} answers"))
 }
 
-/// Whether somebody listens there; else why not.
+/// Whether the port accepts a connection; otherwise why not.
 pub(super) async fn connects(url: &Url) -> Result<(), String> {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_or_known_default().unwrap_or(443);
@@ -108,7 +108,7 @@ pub(super) async fn connects(url: &Url) -> Result<(), String> {
     Ok(())
 }
 
-/// The time in a header `Date`, which is to the second.
+/// The time of a `Date` header, which has a resolution of a second.
 fn instant(text: &str) -> Option<Timestamp> {
     let read = DateTime::parse_from_rfc2822(text).ok()?;
     Some(Timestamp::new(read.to_utc()).plus(Duration::from_millis(500)))
@@ -120,7 +120,7 @@ fn doubt(config: &Config, url: &Url, bound: SocketAddr) -> Option<String> {
         return Some(format!("{url} is only a guess from {bound}: {advice}"));
     }
     if !matches!(url.scheme(), "http" | "https") {
-        return Some(format!("{url} is no HTTP URL: {advice}"));
+        return Some(format!("{url} is not an HTTP URL: {advice}"));
     }
     let is_local = match url.host() {
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
@@ -130,7 +130,7 @@ fn doubt(config: &Config, url: &Url, bound: SocketAddr) -> Option<String> {
     };
     if url.scheme() == "http" && !is_local && config.auth.mode == AuthModeSetting::ApiKey {
         return Some(format!(
-            "{url} is not encrypted: API keys travel as they are. Let a proxy end TLS, and {advice}"
+            "{url} is not encrypted: API keys are sent in plain text. Terminate TLS in a proxy, and {advice}"
         ));
     }
     config.http.doubt()

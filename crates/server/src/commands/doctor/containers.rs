@@ -1,4 +1,4 @@
-//! What `doctor` says about a container engine.
+//! Checks of `doctor`: the container engine.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::compose::{Engine, Survey};
 use crate::config::{Config, MetadataAccess};
 use crate::lifecycle::serve;
 
-/// Asks the engine, and tries what can be tried without making anything there.
+/// Queries the engine, and tests what needs no new resource.
 pub(super) async fn examine(
     config: &Config,
     engine: &Engine,
@@ -44,14 +44,14 @@ fn summary(survey: &Survey) -> String {
     )
 }
 
-/// The events of sandboxes carry the engine's time; and images and volumes need room.
+/// Events of sandboxes carry the engine's time; images and volumes need disk space.
 fn clock_and_disk(survey: &Survey, now: Timestamp, report: &mut DoctorReport) {
     let time = survey.time.as_deref();
     if let Some(time) = time.and_then(|text| DateTime::parse_from_rfc3339(text).ok()) {
         let at = Instant::now();
         let then = |instant| now.minus(at.duration_since(instant));
         let (asked, answered) = (then(survey.asked.0), then(survey.asked.1));
-        // It looked at its clock some time in between.
+        // The engine read its clock some time in between.
         let theirs = Timestamp::new(time.to_utc());
         skew(
             "clock of the engine",
@@ -62,12 +62,12 @@ fn clock_and_disk(survey: &Survey, now: Timestamp, report: &mut DoctorReport) {
     }
     match &survey.root {
         Some(root) => {
-            let advice = "make room (docker system df shows what takes it)";
+            let advice = "free some space (`docker system df` shows what uses it)";
             space("disk of the engine", root, advice, report);
         }
         None => report.ok(
             "disk of the engine",
-            "on another machine, or not to be seen from here",
+            "on another machine, or not visible from here",
         ),
     }
 }
@@ -75,22 +75,22 @@ fn clock_and_disk(survey: &Survey, now: Timestamp, report: &mut DoctorReport) {
 fn limits(survey: &Survey, report: &mut DoctorReport) {
     if survey.ignored_limits.is_empty() {
         report.add("limits", Ok(()), |()| {
-            "memory, processor and processes are kept".to_owned()
+            "limits of memory, processor and processes are enforced".to_owned()
         });
     } else {
         let limits = survey.ignored_limits.join(", ");
         report.warn(
             "limits",
             format!(
-                "the engine does not keep limits on {limits}: a sandbox can take all there is. Let the machine's kernel \
-                 count it (cgroup v2 with all controllers delegated, for a rootless engine)"
+                "the engine does not enforce limits of {limits}: a sandbox can use up the machine. Enable the \
+                     kernel's accounting (cgroup v2 with all controllers delegated, for a rootless engine)"
             ),
         );
     }
     let disk = if survey.may_limit_disk {
-        "the engine may limit what is changed in images; volumes are measured by the service"
+        "the engine can limit changes to images; the service measures volumes"
     } else {
-        "the engine's storage has no quotas: the service measures, and stops sandboxes that are over their limit"
+        "the engine's storage has no quotas: the service measures usage, and stops sandboxes over their limit"
     };
     report.add("disk limits", Ok(()), |()| disk.to_owned());
     if let Some(runtime) = &survey.missing_runtime {
@@ -106,7 +106,7 @@ fn images(survey: &Survey, report: &mut DoctorReport) {
         let state = if *is_there {
             "is there"
         } else {
-            "is not there yet; it will be pulled (or load it: docker pull)"
+            "is missing; the first start pulls it (or run docker pull)"
         };
         let what = format!("template {template}");
         report.add(&what, Ok(()), |()| format!("image {image} {state}"));
@@ -117,11 +117,11 @@ fn metadata(config: &Config, survey: &Survey, report: &mut DoctorReport) {
     let what = "metadata address";
     match (&survey.metadata_problem, config.docker.block_metadata) {
         (_, MetadataAccess::Off) => {
-            report.add(what, Ok(()), |()| "left alone, as configured".to_owned());
+            report.add(what, Ok(()), |()| "not blocked, as configured".to_owned());
         }
         (None, _) => {
             report.add(what, Ok(()), |()| {
-                "can be kept from sandboxes by this machine's packet filter".to_owned()
+                "can be blocked by this machine's packet filter".to_owned()
             });
         }
         (Some(problem), MetadataAccess::Auto) => report.warn(
@@ -132,7 +132,7 @@ fn metadata(config: &Config, survey: &Survey, report: &mut DoctorReport) {
             ),
         ),
         (Some(problem), MetadataAccess::Required) => {
-            let problem = anyhow!("it is to be blocked, and cannot be: {problem}");
+            let problem = anyhow!("cannot be blocked as configured: {problem}");
             report.add(what, Err::<(), _>(problem), |()| String::new());
         }
     }
@@ -152,11 +152,11 @@ fn callback(config: &Config, survey: &Survey, report: &mut DoctorReport) {
     let Some(gateway) = survey.gateway else {
         return report.warn(
             what,
-            "the engine does not say by which address containers reach this machine: set \
-             WORKSPACE_SANDBOX__CALLBACK_URL, or let the service listen on another address than loopback",
+            "the engine does not report the address by which containers reach this machine: set \
+                 WORKSPACE_SANDBOX__CALLBACK_URL, or let the service listen on another address than loopback",
         );
     };
-    // Port 0: any other than the service's own, which may be running.
+    // Port 0: the service's own port may be in use by the running service.
     match serve::listen((gateway, 0).into()) {
         Ok(_) => {
             report.add(what, Ok(()), |()| {
@@ -166,9 +166,9 @@ fn callback(config: &Config, survey: &Survey, report: &mut DoctorReport) {
         Err(error) => report.warn(
             what,
             format!(
-                "the engine's gateway {gateway} cannot be listened on ({}): sandboxes could not report, and their events \
-                 would come some seconds late. Set WORKSPACE_SANDBOX__CALLBACK_URL, or let the service listen on an \
-                 address that containers reach",
+                "cannot listen on the engine's gateway {gateway} ({}): sandboxes could not report, and their events \
+                     would arrive some seconds late. Set WORKSPACE_SANDBOX__CALLBACK_URL, or let the service listen \
+                     on an address that containers reach",
                 error.root_cause()
             ),
         ),

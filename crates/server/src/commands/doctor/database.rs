@@ -1,4 +1,4 @@
-//! What `doctor` says about the store and what only it can tell: its clock, the master key, API keys.
+//! Checks of `doctor`: the store, its clock, the master key and API keys.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::compose::{self, StoreInspection, SchemaStatus, Store};
 use crate::config::{Config, AuthModeSetting, without_password};
 use crate::data_dir::DataDir;
 
-/// Looks at the database and at what is in it.
+/// Inspects the database and its content.
 pub(super) async fn examine(
     config: &Config,
     data_dir: Option<&DataDir>,
@@ -47,7 +47,7 @@ pub(super) async fn examine(
             }
         }
         (None, SchemaStatus::Missing) => first_key(config, data_dir, report),
-        (None, _) => report.ok("keys", "looked at once the schema is up to date"),
+        (None, _) => report.ok("keys", "checked once the schema is up to date"),
     }
 }
 
@@ -55,33 +55,33 @@ fn schema(url: &str, look: &StoreInspection, report: &mut DoctorReport) {
     match &look.schema {
         SchemaStatus::Current => report.ok("store", format!("{url}, with the schema of this version")),
         SchemaStatus::Missing => {
-            report.ok("store", format!("{url} is empty yet; the first start makes the schema"));
+            report.ok("store", format!("{url} is empty; the first start creates the schema"));
         }
         SchemaStatus::Older(count) => report.warn(
             "store",
             format!(
-                "{url} has the schema of an older version ({count} migrations behind). `agent-workspace migrate`, or the next \
-                 start, brings it up to date; make a backup before"
+                "{url} has the schema of an older version ({count} migrations behind). `agent-workspace migrate`, or \
+                     the next start, migrates it; make a backup first"
             ),
         ),
         SchemaStatus::Newer(version) => report.problem(
             "store",
             format!(
                 "{url} has schema version {version}, which this version of the program does not know: start the newer \
-                 version, or restore a backup of before the upgrade"
+                     version, or restore a backup from before the upgrade"
             ),
         ),
     }
 }
 
-/// The key before there is anything that it could fit.
+/// The master key while the store is empty.
 fn first_key(config: &Config, data_dir: Option<&DataDir>, report: &mut DoctorReport) {
     let what = "master key";
     let file = data_dir.map(DataDir::master_key).filter(|it| it.exists());
     match (&config.secrets.master_key, file) {
         (Some(key), _) => report.ok(
             what,
-            format!("{}, given; nothing is sealed with it yet", key.id()),
+            format!("{}, configured; nothing is sealed with it yet", key.id()),
         ),
         (None, Some(file)) => report.ok(
             what,
@@ -90,7 +90,7 @@ fn first_key(config: &Config, data_dir: Option<&DataDir>, report: &mut DoctorRep
                 file.display()
             ),
         ),
-        (None, None) => report.ok(what, "the first start makes one in the data directory"),
+        (None, None) => report.ok(what, "the first start creates one in the data directory"),
     }
 }
 
@@ -119,7 +119,8 @@ async fn master_key(
     if wanted.is_some_and(|wanted| wanted.id() != used) {
         report.warn(
             what,
-            format!("{used} is in use, and another one is configured: `agent-workspace secrets rotate-key` changes to it"),
+            format!("{used} is in use, and another one is configured: run `agent-workspace secrets rotate-key` to \
+                 rotate to it"),
         );
     } else {
         report.ok(
@@ -130,13 +131,13 @@ async fn master_key(
     Some(keyring)
 }
 
-/// The keys, if they open what there is; `None` if there is nothing.
+/// The keys, if they open the stored secrets; `None` if nothing is stored.
 async fn open(
     config: &Config,
     data_dir: Option<&DataDir>,
     store: &Store,
 ) -> anyhow::Result<Option<Keyring>> {
-    // Where there is no directory there is no key file either, and this says so.
+    // Without a data directory there is no key file; the error says so.
     let data_dir = data_dir.cloned();
     let data_dir = data_dir.unwrap_or_else(|| DataDir::unmade(&config.data_dir));
     let keys = || compose::master_keys(config, &data_dir);
@@ -172,15 +173,15 @@ async fn api_keys(
     };
     let expired = keys.iter().filter(|key| key.is_expired(now)).count();
     let valid = keys.len() - expired;
-    let make = "make one with `agent-workspace keys create --user NAME`";
+    let make = "create one with `agent-workspace keys create --user NAME`";
     match (config.auth.mode, valid) {
         (AuthModeSetting::Open, _) => report.ok(what, "not needed (auth.mode = \"open\")"),
         (AuthModeSetting::ApiKey, 0) if config.auth.bootstrap_key.is_some() => {
-            report.ok(what, "none yet; the next start takes the configured one");
+            report.ok(what, "none yet; the next start adds the configured one");
         }
         (AuthModeSetting::ApiKey, 0) if keys.is_empty() => report.warn(
             what,
-            format!("there is none: the first start makes one for `admin`; else {make}"),
+            format!("none: the first start creates one for `admin`; otherwise {make}"),
         ),
         (AuthModeSetting::ApiKey, 0) => report.warn(what, format!("all {expired} have expired: {make}")),
         (AuthModeSetting::ApiKey, _) => report.ok(what, format!("{valid} valid, {expired} expired")),

@@ -1,4 +1,4 @@
-//! What `doctor` says about the data directory and the files with keys.
+//! Checks of `doctor`: the data directory and the files with keys.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use super::DoctorReport;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 
-/// Less free space than this is a problem, and than that a warning. Bytes.
+/// Less free space is a problem or a warning, in bytes.
 const MIN_FREE_BYTES: u64 = 200 << 20;
 const RECOMMENDED_FREE_BYTES: u64 = 2 << 30;
-/// The same for files that may still be made.
+/// The same for free inodes.
 const MIN_FREE_INODES: u64 = 1_000;
 const RECOMMENDED_FREE_INODES: u64 = 50_000;
 
-/// The data directory, if it is there.
+/// The data directory, if it exists.
 pub(super) fn data_dir(config: &Config, report: &mut DoctorReport) -> Option<DataDir> {
     let what = "data directory";
     let path = &config.data_dir;
@@ -25,19 +25,19 @@ pub(super) fn data_dir(config: &Config, report: &mut DoctorReport) -> Option<Dat
         Some(_) => path.clone(),
         None => nearest(path),
     };
-    let advice = "set WORKSPACE_DATA_DIR to one that this user may write to";
+    let advice = "set WORKSPACE_DATA_DIR to a directory that this user can write";
     if let Err(error) = access(&place, Access::WRITE_OK | Access::EXEC_OK) {
         let text = format!(
-            "{} cannot be written to ({error}): {advice}",
+            "{} is not writable ({error}): {advice}",
             place.display()
         );
         report.problem(what, text);
     } else if found.is_none() && path.exists() {
-        let text = format!("{} is no directory: {advice}", path.display());
+        let text = format!("{} is not a directory: {advice}", path.display());
         report.problem(what, text);
     } else if found.is_none() {
         let text = format!(
-            "{} is not there yet; the first start makes it",
+            "{} does not exist yet; the first start creates it",
             path.display()
         );
         report.ok(what, text);
@@ -46,40 +46,40 @@ pub(super) fn data_dir(config: &Config, report: &mut DoctorReport) -> Option<Dat
     }
     if let Some(dir) = &found {
         let use_ = if dir.is_in_use() {
-            "a service is running on it"
+            "a running service uses it"
         } else {
-            "no service is running on it"
+            "no running service uses it"
         };
         report.ok("use", use_);
     }
-    let advice = "make room, or move the data directory (WORKSPACE_DATA_DIR)";
+    let advice = "free some space, or move the data directory (WORKSPACE_DATA_DIR)";
     space("disk space", &place, advice, report);
     found
 }
 
-/// The nearest directory above that is there.
+/// The nearest existing parent directory.
 fn nearest(path: &Path) -> PathBuf {
     let there = path.ancestors().skip(1).find(|it| it.is_dir());
     there.unwrap_or(Path::new("/")).to_owned()
 }
 
-/// Whether there is room where this is.
+/// Checks the free space of a file system.
 pub(super) fn space(what: &str, place: &Path, advice: &str, report: &mut DoctorReport) {
     let found = match statvfs(place) {
         Ok(found) => found,
         Err(error) => {
             return report.warn(
                 what,
-                format!("cannot be asked of {} ({error})", place.display()),
+                format!("cannot read the free space of {} ({error})", place.display()),
             );
         }
     };
     let free = found.f_bavail.saturating_mul(found.f_frsize);
-    // Some file systems (btrfs) make inodes as they go, and say 0 of 0.
+    // Some file systems (btrfs) allocate inodes dynamically and report 0 of 0.
     let inodes = (found.f_files > 0).then_some(found.f_favail);
     let megabytes = free >> 20;
     let text = match inodes {
-        Some(inodes) => format!("{megabytes} MiB free, and {inodes} files may be made"),
+        Some(inodes) => format!("{megabytes} MiB and {inodes} inodes free"),
         None => format!("{megabytes} MiB free"),
     };
     let least = inodes.unwrap_or(u64::MAX);
@@ -93,7 +93,7 @@ pub(super) fn space(what: &str, place: &Path, advice: &str, report: &mut DoctorR
     }
 }
 
-/// Who may read files with keys.
+/// Checks who can read files with keys.
 pub(super) fn permissions(config: &Config, data_dir: Option<&DataDir>, report: &mut DoctorReport) {
     let what = "file permissions";
     let mut open = Vec::new();
@@ -112,10 +112,10 @@ pub(super) fn permissions(config: &Config, data_dir: Option<&DataDir>, report: &
         open.extend(is_open(file).then(|| format!("chmod 600 {}", file.display())));
     }
     if open.is_empty() {
-        report.ok(what, "only the owner reads keys and data");
+        report.ok(what, "only the owner can read keys and data");
     } else {
         let text = format!(
-            "other users of this machine may read what is secret: {}",
+            "other users of this machine can read secrets: {}",
             open.join("; ")
         );
         report.warn(what, text);

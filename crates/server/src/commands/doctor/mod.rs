@@ -1,4 +1,4 @@
-//! The `doctor` command: could the service run here? It only looks, and changes nothing.
+//! The `doctor` command: checks whether the service could run here, without changing anything.
 
 mod clock;
 mod containers;
@@ -21,7 +21,7 @@ use crate::listeners::metrics as metrics_listener;
 
 pub(crate) use report::DoctorReport;
 
-/// Checks everything, also after a failure.
+/// Runs all checks, also after a failure.
 pub(crate) async fn examine(config: &Config, variables: &Variables) -> DoctorReport {
     let mut report = DoctorReport::default();
     let now = compose::clock();
@@ -53,11 +53,11 @@ pub(crate) async fn examine(config: &Config, variables: &Variables) -> DoctorRep
     report
 }
 
-/// What sandboxes would be.
+/// Chooses the backend as the service would.
 async fn pick(config: &Config, data_dir: Option<&DataDir>) -> anyhow::Result<BackendChoice> {
     let host = config.sandbox.shared_host.clone();
     let host = host.or_else(|| data_dir?.known_host());
-    // Nothing is named after it before the first start has chosen one.
+    // Nothing uses this name before the first start chooses a host id.
     let host = host.map_or_else(|| HostId::parse("not-chosen-yet"), Ok)?;
     let before = match data_dir {
         Some(dir) => dir.backend()?,
@@ -66,7 +66,7 @@ async fn pick(config: &Config, data_dir: Option<&DataDir>) -> anyhow::Result<Bac
     compose::pick_sandboxes(config, &host, before.as_deref()).await
 }
 
-/// How processes report to the service.
+/// Checks the route by which processes report to the service.
 fn callbacks(config: &Config, report: &mut DoctorReport) {
     let route = CallbackRoute::new(config, false, config.http.bind);
     match &route.doubt {
@@ -84,7 +84,7 @@ fn address(config: &Config, is_running: bool, report: &mut DoctorReport) {
     );
 }
 
-/// Where `/metrics` is read, if it has an address of its own.
+/// Checks the address of `/metrics`, if it has its own.
 fn metrics_address(config: &Config, is_running: bool, report: &mut DoctorReport) {
     if let Some(bind) = config.metrics.bind {
         let what = ("metrics", bind);
@@ -92,7 +92,7 @@ fn metrics_address(config: &Config, is_running: bool, report: &mut DoctorReport)
     }
 }
 
-/// Whether the service can listen there.
+/// Whether the service can listen on an address.
 fn free(
     (what, address): (&'static str, SocketAddr),
     is_running: bool,
@@ -100,7 +100,7 @@ fn free(
     report: &mut DoctorReport,
 ) {
     if is_running {
-        let text = format!("{address} (presumably taken by the running service)");
+        let text = format!("{address} (probably in use by the running service)");
         report.ok(what, text);
     } else {
         report.add(what, listen(address), |_| address.to_string());

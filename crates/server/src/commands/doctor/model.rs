@@ -1,5 +1,5 @@
-//! What `doctor` says about models: whether somebody has chosen one, and whether its endpoint can be reached from here. Nothing
-//! is sent to it but the beginning of a connection, above all no key.
+//! Checks of `doctor`: whether a user has chosen a model, and whether its endpoint is reachable. Only opens a connection;
+//! sends no key.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use url::{Host, Url};
 use super::DoctorReport;
 use super::clock::connects;
 
-/// Users whose settings are looked at, and endpoints that are tried.
+/// Limits of the users and endpoints to check.
 const MAX_USERS: usize = 50;
 const MAX_ENDPOINTS: usize = 5;
 
-/// Models, each with the base URL that somebody has given for it: users of one model may have different ones.
+/// Models with their configured base URLs; users of one model may have different ones.
 type ModelEndpoints = BTreeSet<(String, Option<String>)>;
 
-/// Looks at what these users have chosen.
+/// Reads the models that users have chosen.
 pub(super) async fn examine(
     store: Arc<dyn SettingsRepository>,
     keyring: Keyring,
@@ -41,20 +41,20 @@ pub(super) async fn examine(
             }
             Ok(None) => {}
             Err(error) => {
-                return report.warn("models", format!("the settings cannot be read: {error}"));
+                return report.warn("models", format!("cannot read the settings: {error}"));
             }
         }
     }
     add(&models, report).await;
 }
 
-/// Models, and the endpoints that were given for them.
+/// Reports the models, and checks their endpoints.
 async fn add(models: &ModelEndpoints, report: &mut DoctorReport) {
     if models.is_empty() {
         return report.warn(
             "models",
-            "nobody has chosen a model yet, so no conversation can start: set one with its API key in the settings \
-             (POST /api/v1/settings, or a front end)",
+            "no user has chosen a model yet, so no conversation can start: set a model and its API key in the \
+                 settings (POST /api/v1/settings, or a front end)",
         );
     }
     let names: BTreeSet<&String> = models.iter().map(|(model, _)| model).collect();
@@ -74,20 +74,20 @@ async fn add(models: &ModelEndpoints, report: &mut DoctorReport) {
     for (origin, answer) in join_all(tried).await {
         let what = "model endpoint";
         match answer {
-            None => report.ok(what, format!("{origin}: a name that sandboxes alone know")),
+            None => report.ok(what, format!("{origin}: a name that resolves only in sandboxes")),
             Some(Ok(())) => report.ok(what, format!("{origin} accepts connections")),
             Some(Err(why)) => report.warn(
                 what,
                 format!(
-                    "{origin} cannot be reached from here ({why}): conversations start, and fail at their first step, if \
-                     sandboxes cannot reach it either. Check its name, the firewall, and the base URL in the settings"
+                    "{origin} cannot be reached from here ({why}): if sandboxes cannot reach it either, conversations \
+                         fail at their first step. Check the name, the firewall, and the base URL in the settings"
                 ),
             ),
         }
     }
 }
 
-/// What only means something inside of a container.
+/// Whether the host name has a meaning only inside a container.
 fn is_container_host(url: &Url) -> bool {
     matches!(
         url.host(),
@@ -124,7 +124,7 @@ mod tests {
             (
                 "http://host.docker.internal:8080".to_owned(),
                 "ok",
-                "sandboxes alone",
+                "only in sandboxes",
             ),
         ] {
             let mut report = DoctorReport::default();
@@ -137,7 +137,7 @@ mod tests {
                 "{url}: {line}"
             );
         }
-        // Two users of one model: each endpoint is tried.
+        // Two users of one model: both endpoints are checked.
         let mut report = DoctorReport::default();
         let of = |address| ("openai/own".to_owned(), Some(format!("http://{address}")));
         add(&ModelEndpoints::from([of(nowhere), of(here)]), &mut report).await;
@@ -146,6 +146,6 @@ mod tests {
         assert!(shown.contains("1 chosen"), "{shown}");
         let mut report = DoctorReport::default();
         add(&ModelEndpoints::new(), &mut report).await;
-        assert!(report.shown(false).starts_with("warning  models: nobody"));
+        assert!(report.shown(false).starts_with("warning  models: no user"));
     }
 }

@@ -1,16 +1,16 @@
-//! What `doctor` found.
+//! The report of `doctor`.
 
 use std::fmt::Write as _;
 
 use serde_json::json;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FindingLevel {
     Ok,
-    /// Works, and is not as it could be.
+    /// Works, but should be improved.
     Warning,
-    /// The service could not run, or not do its work.
+    /// The service cannot run, or not fully.
     Problem,
 }
 
@@ -31,12 +31,12 @@ struct DoctorFinding {
     text: String,
 }
 
-/// Findings, one a line.
+/// Findings, one per line.
 #[derive(Debug, Default)]
 pub(crate) struct DoctorReport(Vec<DoctorFinding>);
 
 impl DoctorReport {
-    /// For standard output.
+    /// Renders the report for standard output.
     pub(crate) fn shown(&self, as_json: bool) -> String {
         if as_json {
             let checks: Vec<_> = self
@@ -57,27 +57,27 @@ impl DoctorReport {
         text
     }
 
-    /// Whether the service could run.
+    /// Whether the service can run.
     pub(crate) fn is_healthy(&self) -> bool {
         self.0.iter().all(|it| it.level != FindingLevel::Problem)
     }
 
-    /// What is as it should be.
+    /// Adds a passed check.
     pub(super) fn ok(&mut self, what: &str, text: impl Into<String>) {
         self.push(FindingLevel::Ok, what, text.into());
     }
 
-    /// What works, and is not as it could be: what to do.
+    /// Adds a warning with advice.
     pub(super) fn warn(&mut self, what: &str, text: impl Into<String>) {
         self.push(FindingLevel::Warning, what, text.into());
     }
 
-    /// What does not work: why, and what to do.
+    /// Adds a problem with its cause and advice.
     pub(super) fn problem(&mut self, what: &str, text: impl Into<String>) {
         self.push(FindingLevel::Problem, what, text.into());
     }
 
-    /// What works or does not.
+    /// Adds the result of a check.
     pub(super) fn add<T>(
         &mut self,
         what: &str,

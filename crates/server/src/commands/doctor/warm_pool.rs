@@ -1,17 +1,17 @@
-//! What `doctor` says about warm sandboxes.
+//! Checks of `doctor`: warm sandboxes.
 
 use super::DoctorReport;
 use crate::config::Config;
 
-/// What an idle agent server takes, rounded up: 334 MB at most were measured (1.58.0). Bytes.
+/// Memory of an idle agent server in bytes, rounded up: at most 334 MB were measured (1.58.0).
 const WARM_SANDBOX_BYTES: u64 = 350 << 20;
-/// What the machine needs beside them.
+/// Memory for everything else, in bytes.
 const RESERVED_BYTES: u64 = 1 << 30;
 
-/// Whether the machine has memory for what is kept warm.
+/// Whether the machine has enough memory for the warm sandboxes.
 pub(super) fn examine(config: &Config, has_containers: bool, report: &mut DoctorReport) {
     let kept = config.sandbox.kept_warm(has_containers);
-    // By demand there are up to twice as many.
+    // Demand can double their number.
     let needed = 2 * u64::from(kept) * WARM_SANDBOX_BYTES;
     add(kept, needed, available(), report);
 }
@@ -35,7 +35,7 @@ fn add(kept: u32, needed: u64, available: Option<u64>, report: &mut DoctorReport
     }
 }
 
-/// Memory that programs may still take; `None` where the system does not say.
+/// Memory available to programs; `None` if the system does not report it.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text

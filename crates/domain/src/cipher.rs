@@ -32,13 +32,13 @@ impl fmt::Debug for Sealed {
 #[derive(Debug, thiserror::Error)]
 pub enum CipherError {
     /// The value is sealed with a master key that this process does not have.
-    #[error("sealed with unknown master key {key_id}")]
+    #[error("value is sealed with master key {key_id}, which this process does not have")]
     UnknownKey {
         /// Public id of the missing key.
         key_id: String,
     },
     /// The value was changed, truncated, moved to another record, or not sealed by this service.
-    #[error("sealed value does not open")]
+    #[error("sealed value cannot be opened: it was changed, truncated or moved to another record")]
     Damaged,
     /// The cipher failed.
     #[error("cipher failed")]

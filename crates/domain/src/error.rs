@@ -110,7 +110,7 @@ pub enum StoreError {
         entity: &'static str,
     },
     /// A concurrent change came first: a lost lease, a lost update, an illegal transition.
-    #[error("{entity} was changed by someone else")]
+    #[error("{entity} was changed by another request")]
     Stale {
         /// What changed.
         entity: &'static str,

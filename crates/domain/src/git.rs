@@ -216,13 +216,13 @@ pub enum GitError {
         provider: GitProvider,
     },
     /// The token lacks a scope for this request.
-    #[error("the token that is stored for {provider} may not do this")]
+    #[error("the token stored for {provider} lacks the scope for this request")]
     NotAllowed {
         /// The provider.
         provider: GitProvider,
     },
     /// The object does not exist, or is not visible with this token.
-    #[error("not found at {provider}, or not visible with the token that is stored for it")]
+    #[error("not found at {provider}, or not visible with the stored token")]
     NotFound {
         /// The provider.
         provider: GitProvider,
@@ -236,7 +236,7 @@ pub enum GitError {
         what: &'static str,
     },
     /// The host must not be called: it has a private address, or its name is invalid.
-    #[error("the host of {provider} may not be called: {reason}")]
+    #[error("the host of {provider} is not allowed: {reason}")]
     Forbidden {
         /// The provider.
         provider: GitProvider,
@@ -244,7 +244,7 @@ pub enum GitError {
         reason: String,
     },
     /// The name is not a valid repository name of the provider.
-    #[error("a repository of {provider} is named {expected}")]
+    #[error("invalid repository name: {provider} expects {expected}")]
     InvalidRepository {
         /// The provider.
         provider: GitProvider,

@@ -65,7 +65,7 @@ impl std::str::FromStr for Network {
                 .parse()
                 .ok()
                 .and_then(|prefix| Self::new(address, prefix))
-                .ok_or("has no prefix length of such an address"),
+                .ok_or("has an invalid prefix length"),
         }
     }
 }

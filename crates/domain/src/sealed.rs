@@ -80,11 +80,11 @@ impl SealedKind {
         match self {
             Self::Settings => "settings of users",
             Self::Secrets => "secrets of users",
-            Self::WarmSessionKeys => "keys of warm sandboxes",
-            Self::WarmSecretKeys => "keys of their agent servers",
-            Self::SessionKeys => "keys of sandboxes",
-            Self::SecretKeys => "keys of agent servers",
-            Self::StartSecrets => "secrets of starts under way",
+            Self::WarmSessionKeys => "session keys of warm sandboxes",
+            Self::WarmSecretKeys => "agent server keys of warm sandboxes",
+            Self::SessionKeys => "session keys of sandboxes",
+            Self::SecretKeys => "agent server keys of sandboxes",
+            Self::StartSecrets => "secrets of unfinished starts",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The same without us.
+//! Bare counterparts: the same queries and responses without this service.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use crate::fixture::ADA;
 use crate::stage::{KEY, Stage, TOLD};
 
-/// What the store is asked.
+/// The query of the store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Query {
     Nothing,
@@ -26,7 +26,7 @@ pub(crate) enum Query {
     Events,
 }
 
-/// A handler that asks the store and does not look at what it says.
+/// A handler that queries the store and ignores the result.
 pub(crate) struct Handler {
     app: App,
     scope: Scope,
@@ -78,7 +78,7 @@ pub(crate) async fn answer(_: HttpRequest, handler: Data<Handler>) -> HttpRespon
         .body(answer)
 }
 
-/// Asks the agent server so many times over one connection.
+/// Sends this many requests to the agent server over one connection.
 pub(crate) async fn ask_directly(at: SocketAddr, times: u64) -> Duration {
     let mut agent = TcpStream::connect(at).await.expect("it listens");
     agent.set_nodelay(true).expect("a socket");

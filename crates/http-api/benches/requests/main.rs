@@ -1,6 +1,6 @@
-//! What single requests and their pieces cost: the whole surface in memory, with a store in memory, on one thread. Beside each a
-//! bare piece that does what cannot be left out; for requests that is a handler without ours around it, which asks the store the
-//! same and answers with the same bytes.
+//! The cost of single requests and their parts: the whole surface in memory, with a store in memory, on one thread. Each has a
+//! bare counterpart with only the indispensable work. For requests, it is a handler without this service, which makes the
+//! same query and returns the same bytes.
 
 mod bare;
 #[path = "../../tests/routes/fixture.rs"]
@@ -27,13 +27,13 @@ use crate::stage::{Ask, KEY, Stage, event, whole};
 const SPECS: &str = "/api/v1/sandbox-specs/search";
 const SANDBOXES: &str = "/api/v1/sandboxes/search";
 const CONVERSATIONS: &str = "/api/v1/app-conversations/search";
-/// Requests that are made at once, without being timed.
+/// Requests that are built in advance, without being timed.
 const AT_ONCE: u64 = 64;
 
 type Lazy = LazyCell<Stage>;
 
 fn main() {
-    // Made by the first that needs it: the test runner runs each benchmark in a process of its own.
+    // Built on first use: the test runner runs each benchmark in its own process.
     let stage = Lazy::new(Stage::set);
     let mut criterion = Criterion::default().configure_from_args();
     keys(&mut criterion, &stage);
@@ -77,7 +77,7 @@ fn repeat<F: Future>(stage: &Stage, bencher: &mut Bencher<'_>, one: impl Fn() ->
     });
 }
 
-/// Whose a key is, when it was looked up a moment ago: beside its hash alone.
+/// Identifying a cached key, compared with hashing it.
 fn keys(criterion: &mut Criterion, stage: &Lazy) {
     let mut group = criterion.benchmark_group("whose a user's key is");
     group.bench_function("ours", |bencher| {
@@ -106,7 +106,7 @@ fn keys(criterion: &mut Criterion, stage: &Lazy) {
     group.finish();
 }
 
-/// Bodies of webhooks: beside one pass of the parser over all.
+/// Bodies of webhooks, compared with one pass of the parser.
 fn bodies(criterion: &mut Criterion, stage: &Lazy) {
     for events in [1, 10, 100] {
         let body: Vec<Value> = (0..events).map(event).collect();
@@ -178,7 +178,7 @@ fn lists(criterion: &mut Criterion, stage: &Lazy) {
     }
 }
 
-/// A small request for an agent server on loopback, which answers from another thread: beside one without us.
+/// Forwarding a small request to an agent server on loopback, on another thread, compared with a direct request.
 fn forwarded(criterion: &mut Criterion, stage: &Lazy) {
     let mut group = criterion.benchmark_group("request: forwarded, with the agent server's answer");
     group.bench_function("ours", |bencher| {

@@ -1,4 +1,4 @@
-//! A service in memory: Ada has 100 conversations, each in a sandbox of its own, and one of them has 100 events.
+//! A service in memory: Ada has 100 conversations, each in its own sandbox, and one of them has 100 events.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -22,18 +22,18 @@ use store_memory::SequentialIds;
 use crate::fixture::{ADA, World};
 
 pub(crate) const KEY: &str = "X-Session-API-Key";
-/// What the agent server answers.
+/// The response of the agent server.
 pub(crate) const TOLD: &str = r#"["terminal","file_editor","task_tracker"]"#;
 const MANY: usize = 100;
-/// The same where nothing is measured.
+/// The number without measuring.
 const FEW: usize = 3;
-/// More than there are.
+/// Limits that are never reached.
 const CAPS: SandboxCaps = SandboxCaps {
     per_user: 1_000,
     overall: 1_000,
 };
 
-/// Sends a request, and has the whole answer, which is a success.
+/// Sends a request and reads the whole response, which must be a success.
 pub(crate) type Ask = Box<dyn Fn(Request) -> LocalBoxFuture<'static, Bytes>>;
 
 struct Ready;
@@ -49,7 +49,7 @@ pub(crate) struct Stage {
     pub(crate) system: SystemRunner,
     pub(crate) world: World,
     pub(crate) state: HttpState,
-    /// Where all agent servers are.
+    /// The address of all agent servers.
     pub(crate) agent: SocketAddr,
     /// A conversation with events.
     conversation: String,
@@ -57,7 +57,7 @@ pub(crate) struct Stage {
     pub(crate) session_key: String,
 }
 
-/// An application that is asked without sockets.
+/// An application without sockets.
 pub(crate) async fn whole<F>(app: App<F>) -> Ask
 where
     F: ServiceFactory<
@@ -83,7 +83,7 @@ where
     })
 }
 
-/// An event as it comes in a report; with 1.2 KB.
+/// An event of a report, of 1.2 KB.
 pub(crate) fn event(number: usize) -> Value {
     json!({
         "id": format!("event-{number}"), "timestamp": format!("2026-11-21T10:00:{:02}.000000", number % 60),
@@ -128,7 +128,7 @@ impl Stage {
         self.system.block_on(whole(app))
     }
 
-    /// Where the events are searched.
+    /// The path of the event search.
     pub(crate) fn events_path(&self) -> String {
         format!("/api/v1/conversation/{}/events/search", self.conversation)
     }
@@ -139,7 +139,7 @@ impl Stage {
     }
 }
 
-/// As the tests', without a limit of requests: their clock stands still.
+/// Like the tests' application, without a rate limit: its clock stands still.
 fn state(world: &World) -> HttpState {
     let ports = HttpPorts {
         authenticator: Arc::new(world.app.clone()),
@@ -154,12 +154,12 @@ fn state(world: &World) -> HttpState {
     HttpState::new(&config, ports)
 }
 
-/// Whether figures are wanted, and not only that it works.
+/// Whether to measure, rather than only to check that it works.
 fn is_measuring() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
 
-/// Starts so many conversations; the last one's id.
+/// Starts this many conversations; returns the last one's id.
 async fn fill(ask: &Ask, many: usize) -> String {
     let mut last = String::new();
     for _ in 0..many {
@@ -180,7 +180,7 @@ fn post(path: &str, key: &str, body: &Value) -> Request {
     request.set_json(body).to_request()
 }
 
-/// Answers everything with the same, on a thread of its own, until the program ends.
+/// Answers every request with the same response, on its own thread, until the program ends.
 fn agent_server() -> SocketAddr {
     let tell = || async {
         HttpResponse::Ok()

@@ -1,4 +1,4 @@
-//! Connections, with a clock of the tests.
+//! Connections, with a test clock.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -61,7 +61,7 @@ fn the_longest_idle_make_room() {
 fn requests_are_served_during_a_flood_of_silent_connections() {
     let world = World::new(64, 0);
     let mut kept = Vec::new();
-    // 320 in a second, none of which ever asks.
+    // 320 in a second, none of which sends a request.
     for number in 0..640 {
         let now = Duration::from_micros(number * 3_125);
         kept.push(world.accept_at(now, "127.0.0.1"));
@@ -125,11 +125,11 @@ fn a_connection_with_a_new_request_is_not_closed() {
     let connection = world.accept(0, "127.0.0.1");
     let (_, seen) = connection.entry.idle(Duration::from_secs(5)).unwrap();
     let request = connection.begin_request(false).unwrap();
-    assert!(!connection.entry.finish(seen), "it is busy");
+    assert!(!connection.entry.close(seen), "it is busy");
     drop(request);
-    assert!(!connection.entry.finish(seen), "its answer may be under way");
+    assert!(!connection.entry.close(seen), "its answer may be under way");
     let (_, seen) = connection.entry.idle(Duration::from_secs(5)).unwrap();
-    assert!(connection.entry.finish(seen) && !connection.entry.finish(seen));
+    assert!(connection.entry.close(seen) && !connection.entry.close(seen));
     assert_eq!(world.ended(), 1);
     assert!(connection.begin_request(true).is_none());
     assert!(connection.entry.idle(Duration::from_secs(9)).is_none());

@@ -1,4 +1,4 @@
-//! Whether a caller may still call, while keys come and go.
+//! Access rechecks while keys are added and revoked.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ use crate::extract::{Actor, Authenticator, RequestPart, SandboxCaller};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
-/// Who has which key; `None`: it cannot be told.
+/// The keys and their users; `None` simulates an unavailable store.
 type Keys = Mutex<Option<Vec<(&'static str, &'static str)>>>;
 
 struct Register(Keys);

@@ -1,4 +1,4 @@
-//! Who, then parameters, then body; all errors in one answer.
+//! Extraction: the caller, then parameters, then the body; one response lists all errors.
 
 use actix_web::test::TestRequest;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ async fn both_headers_carry_a_key() {
     }
 }
 
-/// The SDK's client sends its sandbox's key and, beside it, the user's.
+/// The SDK's client sends its sandbox's key and the user's as a bearer token.
 #[actix_web::test]
 async fn a_users_key_counts_beside_a_sandboxs() {
     for (beside, status) in [(KEY, 200), ("nope", 401)] {
@@ -96,7 +96,7 @@ async fn path_query_and_body_report_together() {
     );
 }
 
-/// Type, place and input of the only error of a body.
+/// Type, location and input of the only error of a body.
 async fn body_error(body: &str, content_type: Option<&str>) -> (u16, Value) {
     let mut request = TestRequest::post()
         .uri("/api/v1/large")
@@ -213,7 +213,7 @@ async fn legacy_operations_have_their_own_shape() {
     let wrong = json!({"detail": [{"loc": ["header", "X-Session-API-Key"], "msg": "Invalid API key", "type": "invalid_api_key"}]});
     assert_eq!((answer.status, answer.json()), (401, wrong));
 
-    // Without a content type it is JSON.
+    // Without a content type, JSON is assumed.
     let keyed = || request().insert_header(("X-Session-API-Key", KEY));
     assert_eq!(
         ask(keyed().set_payload("{\"title\": \"a\"}")).await.json(),

@@ -1,4 +1,4 @@
-//! An application in memory with one user, one sandbox and a few routes of its own.
+//! An application in memory with one user, one sandbox and some test routes.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ struct FakeAuthenticator;
 #[async_trait]
 impl Authenticator for FakeAuthenticator {
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
-        // A suspension, as a look-up in a store is one: what runs beside it must not overtake it.
+        // Suspends like a query of a store: concurrent extractors must not overtake it.
         futures::future::poll_fn(yield_once()).await;
         let known = key.is_some_and(|key| key.expose_secret() == KEY);
         Ok(known.then(|| Actor::plain(UserId::parse("ada").unwrap())))
@@ -222,7 +222,7 @@ async fn busy() -> Result<HttpResponse, Problem> {
     .into())
 }
 
-/// All routes, and those of these tests.
+/// All routes, and the test routes.
 pub(super) const TABLE: RouteTable = RouteTable {
     serve: register,
     list: register,
@@ -240,7 +240,7 @@ fn register(config: &mut impl RouteRegistry) {
     config.service(panicking).service(broken).service(busy);
 }
 
-/// What came back.
+/// A response.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,

@@ -1,4 +1,4 @@
-//! What surrounds every route, and the routes that are the same everywhere.
+//! The layers around every route, and the routes without an application.
 
 use actix_web::dev::Service as _;
 use actix_web::http::{ConnectionType, Method};
@@ -40,8 +40,8 @@ async fn every_response_forbids_caching_and_has_a_request_id() {
     assert_eq!(answer.header("x-request-id"), Some("abc-1"));
 }
 
-/// Its pages are strangers, and in open mode a way to the API is all that they need. A proxy that writes no
-/// `X-Forwarded-Host` hands on the page's own.
+/// Pages on that host are untrusted; in open mode, reaching the API would suffice for them. A proxy without
+/// `X-Forwarded-Host` passes on the page's own.
 #[actix_web::test]
 async fn a_page_cannot_leave_the_sandbox_host_by_headers() {
     let mut config = config();
@@ -268,7 +268,7 @@ async fn health() {
     }
 }
 
-/// Before it stops: `/ready` says so, and a connection that a proxy keeps is given up with the next answer.
+/// While draining, `/ready` fails, and a kept-alive connection is closed with the next response.
 #[actix_web::test]
 async fn a_draining_service_closes_connections_and_is_not_ready() {
     let stopping = || {
@@ -286,7 +286,7 @@ async fn a_draining_service_closes_connections_and_is_not_ready() {
     let state = stopping();
     let application = application(&MemoryStore::new(), &state.ports().clock);
     let app = test::init_service(crate::app(state, application)).await;
-    // Ours, and what is refused before it would be forwarded to a sandbox.
+    // Routes of the service, and requests that are refused before forwarding.
     for (path, status) in [("/alive", 200), ("/api/bash/x", 401)] {
         let answer = match app.call(getting(path).to_request()).await {
             Ok(answer) => answer.into_parts().1,
@@ -380,7 +380,7 @@ async fn documentation_is_complete_and_local() {
     );
 }
 
-/// Every documented operation that does not say it is public refuses strangers; a handler without a guard fails here.
+/// Every documented operation that is not marked as public requires a key; a handler without a guard fails here.
 #[actix_web::test]
 async fn every_guarded_operation_requires_a_key() {
     let document = ask(getting("/openapi.json")).await.json();
@@ -400,7 +400,7 @@ async fn every_guarded_operation_requires_a_key() {
             guarded += 1;
         }
     }
-    // Those of the fixture alone are five.
+    // The fixture alone has five.
     assert!(guarded >= 5, "{guarded}");
 }
 

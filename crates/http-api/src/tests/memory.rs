@@ -10,7 +10,7 @@ use store_memory::{
     MarkerCipher, MemoryStore, SequentialIds,
 };
 
-/// The application over this store. Nothing runs in its background.
+/// The application with this store, without background tasks.
 pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> App {
     let ports = Ports {
         conversations: store.clone(),

@@ -1,4 +1,4 @@
-//! The layers and extractors, over routes that exist only here.
+//! The layers and extractors, with test routes.
 
 mod access_recheck;
 mod extracting;

@@ -1,4 +1,4 @@
-//! Over a real socket: what only the server's own loop can get wrong.
+//! Tests over a real socket, for behaviour of the server's own loop.
 
 use std::net::SocketAddr;
 
@@ -32,7 +32,7 @@ fn serve() -> Running {
     Running { address, handle }
 }
 
-/// Sends `bytes` and reads until the answer contains `wanted` or the connection ends.
+/// Sends `bytes` and reads until the response contains `wanted` or the connection ends.
 async fn exchange(stream: &mut TcpStream, bytes: &str, wanted: &str) -> String {
     stream.write_all(bytes.as_bytes()).await.unwrap();
     let (mut all, mut chunk) = (Vec::new(), [0; 4096]);

@@ -1,6 +1,6 @@
-//! Where our document says something else than the reference's on purpose.
+//! Deliberate differences between this document and the reference's.
 
-/// One difference: an operation (`*` stands for anything), a fact of it, and why it is not the reference's.
+/// One difference: an operation (`*` stands for any), a fact of it, and the reason.
 pub(crate) struct Difference {
     pub(crate) operation: &'static str,
     pub(crate) fact: &'static str,
@@ -15,7 +15,7 @@ const fn other(operation: &'static str, fact: &'static str, why: &'static str) -
     }
 }
 
-/// Documents that are passed on unread: the start of operations, the member, and whose it is.
+/// Documents that are passed on unread: the prefix of operations, the member, and its owner.
 pub(crate) const OPAQUE: &[(&str, &str, &str)] = &[
     (
         "GET /api/v1/conversation/{conversation_id}/events/search",

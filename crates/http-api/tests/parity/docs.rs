@@ -1,4 +1,4 @@
-//! The tables in `docs/explanation/compatibility.md` that are written from rules, between markers.
+//! The tables in `docs/explanation/compatibility.md` that are generated from rules, between markers.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub(crate) fn switch(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Whether the document says `text` between the markers of `name`. With `PARITY_UPDATE=1` it is made to.
+/// Checks that the document has `text` between the markers of `name`. `PARITY_UPDATE=1` writes it.
 #[track_caller]
 pub(crate) fn says(name: &str, text: &str) {
     let path = in_repository("docs/explanation/compatibility.md");

@@ -1,14 +1,14 @@
-//! What an `OpenAPI` document says of every operation, as short lines that can be compared: parameters, members of bodies
-//! and of answers by their path (`200 items[].id`), each with its types, and statuses.
+//! The facts of every operation in an `OpenAPI` document, as short comparable lines: parameters, members of bodies and
+//! responses by their path (`200 items[].id`) with their types, and statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-/// Lines by what they are about.
+/// Lines by their subject.
 pub(crate) type Facts = BTreeMap<String, String>;
 
-/// How deep members are followed.
+/// Depth to which members are followed.
 const DEEPEST: usize = 4;
 /// Constraints that are compared.
 const BOUNDS: [&str; 9] = [
@@ -40,7 +40,7 @@ fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
 }
 
-/// A member that several alternatives have may be what any of them says.
+/// A member of several alternatives has the types of all of them.
 fn add(facts: &mut Facts, place: &str, fact: String) {
     let known = facts.remove(place).filter(|known| *known != fact);
     let both = known.map(|known| {
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
             let name = parameter["name"].as_str().unwrap().to_ascii_lowercase();
             let is_required = parameter["required"] == true;
             let fact = self.fact(&parameter["schema"], is_required, true);
-            // Nobody can send null in a query: what may be null there may be absent.
+            // A query cannot contain null: a nullable parameter is an optional one.
             let fact = fact.replace("null|", "").replace("|null", "");
             facts.insert(format!("{place} {name}"), fact);
         }
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         facts
     }
 
-    /// The alternatives that a schema offers, with references followed.
+    /// The alternatives of a schema, with references resolved.
     fn alternatives(&self, schema: &'a Value) -> Vec<&'a Value> {
         if let Some(target) = schema["$ref"].as_str() {
             let target = target.trim_start_matches('#');
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         all.into_iter().collect::<Vec<_>>().join("|")
     }
 
-    /// Types, and for input whether it must be there, its bounds and its default.
+    /// Types, and for input whether it is required, its bounds and its default.
     fn fact(&self, schema: &'a Value, is_required: bool, is_input: bool) -> String {
         let mut fact = self.types(schema);
         if !is_input {
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
         for bound in BOUNDS {
             let found = arms.iter().find_map(|arm| arm.get(bound));
             bounds.extend(found.map(|found| match (bound, found) {
-                // More than none is at least one.
+                // "More than 0" equals "at least 1".
                 ("exclusiveMinimum", zero) if *zero == json!(0) => " minimum=1".to_owned(),
                 (_, Value::Number(number)) => {
                     format!(" {bound}={}", number.as_f64().unwrap_or_default())
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The schemas that an object is put together from.
+    /// The schemas that an object is composed of.
     fn parts(&self, schema: &'a Value) -> Vec<&'a Value> {
         let parts = list(&schema["allOf"]).iter();
         parts.flat_map(|part| self.alternatives(part)).collect()

@@ -1,8 +1,8 @@
-//! What the reference does, recorded from it, against what we do: its document (`openapi`), what it says of bad requests
-//! (`validation`), and what holds of every route (`transport`). Where we differ on purpose, a rule says why, and
-//! `docs/explanation/compatibility.md` shows the rules.
+//! Compares this service with recorded facts of the reference: the document (`openapi`), validation errors (`validation`), and
+//! properties of every route (`transport`). A rule explains every deliberate difference, and
+//! `docs/explanation/compatibility.md` lists the rules.
 //!
-//! The facts are in `tests/fixtures`; nothing of the reference is needed to run this.
+//! The facts are in `tests/fixtures`; the tests do not need the reference.
 
 #[cfg(test)]
 mod differences;

@@ -1,7 +1,7 @@
-//! Our document beside the reference's, and by itself.
+//! Compares the document with the reference's, and checks it on its own.
 //!
-//! `tests/fixtures/openapi-reference.json` has the facts of the reference's document. It is written from that document
-//! with `PARITY_REFERENCE=<its path> cargo test -p http-api --test parity`.
+//! `tests/fixtures/openapi-reference.json` contains the facts of the reference's document. To write it from that document, run
+//! `PARITY_REFERENCE=<its path> cargo test -p http-api --test parity`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -53,9 +53,9 @@ fn is_opaque(operation: &str, fact: &str) -> bool {
     })
 }
 
-/// What we have in place of a fact: `None` if that is as good.
+/// What this document has in place of a fact; `None` if it is equivalent.
 fn instead(fact: &str, expected: &str, ours: Option<&String>) -> Option<String> {
-    // Where the reference does not say what it answers, anything goes.
+    // Where the reference documents no response, any response is fine.
     if expected == "any" && fact.ends_with(" application/json") {
         return None;
     }
@@ -63,7 +63,7 @@ fn instead(fact: &str, expected: &str, ours: Option<&String>) -> Option<String> 
         return Some("–".to_owned());
     };
     let as_good = if fact.starts_with('2') {
-        // Who reads what may be `a|null` also reads what is always `a`.
+        // A client that reads `a|null` also reads `a`.
         let expected: Vec<&str> = expected.split('|').collect();
         ours.split('|').all(|one| {
             let is_text = matches!(one, "uuid" | "date-time");
@@ -195,7 +195,7 @@ fn every_operation_documents_summary_security_and_errors() {
             "no security requirement",
         );
         let answers = operation["responses"].as_object().unwrap();
-        // One operation is there to say that it is gone.
+        // One operation always answers 410.
         let ends_well = |status: &String| status.starts_with(['2', '3']) || status == "410";
         holds(answers.keys().any(ends_well), "no answer that is no error");
         for (status, answer) in answers {

@@ -1,8 +1,8 @@
-//! Where our refusals differ from the reference's on purpose. A rule that explains nothing any more fails the test.
+//! Deliberate differences between error responses and the reference's. A rule that explains no difference fails the test.
 
 use serde_json::{Value, json};
 
-/// A request and what the reference said.
+/// A request and the reference's response.
 pub(crate) struct Case {
     /// Method and target.
     pub(crate) ask: String,
@@ -26,7 +26,7 @@ impl Case {
             ask: text("ask").unwrap(),
             content_type: match &fact["type"] {
                 Value::String(kind) => Some(kind.clone()),
-                // Absent means the usual one; null, none at all.
+                // Absent means the default content type; null means none.
                 Value::Null if fact.get("type").is_none() => Some("application/json".to_owned()),
                 _ => None,
             },
@@ -36,7 +36,7 @@ impl Case {
         }
     }
 
-    /// Whether one of our routes takes it. (That none is missing is the test of the document.)
+    /// Whether a route of this service matches. (The test of the document ensures that none is missing.)
     pub(crate) fn is_routed(&self, document: &Value) -> bool {
         let (method, target) = self.ask.split_once(' ').unwrap();
         let path = target.split('?').next().unwrap_or_default();
@@ -63,7 +63,7 @@ impl Case {
     }
 }
 
-/// A difference, and why it is there. `holds` looks at a request and an item of a refusal of it.
+/// A difference and its reason. `holds` examines a request and an error item.
 pub(crate) struct Rule {
     pub(crate) name: &'static str,
     pub(crate) why: &'static str,
@@ -87,7 +87,7 @@ fn is_at(item: &Value, place: &[&str]) -> bool {
     loc.len() >= place.len() && loc.iter().zip(place).all(|(step, name)| step == name)
 }
 
-/// Items of ours that stand for the whole refusal: what else is wrong is not known, or does not matter.
+/// Items of this service that replace the whole error response: further errors are unknown or irrelevant.
 pub(crate) const WHOLE: &[Rule] = &[
     rule(
         "texts with NUL are refused",
@@ -111,7 +111,7 @@ pub(crate) const WHOLE: &[Rule] = &[
     ),
 ];
 
-/// Items of the reference that we do not raise.
+/// Items that only the reference reports.
 pub(crate) const FEWER: &[Rule] = &[
     rule(
         "`GET /api/v1/app-conversations` without `ids` is no error",
@@ -139,7 +139,7 @@ pub(crate) const FEWER: &[Rule] = &[
     ),
 ];
 
-/// Items of ours that the reference does not raise.
+/// Items that only this service reports.
 pub(crate) const MORE: &[Rule] = &[
     rule(
         "422 where the reference answers 500 or 400",
@@ -184,7 +184,7 @@ pub(crate) const MORE: &[Rule] = &[
 
 type Change = fn(&mut Value);
 
-/// Items that both raise, and what is different in ours.
+/// Items that both report, and the difference.
 pub(crate) const CHANGED: &[(Rule, Change)] = &[
     (
         rule(

@@ -1,5 +1,5 @@
-//! What holds of every route of the real surface (contract v1, sections 1.1 and 1.7). The layers by themselves, with
-//! origins and headers, are tested beside them.
+//! Properties of every route of the public listener; see `docs/reference/wire/conventions.md`. The layers, with origins and
+//! headers, have their own tests.
 
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::fixture::{ADA, BOB, World};
 
-/// More than a user, or a sandbox, may send in a second; the clock of the fixture stands still.
+/// More requests than a user or a sandbox may send per second; the clock of the fixture stands still.
 const FLOOD: usize = 1_100;
 
 #[actix_web::test]
@@ -22,7 +22,7 @@ async fn routes_refuse_head_and_options_and_redirect_trailing_slashes() {
     assert!(paths.len() > 60);
     let world = World::idle().await;
     for method in [Method::HEAD, Method::OPTIONS] {
-        // Nobody's key: what a path takes is told before it is asked who wants it.
+        // An invalid key: the methods of a path are checked before the key.
         let requests = paths.iter().map(|path| {
             TestRequest::default()
                 .method(method.clone())
@@ -70,7 +70,7 @@ async fn a_users_flood_is_refused_and_affects_no_other_user() {
 
     world.get(BOB, "/api/v1/sandbox-specs/search").await.ok();
     world.get(ADA, "/health").await.ok();
-    // The same user's sandbox reports, as much as it has to say, and looks up what it needs.
+    // The same user's sandbox reports without this limit, and looks up what it needs.
     let reports = format!("/api/v1/webhooks/events/{id}");
     let reports = (0..FLOOD).map(|_| {
         TestRequest::post()
@@ -84,7 +84,7 @@ async fn a_users_flood_is_refused_and_affects_no_other_user() {
     let secrets = conversation["sandbox_id"].as_str().unwrap();
     let secrets = format!("/api/v1/sandboxes/{secrets}/settings/secrets");
     world.get(sandbox, &secrets).await.ok();
-    // What it looks up has a bound of its own.
+    // Its look-ups have their own limit.
     let flood = (0..FLOOD).map(|_| asking(&secrets, sandbox));
     let answers = world.send_all(Listener::Callback, flood).await;
     let refused = answers.iter().filter(|answer| answer.status == 429).count();

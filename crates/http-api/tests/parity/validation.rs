@@ -1,8 +1,8 @@
-//! Some thousand requests, most of them wrong in some way, with what the reference said of them: `tests/fixtures/
-//! validation.json`. Ours must be the same, word by word and in the same order, apart from the rules of [`rules`].
+//! Thousands of requests, most of them invalid, with the reference's responses: `tests/fixtures/validation.json`. The
+//! responses of this service must equal them in text and order, except for the rules in [`rules`].
 //!
-//! The facts were recorded from release 1.11.0 with a generator that fills every parameter and member with values of
-//! every other type, in many spellings; of requests that the reference answers alike some were kept.
+//! The facts were recorded from release 1.11.0. A generator filled every parameter and member with values of every other
+//! type, in many spellings; of requests with the same response some were kept.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::fixture::{ADA, Answer, World};
 use crate::rules::{CHANGED, Case, FEWER, MORE, Rule, WHOLE};
 
 const FACTS: &str = "tests/fixtures/validation.json";
-/// Fewer than the requests that a user may send in a second; the clock of the fixture stands still.
+/// Fewer requests than a user may send per second; the clock of the fixture stands still.
 const BURST: usize = 500;
 
 fn cases() -> Vec<Case> {
@@ -43,7 +43,7 @@ fn request(case: &Case) -> TestRequest {
     }
 }
 
-/// Settings first, as most routes about them want some.
+/// Stores settings first, because most of their routes need some.
 async fn answers(cases: &[Case]) -> Vec<Answer> {
     let world = World::idle().await;
     let settings = json!({"agent_settings_diff": {"llm": {"model": "openai/gpt-5"}}});
@@ -60,7 +60,7 @@ async fn answers(cases: &[Case]) -> Vec<Answer> {
     answers
 }
 
-/// What is left to explain of one answer.
+/// The unexplained differences of one response.
 fn difference(case: &Case, answer: &Answer, used: &mut BTreeMap<&str, usize>) -> Option<String> {
     let mut use_rule = |rule: &Rule| *used.entry(rule.name).or_default() += 1;
     if answer.status >= 500 {

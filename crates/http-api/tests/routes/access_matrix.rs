@@ -1,5 +1,5 @@
-//! Every operation × every kind of key × own, foreign and missing objects. What is expected follows from the operation's
-//! policy, and an operation without one fails the test.
+//! Every operation × every kind of key × own, foreign and missing objects. An operation's policy decides the expectation; an
+//! operation without a policy fails the test.
 
 use http_api::Listener;
 use serde_json::json;
@@ -7,14 +7,14 @@ use serde_json::json;
 use crate::fixture::{ADA, Answer, BOB, World};
 use crate::tenancy::{NOBODYS, anonymous, request_at, spent_key};
 
-/// Who may call.
+/// The callers that an operation accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Policy {
-    /// Everybody, with whatever key.
+    /// All callers, with any key or none.
     Public,
     /// Users.
     User,
-    /// Users, and what runs in their sandboxes.
+    /// Users and their sandboxes.
     UserOrSandbox,
     /// Administrators.
     Admin,
@@ -22,8 +22,7 @@ enum Policy {
     Sandbox,
 }
 
-/// By the part of the API that an operation belongs to. One that is new there is judged like the others; one in a new part
-/// needs a line here.
+/// The policy by the part of the API. A new operation gets its part's policy; a new part needs a line here.
 fn policy(operation: &Operation) -> Option<Policy> {
     let path = operation.path.as_str();
     if path.starts_with("/api/v1/sandboxes/{sandbox_id}/settings/") {
@@ -61,7 +60,7 @@ struct Operation {
     method: String,
     path: String,
     tag: String,
-    /// What the document says: no key is needed.
+    /// Whether the document declares that no key is needed.
     is_open: bool,
 }
 
@@ -96,7 +95,7 @@ fn operations() -> Vec<Operation> {
     found
 }
 
-/// The ids that stand in a path.
+/// The ids for path parameters.
 struct Objects {
     conversation: String,
     sandbox: String,
@@ -143,7 +142,7 @@ impl Objects {
         path
     }
 
-    /// An answer without them.
+    /// A response without these ids.
     fn without(&self, answer: &Answer) -> String {
         let ids = [&self.conversation, &self.sandbox, &self.key];
         let text = ids
@@ -153,7 +152,7 @@ impl Objects {
     }
 }
 
-/// The same operation with each key at each place, by one instance: making one takes longer than asking.
+/// Requests the operation with each key, on one application: building one takes longer than a request.
 async fn ask<const N: usize>(
     world: &World,
     operation: &Operation,
@@ -178,7 +177,7 @@ fn every_operation_has_a_policy_that_matches_its_document() {
     }
 }
 
-/// A key that is none gets the same refusal, whatever there is behind it.
+/// An invalid key gets the same error on every path.
 #[actix_web::test]
 async fn invalid_keys_get_the_same_error_everywhere() {
     let world = World::working().await;
@@ -215,7 +214,7 @@ async fn invalid_keys_get_the_same_error_everywhere() {
     }
 }
 
-/// The key of a sandbox opens what is the sandbox's, and nothing of a user's: neither of its own nor of another one.
+/// A sandbox's key gives access to the sandbox's routes, and to no user routes: neither its owner's nor another user's.
 #[actix_web::test]
 async fn a_sandbox_key_gives_access_to_its_own_sandbox_only() {
     let world = World::working().await;
@@ -224,7 +223,7 @@ async fn a_sandbox_key_gives_access_to_its_own_sandbox_only() {
     let nobodys = Objects::nobodys();
     for operation in operations() {
         let (name, policy) = (operation.name(), policy(&operation));
-        // Elsewhere the key means the sandbox's agent server.
+        // On other paths the key is forwarded to the agent server.
         let is_ours = operation.path.starts_with("/api/v1/");
         for (key, own, foreign) in [(&of_adas, &adas, &bobs), (&of_bobs, &bobs, &adas)] {
             let key = Some(key.as_str());
@@ -255,7 +254,7 @@ async fn a_sandbox_key_gives_access_to_its_own_sandbox_only() {
     }
 }
 
-/// A user's key opens nothing that is a sandbox's or an administrator's.
+/// A user's key gives no access to routes of sandboxes or administrators.
 #[actix_web::test]
 async fn a_user_key_is_not_a_sandbox_or_administrator_key() {
     let world = World::working().await;
@@ -276,8 +275,8 @@ async fn a_user_key_is_not_a_sandbox_or_administrator_key() {
     }
 }
 
-/// Whatever names an object: another user's is answered like one that is not there. Those of conversations, sandboxes and
-/// organizations are in `strangers`.
+/// Paths with an object: a foreign one gets the same response as an unknown one. Conversations, sandboxes and organizations
+/// are tested in `tenancy`.
 #[actix_web::test]
 async fn ids_reveal_nothing_of_other_users() {
     let world = World::working().await;
@@ -295,7 +294,7 @@ async fn ids_reveal_nothing_of_other_users() {
             continue;
         }
         let [theirs] = ask(&world, &operation, [(Some(BOB), &adas)]).await;
-        // A name says nothing by itself: what Bob has not is missing, whether Ada has it or not.
+        // Names reveal nothing: an object that Bob lacks is missing, whether Ada has it or not.
         let elsewhere = operation
             .path
             .replace("{secret_id}", "OTHER")
@@ -323,7 +322,7 @@ async fn ids_reveal_nothing_of_other_users() {
     }
 }
 
-/// Nor do lists that are asked for ids, and bodies that name an object.
+/// The same for batch reads by id and for bodies that name an object.
 #[actix_web::test]
 async fn lists_and_bodies_reveal_nothing_of_other_users() {
     let world = World::working().await;

@@ -10,7 +10,7 @@ const USERS: &str = "/api/v1/admin/users";
 const KEYS: &str = "/api/v1/keys";
 const NOBODYS: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff";
 
-/// Makes a key; its text and id.
+/// Creates a key; returns its text and id.
 async fn make(world: &World, by: &str, path: &str, body: &Value) -> (String, String) {
     let made = world.post(by, path, body).await;
     assert_eq!(made.status, 201, "{}", made.text);
@@ -28,7 +28,7 @@ async fn ids(world: &World, by: &str, path: &str, member: &str) -> Vec<String> {
         .collect()
 }
 
-/// The id of the key that this is the text of.
+/// The id of the key with this text.
 async fn current(world: &World, key: &str) -> String {
     let page = world.get(key, KEYS).await.ok();
     let items = page["items"].as_array().unwrap();
@@ -36,7 +36,7 @@ async fn current(world: &World, key: &str) -> String {
     current.unwrap()["id"].as_str().unwrap().to_owned()
 }
 
-/// Every operation for administrators, as a request for somebody and something that is there.
+/// Every administrator operation, as a request about existing objects.
 fn operations(key: &str) -> Vec<(Method, String)> {
     let document = http_api::openapi_document();
     let mut found = Vec::new();
@@ -192,7 +192,7 @@ async fn administrators_cannot_lock_themselves_out() {
         assert_eq!(answer.status, 409, "{}", answer.text);
     }
     assert_eq!(world.get(ROOT, USERS).await.status, 200);
-    // What changes nothing is no danger.
+    // A change without an effect is permitted.
     world.patch(ROOT, &me, &json!({"role": "admin"})).await.ok();
 }
 
@@ -260,7 +260,7 @@ async fn keys_are_bounded() {
     }
     let surplus = world.post(ADA, KEYS, &json!({})).await;
     surplus.refuses(409, "The user has 100 keys already: revoke some first");
-    // Who has all they may have can rotate: expired ones do not count, and one goes beyond.
+    // A user with the maximum number of keys can still rotate: expired ones do not count, and one extra is permitted.
     let rotate = format!("{KEYS}/{last}/rotate");
     let (_, newest) = make(&world, ADA, &rotate, &json!({"grace_period": 0})).await;
     let rotate = format!("{KEYS}/{newest}/rotate");

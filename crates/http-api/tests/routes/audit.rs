@@ -10,7 +10,7 @@ use crate::fixture::{ADA, BOB, ROOT, World};
 
 const AUDIT: &str = "/api/v1/audit";
 
-/// What is in the log, newest first.
+/// The entries of the log, newest first.
 async fn log(world: &World, query: &str) -> Vec<Value> {
     assert!(world.app.audit.finish(Duration::from_secs(30)).await);
     let page = world.get(ROOT, &format!("{AUDIT}?{query}")).await.ok();

@@ -1,4 +1,4 @@
-//! What front ends ask for before and while settings are made: their own configuration, and names.
+//! The configuration of front ends, and the names of models and providers.
 
 use actix_web::test::TestRequest;
 use serde_json::{Value, json};

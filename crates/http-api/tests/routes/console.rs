@@ -1,4 +1,4 @@
-//! The web console's files, and what it asks that nothing else asks for.
+//! The web console's files, and the routes that only it uses.
 
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
@@ -22,7 +22,7 @@ fn header<'a>(answer: &'a Opened, name: &str) -> &'a str {
     answer.headers.get(name).unwrap().to_str().unwrap()
 }
 
-/// In a frame of another site, a click would run an operation.
+/// In a frame of another site, a click could run an operation.
 #[actix_web::test]
 async fn the_documentation_forbids_foreign_code_and_framing() {
     let world = World::idle().await;
@@ -49,7 +49,7 @@ async fn the_documentation_forbids_foreign_code_and_framing() {
     }
 }
 
-/// Without a key: there is nothing in them.
+/// Without a key: the files contain no data.
 #[actix_web::test]
 async fn console_files_are_cached_and_forbid_foreign_code() {
     let world = World::idle().await;
@@ -88,7 +88,7 @@ async fn console_files_are_cached_and_forbid_foreign_code() {
     }
 }
 
-/// By its head alone: the server leaves the body away by itself.
+/// Only the head is checked; the server omits the body.
 #[actix_web::test]
 async fn head_equals_get_and_other_methods_are_refused() {
     let world = World::idle().await;
@@ -124,7 +124,7 @@ async fn head_equals_get_and_other_methods_are_refused() {
     assert_eq!((refused.status, header(&refused, "allow")), (405, "GET"));
 }
 
-/// Relative, so that it holds under every path that a proxy may have it at.
+/// Relative, so that it works under any path of a proxy.
 #[actix_web::test]
 async fn the_page_is_a_folder() {
     let world = World::idle().await;

@@ -1,4 +1,4 @@
-//! The document: every reference leads somewhere, and no operation forgets what it may answer.
+//! The document: references resolve, and every operation documents its responses.
 
 use serde_json::Value;
 

@@ -13,7 +13,7 @@ fn path(id: &str) -> String {
     format!("/api/v1/app-conversations/{id}/download")
 }
 
-/// A conversation with so many events.
+/// A conversation with this many events.
 async fn conversation(world: &World, events: usize) -> String {
     let id = world.conversation(ADA).await;
     let key = world.read(ADA, &id).await["session_api_key"].clone();
@@ -43,7 +43,7 @@ async fn files(answer: HttpResponse) -> Vec<(String, Value)> {
             let mut file = archive.by_index(index).unwrap();
             let mut text = String::new();
             file.read_to_string(&mut text).unwrap();
-            // Two spaces of indent, as the reference has it.
+            // Indented by two spaces, like the reference.
             assert!(text.starts_with("{\n  \""), "{text}");
             let name = file.name().unwrap().into_owned();
             (name, serde_json::from_str(&text).unwrap())
@@ -132,7 +132,7 @@ async fn downloads_at_once_are_few() {
         conversation(&world, 1).await,
         conversation(&world, 1).await,
     );
-    // Nobody reads them, so they go on.
+    // Without a reader they stay open.
     let first = world.unread(ADA, &path(&one)).await;
     let again = world.get(ADA, &path(&one)).await;
     assert_eq!(again.status, 409, "{}", again.text);
@@ -143,7 +143,7 @@ async fn downloads_at_once_are_few() {
         (200, 429)
     );
     assert!(third.headers().contains_key("retry-after"));
-    // One that is read to its end makes room.
+    // A completed download frees its place.
     assert_eq!(files(first).await.len(), 2);
     while world.unread(ADA, &path(&three)).await.status() != 200 {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Events as they arrive: what the stream says, byte for byte, and where it may begin.
+//! Event streams: their exact bytes, and their start positions.
 
 use actix_web::body::BoxBody;
 use domain::id::UserId;
@@ -40,7 +40,7 @@ impl Talk {
         self.world.open(ADA, &path, last).await
     }
 
-    /// What a stream says that goes on like this, up to `end`.
+    /// The text of a stream with this query, up to `end`.
     async fn says(&self, query: &str, last: Option<&str>, end: &str) -> String {
         let mut opened = self.open(query, last).await;
         assert_eq!(opened.status, 200);
@@ -106,12 +106,12 @@ async fn a_stream_resumes_by_header_or_query() {
     let rest = format!("retry: 1000\n\n{second}{third}");
     assert_eq!(talk.says("", Some("1"), &third).await, rest);
     assert_eq!(talk.says("?last_event_id=1", None, &third).await, rest);
-    // A browser that comes back keeps its address.
+    // A reconnecting browser keeps the URL.
     let header_wins = talk.says("?from=now&last_event_id=3", Some("1"), &third);
     assert_eq!(header_wins.await, rest);
     let only = talk.says("?kind__eq=MessageEvent&last_event_id=1", None, &third);
     assert_eq!(only.await, format!("retry: 1000\n\n{third}"));
-    // Who comes back before there was anything new comes back to the same place.
+    // A client that reconnects before a new event continues at the same position.
     let here = "retry: 1000\nid: 3\n\n";
     assert_eq!(talk.says("?from=now", None, here).await, here);
 }
@@ -148,7 +148,7 @@ async fn an_unknown_position_is_an_error_of_its_parameter() {
         loc("?kind__eq=A", None).await,
         query("kind__eq", "literal_error")
     );
-    // None was seen so far.
+    // No event received yet.
     assert_eq!(talk.open("", Some("0")).await.status, 200);
 }
 
@@ -205,7 +205,7 @@ async fn a_stream_ends_when_its_key_is_revoked() {
     assert_eq!(talk.open("", None).await.status, 401);
 }
 
-/// Also when nobody has read from them.
+/// Also without a reader.
 #[actix_web::test]
 async fn streams_per_user_are_bounded_until_they_close() {
     let talk = Talk::new().await;

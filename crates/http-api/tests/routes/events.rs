@@ -1,4 +1,4 @@
-//! Events: taken in from sandboxes, read by owners.
+//! Events: reported by sandboxes, read by owners.
 
 use actix_web::test::TestRequest;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn event(id: &str, second: u32, kind: &str) -> Value {
     json!({"id": id, "timestamp": format!("2026-11-21T10:00:0{second}.000000"), "source": "user", "kind": kind})
 }
 
-/// A sandbox that knows or guesses an id does not learn from a report whether it exists elsewhere.
+/// A report does not reveal whether a conversation of another sandbox exists.
 #[actix_web::test]
 async fn reports_about_foreign_and_unknown_conversations_get_the_same_response() {
     let world = World::working().await;
@@ -88,7 +88,7 @@ async fn events_come_back_as_they_were_sent() {
         .get(ADA, &format!("{base}?id=x&id=&id=e2&id=a%2F..%2Fb"))
         .await
         .is(200, &json!([null, null, second, first]));
-    // Unknown, or somebody else's: empty.
+    // Unknown or foreign: empty.
     for (user, conversation) in [(BOB, id.as_str()), (ADA, UNKNOWN)] {
         let base = format!("/api/v1/conversation/{conversation}/events");
         world
@@ -235,12 +235,12 @@ async fn only_a_sandbox_reports_and_only_a_list_is_a_batch() {
             .await
             .refuses(401, "Invalid session API key");
     }
-    // The sandbox's key is no user's.
+    // The sandbox's key is not a user's.
     assert_eq!(
         world.get(&key, "/api/v1/app-conversations").await.status,
         401
     );
-    // What was sent is not repeated: reports hold what tools print.
+    // Errors do not quote reports, which contain the output of tools.
     let item = json!({"type": "list_type", "loc": ["body"], "msg": "Input should be a valid list"});
     world
         .post(&key, &hook, &json!({}))

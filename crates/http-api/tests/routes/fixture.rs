@@ -59,7 +59,7 @@ impl Readiness for Ready {
     }
 }
 
-/// The service, and what stands behind it.
+/// The service and its fakes.
 pub(crate) struct World {
     pub(crate) app: App,
     state: HttpState,
@@ -72,12 +72,12 @@ pub(crate) struct World {
     pub(crate) keys: Arc<dyn ApiKeyRepository>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) content_type: String,
-    /// Whether it says that it was given before.
+    /// Whether it is marked as replayed.
     pub(crate) is_replay: bool,
     pub(crate) text: String,
 }
@@ -105,7 +105,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {}", self.text))
     }
 
-    /// Status and text at once, so that a failure shows both.
+    /// Compares status and text at once, so that a failure shows both.
     #[track_caller]
     pub(crate) fn is(&self, status: u16, expected: &Value) {
         assert_eq!(
@@ -127,7 +127,7 @@ impl Answer {
     }
 }
 
-/// An answer that goes on.
+/// A streamed response.
 pub(crate) struct Opened {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
@@ -135,7 +135,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// What comes next, within a generous while; `None` at the end.
+    /// The next chunk, within a generous timeout; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<String> {
         let next = std::future::poll_fn(|cx| Pin::new(&mut self.body).poll_next(cx));
         let next = tokio::time::timeout(Duration::from_secs(30), next).await;
@@ -144,14 +144,14 @@ impl Opened {
         Some(String::from_utf8(bytes.to_vec()).unwrap())
     }
 
-    /// Whether it breaks off, within a generous while, where more of it was to come.
+    /// Whether the stream breaks off within a generous timeout.
     pub(crate) async fn breaks_off(mut self) -> bool {
         let next = std::future::poll_fn(|cx| Pin::new(&mut self.body).poll_next(cx));
         let next = tokio::time::timeout(Duration::from_secs(30), next).await;
         matches!(next, Ok(Some(Err(_))))
     }
 
-    /// All of it, which ends.
+    /// The whole body of a finite stream.
     pub(crate) async fn whole(mut self) -> Value {
         let mut text = String::new();
         while let Some(more) = self.next().await {
@@ -161,7 +161,7 @@ impl Opened {
     }
 }
 
-/// The keys of both users, and of whoever administers.
+/// The keys of both users and of the administrator.
 async fn add_keys(store: &MemoryStore, now: Timestamp, ids: &dyn IdGenerator) {
     for (user, text) in [("ada", ADA), ("bob", BOB)] {
         let key = ApiKey {
@@ -243,12 +243,12 @@ fn ports(
 }
 
 impl World {
-    /// Idle: start tasks are not worked on, so their first state can be looked at.
+    /// Idle: start tasks do not advance, so that their first state can be read.
     pub(crate) async fn idle() -> Self {
         Self::reached_at(AddressConfig::default()).await
     }
 
-    /// The same for clients that are told these addresses.
+    /// Idle, with this configuration of public addresses.
     pub(crate) async fn reached_at(addresses: AddressConfig) -> Self {
         let (clock, store) = (Arc::new(FixedClock::default()), MemoryStore::new());
         let (agents, backend) = (
@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    /// With the work beside requests going on, and a model in the settings of both users.
+    /// With background tasks, and a model in the settings of both users.
     pub(crate) async fn working() -> Self {
         Self::idle().await.at_work().await
     }
@@ -319,7 +319,7 @@ impl World {
         answers.pop().unwrap()
     }
 
-    /// One after another to the same instance.
+    /// Sends requests one after another to the same instance.
     pub(crate) async fn send_all(
         &self,
         listener: Listener,
@@ -337,7 +337,7 @@ impl World {
         answers
     }
 
-    /// Sends a request whose body never arrives.
+    /// Sends a request without its body.
     pub(crate) async fn send_without_end(&self, request: TestRequest) -> Answer {
         let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
         let mut request = request.to_request();
@@ -350,7 +350,7 @@ impl World {
         }
     }
 
-    /// Begins to read an answer, from the event that was seen last.
+    /// Starts to read a stream after the last received event.
     pub(crate) async fn open(&self, key: &str, path: &str, last: Option<&str>) -> Opened {
         let request = TestRequest::get()
             .uri(path)
@@ -362,7 +362,7 @@ impl World {
         self.open_as(request).await
     }
 
-    /// Begins to read the answer to a request.
+    /// Starts to read the response to a request.
     pub(crate) async fn open_as(&self, request: TestRequest) -> Opened {
         let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
         let response = match service.call(request.to_request()).await {
@@ -377,7 +377,7 @@ impl World {
         }
     }
 
-    /// Drops the answer after its status.
+    /// Drops the response after its status.
     pub(crate) async fn post_and_leave(&self, key: &str, path: &str, body: &Value) -> u16 {
         let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
         let request = TestRequest::post()
@@ -387,7 +387,7 @@ impl World {
         response.map_or(0, |response| response.status().as_u16())
     }
 
-    /// An answer whose body has not been read yet.
+    /// A response with an unread body.
     pub(crate) async fn unread(&self, key: &str, path: &str) -> HttpResponse {
         let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
         let request = TestRequest::get()
@@ -438,7 +438,7 @@ impl World {
         self.send(request.set_json(body)).await
     }
 
-    /// Starts a conversation and waits until it is READY; answers the last state of the task.
+    /// Starts a conversation and waits until it is READY; returns the last state of the task.
     pub(crate) async fn start(&self, key: &str, body: &Value) -> Value {
         let states = self
             .post(key, "/api/v1/app-conversations/stream-start", body)
@@ -452,13 +452,13 @@ impl World {
         last
     }
 
-    /// A conversation that is READY: its id.
+    /// Creates a READY conversation; returns its id.
     pub(crate) async fn conversation(&self, key: &str) -> String {
         let task = self.start(key, &json!({})).await;
         task["app_conversation_id"].as_str().unwrap().to_owned()
     }
 
-    /// One conversation as its owner reads it.
+    /// A conversation, as its owner reads it.
     pub(crate) async fn read(&self, key: &str, id: &str) -> Value {
         self.get(key, &format!("/api/v1/app-conversations?ids={id}"))
             .await

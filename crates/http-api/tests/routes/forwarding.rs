@@ -1,4 +1,4 @@
-//! Requests that are for the agent server in a sandbox: who gets there, with which key, and who does not.
+//! Forwarding to agent servers: which callers reach them, and with which key.
 
 use std::net::SocketAddr;
 
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::fixture::{ADA, Answer, BOB, UNKNOWN, World};
 
-/// An agent server that says what it was asked.
+/// An agent server that echoes requests.
 struct Agent {
     at: SocketAddr,
     handle: ServerHandle,
 }
 
 async fn tell(req: HttpRequest, payload: web::Payload) -> HttpResponse {
-    // What follows an upgrade has no end.
+    // The body after an upgrade has no end.
     let body = if req.headers().contains_key("upgrade") {
         web::Bytes::new()
     } else {
@@ -42,7 +42,7 @@ async fn tell(req: HttpRequest, payload: web::Payload) -> HttpResponse {
         }))
 }
 
-/// An answer that goes on without a word.
+/// A response without an end and without bytes.
 async fn begin() -> HttpResponse {
     let begun = stream::iter([Ok::<_, std::io::Error>(web::Bytes::from_static(b"begun"))]);
     HttpResponse::Ok().streaming(begun.chain(stream::pending()))
@@ -69,7 +69,7 @@ impl Agent {
     }
 }
 
-/// A conversation of Ada's whose sandbox is at the agent, and that sandbox's id and key.
+/// A conversation of Ada's, with the agent as its sandbox; and that sandbox's id and key.
 struct Stage {
     world: World,
     agent: Agent,
@@ -141,7 +141,7 @@ async fn a_sandbox_key_reaches_the_agent_server_and_no_service_routes() {
     let request = request.insert_header((KEY, key)).set_payload("text");
     let told = stage.world.send(request).await.ok();
     assert_eq!(told["body"], "text");
-    // The SDK sends its user's key beside the sandbox's.
+    // The SDK sends its user's key in addition to the sandbox's.
     let both = [(KEY, key), ("Authorization", "Bearer aw_ada")];
     let told = stage.ask("/api/tools/", &both).await.ok();
     assert_eq!((&told["key"], &told["bearer"]), (&json!(key), &Value::Null));
@@ -151,7 +151,7 @@ async fn a_sandbox_key_reaches_the_agent_server_and_no_service_routes() {
     stage.end().await;
 }
 
-/// The fake's sandboxes are not isolated: what a client names is the sandbox's own, or does not reach the agent server.
+/// The fake's sandboxes are not isolated: paths outside of the sandbox do not reach the agent server.
 #[actix_web::test]
 async fn file_paths_are_confined_to_unisolated_sandboxes() {
     let stage = Stage::set().await;
@@ -215,7 +215,7 @@ async fn a_user_key_forwards_to_the_users_own_conversations() {
     for (path, headers, asked) in [
         (&named, vec![(KEY, ADA)], &named),
         (&named, vec![("Authorization", "Bearer aw_ada")], &named),
-        // Browsers can set no header on a socket.
+        // Browsers cannot set headers on a socket.
         (&socket_by_query, UPGRADE.to_vec(), &socket),
     ] {
         let told = stage.ask(path, &headers).await.ok();
@@ -225,7 +225,7 @@ async fn a_user_key_forwards_to_the_users_own_conversations() {
             (&json!(stage.key), &Value::Null)
         );
     }
-    // A page that the sandbox answers could send this address away, with a key that opens more than the sandbox.
+    // A page from the sandbox could leak this URL, with a key that gives access to more than the sandbox.
     for path in [&by_query, &socket_by_query] {
         stage.ask(path, &[]).await.refuses(401, "Unauthorized");
     }
@@ -233,7 +233,7 @@ async fn a_user_key_forwards_to_the_users_own_conversations() {
     not_found(stage.ask(&named, &[(KEY, BOB)]).await);
     let unknown = format!("/api/conversations/{UNKNOWN}/events/search");
     not_found(stage.ask(&unknown, &[(KEY, ADA)]).await);
-    // Nothing says which sandbox; and what we have under the same path is ours.
+    // The path names no sandbox, and the service has the same path.
     not_found(stage.ask("/api/tools/", &[(KEY, ADA)]).await);
     let legacy = format!("/api/conversations/{}", stage.conversation);
     let shown = stage.ask(&legacy, &[(KEY, ADA)]).await.ok();
@@ -260,10 +260,10 @@ async fn other_keys_open_nothing() {
         assert_eq!(answer.status, 401, "{path}");
         assert!(answer.text.contains("session_api_key"), "{}", answer.text);
     }
-    // Not found, not running, somebody's: all the same without a key.
+    // Unknown, not running, foreign: all the same without a key.
     let unknown = format!("/sockets/events/{UNKNOWN}");
     assert_eq!(stage.ask(&unknown, &UPGRADE).await.status, 404);
-    // Without a key nothing but a web socket gets as far as the agent server.
+    // Without a key, only a web socket reaches the agent server.
     let other = [("Upgrade", "x"), ("Connection", "Upgrade")];
     assert_eq!(stage.ask(&socket, &other).await.status, 401);
     let request = TestRequest::post().uri(&socket).set_payload("text");
@@ -273,7 +273,7 @@ async fn other_keys_open_nothing() {
     assert_eq!(stage.world.send(request).await.status, 401);
     let told = stage.ask(&socket, &UPGRADE).await.ok();
     assert_eq!(told["key"], Value::Null, "{told}");
-    // The door for sandboxes leads nowhere else.
+    // The callback listener forwards nothing.
     let request = TestRequest::get()
         .uri("/api/tools/")
         .insert_header((KEY, stage.key.as_str()));

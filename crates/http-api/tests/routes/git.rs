@@ -1,4 +1,4 @@
-//! The git routes (contract v1, sections 3.10 and 3.11).
+//! The git routes; see `docs/reference/wire/git.md`.
 
 use domain::conversation::GitProvider;
 use domain::git::{
@@ -56,7 +56,7 @@ fn failing(fault: fn(GitProvider) -> GitError) -> FakeProvider {
     }
 }
 
-/// Ada has tokens of these providers, each named after its provider.
+/// Gives Ada tokens of these providers, each named after its provider.
 async fn connected(providers: &[GitProvider]) -> World {
     let world = World::idle().await;
     let tokens = providers.iter().map(|provider| {
@@ -234,7 +234,7 @@ async fn branches_and_installations() {
     other.refuses(403, "Git provider token required (of forgejo).");
 }
 
-/// How a provider fails.
+/// Creates a provider's error.
 type MakeGitError = fn(GitProvider) -> GitError;
 
 #[actix_web::test]

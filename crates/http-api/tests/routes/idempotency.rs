@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: what is sent twice is done once.
+//! `Idempotency-Key`: repeated requests take effect once.
 
 use actix_web::test::TestRequest;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ async fn a_repeated_start_replays_the_first_response() {
     let tasks = format!("{CONVERSATIONS}/start-tasks/search");
     assert_eq!(count(&world, ADA, &tasks).await, 1);
     assert_eq!(count(&world, ADA, &format!("{SANDBOXES}/search")).await, 1);
-    // Both ways to start are one operation; a stream shows the start to its end.
+    // Both routes to start are one operation; a stream shows the start to its end.
     let stream = format!("{CONVERSATIONS}/stream-start");
     let streamed = post(&world, ADA, &stream, "k", &body).await.ok();
     let states = streamed.as_array().expect("an array");
@@ -93,13 +93,13 @@ async fn a_start_that_returns_an_earlier_task_is_replayed_identically() {
         .insert_header(("X-Session-API-Key", ADA))
         .set_json(&body);
     let task = world.send(plain).await.ok();
-    // The first with a key finds that task: a body of its own, but no conversation of its own.
+    // The first request with a key finds that task: with its own body, but no conversation of its own.
     let first = post(&world, ADA, CONVERSATIONS, "k", &body).await;
     assert!(!first.is_replay);
     let answer = first.ok();
     assert_eq!(answer["id"], task["id"]);
     world.start(ADA, &body).await;
-    // By now the task is READY; the answer is what it was.
+    // The task is READY by now; the response is unchanged.
     let again = post(&world, ADA, CONVERSATIONS, "k", &body).await;
     again.is(200, &answer);
     assert!(again.is_replay);

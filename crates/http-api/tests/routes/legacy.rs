@@ -1,4 +1,4 @@
-//! What clients of earlier releases call (contract v1, section 11; contract v0, section 7).
+//! Routes for clients of earlier releases; see `docs/reference/wire/legacy.md`.
 
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
@@ -97,7 +97,7 @@ async fn reports_name_their_own_sandbox() {
     }
     let count = format!("/api/v1/conversation/{mine}/events/count");
     world.get(ADA, &count).await.is(200, &json!(0));
-    // The door for sandboxes has them, too; a user's key opens neither.
+    // The callback listener also has them; a user's key is refused on both.
     let report = |key: &str| {
         TestRequest::post()
             .uri(&format!("/api/v1/webhooks/{sandbox}/events/{mine}"))
@@ -191,7 +191,7 @@ async fn conversations_have_the_legacy_shape() {
         let refused = world.get(ADA, &format!("/api/conversations?{query}")).await;
         assert_eq!(refused.status, 422, "{query}: {}", refused.text);
     }
-    // Bob has none of it.
+    // Bob has none.
     world.get(BOB, "/api/conversations").await.is(200, &empty);
     world
         .get(BOB, &format!("/api/conversations/{id}"))
@@ -263,11 +263,11 @@ async fn conversations_are_renamed_and_deleted_on_legacy_paths() {
     world.delete(ADA, &path).await.is(200, &json!(false));
 }
 
-/// Agent servers have these paths for the holders of their key.
+/// Agent servers have these paths, too, for holders of their key.
 #[actix_web::test]
 async fn sandbox_keys_are_not_user_keys_on_shared_paths() {
     let world = World::working().await;
-    // Held, and nobody listens there.
+    // Bound, without a listener.
     let nobody = tokio::net::TcpSocket::new_v4().unwrap();
     nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let place = nobody.local_addr().unwrap();
@@ -284,7 +284,7 @@ async fn sandbox_keys_are_not_user_keys_on_shared_paths() {
         let answer = world
             .send(request.insert_header(("X-Session-API-Key", key)))
             .await;
-        // It goes to the agent server, which is not there.
+        // Forwarded to the agent server, which is not running.
         assert_eq!(answer.status, 502, "{}", answer.text);
         assert!(answer.text.contains("cannot be reached"), "{}", answer.text);
         world
@@ -417,7 +417,7 @@ async fn older_git_routes_have_numbered_pages() {
             "page {page}"
         );
     }
-    // Without a provider: all of them.
+    // Without a provider: all providers.
     let all = world.get(ADA, "/api/user/repositories").await.ok();
     assert_eq!(all.as_array().unwrap().len(), 10);
     let branches =
@@ -454,7 +454,7 @@ async fn the_web_front_end_of_the_1_20_line_finds_what_it_asks_before_it_connect
     ];
     for (path, expected) in expected {
         world.get(ADA, path).await.is(200, &expected);
-        // This is how it sees that a key is wrong.
+        // The front end recognizes a wrong key by this response.
         assert_eq!(world.get("aw_wrong", path).await.status, 401, "{path}");
     }
 }

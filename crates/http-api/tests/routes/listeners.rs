@@ -1,4 +1,4 @@
-//! The door for sandboxes: what they report comes in, and everything else is not there.
+//! The callback and metrics listeners: they serve their own routes and no others.
 
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
@@ -66,7 +66,7 @@ async fn the_metrics_listener_serves_metrics_without_a_key_and_nothing_else() {
     let mut refused = 0;
     for path in others.filter(|path| !["/metrics", "/alive"].contains(path)) {
         let filled = path.replace(['{', '}'], "");
-        // Also with a key: nobody is anybody there.
+        // Also with a key: this listener identifies no callers.
         let asked = request("get", &filled, ADA);
         let answer = world.send_to(Listener::Metrics, asked).await;
         assert_eq!(answer.status, 404, "{path}: {}", answer.text);
@@ -121,7 +121,7 @@ async fn the_callback_listener_serves_no_user_routes() {
             .await;
         assert_eq!(answer.status, 404, "{path}");
     }
-    // What takes a sandbox's key takes no user's.
+    // Routes for sandbox keys refuse user keys.
     for (path, text) in [
         (
             "/api/v1/sandboxes/s/settings/secrets",
@@ -139,7 +139,7 @@ async fn the_callback_listener_serves_no_user_routes() {
             .await
             .refuses(401, text);
     }
-    // And they are where they were, also after the other door was used first.
+    // The public routes are unchanged after the other listener was used first.
     let answer = world.get(ADA, "/openapi.json").await;
     assert_eq!(answer.json()["info"], document["info"]);
     let health = world.send(request("get", "/health/", ADA)).await;

@@ -1,5 +1,5 @@
-//! The routes over the real application, with stores in memory and fakes of sandboxes and agent servers. What is
-//! expected stands here as text, members in their order, from recordings of the API that clients know.
+//! The routes with the real application, with stores in memory and fakes of sandboxes and agent servers. Expected bodies are
+//! texts with their members in order, from recordings of the reference.
 
 #[cfg(test)]
 mod access_matrix;

@@ -1,4 +1,4 @@
-//! The MCP server (contract v1, sections 1.1 and 9.1; recording 422).
+//! The MCP server.
 
 use actix_web::test::TestRequest;
 use domain::agent::McpServer;
@@ -46,7 +46,7 @@ fn told(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap()
 }
 
-/// Ada has tokens of all git hosts.
+/// Gives Ada tokens of all git providers.
 async fn connect(world: &World) {
     let hosts = GitProvider::ALL.iter().map(|(_, provider)| *provider);
     let hosts = hosts.filter(|it| *it != GitProvider::EnterpriseSso);
@@ -338,7 +338,7 @@ async fn only_users_and_active_sandboxes_have_access() {
         let answer = world.send_to(listener, post(&key).set_json(&body)).await.ok();
         assert_eq!(answer["result"]["isError"], false, "{answer}");
     }
-    // For its owner, that is.
+    // The sandbox acts for its owner.
     assert_eq!(world.git.calls().last().unwrap().1, "github-token");
     let answer = world
         .send_to(Listener::Callback, post(ADA).set_json(&list))
@@ -390,7 +390,7 @@ async fn pull_request_numbers_are_added_to_the_conversation() {
         .ok();
     assert_eq!(list["items"][0]["pr_number"], json!([3]));
 
-    // A sandbox speaks for its own conversations only, and what is not the caller's has no numbers of theirs.
+    // A sandbox acts only for its own conversations, and foreign ones get no numbers.
     open(Listener::Callback, key, &other).await;
     let token = json!({"provider_tokens": {"github": {"token": "t", "host": "git.example.com"}}});
     world
@@ -436,10 +436,10 @@ async fn agents_get_the_mcp_server_if_the_user_has_a_token() {
     assert_eq!(key, sent);
     assert!(!format!("{launch:?}").contains(sent));
 
-    // Whoever only plans has nothing to show.
+    // A planning agent opens no pull requests.
     world.start(ADA, &json!({"agent_type": "plan"})).await;
     assert!(world.agents.launches().pop().unwrap().mcp.is_empty());
-    // A server of the user's with the name is the user's choice.
+    // A server with this name in the user's settings takes precedence.
     let own = json!({"agent_settings_diff": {"mcp_config": {"default": {"url": "https://mcp.example.com"}}}});
     world.post(ADA, "/api/v1/settings", &own).await.ok();
     world.conversation(ADA).await;

@@ -1,4 +1,4 @@
-//! What `/metrics` says, and to whom.
+//! The page `/metrics` and its access.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::fixture::{ADA, Answer, World};
 
-/// Every value of a series whose labels begin so, added up.
+/// The sum of all values of a series with these first labels.
 fn value(page: &Answer, series: &str) -> f64 {
     let lines = page.text.lines().filter(|line| line.starts_with(series));
     let values = lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap());

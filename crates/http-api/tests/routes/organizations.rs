@@ -1,4 +1,4 @@
-//! The organization that each user has: what the web front end of the 1.20 line asks of it.
+//! The organization of each user, as the web front end of the 1.20 line uses it.
 
 use domain::id::{OrganizationId, UserId};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ async fn everybody_owns_one_which_is_their_own() {
             .await
             .is(200, &json!({"connections": []}));
     }
-    // Whatever the spelling.
+    // In any spelling.
     let dashed = organization("ada")
         .parse::<OrganizationId>()
         .unwrap()
@@ -52,7 +52,7 @@ async fn its_profiles_are_those_of_the_user() {
     let world = World::working().await;
     let profiles = path("ada", "profiles");
     let own = "/api/v1/settings/profiles";
-    // As the front end sends it: it names the connection, and there is none.
+    // The front end names a provider connection, which does not exist.
     let llm = json!({"llm": {"model": "openai/fast", "api_key": "sk-canary", "provider_connection_id": null}});
     let post = async |rest: &str, body: &Value| {
         let path = format!("{profiles}{rest}");
@@ -100,7 +100,7 @@ async fn other_users_are_not_members() {
             answer.refuses(404, "Organization not found");
         }
         let path = |rest: &str| format!("/api/organizations/{organization}/profiles/fast{rest}");
-        // Nor does the rest of the request matter.
+        // The rest of the request does not matter.
         for rest in ["", "/activate", "/rename"] {
             let answer = world.post(BOB, &path(rest), &json!([])).await;
             answer.refuses(404, "Organization not found");

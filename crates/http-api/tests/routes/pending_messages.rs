@@ -1,4 +1,4 @@
-//! Messages that wait for their conversation (contract v1, section 3.4; recordings 184-187, 262-268, 467).
+//! Pending messages; see `docs/reference/wire/pending-messages.md`.
 
 use actix_web::test::TestRequest;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ async fn queue(world: &World, name: &str, body: &Value) -> Answer {
     world.post(ADA, &path(name), body).await
 }
 
-/// A start that nobody works on: its id and its name in paths.
+/// A start task that does not advance: its id, and its name in paths.
 async fn start(world: &World) -> (String, String) {
     let conversation = "0123456789abcdef0123456789abcdef";
     let body = json!({"conversation_id": conversation});
@@ -185,7 +185,7 @@ async fn messages_to_a_running_conversation_are_delivered_immediately() {
 async fn a_start_that_failed_says_why() {
     let world = World::idle().await;
     application::background::spawn(&world.app);
-    // Without a model it fails.
+    // Without a model the start fails.
     let stream = "/api/v1/app-conversations/stream-start";
     let states = world.post(ADA, stream, &json!({})).await.ok();
     let last = states.as_array().unwrap().last().unwrap().clone();

@@ -1,4 +1,4 @@
-//! Which addresses clients are told, and what answers there.
+//! The public addresses in responses, and the routes behind them.
 
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
@@ -23,7 +23,7 @@ async fn world(addresses: AddressConfig, worker: u16) -> World {
     let world = World::reached_at(addresses).await;
     world.backend.expose(ExposedUrl {
         name: "WORKER_1".to_owned(),
-        // What clients would see: the service goes to where the agent server is.
+        // The public URL; the service itself connects to the agent server's address.
         url: format!("http://elsewhere.example:{worker}/")
             .parse()
             .unwrap(),
@@ -32,7 +32,7 @@ async fn world(addresses: AddressConfig, worker: u16) -> World {
     world.at_work().await
 }
 
-/// The address of this port that its owner is told.
+/// The public URL of this port.
 async fn address_of(world: &World, name: &str) -> String {
     let found = world.get(ADA, "/api/v1/sandboxes/search").await.ok();
     let urls = found["items"][0]["exposed_urls"]
@@ -43,7 +43,7 @@ async fn address_of(world: &World, name: &str) -> String {
     worker["url"].as_str().unwrap().to_owned()
 }
 
-/// Answers one request with what it was asked.
+/// Answers one request by echoing it.
 async fn mirror() -> (u16, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -66,7 +66,7 @@ async fn one_address_is_enough_for_clients() {
     let world = world(below("https://h.example/agents/", None), 1).await;
     let task = world.start(ADA, &json!({})).await;
     let id = task["app_conversation_id"].as_str().unwrap();
-    // A proxy may leave the path of the public URL where it is, or take it off.
+    // A proxy may pass on the path of the public URL, or strip it.
     for prefix in ["/agents", ""] {
         let path = format!("{prefix}/api/v1/app-conversations?ids={id}");
         let found = world.get(ADA, &path).await.ok();
@@ -225,7 +225,7 @@ async fn only_editors_keep_their_origin_on_the_sandbox_host() {
         };
         let answer = world.send(ask("h.example", &format!("{path}/"))).await;
         answer.refuses(404, "Not Found");
-        // What is relative to the port's root needs the slash. The port itself is not asked for this.
+        // Relative URLs need the slash of the port's root. The port itself gets no request.
         let answer = world
             .open_as(ask("boxes.example", &format!("{path}?a=1")))
             .await;

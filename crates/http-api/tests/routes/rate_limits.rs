@@ -1,4 +1,4 @@
-//! A sandbox that reports without end.
+//! A sandbox that floods the service with reports.
 
 use actix_web::test::TestRequest;
 use futures::future::{Either, join_all, select};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::fixture::{ADA, Answer, BOB, World};
 
-/// As many as one sandbox may have under way or waiting.
+/// Running and waiting reports of one sandbox.
 const MOST: usize = 32;
 
 #[actix_web::test]

@@ -204,7 +204,7 @@ async fn only_the_owner_reads_and_follows_a_log_without_keys() {
     let pause = format!("{BASE}/{id}/pause");
     world.post(ADA, &pause, &json!({})).await.ok();
     assert_eq!(read_to(&mut opened, "\0").await, "");
-    // What is paused can be read, and what is deleted cannot.
+    // The log of a paused sandbox can be read, of a deleted one not.
     assert_eq!(
         world
             .get(ADA, &format!("{path}?lines=2&follow=true"))

@@ -1,4 +1,4 @@
-//! Custom secrets in both APIs, and what a live sandbox may open.
+//! Custom secrets in both APIs, and the secrets that an active sandbox may read.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn create(world: &World, key: &str, body: &Value) {
     created.is(201, &message("Secret created successfully"));
 }
 
-/// Every fault's place and kind.
+/// The location and kind of every error.
 fn faults(answer: &Answer) -> Vec<(Value, Value)> {
     assert_eq!(answer.status, 422, "{}", answer.text);
     let detail = answer.json()["detail"].clone();
@@ -75,7 +75,7 @@ async fn a_secret_is_stored_found_changed_and_deleted() {
         &json!({"items": [shown("MY_KEY", "d")], "next_page_id": null}),
     );
 
-    // Again: another value, the description stays.
+    // Stored again with another value: the description stays.
     create(&world, ADA, &json!({"name": "MY_KEY", "value": "new"})).await;
     let found = world
         .get(ADA, &format!("{V1}/search?name__contains=MY"))
@@ -296,7 +296,7 @@ async fn only_an_active_sandbox_reads_its_owners_secrets() {
         answer.refuses(404, text);
     }
 
-    // A custom secret comes before a provider's token of that name.
+    // A custom secret takes precedence over a provider's token of that name.
     create(
         &world,
         ADA,
@@ -322,7 +322,7 @@ async fn only_an_active_sandbox_reads_its_owners_secrets() {
             .refuses(403, text);
     }
 
-    // Trailing events may come after a pause; secrets are not given any more.
+    // Events may still arrive after a pause; secrets are no longer revealed.
     world
         .post(ADA, &format!("/api/v1/sandboxes/{id}/pause"), &json!({}))
         .await
@@ -414,7 +414,7 @@ async fn an_access_token_reads_one_providers_token_in_one_active_sandbox() {
     let gitlab = mint(&ada, GitProvider::Gitlab, 600);
     ask(&gitlab).await.refuses(404, "No such provider");
 
-    // Whoever asks would send it to the host of the one before.
+    // Otherwise the caller would send it to the former host.
     let elsewhere =
         json!({"provider_tokens": {"github": {"token": "gh-3", "host": "git.acme.test"}}});
     world.post(ADA, providers, &elsewhere).await.ok();

@@ -1,4 +1,4 @@
-//! Skills to choose from (contract v1, section 3.11).
+//! Skills and marketplaces.
 
 use domain::skill::ListedSkill;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ async fn skills_have_stable_pages() {
     ]);
     assert_eq!(first["items"].to_string(), expected.to_string());
     let next = first["next_page_id"].as_str().unwrap();
-    // What comes meanwhile moves nothing.
+    // Skills added meanwhile do not shift the pages.
     world.skills.set(vec![
         skill("user", "a"),
         skill("global", "aaa"),

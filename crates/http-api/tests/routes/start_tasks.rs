@@ -1,4 +1,4 @@
-//! Starting: the task's echo, the stream, reading tasks.
+//! Start tasks: the first response, the stream, reading tasks.
 
 use actix_web::test::TestRequest;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn empty_request() -> Value {
     })
 }
 
-/// The timings are real time; all else is decided by the test.
+/// Timings are measured; the test determines everything else.
 fn without_timings(mut task: Value) -> (Value, Vec<String>) {
     let timings = task["timings"].take();
     (task, timings.as_object().unwrap().keys().cloned().collect())
@@ -163,7 +163,7 @@ async fn a_start_goes_on_when_its_client_leaves() {
     let world = World::working().await;
     let stream = "/api/v1/app-conversations/stream-start";
     let body = json!({"conversation_id": "11111111-1111-4111-8111-111111111111"});
-    // Headers only: the answer is dropped unread, as when the connection breaks.
+    // Headers only: the response is dropped unread, like by a broken connection.
     assert_eq!(world.post_and_leave(ADA, stream, &body).await, 200);
     let states = world.post(ADA, stream, &body).await.ok();
     let states = states.as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Another user's objects are as good as not there: on every route that names one in its path, those to come included.
+//! Objects of other users are not accessible, on all present and future routes that name one in their path.
 
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::fixture::{ADA, Answer, BOB, World};
 
-/// An id that nothing has.
+/// An unused id.
 pub(crate) const NOBODYS: &str = "ffffffffffffffffffffffffffffffff";
 
-/// What has to be sent so that a route looks for the object at all.
+/// The input that a route needs before it looks for the object.
 fn needs(operation: &str) -> (&'static str, Option<Value>) {
     let message = json!({"role": "user", "content": [{"type": "text", "text": "x"}]});
     let body = match operation.rsplit('/').next() {
@@ -47,7 +47,7 @@ async fn ask_as(world: &World, key: Option<&str>, operation: &str, id: &str) -> 
     world.send(request_at(key, operation, &path)).await
 }
 
-/// An operation at this path, with what it needs beside it.
+/// A request of this operation with the input that it needs.
 pub(crate) fn request_at(key: Option<&str>, operation: &str, path: &str) -> TestRequest {
     let method = operation.split_once(' ').unwrap().0;
     let (query, body) = needs(operation);
@@ -68,7 +68,7 @@ fn operations(parameter: &str) -> Vec<String> {
     let document = http_api::openapi_document();
     let mut found = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
-        // Whoever reports is told by the key of a sandbox.
+        // Reports are authenticated by a sandbox's key.
         if path.contains(parameter) && !path.contains("/webhooks/") {
             let methods = methods.as_object().unwrap().keys();
             let methods = methods.filter(|it| !matches!(it.as_str(), "parameters" | "summary"));
@@ -78,7 +78,7 @@ fn operations(parameter: &str) -> Vec<String> {
     found
 }
 
-/// Without the id, in either spelling.
+/// The text without the id, in both spellings.
 pub(crate) fn anonymous(text: &str, id: &str) -> String {
     let dashed = uuid::Uuid::parse_str(id).map(|id| id.to_string());
     let text = text.replace(id, "ID");
@@ -116,7 +116,7 @@ async fn foreign_and_unknown_objects_get_the_same_response() {
                 (nobodys.status, anonymous(&nobodys.text, NOBODYS)),
                 "{operation}"
             );
-            // Refused before the object was looked for, it says nothing.
+            // A refusal before the look-up reveals nothing.
             let is_answer = matches!(theirs.status, 200 | 404) || operation.contains("/secrets");
             assert!(is_answer, "{operation}: {} {}", theirs.status, theirs.text);
         }
@@ -130,7 +130,7 @@ async fn foreign_and_unknown_objects_get_the_same_response() {
     assert_eq!(now, profiles, "nor to the settings");
 }
 
-/// A key that was good, and is not any more.
+/// A key that is no longer valid.
 pub(crate) async fn spent_key(world: &World, end: &str) -> String {
     let keys = "/api/v1/keys";
     let made = world.post(BOB, keys, &json!({})).await.json();
@@ -146,7 +146,7 @@ pub(crate) async fn spent_key(world: &World, end: &str) -> String {
     made["key"].as_str().unwrap().to_owned()
 }
 
-/// Whatever there is behind it: without a key, with a wrong, revoked or expired one, and with that of another's sandbox.
+/// On every path: without a key, with a wrong, revoked or expired one, and with that of a foreign sandbox.
 #[actix_web::test]
 async fn a_key_that_opens_nothing_learns_nothing() {
     let world = World::working().await;
@@ -173,7 +173,7 @@ async fn a_key_that_opens_nothing_learns_nothing() {
     ];
     for (parameter, there) in objects {
         let operations = operations(parameter).into_iter();
-        // Elsewhere a sandbox's key means its own agent server.
+        // On other paths a sandbox's key means its own agent server.
         for operation in operations.filter(|it| it.contains(" /api/v1/")) {
             for key in keys {
                 let theirs = ask_as(&world, key, &operation, there).await;
@@ -183,7 +183,7 @@ async fn a_key_that_opens_nothing_learns_nothing() {
                     (nobodys.status, anonymous(&nobodys.text, NOBODYS)),
                     "{operation} {key:?}"
                 );
-                // What a sandbox's key may mean elsewhere, it is not its own there.
+                // On these paths the key is not that of the sandbox in the path.
                 let is_refusal = theirs.status == 401
                     || key == Some(of_bobs_sandbox) && matches!(theirs.status, 403 | 404);
                 assert!(is_refusal, "{operation} {key:?}: {}", theirs.status);

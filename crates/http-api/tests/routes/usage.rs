@@ -1,4 +1,4 @@
-//! What users store and may store, and what they are told when it is too much.
+//! Usage and quotas, and the errors of exhausted quotas.
 
 use domain::usage::{Quota, QuotaLimits};
 use serde_json::{Value, json};

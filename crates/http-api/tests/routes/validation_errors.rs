@@ -1,4 +1,5 @@
-//! What is refused, in the words that clients know. The numbers are those of the recordings.
+//! Validation errors, with the texts that clients know. Numbers in comments are those of the recordings
+//! (`docs/reference/compatibility-recordings.md`).
 
 use serde_json::{Value, json};
 
@@ -49,7 +50,7 @@ async fn start_requests_list_all_errors() {
                     "ctx": {"error": {}}},
             ]),
         ),
-        // 056, but a secret is not repeated
+        // 056, but a secret is not quoted
         (
             json!({"secrets": {"A": 5}}),
             json!([

@@ -1,4 +1,4 @@
-//! The inside of sandboxes: what clients see of files, git, skills and hooks, and other models for agents.
+//! The workspace of sandboxes (files, git, skills, hooks), and switching the agent's model.
 
 use domain::agent::AgentEndpoint;
 use domain::workspace::{SandboxWorkspace, ProjectSkill};
@@ -39,7 +39,7 @@ async fn sandbox(world: &World, id: &str) -> String {
     shown["sandbox_id"].as_str().unwrap().to_owned()
 }
 
-/// Saves a profile and answers nothing.
+/// Saves a profile.
 async fn keep(world: &World, name: &str, llm: Value) {
     let path = format!("/api/v1/settings/profiles/{name}");
     let saved = world.post(ADA, &path, &json!({"llm": llm})).await;
@@ -92,7 +92,7 @@ async fn workspace_responses_have_the_known_shapes() {
     }
     let missing = of(&id, "file?file_path=missing.txt");
     world.get(ADA, &missing).await.is(200, &json!(""));
-    // Nobody else's.
+    // Not for other users.
     let told = format!("Conversation {} not found", dashed(&id));
     world
         .get(BOB, &of(&id, "skills"))

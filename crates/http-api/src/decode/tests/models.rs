@@ -1,4 +1,4 @@
-//! Whole bodies: order, places, what is echoed and what never is.
+//! Whole bodies: order and locations of errors, and what they quote.
 
 use std::collections::BTreeMap;
 

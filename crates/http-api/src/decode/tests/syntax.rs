@@ -1,4 +1,4 @@
-//! JSON that is none, in Python's words.
+//! Syntax errors of JSON, with Python's texts.
 
 use super::super::{JsonError, parse_json};
 

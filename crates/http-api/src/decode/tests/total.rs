@@ -1,4 +1,4 @@
-//! Whatever is sent, decoding ends in a value or in at least one well-formed error.
+//! Decoding any input ends in a value or in at least one well-formed error.
 
 use std::collections::BTreeMap;
 

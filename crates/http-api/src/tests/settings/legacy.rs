@@ -5,7 +5,7 @@ use super::*;
 const SETTINGS: &str = "/api/settings";
 const PROVIDERS: &str = "/api/add-git-providers";
 
-/// The answer before anything was stored: the 28 documented fields (without `mcp_config`) and `v1_enabled`.
+/// The response without stored settings: the 28 documented fields (without `mcp_config`) and `v1_enabled`.
 fn fresh() -> Value {
     json!({
         "language": null, "agent": null, "max_iterations": null, "security_analyzer": null,
@@ -90,7 +90,7 @@ async fn stored_values_are_returned_without_secrets() {
         ("search_api_key", json!("tvly-secret")),
         ("sandbox_api_key", json!("sb-secret")),
         ("mcp_config", mcp.clone()),
-        // What a page echoes besides.
+        // Further members that a page sends back.
         (
             "secrets_store",
             json!({"provider_tokens": {}, "custom_secrets": {}}),
@@ -114,7 +114,7 @@ async fn stored_values_are_returned_without_secrets() {
         "shttp_servers": [{"url": "https://h/mcp", "api_key": "**********", "timeout": 30}],
     });
     assert_eq!(answer.json(), expected);
-    // The page saves what it loaded: nothing is lost.
+    // Saving the loaded settings loses nothing.
     let mut echo = answer.json();
     echo["llm_api_key"] = "**********".into();
     world.post_ok(SETTINGS, &echo, "Settings stored").await;
@@ -197,7 +197,7 @@ async fn a_save_changes_only_what_it_names() {
         json!({"llm_model": null, "llm_api_key": null, "llm_base_url": null, "search_api_key": null,
             "sandbox_api_key": null, "mcp_config": null, "user_consents_to_analytics": null}),
         json!({"llm_api_key": "**********", "search_api_key": "**********", "sandbox_api_key": "**********"}),
-        // What the 1.3 settings page sends for a key that was not touched.
+        // The 1.3 settings page sends this for an unchanged key.
         json!({"search_api_key": "", "search_api_key_set": true}),
         shown.clone(),
     ] {

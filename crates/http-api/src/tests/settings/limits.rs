@@ -1,4 +1,4 @@
-//! What clients are told of limits, and that one of them takes nothing from another.
+//! Rate limits in responses, and their independence from each other.
 
 use std::net::SocketAddr;
 
@@ -39,7 +39,7 @@ async fn responses_contain_the_rate_limit_of_the_key() {
     for (key, path, status, expected) in [
         (KEY, SETTINGS, 200, left("1")),
         (KEY, "/api/v1/nowhere", 404, [None; 4]),
-        // An agent server's path, for which there is no conversation.
+        // A path of agent servers, without a conversation.
         (KEY, "/api/conversations/7/events/count", 404, left("0")),
         (KEY, SETTINGS, 429, left("0")),
         (SANDBOX_KEY, INSIDE, 200, left("1")),
@@ -62,7 +62,7 @@ fn from(address: &str, request: TestRequest) -> TestRequest {
     request.peer_addr(SocketAddr::new(address.parse().unwrap(), 4711))
 }
 
-/// Whoever tries keys is refused before one is looked up; those beside them are not, nor are sandboxes that report.
+/// An address that tries keys is refused before a look-up; others behind it and reporting sandboxes are not.
 #[actix_web::test]
 async fn guessing_keys_costs_others_nothing() {
     let world = World::limited(sandbox(), 0);
@@ -74,13 +74,13 @@ async fn guessing_keys_costs_others_nothing() {
     let (here, elsewhere) = ("192.0.2.1", "192.0.2.2");
     assert_eq!(status(here, SETTINGS, KEY).await, 200);
     let most = RequestLimits::default().wrong_keys_per_second;
-    // Wherever keys are read.
+    // On all routes with keys.
     let paths = [
         SETTINGS,
         INSIDE,
         "/api/settings",
         "/api/conversations/7/events/count",
-        // What is both ours and agent servers'.
+        // Paths of both the service and agent servers.
         "/api/agent-profiles/7",
         "/api/settings?session_api_key=guess",
     ];
@@ -98,7 +98,7 @@ async fn guessing_keys_costs_others_nothing() {
         (here, SETTINGS, KEY, 200),
         (here, "/alive", "guess", 200),
         (here, SETTINGS, "", 401),
-        // Good, but nobody knows that yet.
+        // Valid, but not known as such yet.
         (here, SETTINGS, OTHER_KEY, 429),
         (elsewhere, SETTINGS, OTHER_KEY, 200),
         (here, SETTINGS, OTHER_KEY, 200),
@@ -123,7 +123,7 @@ async fn guessing_keys_costs_others_nothing() {
     assert_eq!(status(elsewhere, SETTINGS, "guess").await, 401);
 }
 
-/// Nor where no key is needed, and yet each is looked up: it could be a sandbox's.
+/// Also on routes that need no key: it is looked up, because it could be a sandbox's.
 #[actix_web::test]
 async fn wrong_keys_count_on_all_routes() {
     let most = RequestLimits::default().wrong_keys_per_second;
@@ -142,7 +142,7 @@ async fn wrong_keys_count_on_all_routes() {
             } else {
                 (path.to_owned(), guess.as_str())
             };
-            // What looks like a user's is not looked up here.
+            // A key in the form of a user's is not looked up here.
             assert_eq!(status("/alive", "aw_probe").await, 200);
             assert_eq!(status(&path, key).await, 200, "{n}");
         }
@@ -150,7 +150,7 @@ async fn wrong_keys_count_on_all_routes() {
     }
 }
 
-/// Sandboxes that are processes have one address: wrong reports of one keep no first report of another out.
+/// Sandboxes that are processes share one address: wrong reports of one must not block the first report of another.
 #[actix_web::test]
 async fn wrong_report_keys_from_loopback_are_not_counted() {
     let world = World::limited(sandbox(), 0);

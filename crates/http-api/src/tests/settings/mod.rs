@@ -1,4 +1,4 @@
-//! The settings routes of both APIs over the application in memory. Bodies are facts of the contract.
+//! The settings routes of both APIs, with the application in memory. Bodies are those of the wire reference.
 
 mod decisions;
 mod legacy;
@@ -88,7 +88,7 @@ struct World {
     application: App,
 }
 
-/// What came back.
+/// A response.
 struct Answer {
     status: u16,
     text: String,
@@ -106,11 +106,11 @@ impl World {
     }
 
     fn with_sandbox(sandbox: Sandbox) -> Self {
-        // Its clock stands still, so that all requests of a test are of one second.
+        // The clock stands still: all requests of a test are within one second.
         Self::limited(sandbox, 0)
     }
 
-    /// With at most so many requests of a user in a second.
+    /// With this rate limit per user.
     fn limited(sandbox: Sandbox, requests_per_second: u32) -> Self {
         let store = MemoryStore::new();
         let clock: Arc<dyn Clock> = Arc::new(FixedClock::default());
@@ -163,7 +163,7 @@ impl World {
         assert_eq!(answer.json(), serde_json::json!({"message": message}));
     }
 
-    /// The stored document in the marker's clear text.
+    /// The stored document in the clear text of the test cipher.
     async fn stored(&self) -> Option<Value> {
         let row = SettingsRepository::load(&*self.store, &ada())
             .await

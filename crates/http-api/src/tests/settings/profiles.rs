@@ -180,7 +180,7 @@ async fn the_active_profile_is_in_force() {
         missing("Profile 'zzz'")
     );
 
-    // What is said of profiles in the settings themselves is ignored; what changes the model is told.
+    // Profiles in the settings themselves are ignored; changes of the model are applied.
     let body = json!({"llm_profiles": {"profiles": {}}, "language": "en"});
     world.post_ok(SETTINGS, &body, "Settings stored").await;
     assert_eq!(world.get(PROFILES).await.json()["active_profile"], "p2b");

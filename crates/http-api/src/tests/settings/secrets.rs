@@ -1,4 +1,4 @@
-//! No refusal repeats a secret, whatever shape the request has.
+//! No error quotes a secret, in any form of request.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -6,7 +6,7 @@ use serde_json::{Map, json};
 
 use super::*;
 
-/// What must never come back.
+/// The text that no response may contain.
 const PLANTED: &str = "pl4nted";
 
 fn any_json() -> impl Strategy<Value = Value> {

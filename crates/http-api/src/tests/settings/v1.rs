@@ -126,7 +126,7 @@ async fn a_save_changes_only_named_fields_and_returns_no_secret() {
         (&document["search_api_key"], &document["sandbox_api_key"]),
         (&Value::Null, &Value::Null)
     );
-    // The legacy view is the same truth.
+    // The legacy API shows the same settings.
     let legacy = world.get("/api/settings").await.json();
     assert_eq!(legacy["llm_model"], "anthropic/claude-sonnet-4-5");
     assert_eq!(legacy["max_iterations"], 42);
@@ -226,7 +226,7 @@ async fn secrets_are_masked_for_users_and_clear_for_sandboxes() {
     assert_eq!(clear["id"], "ada");
     assert_eq!(clear["search_api_key"], "tvly-xyz");
     assert_eq!(clear["agent_settings"]["llm"]["api_key"], "sk-test-123");
-    // Where the SDK's cloud workspace looks for the model.
+    // The SDK's cloud workspace reads the model here.
     assert_eq!(clear["llm_api_key"], "sk-test-123");
     assert_eq!(clear["llm_model"], clear["agent_settings"]["llm"]["model"]);
     assert!(masked.get("llm_api_key").is_none() && masked.get("llm_model").is_none());

@@ -1,5 +1,5 @@
-//! Every row of section 0 of the legacy contract (`D1` to `D27`), as decided, and of the table in its section 10 (`T1` to
-//! `T14`): what is asked, and what must be answered. Each row starts with a user who has stored nothing.
+//! Every row of both tables in `docs/reference/wire/legacy.md` (`D1` to `D27`, `T1` to `T14`): the request and the required
+//! response. Each row starts with a user without stored settings.
 
 mod rows;
 
@@ -17,7 +17,7 @@ const MISSING: &str = r#"{"detail":[{"loc":["header","X-Session-API-Key"],"msg":
 const WRONG: &str = r#"{"detail":[{"loc":["header","X-Session-API-Key"],"msg":"Invalid API key","type":"invalid_api_key"}]}"#;
 const STORED: &str = r#"{"message":"Git providers stored"}"#;
 
-/// A request, and what its answer must be.
+/// A request, and the checks of its response.
 struct Step {
     key: &'static str,
     method: Method,
@@ -31,13 +31,13 @@ struct Step {
 enum Check {
     /// The whole body.
     Is(Value),
-    /// What stands at a JSON pointer.
+    /// The value at a JSON pointer.
     At(&'static str, Value),
-    /// The body has no such member.
+    /// The body does not have this member.
     Lacks(&'static str),
     /// `loc` of the only item of `detail`, after `body`, and its type.
     FieldError(&'static [&'static str], &'static str),
-    /// The text is nowhere in the body.
+    /// The body does not contain this text.
     Never(&'static str),
 }
 use Check::{At, FieldError, Is, Lacks, Never};
@@ -66,13 +66,13 @@ fn post(path: &'static str, body: impl AsRef<[u8]>, status: u16, checks: Vec<Che
     }
 }
 
-/// Git tokens that are stored.
+/// Stores git tokens successfully.
 fn tokens(body: &str) -> Step {
     let body = format!("{{\"provider_tokens\":{body}}}");
     post(PROVIDERS, body, 200, vec![Is(json_of(STORED))])
 }
 
-/// Git tokens, or servers, that are refused for one reason.
+/// Git tokens, or servers, that are refused with one error.
 fn refused(body: &str, loc: &'static [&'static str], kind: &'static str) -> Step {
     post(PROVIDERS, body, 422, vec![FieldError(loc, kind)])
 }
@@ -138,7 +138,7 @@ async fn every_row_holds() {
     }
 }
 
-/// `D18`: where tokens are verified, one that its provider refuses is 401 with both shapes, and nothing is stored.
+/// `D18`: where tokens are verified, a rejected one is 401 in both forms, and nothing is stored.
 #[actix_web::test]
 async fn d18_a_token_that_its_provider_refuses_is_told_in_both_shapes() {
     let git = FakeGitHosting::default();
@@ -164,7 +164,7 @@ async fn d18_a_token_that_its_provider_refuses_is_told_in_both_shapes() {
         vec![(GitProvider::Github, "t0p".to_owned()); 2]
     );
     assert_eq!(world.stored().await, None);
-    // Who cannot be asked does not keep a token out.
+    // An unreachable provider does not prevent storing a token.
     let away = |provider| GitError::Unavailable {
         provider,
         source: "no route to host".into(),
@@ -183,7 +183,7 @@ async fn d18_a_token_that_its_provider_refuses_is_told_in_both_shapes() {
         .await;
 }
 
-/// `D26`: so many requests of a user in a second, and no more; strangers are told nothing else than before.
+/// `D26`: the rate limit of a user; callers without a valid key get the same response as before.
 #[actix_web::test]
 async fn d26_too_many_requests_are_told_when_to_come_back() {
     let world = World::limited(sandbox(), 3);
@@ -196,7 +196,7 @@ async fn d26_too_many_requests_are_told_when_to_come_back() {
         (OTHER_KEY, SETTINGS, 200),
         (KEY, SETTINGS, 429),
         (KEY, "/api/v1/settings", 429),
-        // Who looks whether the service lives is not a user.
+        // Health checks are not counted.
         (KEY, "/health", 200),
         (KEY, "/alive", 200),
         ("nope", SETTINGS, 401),
@@ -219,7 +219,7 @@ async fn d26_too_many_requests_are_told_when_to_come_back() {
     assert_eq!(RequestLimits::default().requests_per_second, 1_000, "generous");
 }
 
-/// `T14`, and in it that nobody's change is lost.
+/// `T14`, and that no concurrent change is lost.
 #[actix_web::test]
 async fn t14_fifty_posts_at_once_lose_nothing() {
     let world = World::new();
@@ -265,7 +265,7 @@ async fn t14_fifty_posts_at_once_lose_nothing() {
     }
 }
 
-/// No row is forgotten. `D18`, `D26` and `T14` are tests of their own above.
+/// All rows are covered. `D18`, `D26` and `T14` are separate tests above.
 #[test]
 fn every_row_is_here() {
     let named: Vec<&str> = rows().into_iter().map(|(row, _)| row).collect();

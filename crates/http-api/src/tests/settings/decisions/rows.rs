@@ -5,7 +5,7 @@ use serde_json::json;
 use super::Check::{At, Is, Lacks, Never};
 use super::*;
 
-/// Who may ask, what is answered before anything was stored, and what a request changes.
+/// Authentication, the response without stored settings, and the effect of requests.
 #[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn first_rows() -> Vec<(&'static str, Vec<Step>)> {
     let refuse = |key, text, step: Step| {
@@ -31,7 +31,7 @@ pub(super) fn first_rows() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         ("D2", vec![refuse("nope", WRONG, get(vec![]))]),
-        // Whatever is configured, the header is needed; the server makes a first key when there is none.
+        // The header is required in every configuration; the server creates a first key if there is none.
         (
             "D3",
             vec![refuse("", MISSING, post(SETTINGS, "{}", 0, vec![]))],
@@ -110,7 +110,7 @@ pub(super) fn first_rows() -> Vec<(&'static str, Vec<Step>)> {
                 has_tokens(json!({})),
             ],
         ),
-        // Nobody is asked: no provider can be reached from here.
+        // No provider is called: none is reachable from the test.
         (
             "D12",
             vec![
@@ -136,7 +136,7 @@ pub(super) fn first_rows() -> Vec<(&'static str, Vec<Step>)> {
     ]
 }
 
-/// How refusals look, and what is shown.
+/// The form of errors and responses.
 #[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn further_rows() -> Vec<(&'static str, Vec<Step>)> {
     let secret = r#"{"provider_tokens":"ghp_topsecret"}"#;
@@ -202,7 +202,7 @@ pub(super) fn further_rows() -> Vec<(&'static str, Vec<Step>)> {
                 get(vec![Lacks("/mcp_config/sse_servers/1/api_key")]),
             ],
         ),
-        // Decided otherwise: keys and environments are shown masked.
+        // Differs from the reference: keys and environments are masked.
         (
             "D22",
             vec![
@@ -216,7 +216,7 @@ pub(super) fn further_rows() -> Vec<(&'static str, Vec<Step>)> {
                 ]),
             ],
         ),
-        // Decided otherwise: `v1_enabled` is shown.
+        // Differs from the reference: `v1_enabled` is included.
         (
             "D23",
             vec![
@@ -273,7 +273,7 @@ pub(super) fn further_rows() -> Vec<(&'static str, Vec<Step>)> {
     ]
 }
 
-/// The table of section 10.
+/// The second table.
 #[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn target_rows() -> Vec<(&'static str, Vec<Step>)> {
     let unauthorized = |key, text| {

@@ -150,7 +150,7 @@ impl SandboxBackend for ProcessSandboxes {
     }
 
     async fn prepare(&self, _spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError> {
-        progress.tell("installing the agent server; this takes some minutes the first time");
+        progress.report("installing the agent server; this takes some minutes the first time");
         // There is one template, and a sandbox of an older one starts with the present agent server.
         self.inner
             .server

@@ -165,7 +165,7 @@ impl PullInProgress {
     async fn wait(mut self, progress: &PrepareProgress) -> Result<(), SandboxError> {
         loop {
             let line = self.line.borrow_and_update().clone();
-            progress.tell(&line);
+            progress.report(&line);
             tokio::select! {
                 // The last line comes together with the outcome, which says more.
                 biased;

@@ -284,7 +284,7 @@ impl SandboxBackend for FakeSandboxBackend {
     ) -> Result<(), SandboxError> {
         let preparing = self.lock().preparing.clone();
         if let Some((line, time)) = preparing {
-            progress.tell(&line);
+            progress.report(&line);
             tokio::time::sleep(time).await;
         }
         self.unless_hanging().await;

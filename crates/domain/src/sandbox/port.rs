@@ -206,9 +206,9 @@ pub struct BackendCapabilities {
 pub struct PrepareProgress(Arc<dyn Fn(&str) + Send + Sync>);
 
 impl PrepareProgress {
-    /// Calls `tell` with each line.
-    pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(tell))
+    /// Calls `report` with each line.
+    pub fn new(report: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(report))
     }
 
     /// Drops all lines.
@@ -217,7 +217,7 @@ impl PrepareProgress {
     }
 
     /// Reports a line of progress.
-    pub fn tell(&self, line: &str) {
+    pub fn report(&self, line: &str) {
         (self.0)(line);
     }
 }

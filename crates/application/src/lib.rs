@@ -123,7 +123,7 @@ pub(crate) struct Inner {
     pub(crate) updates: StartUpdates,
     pub(crate) streams: StreamRegistry,
     pub(crate) log_readers: LogReaderLimiter,
-    pub(crate) measures: MetricsRecorder,
+    pub(crate) metrics: MetricsRecorder,
     pub(crate) quotas: Quotas,
     /// API keys that were looked up within the last second.
     pub(crate) api_keys: KeyCache<ApiKeyWithRole>,
@@ -190,7 +190,7 @@ impl App {
             updates: StartUpdates::default(),
             streams,
             log_readers: LogReaderLimiter::default(),
-            measures: MetricsRecorder::default(),
+            metrics: MetricsRecorder::default(),
             quotas: quotas.clone(),
             api_keys: KeyCache::default(),
             session_keys: SessionKeyCache::default(),

@@ -67,7 +67,7 @@ pub enum StreamEndReason {
 
 /// One stream. While it waits it holds only its slot, and no connection of the pool while its client is slow.
 pub struct EventStream {
-    at: u64,
+    last_sequence: u64,
     kind: Option<String>,
     conversation: ConversationId,
     scope: Scope,
@@ -98,7 +98,7 @@ impl EventStreams {
         let last = self.0.ports.events.last_sequence(&scope, conversation);
         let last = last.await?;
         let last = last.ok_or_else(|| AppError::not_found("Conversation not found"))?;
-        let at = match begin {
+        let last_sequence = match begin {
             StreamPosition::First => 0,
             StreamPosition::Now => last,
             StreamPosition::After(seq) if seq <= last => seq,
@@ -108,7 +108,7 @@ impl EventStreams {
             }
         };
         Ok(EventStream {
-            at,
+            last_sequence,
             kind,
             conversation,
             scope,
@@ -133,8 +133,8 @@ impl EventStreams {
 
 impl EventStream {
     /// The number of the last event that the stream has read, whatever its kind.
-    pub fn at(&self) -> u64 {
-        self.at
+    pub fn last_sequence(&self) -> u64 {
+        self.last_sequence
     }
 
     /// Waits for the next item. Cancel-safe: dropping the future loses nothing.
@@ -154,19 +154,19 @@ impl EventStream {
                 return StreamItem::Idle;
             }
             if let Some(last_read) = self.last_read
-                && !self.is_due(last_read).await
+                && !self.wait_until_due(last_read).await
             {
                 continue;
             }
             // A wake-up from here on may be about events that this read does not see.
             self.woken.mark_unchanged();
             let events = &self.inner.ports.events;
-            let arrived = events.list_after(&self.scope, self.conversation, self.at, MAX_READ_EVENTS);
+            let arrived = events.list_after(&self.scope, self.conversation, self.last_sequence, MAX_READ_EVENTS);
             self.last_read = match arrived.await {
                 Ok(None) => return StreamItem::End(StreamEndReason::Deleted),
                 Ok(Some(events)) => match events.last().map(|last| last.seq) {
                     Some(last) => {
-                        self.at = last;
+                        self.last_sequence = last;
                         // There may be more events already.
                         self.last_read = None;
                         let events = self.of_kind(events);
@@ -198,7 +198,7 @@ impl EventStream {
     }
 
     /// Waits until the next read (`true`) or until the stream has been idle for long enough (`false`).
-    async fn is_due(&mut self, last_read: Instant) -> bool {
+    async fn wait_until_due(&mut self, last_read: Instant) -> bool {
         let woken = async {
             // In this order, so that a dropped wait does not consume a wake-up.
             sleep_until(last_read + MIN_READ_INTERVAL).await;

@@ -95,7 +95,7 @@ impl PendingMessages {
     ) -> Result<IdempotentResult<QueuedMessage>, AppError> {
         let mut new = self.new_message(owner, target, message);
         if let Err(refusal) = self.check_quota(&new).await {
-            let earlier = repeatable.earlier(&self.0.ports, owner).await?;
+            let earlier = repeatable.find_earlier(&self.0.ports, owner).await?;
             return earlier.map(IdempotentResult::Repeated).ok_or(refusal);
         }
         let answer = |position| {
@@ -103,7 +103,7 @@ impl PendingMessages {
                 id: new.id,
                 position,
             };
-            repeatable.answer(&self.0.ports, owner, &placed)
+            repeatable.response(&self.0.ports, owner, &placed)
         };
         new.answers = (1..=MAX_PENDING_MESSAGES).map(answer).collect();
         self.add(&new).await

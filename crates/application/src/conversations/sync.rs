@@ -96,9 +96,9 @@ enum Backfill {
     /// To the end of the log.
     Complete,
     /// To the limit of one pass.
-    More,
+    Partial,
     /// To the report rate of the sandbox.
-    TooFast,
+    RateExceeded,
 }
 
 impl ConversationSyncer {
@@ -314,12 +314,12 @@ impl ConversationSyncer {
             match self.backfill(row, at, id, watermark).await {
                 Ok(Backfill::Complete) => self.update_watermark(id, |k| k.complete_at = info.updated_at),
                 // The status is only stored once the log is complete.
-                Ok(Backfill::More) => {
+                Ok(Backfill::Partial) => {
                     self.request(&row.id);
                     return Ok(());
                 }
                 // The periodic pass continues.
-                Ok(Backfill::TooFast) => return Ok(()),
+                Ok(Backfill::RateExceeded) => return Ok(()),
                 Err(AppError::Agent(AgentError::NotFound)) => {}
                 Err(error) => return Err(error),
             }
@@ -346,8 +346,8 @@ impl ConversationSyncer {
         let mut cursor = watermark.last.map(|id| id.to_string());
         for _ in 0..MAX_LOG_PAGES {
             // New events in the log count like reported ones.
-            if quotas.must_wait(&row.id) {
-                return Ok(Backfill::TooFast);
+            if quotas.is_rate_exceeded(&row.id) {
+                return Ok(Backfill::RateExceeded);
             }
             let page = ports.agents.events(at, id, None, cursor.as_deref()).await?;
             let observation = ConversationReport::from_events(&page.items);
@@ -384,7 +384,7 @@ impl ConversationSyncer {
                 return Ok(Backfill::Complete);
             }
         }
-        Ok(Backfill::More)
+        Ok(Backfill::Partial)
     }
 
     /// Requests the deletion of a conversation in an agent server whose sandbox lives on.

@@ -41,7 +41,7 @@ impl Webhooks {
     ) -> Result<(), AppError> {
         let sent = batch.len();
         let taken = self.store_events(from, conversation, batch).await;
-        self.0.measures.reported(sent, &taken);
+        self.0.metrics.count_report(sent, &taken);
         taken
     }
 
@@ -82,7 +82,7 @@ impl Webhooks {
             quotas.count_stored(&from.owner, &admitted, new);
             if let Some(oldest) = events.iter().map(|event| event.timestamp).min() {
                 let lag = self.0.ports.clock.now().since(oldest);
-                self.0.measures.lag(lag.min(MAX_LAG));
+                self.0.metrics.record_lag(lag.min(MAX_LAG));
             }
             self.0.streams.wake(conversation);
         }

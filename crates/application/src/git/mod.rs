@@ -236,7 +236,7 @@ fn accesses(settings: &Settings) -> Vec<GitAccess> {
 struct TaskCursor(usize, GitProvider, String, i64, SuggestedTaskType);
 
 impl TaskCursor {
-    fn is(&self, task: &SuggestedTask) -> bool {
+    fn matches(&self, task: &SuggestedTask) -> bool {
         // An issue and a merge request of one project may have the same number.
         self.1 == task.git_provider
             && self.2 == task.repo
@@ -257,16 +257,16 @@ impl TaskCursor {
         let bytes: Option<Vec<u8>> = pairs
             .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
             .collect();
-        let mark = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        mark.ok_or(GitError::InvalidPageToken)
+        let cursor = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        cursor.ok_or(GitError::InvalidPageToken)
     }
 }
 
 fn page_of(tasks: Vec<SuggestedTask>, after: Option<&TaskCursor>, limit: usize) -> GitPage<SuggestedTask> {
-    let start = after.map_or(0, |mark| {
+    let start = after.map_or(0, |cursor| {
         // If the task has disappeared, its position belongs to the next one.
-        let found = tasks.iter().position(|task| mark.is(task));
-        found.map_or(mark.0, |found| found + 1)
+        let found = tasks.iter().position(|task| cursor.matches(task));
+        found.map_or(cursor.0, |found| found + 1)
     });
     let end = start.saturating_add(limit);
     let has_more = tasks.len() > end;
@@ -322,23 +322,23 @@ mod tests {
     fn an_issue_is_not_the_merge_request_of_its_number() {
         let mut all = tasks([5, 7, 5, 8]);
         all[0].task_type = SuggestedTaskType::OpenPr;
-        let mark = TaskCursor::decode(&page_of(all.clone(), None, 3).next.unwrap()).unwrap();
-        assert_eq!(numbers(&page_of(all, Some(&mark), 3)), [8]);
+        let cursor = TaskCursor::decode(&page_of(all.clone(), None, 3).next.unwrap()).unwrap();
+        assert_eq!(numbers(&page_of(all, Some(&cursor), 3)), [8]);
     }
 
     #[test]
-    fn tasks_that_come_and_go_neither_repeat_nor_hide_others() {
+    fn appearing_and_disappearing_tasks_do_not_affect_others() {
         let first = page_of(tasks([1, 2, 3, 4, 5]), None, 2);
-        let mark = TaskCursor::decode(&first.next.unwrap()).unwrap();
+        let cursor = TaskCursor::decode(&first.next.unwrap()).unwrap();
         assert_eq!(
-            numbers(&page_of(tasks([9, 1, 2, 3, 4]), Some(&mark), 2)),
+            numbers(&page_of(tasks([9, 1, 2, 3, 4]), Some(&cursor), 2)),
             [3, 4]
         );
-        assert_eq!(numbers(&page_of(tasks([1, 3, 4, 5]), Some(&mark), 2)), [3, 4]);
+        assert_eq!(numbers(&page_of(tasks([1, 3, 4, 5]), Some(&cursor), 2)), [3, 4]);
     }
 
     #[test]
-    fn marks_that_are_not_ours() {
+    fn foreign_cursors_are_refused() {
         for token in ["", "zz", "5b5d", "Mg", "é", "7b7d7"] {
             assert!(TaskCursor::decode(token).is_err(), "{token}");
         }

@@ -55,7 +55,7 @@ impl GitService {
         };
         let of = async |provider| {
             let page_of = async |request| self.repositories(user, provider, &query, &request).await;
-            walk(page, page_of).await
+            read_up_to(page, page_of).await
         };
         if let Some(provider) = provider {
             return of(provider).await;
@@ -93,7 +93,7 @@ impl GitService {
                 self.branches(user, provider, (repository, ""), &request)
                     .await
             };
-            walk(page, page_of).await
+            read_up_to(page, page_of).await
         };
         if let Some(provider) = provider {
             return of(provider).await;
@@ -129,7 +129,7 @@ impl GitService {
 }
 
 /// Reads pages up to the requested one.
-async fn walk<T>(
+async fn read_up_to<T>(
     to: PageNumber,
     page_of: impl AsyncFn(GitPageRequest) -> Result<GitPage<T>, GitServiceError>,
 ) -> Result<NumberedPage<T>, GitServiceError> {
@@ -178,7 +178,7 @@ mod tests {
             (21, 2, None, 0, false),
             (u32::MAX, 1, None, 0, false),
         ] {
-            let page = walk(PageNumber { number, length }, numbers).await.unwrap();
+            let page = read_up_to(PageNumber { number, length }, numbers).await.unwrap();
             let found = (page.items.first().copied(), page.items.len(), page.has_next);
             assert_eq!(found, (first, count, has_next), "page {number} of {length}");
         }

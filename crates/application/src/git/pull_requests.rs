@@ -37,15 +37,15 @@ impl GitService {
     /// retried.
     pub async fn open_pull_request(
         &self,
-        opener: &PullRequestCaller,
+        caller: &PullRequestCaller,
         provider: GitProvider,
         request: &NewPullRequest,
     ) -> Result<OpenedPullRequest, GitServiceError> {
-        let access = self.access(&opener.user, provider).await?;
+        let access = self.access(&caller.user, provider).await?;
         let answer = self.hosting().open_pull_request(&access, request).await?;
-        if let (Some(id), Some(number)) = (opener.conversation, answer.number) {
+        if let (Some(id), Some(number)) = (caller.conversation, answer.number) {
             // The pull request is open even if this fails.
-            match self.note(opener, id, number).await {
+            match self.record_number(caller, id, number).await {
                 Ok(true) => {}
                 Ok(false) => {
                     tracing::info!(conversation.id = %id, "a pull request names a conversation that is not the caller's");
@@ -59,14 +59,14 @@ impl GitService {
     }
 
     /// Records the number. Returns `false` if the caller does not act for the conversation.
-    async fn note(
+    async fn record_number(
         &self,
-        opener: &PullRequestCaller,
+        caller: &PullRequestCaller,
         id: ConversationId,
         number: i64,
     ) -> Result<bool, AppError> {
-        let (ports, scope) = (self.ports(), Scope::User(opener.user.clone()));
-        if let Some(sandbox) = &opener.sandbox {
+        let (ports, scope) = (self.ports(), Scope::User(caller.user.clone()));
+        if let Some(sandbox) = &caller.sandbox {
             // A conversation never moves to another sandbox, so this stays true.
             let found = ports.conversations.find(&scope, id).await?;
             if found.is_none_or(|it| it.conversation.sandbox_id != *sandbox) {
@@ -137,7 +137,7 @@ fn required_token_scope(provider: GitProvider) -> &'static str {
 
 /// This service as an MCP server of the agent in this sandbox, which authenticates with its session key. `None` if the
 /// user has no token of a git host. A user's own server with the same name takes precedence.
-pub(crate) fn server(
+pub(crate) fn mcp_server(
     inner: &Inner,
     profile: &LaunchProfile,
     sandbox: &Sandbox,
@@ -159,7 +159,7 @@ pub(crate) fn server(
     let key = inner.ports.cipher.open(&context, &sandbox.session_key)?;
     Ok(Some(McpServer::Remote {
         name: SERVER_NAME.to_owned(),
-        url: address(&inner.policy.webhook_url, conversation).into(),
+        url: mcp_url(&inner.policy.webhook_url, conversation).into(),
         api_key: Some(key),
         sse: false,
         timeout: None,
@@ -167,7 +167,7 @@ pub(crate) fn server(
 }
 
 /// `…/mcp/mcp?conversation_id=…` for `…/api/v1/webhooks`.
-fn address(webhook_url: &Url, conversation: ConversationId) -> Url {
+fn mcp_url(webhook_url: &Url, conversation: ConversationId) -> Url {
     let mut url = webhook_url.clone();
     if let Ok(mut path) = url.path_segments_mut() {
         path.pop_if_empty().pop().pop().pop().extend(["mcp", "mcp"]);
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_beside_the_webhooks() {
+    fn the_mcp_url_is_beside_the_webhooks() {
         for (webhooks, expected) in [
             (
                 "http://10.0.0.1:3000/api/v1/webhooks",
@@ -194,7 +194,7 @@ mod tests {
             ),
         ] {
             let id = ConversationId::new(uuid::Uuid::from_u128(7));
-            let url = address(&webhooks.parse().unwrap(), id);
+            let url = mcp_url(&webhooks.parse().unwrap(), id);
             assert_eq!(url.as_str(), expected);
         }
     }

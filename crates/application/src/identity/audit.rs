@@ -63,10 +63,10 @@ struct AuditQueue {
     queue: VecDeque<AuditEntry>,
     /// Entries that did not fit into the queue.
     lost: u32,
-    gathered: HashMap<RepeatKey, RepeatCount>,
+    repeats: HashMap<RepeatKey, RepeatCount>,
     /// Number of repeat keys by actor.
-    places: HashMap<AuditActor, usize>,
-    more: u32,
+    keys_per_actor: HashMap<AuditActor, usize>,
+    untracked: u32,
 }
 
 /// Entries with the same key are written once and then counted.
@@ -125,45 +125,45 @@ impl AuditQueue {
 
     /// Queues successful actions of users one by one. Refusals, failures and actions of sandboxes are counted, because
     /// a caller can repeat them at no cost.
-    fn take(&mut self, entry: AuditEntry) {
+    fn record(&mut self, entry: AuditEntry) {
         let is_of_sandbox = matches!(entry.actor, AuditActor::Sandbox(_));
         if entry.outcome == AuditOutcome::Ok && !is_of_sandbox {
             self.push(entry);
         } else {
-            self.gather(entry);
+            self.count_repeat(entry);
         }
     }
 
     /// Queues the first entry of a key and counts the others.
-    fn gather(&mut self, entry: AuditEntry) {
+    fn count_repeat(&mut self, entry: AuditEntry) {
         let kind = RepeatKey::of(&entry);
-        if let Some(again) = self.gathered.get_mut(&kind) {
+        if let Some(again) = self.repeats.get_mut(&kind) {
             again.count = again.count.saturating_add(1);
             again.last = entry;
             return;
         }
-        let taken = self.places.get(&entry.actor).copied().unwrap_or_default();
-        if taken >= MAX_REPEAT_KEYS_PER_ACTOR || self.gathered.len() >= MAX_REPEAT_KEYS {
-            self.more = self.more.saturating_add(1);
+        let taken = self.keys_per_actor.get(&entry.actor).copied().unwrap_or_default();
+        if taken >= MAX_REPEAT_KEYS_PER_ACTOR || self.repeats.len() >= MAX_REPEAT_KEYS {
+            self.untracked = self.untracked.saturating_add(1);
             return;
         }
-        self.places.insert(entry.actor.clone(), taken + 1);
+        self.keys_per_actor.insert(entry.actor.clone(), taken + 1);
         let last = entry.clone();
-        self.gathered.insert(kind, RepeatCount { last, count: 0 });
+        self.repeats.insert(kind, RepeatCount { last, count: 0 });
         self.push(entry);
     }
 
     /// Turns the counts of the interval into entries.
     fn close_window(&mut self, now: Timestamp, mut id: impl FnMut() -> Uuid) {
-        self.places.clear();
-        let again = std::mem::take(&mut self.gathered).into_values();
+        self.keys_per_actor.clear();
+        let again = std::mem::take(&mut self.repeats).into_values();
         for RepeatCount { last, count } in again.filter(|it| it.count > 0) {
             self.push(AuditEntry { count, ..last });
         }
-        let more = std::mem::take(&mut self.more);
-        if more > 0 {
+        let untracked = std::mem::take(&mut self.untracked);
+        if untracked > 0 {
             let outcome = AuditOutcome::Refused;
-            self.push(summary_entry(UNTRACKED_ENTRIES_ACTION, outcome, more, id(), now));
+            self.push(summary_entry(UNTRACKED_ENTRIES_ACTION, outcome, untracked, id(), now));
         }
     }
 }
@@ -199,18 +199,18 @@ impl Audit {
 
     /// Records an action that ended with the status in `origin`. Does not wait for the store. The texts must be
     /// [`domain::audit::clipped`].
-    pub fn note(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
+    pub fn record(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
         let outcome = origin.status.map(AuditOutcome::of_status);
-        self.take(outcome.unwrap_or(AuditOutcome::Ok), origin, object, detail);
+        self.enqueue(outcome.unwrap_or(AuditOutcome::Ok), origin, object, detail);
     }
 
     /// Records an action without a response: the client disconnected or the handler failed. The action may have taken
     /// effect.
-    pub fn note_unanswered(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
-        self.take(AuditOutcome::Failed, origin, object, detail);
+    pub fn record_unanswered(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
+        self.enqueue(AuditOutcome::Failed, origin, object, detail);
     }
 
-    fn take(
+    fn enqueue(
         &self,
         outcome: AuditOutcome,
         origin: Origin,
@@ -232,7 +232,7 @@ impl Audit {
             request_id: origin.request_id,
             count: 1,
         };
-        trail.lock().take(entry);
+        trail.lock().record(entry);
         trail.wake.notify_one();
     }
 
@@ -320,13 +320,13 @@ mod tests {
     fn the_same_refusal_again_is_counted() {
         let mut waiting = AuditQueue::default();
         for n in 1..=4 {
-            waiting.take(entry(n, "one", AuditOutcome::Refused));
+            waiting.record(entry(n, "one", AuditOutcome::Refused));
         }
-        waiting.take(entry(5, "two", AuditOutcome::Refused));
+        waiting.record(entry(5, "two", AuditOutcome::Refused));
         assert_eq!(counts(&waiting), [(1, 1), (5, 1)]);
         waiting.close_window(Timestamp::from_micros(9), Uuid::nil);
         assert_eq!(counts(&waiting), [(1, 1), (5, 1), (4, 3)]);
-        waiting.take(entry(6, "one", AuditOutcome::Refused));
+        waiting.record(entry(6, "one", AuditOutcome::Refused));
         assert_eq!(counts(&waiting).last(), Some(&(6, 1)), "another window");
     }
 
@@ -334,14 +334,14 @@ mod tests {
     fn different_refusals_are_bounded() {
         let mut waiting = AuditQueue::default();
         for n in 0..MAX_REPEAT_KEYS_PER_ACTOR as u128 + 7 {
-            waiting.take(entry(n + 1, &n.to_string(), AuditOutcome::Refused));
+            waiting.record(entry(n + 1, &n.to_string(), AuditOutcome::Refused));
         }
         assert_eq!(waiting.queue.len(), MAX_REPEAT_KEYS_PER_ACTOR);
         waiting.close_window(Timestamp::from_micros(9), || Uuid::from_u128(999));
         assert_eq!(waiting.queue.len(), MAX_REPEAT_KEYS_PER_ACTOR + 1);
         assert_eq!(counts(&waiting).last(), Some(&(999, 7)));
         assert_eq!(waiting.queue.back().unwrap().action, UNTRACKED_ENTRIES_ACTION);
-        waiting.take(entry(6, "one", AuditOutcome::Refused));
+        waiting.record(entry(6, "one", AuditOutcome::Refused));
         assert_eq!(counts(&waiting).last(), Some(&(6, 1)), "another window");
     }
 
@@ -350,13 +350,13 @@ mod tests {
         let mut waiting = AuditQueue::default();
         for n in 0..2 * MAX_REPEAT_KEYS_PER_ACTOR as u128 {
             let strange = entry(n + 1, &n.to_string(), AuditOutcome::Refused);
-            waiting.take(AuditEntry {
+            waiting.record(AuditEntry {
                 actor: AuditActor::Unknown,
                 ..strange
             });
         }
         let known = domain::id::UserId::parse("ada").unwrap();
-        waiting.take(AuditEntry {
+        waiting.record(AuditEntry {
             actor: AuditActor::User(known),
             ..entry(999, "one", AuditOutcome::Refused)
         });
@@ -368,13 +368,13 @@ mod tests {
         let mut waiting = AuditQueue::default();
         for n in 0..MAX_REPEAT_KEYS as u128 + 3 {
             let id = domain::id::SandboxId::parse(format!("s-{n}")).unwrap();
-            waiting.take(AuditEntry {
+            waiting.record(AuditEntry {
                 actor: AuditActor::Sandbox(id),
                 ..entry(n + 1, "one", AuditOutcome::Ok)
             });
         }
-        assert_eq!((waiting.gathered.len(), waiting.more), (MAX_REPEAT_KEYS, 3));
-        assert_eq!(waiting.places.len(), MAX_REPEAT_KEYS);
+        assert_eq!((waiting.repeats.len(), waiting.untracked), (MAX_REPEAT_KEYS, 3));
+        assert_eq!(waiting.keys_per_actor.len(), MAX_REPEAT_KEYS);
     }
 
     #[test]
@@ -387,14 +387,14 @@ mod tests {
         };
         let mut waiting = AuditQueue::default();
         for n in 1..=3 {
-            waiting.take(read(n, "secret:A"));
+            waiting.record(read(n, "secret:A"));
         }
-        waiting.take(read(4, "secret:B"));
+        waiting.record(read(4, "secret:B"));
         assert_eq!(counts(&waiting), [(1, 1), (4, 1)]);
         waiting.close_window(Timestamp::from_micros(9), Uuid::nil);
         assert_eq!(counts(&waiting), [(1, 1), (4, 1), (3, 2)]);
         for n in 5..=6 {
-            waiting.take(entry(n, "one", AuditOutcome::Ok));
+            waiting.record(entry(n, "one", AuditOutcome::Ok));
         }
         assert_eq!(counts(&waiting)[3..], [(5, 1), (6, 1)]);
     }
@@ -403,7 +403,7 @@ mod tests {
     fn a_failure_is_about_its_object() {
         let mut waiting = AuditQueue::default();
         for (n, object) in [(1, "a"), (2, "b"), (3, "b")] {
-            waiting.take(AuditEntry {
+            waiting.record(AuditEntry {
                 object: Some(object.to_owned()),
                 ..entry(n, "one", AuditOutcome::Failed)
             });

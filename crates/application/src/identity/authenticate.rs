@@ -28,7 +28,7 @@ pub struct AuthenticatedUser {
 }
 
 impl AuthenticatedUser {
-    fn by(known: &ApiKeyWithRole) -> Self {
+    fn from_key(known: &ApiKeyWithRole) -> Self {
         Self {
             user: known.key.user.clone(),
             role: known.role,
@@ -88,7 +88,7 @@ impl KeyAuthenticator {
                 }
             });
         }
-        Ok(Some(AuthenticatedUser::by(&known)))
+        Ok(Some(AuthenticatedUser::from_key(&known)))
     }
 
     /// The user of this API key if it is cached. `None` means unknown, not unauthenticated.
@@ -98,7 +98,7 @@ impl KeyAuthenticator {
         }
         let hash = KeyHash::of(key.filter(|key| looks_like_key(key))?);
         let known = self.0.api_keys.get_cached(&hash)?;
-        (!known.key.is_expired(now)).then(|| AuthenticatedUser::by(&known))
+        (!known.key.is_expired(now)).then(|| AuthenticatedUser::from_key(&known))
     }
 
     /// The sandbox of this session key, while it may report: running, starting, or paused a moment ago.
@@ -113,7 +113,7 @@ impl KeyAuthenticator {
 
     /// The same for a webhook report, from the cache. A cached row never causes a refusal, because the sandbox may
     /// have been resumed since.
-    pub async fn reporter(&self, key: &str) -> Result<Option<Arc<Sandbox>>, AppError> {
+    pub async fn reporting_sandbox(&self, key: &str) -> Result<Option<Arc<Sandbox>>, AppError> {
         if !looks_like_key(key) {
             return Ok(None);
         }

@@ -195,7 +195,7 @@ impl Quotas {
         if events.is_empty() || is_limited == [false; 2] {
             return AdmittedEvents { events, bytes };
         }
-        let Some(usage) = self.recent(user, limits).await else {
+        let Some(usage) = self.usage_for_report(user, limits).await else {
             return AdmittedEvents { events, bytes };
         };
         let storage = limits.event_storage(&usage);
@@ -231,7 +231,7 @@ impl Quotas {
     }
 
     /// Whether a sandbox is above its report rate.
-    pub(crate) fn must_wait(&self, sandbox: &SandboxId) -> bool {
+    pub(crate) fn is_rate_exceeded(&self, sandbox: &SandboxId) -> bool {
         let rate = self.0.limits.get().report_bytes_per_minute;
         rate.is_some_and(|rate| self.0.report_rate.wait(sandbox, rate).is_some())
     }
@@ -256,7 +256,7 @@ impl Quotas {
     /// Counts the bytes of a report.
     pub(crate) fn count_report(&self, sandbox: &SandboxId, bytes: u64) {
         if let Some(bytes_per_minute) = self.0.limits.get().report_bytes_per_minute {
-            self.0.report_rate.draw(sandbox, bytes, bytes_per_minute);
+            self.0.report_rate.withdraw(sandbox, bytes, bytes_per_minute);
         }
     }
 
@@ -301,7 +301,7 @@ impl Quotas {
 
     /// The usage for a report. It waits for the store only if nothing is cached. One of many reports refreshes expired
     /// usage; the others continue with the cached one.
-    async fn recent(&self, user: &UserId, limits: QuotaLimits) -> Option<Usage> {
+    async fn usage_for_report(&self, user: &UserId, limits: QuotaLimits) -> Option<Usage> {
         let known = {
             let mut users = self.lock();
             let known = users.get_mut(user);

@@ -23,14 +23,14 @@ struct ByteBucket {
 }
 
 impl ByteBucket {
-    fn filled(self, bytes_per_minute: u64, now: Instant) -> Self {
+    fn refilled(self, bytes_per_minute: u64, now: Instant) -> Self {
         let passed = i128::try_from(now.duration_since(self.at).as_millis()).unwrap_or(i128::MAX);
-        let most = i128::from(bytes_per_minute);
-        let more = passed.saturating_mul(most) / 60_000;
+        let capacity = i128::from(bytes_per_minute);
+        let more = passed.saturating_mul(capacity) / 60_000;
         // The time only advances when a byte was added, so fractions are not lost.
         let at = if more > 0 { now } else { self.at };
         Self {
-            left: self.left.saturating_add(more).min(most),
+            left: self.left.saturating_add(more).min(capacity),
             at,
         }
     }
@@ -45,7 +45,7 @@ impl ReportRate {
     pub(super) fn wait(&self, sandbox: &SandboxId, bytes_per_minute: u64) -> Option<Duration> {
         let buckets = self.lock();
         let bucket = buckets.get(sandbox)?;
-        let owed = 1 - bucket.filled(bytes_per_minute, Instant::now()).left;
+        let owed = 1 - bucket.refilled(bytes_per_minute, Instant::now()).left;
         let owed = u128::try_from(owed).ok().filter(|owed| *owed > 0)?;
         let millis = owed.saturating_mul(MINUTE.as_millis()) / u128::from(bytes_per_minute.max(1));
         Some(
@@ -55,11 +55,11 @@ impl ReportRate {
     }
 
     /// Takes the bytes of a report from the bucket.
-    pub(super) fn draw(&self, sandbox: &SandboxId, bytes: u64, bytes_per_minute: u64) {
+    pub(super) fn withdraw(&self, sandbox: &SandboxId, bytes: u64, bytes_per_minute: u64) {
         let (mut buckets, now) = (self.lock(), Instant::now());
         if buckets.len() >= MAX_BUCKETS && !buckets.contains_key(sandbox) {
-            let most = i128::from(bytes_per_minute);
-            buckets.retain(|_, it| it.filled(bytes_per_minute, now).left < most);
+            let capacity = i128::from(bytes_per_minute);
+            buckets.retain(|_, it| it.refilled(bytes_per_minute, now).left < capacity);
             if buckets.len() >= MAX_BUCKETS {
                 buckets.clear();
             }
@@ -69,7 +69,7 @@ impl ReportRate {
             at: now,
         };
         let bucket = buckets.entry(sandbox.clone()).or_insert(full);
-        *bucket = bucket.filled(bytes_per_minute, now);
+        *bucket = bucket.refilled(bytes_per_minute, now);
         bucket.left -= i128::from(bytes);
     }
 
@@ -90,9 +90,9 @@ mod tests {
     async fn one_minute_of_bytes_passes_at_once_and_an_overdraft_must_be_waited_for() {
         let (rate, one) = (ReportRate::default(), sandbox(1));
         assert_eq!(rate.wait(&one, 600), None);
-        rate.draw(&one, 599, 600);
+        rate.withdraw(&one, 599, 600);
         assert_eq!(rate.wait(&one, 600), None, "one byte is left");
-        rate.draw(&one, 300, 600);
+        rate.withdraw(&one, 300, 600);
         let wait = rate.wait(&one, 600).unwrap();
         assert_eq!(wait.as_secs(), 31);
         assert_eq!(rate.wait(&sandbox(2), 600), None, "each by itself");
@@ -103,11 +103,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_bucket_fills_to_the_brim_and_no_further() {
+    async fn a_bucket_never_overflows() {
         let (rate, one) = (ReportRate::default(), sandbox(1));
-        rate.draw(&one, 100, 600);
+        rate.withdraw(&one, 100, 600);
         tokio::time::sleep(Duration::from_secs(600)).await;
-        rate.draw(&one, 600, 600);
+        rate.withdraw(&one, 600, 600);
         assert!(rate.wait(&one, 600).is_some());
     }
 
@@ -115,7 +115,7 @@ mod tests {
     async fn buckets_are_bounded() {
         let rate = ReportRate::default();
         for n in 0..=MAX_BUCKETS {
-            rate.draw(&sandbox(n), 1_000, 600);
+            rate.withdraw(&sandbox(n), 1_000, 600);
         }
         assert!(rate.lock().len() <= MAX_BUCKETS);
         assert!(rate.wait(&sandbox(MAX_BUCKETS), 600).is_some());

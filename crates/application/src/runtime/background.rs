@@ -35,7 +35,7 @@ pub fn spawn(app: &App) {
         .spawn(follow_changes(Arc::clone(inner), app.starts.clone()));
     inner.tasks.spawn(inner.syncer.clone().run());
     inner.tasks.spawn(PendingDelivery::new(Arc::clone(inner)).run());
-    let work = app.starts.clone().work();
+    let work = app.starts.clone().run_worker();
     inner.tasks.spawn(inner.starting.track_future(work));
     inner.tasks.spawn(app.audit.clone().run());
     let housekeeping = Housekeeping::new(inner.ports.clone(), inner.policy.clone());
@@ -155,7 +155,7 @@ async fn count_queue_periodically(inner: Arc<Inner>) {
     loop {
         tick.tick().await;
         match tasks.count_unfinished(host, inner.ports.clock.now()).await {
-            Ok(now) => inner.measures.queue(now),
+            Ok(now) => inner.metrics.set_queue(now),
             Err(error) => tracing::debug!(error = %chain(&error), "cannot count unfinished starts"),
         }
     }

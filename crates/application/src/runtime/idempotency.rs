@@ -45,7 +45,7 @@ impl<T> IdempotentCall<'_, T> {
     }
 
     /// The response to store in one transaction with `made`.
-    pub(crate) fn answer(&self, ports: &Ports, owner: &UserId, made: &T) -> IdempotentResponse {
+    pub(crate) fn response(&self, ports: &Ports, owner: &UserId, made: &T) -> IdempotentResponse {
         let at = ports.clock.now();
         IdempotentResponse {
             request: self.request(ports, owner, at),
@@ -56,19 +56,19 @@ impl<T> IdempotentCall<'_, T> {
 
     /// Stores the response of a request that found an existing object, so that a repetition gets the same response
     /// whatever happens to the object. No transaction is needed: a process that dies before has sent no response.
-    pub(crate) async fn keep(
+    pub(crate) async fn store(
         &self,
         ports: &Ports,
         owner: &UserId,
         found: T,
     ) -> Result<IdempotentResult<T>, AppError> {
-        let answer = self.answer(ports, owner, &found);
-        let earlier = earlier_response(ports.answers.store_response(&answer).await?)?;
+        let response = self.response(ports, owner, &found);
+        let earlier = earlier_response(ports.answers.store_response(&response).await?)?;
         Ok(earlier.map_or(IdempotentResult::New(found), IdempotentResult::Repeated))
     }
 
     /// The earlier response, if there is one. Queried first, so that quotas do not refuse a repetition.
-    pub(crate) async fn earlier(
+    pub(crate) async fn find_earlier(
         &self,
         ports: &Ports,
         owner: &UserId,

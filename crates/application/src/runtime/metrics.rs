@@ -35,16 +35,16 @@ pub(crate) enum StartOutcome {
 
 impl MetricsRecorder {
     /// Records the time that a start spent in a status.
-    pub(crate) fn step(&self, status: StartStatus, took: Duration) {
+    pub(crate) fn record_step(&self, status: StartStatus, took: Duration) {
         self.steps[status as usize].record(took);
     }
 
     /// Counts a running start until the returned guard is dropped.
-    pub(crate) fn start(&self) -> GaugeGuard<'_> {
+    pub(crate) fn track_start(&self) -> GaugeGuard<'_> {
         self.running.enter()
     }
 
-    pub(crate) fn ended(&self, how: StartOutcome) {
+    pub(crate) fn count_ended(&self, how: StartOutcome) {
         let count = match how {
             StartOutcome::Ready => &self.ready,
             StartOutcome::Failed => &self.failed,
@@ -54,18 +54,18 @@ impl MetricsRecorder {
     }
 
     /// Records the lag of a batch: from its oldest event to the commit.
-    pub(crate) fn lag(&self, took: Duration) {
+    pub(crate) fn record_lag(&self, took: Duration) {
         self.lag.record(took);
     }
 
     /// Sets the numbers of unfinished starts of this host.
-    pub(crate) fn queue(&self, now: StartQueueCounts) {
+    pub(crate) fn set_queue(&self, now: StartQueueCounts) {
         self.queue[0].set(now.waiting);
         self.queue[1].set(now.leased);
     }
 
     /// Counts a report and its events.
-    pub(crate) fn reported(&self, events: usize, outcome: &Result<(), AppError>) {
+    pub(crate) fn count_report(&self, events: usize, outcome: &Result<(), AppError>) {
         self.batches[usize::from(outcome.is_err())].add(1);
         if outcome.is_ok() {
             self.events.add(events as u64);
@@ -103,31 +103,31 @@ pub struct ApplicationMetrics {
 impl App {
     /// The metrics of this process. Cheap: it reads no port.
     pub fn metrics(&self) -> ApplicationMetrics {
-        let (inner, measures) = (&self.inner, &self.inner.measures);
+        let (inner, metrics) = (&self.inner, &self.inner.metrics);
         let steps = StartStatus::ALL.iter().filter(|(_, it)| !it.is_terminal());
-        let [taken, refused] = &measures.batches;
+        let [taken, refused] = &metrics.batches;
         let seen = inner.reconciler.statuses();
         let sandboxes = SandboxStatus::ALL.iter();
         ApplicationMetrics {
             steps: steps
-                .map(|(name, it)| (*name, measures.steps[*it as usize].snapshot()))
+                .map(|(name, it)| (*name, metrics.steps[*it as usize].snapshot()))
                 .collect(),
-            starts_running: measures.running.get(),
+            starts_running: metrics.running.get(),
             starts_ended: [
-                ("ready", measures.ready.get()),
-                ("failed", measures.failed.get()),
-                ("left", measures.abandoned.get()),
+                ("ready", metrics.ready.get()),
+                ("failed", metrics.failed.get()),
+                ("left", metrics.abandoned.get()),
             ],
             start_queue: [
-                ("waiting", measures.queue[0].get()),
-                ("leased", measures.queue[1].get()),
+                ("waiting", metrics.queue[0].get()),
+                ("leased", metrics.queue[1].get()),
             ],
-            report_lag: measures.lag.snapshot(),
+            report_lag: metrics.lag.snapshot(),
             sandboxes: sandboxes
                 .map(|(name, it)| (*name, seen[*it as usize].get()))
                 .collect(),
             reports: [("taken", taken.get()), ("refused", refused.get())],
-            events: measures.events.get(),
+            events: metrics.events.get(),
             event_streams: inner.streams.count() as u64,
             log_readers: inner.log_readers.count() as u64,
             quotas: inner.quotas.counts(),

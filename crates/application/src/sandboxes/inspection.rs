@@ -91,14 +91,14 @@ impl SandboxInspector {
         id: ConversationId,
         path: Option<&str>,
     ) -> Result<String, AppError> {
-        let Some(reached) = self.reach(scope, id, InspectionKind::File).await? else {
+        let Some(agent) = self.find_agent(scope, id, InspectionKind::File).await? else {
             return Ok(String::new());
         };
-        let plan = || plan_path(&reached.project, reached.conversation.git_provider);
+        let plan = || plan_path(&agent.project, agent.conversation.git_provider);
         let path = path.map_or_else(plan, str::to_owned);
-        let path = self.path(&reached, &path).await?;
+        let path = self.path(&agent, &path).await?;
         let workspace = &self.inner.ports.workspace;
-        let read = workspace.read(&reached.at, &path, MAX_FILE_BYTES).await;
+        let read = workspace.read(&agent.at, &path, MAX_FILE_BYTES).await;
         Ok(read
             .unwrap_or_else(|error| {
                 tracing::debug!(error = %chain(&error), "cannot read a file of a sandbox; returning an empty text");
@@ -114,10 +114,10 @@ impl SandboxInspector {
         id: ConversationId,
         path: &str,
     ) -> Result<Vec<String>, AppError> {
-        let reached = self.reached(scope, id, InspectionKind::Files).await?;
-        let path = self.path(&reached, path).await?;
+        let agent = self.require_agent(scope, id, InspectionKind::Files).await?;
+        let path = self.path(&agent, path).await?;
         let workspace = &self.inner.ports.workspace;
-        let files = workspace.list(&reached.at, &path, MAX_LISTED_FILES).await;
+        let files = workspace.list(&agent.at, &path, MAX_LISTED_FILES).await;
         files.map_err(upstream_error)
     }
 
@@ -129,10 +129,10 @@ impl SandboxInspector {
         path: &str,
         reference: Option<&str>,
     ) -> Result<Value, AppError> {
-        let reached = self.reached(scope, id, InspectionKind::Git).await?;
-        let path = self.path(&reached, path).await?;
+        let agent = self.require_agent(scope, id, InspectionKind::Git).await?;
+        let path = self.path(&agent, path).await?;
         let workspace = &self.inner.ports.workspace;
-        let changes = workspace.changes(&reached.at, &path, reference).await;
+        let changes = workspace.changes(&agent.at, &path, reference).await;
         changes.map_err(upstream_error)
     }
 
@@ -144,20 +144,20 @@ impl SandboxInspector {
         path: &str,
         reference: Option<&str>,
     ) -> Result<Value, AppError> {
-        let reached = self.reached(scope, id, InspectionKind::Git).await?;
-        let path = self.path(&reached, path).await?;
+        let agent = self.require_agent(scope, id, InspectionKind::Git).await?;
+        let path = self.path(&agent, path).await?;
         let workspace = &self.inner.ports.workspace;
-        let diff = workspace.diff(&reached.at, &path, reference).await;
+        let diff = workspace.diff(&agent.at, &path, reference).await;
         diff.map_err(upstream_error)
     }
 
     /// Lists skills of the project; none if they cannot be read.
     pub async fn skills(&self, scope: &Scope, id: ConversationId) -> Result<Vec<ProjectSkill>, AppError> {
-        let Some(reached) = self.reach(scope, id, InspectionKind::Project).await? else {
+        let Some(agent) = self.find_agent(scope, id, InspectionKind::Project).await? else {
             return Ok(Vec::new());
         };
         let workspace = &self.inner.ports.workspace;
-        let skills = workspace.skills(&reached.at, &reached.project).await;
+        let skills = workspace.skills(&agent.at, &agent.project).await;
         Ok(skills.unwrap_or_else(|error| {
             tracing::debug!(error = %chain(&error), "cannot read the skills of a project; returning none");
             Vec::new()
@@ -170,11 +170,11 @@ impl SandboxInspector {
         scope: &Scope,
         id: ConversationId,
     ) -> Result<Vec<EventHooks>, AppError> {
-        let Some(reached) = self.reach(scope, id, InspectionKind::Project).await? else {
+        let Some(agent) = self.find_agent(scope, id, InspectionKind::Project).await? else {
             return Ok(Vec::new());
         };
         let workspace = &self.inner.ports.workspace;
-        let hooks = workspace.hooks(&reached.at, &reached.project).await;
+        let hooks = workspace.hooks(&agent.at, &agent.project).await;
         let hooks = hooks.map_err(upstream_error)?;
         Ok(hooks.as_ref().map(hooks::read).unwrap_or_default())
     }
@@ -188,16 +188,16 @@ impl SandboxInspector {
         name: &str,
     ) -> Result<(), AppError> {
         let profile = self.settings.llm_profile(owner, name).await?;
-        let reached = self.reached(scope, id, InspectionKind::Profile).await?;
-        if reached.conversation.agent_kind == "acp" {
+        let agent = self.require_agent(scope, id, InspectionKind::Profile).await?;
+        if agent.conversation.agent_kind == "acp" {
             return Err(AppError::invalid(
                 "The agent of this conversation is a program with models of its own. Use switch_acp_model.",
             ));
         }
         let agents = &self.inner.ports.agents;
-        let switched = agents.switch_llm(&reached.at, id, &profile).await;
+        let switched = agents.switch_llm(&agent.at, id, &profile).await;
         switched.map_err(upstream_error)?;
-        self.record_model(&reached, profile.llm.model).await
+        self.record_model(&agent, profile.llm.model).await
     }
 
     /// Switches an ACP agent to another of its own models.
@@ -207,34 +207,34 @@ impl SandboxInspector {
         id: ConversationId,
         model: &str,
     ) -> Result<(), AppError> {
-        let reached = self.reached(scope, id, InspectionKind::Model).await?;
+        let agent = self.require_agent(scope, id, InspectionKind::Model).await?;
         let agents = &self.inner.ports.agents;
-        let switched = agents.switch_acp_model(&reached.at, id, model).await;
+        let switched = agents.switch_acp_model(&agent.at, id, model).await;
         switched.map_err(acp_error)?;
-        self.record_model(&reached, model.to_owned()).await
+        self.record_model(&agent, model.to_owned()).await
     }
 
     /// Records the new model. The agent server reports it too, which covers a crash before this line.
-    async fn record_model(&self, reached: &ReachableAgent, model: String) -> Result<(), AppError> {
+    async fn record_model(&self, agent: &ReachableAgent, model: String) -> Result<(), AppError> {
         let ports = &self.inner.ports;
         let seen = ConversationReport {
             llm_model: Some(model),
             ..ConversationReport::default()
         };
-        let (id, now) = (reached.conversation.id, ports.clock.now());
+        let (id, now) = (agent.conversation.id, ports.clock.now());
         let _ = ports
             .conversations
-            .apply_report(&reached.sandbox, id, &seen, now)
+            .apply_report(&agent.sandbox, id, &seen, now)
             .await?;
         Ok(())
     }
 
     /// Resolves a client's path. Not found outside of the workspace, wherever links and `..` lead.
-    async fn path(&self, reached: &ReachableAgent, asked: &str) -> Result<String, AppError> {
-        let path = resolve_client_path(asked, &reached.root, &reached.project);
-        let resolved = self.inner.ports.backend.resolve(&reached.sandbox, &path);
+    async fn path(&self, agent: &ReachableAgent, asked: &str) -> Result<String, AppError> {
+        let path = resolve_client_path(asked, &agent.root, &agent.project);
+        let resolved = self.inner.ports.backend.resolve(&agent.sandbox, &path);
         let resolved = resolved.await.map_err(map_resolve_error)?;
-        if is_below(&resolved, &reached.root) {
+        if is_below(&resolved, &agent.root) {
             Ok(resolved)
         } else {
             Err(outside_workspace())
@@ -242,31 +242,31 @@ impl SandboxInspector {
     }
 
     /// The agent server, or the error while it is unreachable.
-    async fn reached(
+    async fn require_agent(
         &self,
         scope: &Scope,
         id: ConversationId,
-        question: InspectionKind,
+        kind: InspectionKind,
     ) -> Result<ReachableAgent, AppError> {
-        let reached = self.reach(scope, id, question).await?;
+        let agent = self.find_agent(scope, id, kind).await?;
         // Requests with an empty response do not get here without an agent server.
-        reached.ok_or_else(|| not_reachable(id))
+        agent.ok_or_else(|| not_reachable(id))
     }
 
     /// `None`: the agent server is unreachable and the response is empty.
-    async fn reach(
+    async fn find_agent(
         &self,
         scope: &Scope,
         id: ConversationId,
-        question: InspectionKind,
+        kind: InspectionKind,
     ) -> Result<Option<ReachableAgent>, AppError> {
-        match self.look(scope, id).await? {
-            Ok(reached) => Ok(Some(reached)),
-            Err(unreachable_reason) => refusal(question, unreachable_reason, id).map_or(Ok(None), Err),
+        match self.locate(scope, id).await? {
+            Ok(agent) => Ok(Some(agent)),
+            Err(unreachable_reason) => refusal(kind, unreachable_reason, id).map_or(Ok(None), Err),
         }
     }
 
-    async fn look(
+    async fn locate(
         &self,
         scope: &Scope,
         id: ConversationId,
@@ -322,7 +322,7 @@ fn unreachable_reason(desired: DesiredState, status: SandboxStatus) -> Option<Un
 
 /// The responses while the agent server is unreachable (`docs/reference/wire/conversations.md`). `None` is an empty
 /// response.
-fn refusal(question: InspectionKind, unreachable_reason: UnreachableReason, id: ConversationId) -> Option<AppError> {
+fn refusal(kind: InspectionKind, unreachable_reason: UnreachableReason, id: ConversationId) -> Option<AppError> {
     use UnreachableReason::{NoConversation, NoSandbox, NotRunning, Paused};
     let of_project = |what: &str| {
         let what = what.replace("{}", &id.dashed());
@@ -332,7 +332,7 @@ fn refusal(question: InspectionKind, unreachable_reason: UnreachableReason, id: 
         let detail = format!("Sandbox is paused; resume it before {before}.");
         Some(AppError::conflict(detail))
     };
-    match (question, unreachable_reason) {
+    match (kind, unreachable_reason) {
         (InspectionKind::File, _) | (InspectionKind::Project, Paused) => None,
         (InspectionKind::Project, NoConversation) => of_project("Conversation {} not found"),
         (InspectionKind::Project, NoSandbox) => of_project("Sandbox not found for conversation {}"),

@@ -40,7 +40,7 @@ const CONVERGE_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A new row with fresh, sealed keys. The caller stores it.
-pub(crate) fn reserve(
+pub(crate) fn new_sandbox_row(
     ports: &Ports,
     policy: &Policy,
     owner: &UserId,
@@ -143,7 +143,7 @@ impl Sandboxes {
     pub async fn start(&self, owner: &UserId, spec: Option<&str>) -> Result<Sandbox, AppError> {
         self.0.refuse_second_owner(owner).await?;
         let spec = choose_spec(&self.0.ports, &self.1, owner, spec).await?;
-        let (sandbox, claim) = self.reserve(owner, spec.id).await?;
+        let (sandbox, claim) = self.claim_or_create_row(owner, spec.id).await?;
         let (sandboxes, caps) = (&self.0.ports.sandboxes, &self.0.policy.caps.get());
         let done = sandboxes.insert(&sandbox, caps).await;
         if let Some(claim) = claim {
@@ -162,13 +162,13 @@ impl Sandboxes {
         repeatable: &IdempotentCall<'_, Sandbox>,
     ) -> Result<IdempotentResult<Sandbox>, AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
-        if let Some(answer) = repeatable.earlier(ports, owner).await? {
+        if let Some(answer) = repeatable.find_earlier(ports, owner).await? {
             return Ok(IdempotentResult::Repeated(answer));
         }
         self.0.refuse_second_owner(owner).await?;
         let spec = choose_spec(ports, &self.1, owner, spec).await?;
-        let (sandbox, claim) = self.reserve(owner, spec.id).await?;
-        let answer = repeatable.answer(ports, owner, &sandbox);
+        let (sandbox, claim) = self.claim_or_create_row(owner, spec.id).await?;
+        let answer = repeatable.response(ports, owner, &sandbox);
         let (sandboxes, caps) = (&ports.sandboxes, &policy.caps.get());
         let known = sandboxes.insert_once(&sandbox, caps, &answer).await;
         if let Some(claim) = claim {
@@ -182,7 +182,7 @@ impl Sandboxes {
     }
 
     /// A row to store: that of a warm sandbox, if there is one.
-    async fn reserve(
+    async fn claim_or_create_row(
         &self,
         owner: &UserId,
         spec: SpecId,
@@ -191,7 +191,7 @@ impl Sandboxes {
         let warm = claim.as_ref().and_then(|claim| claim.sandbox(owner));
         let row = match warm {
             Some(warm) => warm,
-            None => reserve(&self.0.ports, &self.0.policy, owner, spec)?,
+            None => new_sandbox_row(&self.0.ports, &self.0.policy, owner, spec)?,
         };
         Ok((row, claim))
     }

@@ -104,7 +104,7 @@ impl SandboxGuard {
         };
         tokio::select! {
             done = work => done,
-            () = lease.lost() => Err(AppError::TakenOver),
+            () = lease.wait_until_lost() => Err(AppError::TakenOver),
         }
     }
 
@@ -112,7 +112,7 @@ impl SandboxGuard {
     async fn wait_for_end(&mut self) -> GuardEnd {
         let lost = async {
             match &self.lease {
-                Some(lease) => lease.lost().await,
+                Some(lease) => lease.wait_until_lost().await,
                 None => std::future::pending().await,
             }
         };
@@ -205,7 +205,7 @@ impl SandboxReconciler {
         let slot = self.slot(id);
         let guard = Arc::clone(&slot.lock).lock_owned().await;
         let changes = slot.changes.subscribe();
-        let lease = self.lease(id).await;
+        let lease = self.acquire_lease(id).await;
         SandboxGuard {
             lease,
             _guard: guard,
@@ -302,7 +302,7 @@ impl SandboxReconciler {
             // It failed meanwhile and waits for its owner.
             DesiredState::Running => Ok(()),
             DesiredState::Paused => guard.unless_lease_lost(self.pause_sandbox(&row)).await,
-            DesiredState::Deleted => guard.unless_lease_lost(self.clear(&row)).await,
+            DesiredState::Deleted => guard.unless_lease_lost(self.remove_sandbox(&row)).await,
         }
     }
 

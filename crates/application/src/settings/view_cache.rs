@@ -82,7 +82,7 @@ impl<V: AsRef<[u8]>> CachedViews<V> {
 impl SettingsService {
     /// A user's settings as rendered by `show` (bytes, without secrets), from the cache if it has this very document;
     /// `None` before the first save. The result of `show` must depend on nothing but the settings.
-    pub async fn shown<V, E>(
+    pub async fn cached_view<V, E>(
         &self,
         owner: &UserId,
         shown: &ViewCache<V>,
@@ -130,7 +130,7 @@ mod tests {
             rendered.set(rendered.get() + 1);
             Ok::<_, AppError>(settings.language.clone().unwrap_or_default())
         };
-        let shown = service.shown(&user(1), memory, show).await.unwrap();
+        let shown = service.cached_view(&user(1), memory, show).await.unwrap();
         shown.map_or_else(|| "nothing".to_owned(), |shown| shown.to_string())
     }
 

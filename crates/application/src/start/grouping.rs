@@ -11,7 +11,7 @@ use domain::start_task::StartRequest;
 
 use super::StartService;
 use crate::AppError;
-use crate::sandboxes::{choose_spec, is_known, reserve};
+use crate::sandboxes::{choose_spec, is_known, new_sandbox_row};
 
 /// Tag with the directory of a conversation in the workspace, where it has one of its own. Never sent to agent
 /// servers.
@@ -22,7 +22,7 @@ pub(super) enum SandboxChoice {
     /// The named sandbox.
     Named(Sandbox),
     /// The first of `shared` that still has room at the commit, else a new one.
-    Ours {
+    New {
         /// Best first.
         shared: Vec<Sandbox>,
         /// Stored with the task.
@@ -83,8 +83,8 @@ impl StartService {
             }
             None => Vec::new(),
         };
-        let new = reserve(ports, policy, owner, spec)?;
-        Ok(SandboxChoice::Ours { shared, new })
+        let new = new_sandbox_row(ports, policy, owner, spec)?;
+        Ok(SandboxChoice::New { shared, new })
     }
 
     /// Unreadable settings are no reason to refuse a start here.

@@ -32,7 +32,7 @@ const PLANNING: &str = "<IMPORTANT_PLANNING_BOUNDARIES>\n\
     </IMPORTANT_PLANNING_BOUNDARIES>";
 
 /// Builds the request, and notes about missing parts.
-pub(super) async fn request(
+pub(super) async fn build(
     inner: &Inner,
     secrets: &SecretsService,
     task: &StartTask,
@@ -40,13 +40,13 @@ pub(super) async fn request(
     sandbox: &Sandbox,
     prepared: PreparedWorkspace,
 ) -> Result<(LaunchRequest, Vec<String>), AppError> {
-    let asked = &task.request;
-    let plans = asked.agent_type == AgentType::Plan && profile.acp.is_none();
+    let requested = &task.request;
+    let is_planning = requested.agent_type == AgentType::Plan && profile.acp.is_none();
     // A planning agent opens no pull requests.
-    let ours = if plans {
+    let mcp_server = if is_planning {
         None
     } else {
-        pull_requests::server(inner, &profile, sandbox, task.conversation_id)?
+        pull_requests::mcp_server(inner, &profile, sandbox, task.conversation_id)?
     };
     let (acp, ports) = (profile.acp, &inner.ports);
     let (secrets, notes) = all_secrets(ports, secrets, task, sandbox, acp.is_some()).await?;
@@ -55,29 +55,29 @@ pub(super) async fn request(
         .map(|acp| (ACP_SERVER_TAG.to_owned(), acp.server.clone()));
     let request = LaunchRequest {
         conversation_id: task.conversation_id,
-        plan_path: plans.then(|| plan_path(&prepared.working_dir, asked.git_provider)),
+        plan_path: is_planning.then(|| plan_path(&prepared.working_dir, requested.git_provider)),
         working_dir: prepared.working_dir,
         llm: profile.llm,
         condenser: profile.condenser,
         max_iterations: profile.max_iterations,
         confirmation_mode: profile.confirmation_mode,
         security_analyzer: profile.security_analyzer,
-        mcp: profile.mcp.into_iter().chain(ours).collect(),
+        mcp: profile.mcp.into_iter().chain(mcp_server).collect(),
         search_api_key: profile.search_api_key,
         system_message_suffix: joined([
-            plans.then(|| PLANNING.to_owned()),
+            is_planning.then(|| PLANNING.to_owned()),
             profile.system_message_suffix,
-            asked.system_message_suffix.clone(),
+            requested.system_message_suffix.clone(),
         ]),
-        initial_message: first_message(asked),
+        initial_message: first_message(requested),
         secrets,
-        auto_title: wants_auto_title(asked),
-        agent_type: asked.agent_type,
+        auto_title: wants_auto_title(requested),
+        agent_type: requested.agent_type,
         tools: profile.tools,
         sub_agents: profile.sub_agents,
         tags: tags.collect(),
         acp,
-        plugins: plugins(asked),
+        plugins: plugins(requested),
         hooks: prepared.hooks,
         disabled_skills: profile.disabled_skills,
         max_budget: profile.max_budget_per_task,

@@ -103,16 +103,16 @@ impl StartService {
         repeatable: &IdempotentCall<'_, StartTask>,
     ) -> Result<IdempotentResult<StartTask>, AppError> {
         let ports = &self.inner.ports;
-        if let Some(answer) = repeatable.earlier(ports, owner).await? {
+        if let Some(answer) = repeatable.find_earlier(ports, owner).await? {
             return Ok(IdempotentResult::Repeated(answer));
         }
         let mut planned = self.plan(owner, input).await?;
         let start = &mut planned.start;
-        start.answer = Some(repeatable.answer(ports, owner, &start.task));
+        start.answer = Some(repeatable.response(ports, owner, &start.task));
         let id = start.task.id;
         match self.commit(planned).await? {
             IdempotentResult::New(earlier) if earlier.id != id => {
-                repeatable.keep(ports, owner, earlier).await
+                repeatable.store(ports, owner, earlier).await
             }
             answer => Ok(answer),
         }
@@ -306,7 +306,7 @@ impl StartService {
         let chosen = self.choose_sandbox(&scope, owner, id, request, parent.as_ref());
         let (sandbox, shared, is_new) = match chosen.await? {
             SandboxChoice::Named(sandbox) => (sandbox, Vec::new(), false),
-            SandboxChoice::Ours { shared, new } => (new, shared, true),
+            SandboxChoice::New { shared, new } => (new, shared, true),
         };
         let mut task = self.new_task(owner, input, id, &sandbox)?;
         task.owns_sandbox = is_new;

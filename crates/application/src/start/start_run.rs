@@ -103,7 +103,7 @@ impl StartRun {
     /// Runs all steps to READY or ERROR, or leaves the task to the next worker.
     pub(super) async fn run(mut self) {
         let inner = Arc::clone(&self.inner);
-        let _running = inner.measures.start();
+        let _running = inner.metrics.track_start();
         let outcome = if self.task.attempts > MAX_ATTEMPTS {
             Err(RunStop::failed(format!(
                 "the start was interrupted {MAX_ATTEMPTS} times"
@@ -113,16 +113,16 @@ impl StartRun {
         };
         match outcome {
             Ok(()) => {
-                inner.measures.ended(StartOutcome::Ready);
+                inner.metrics.count_ended(StartOutcome::Ready);
                 tracing::info!(conversation.id = %self.task.conversation_id, timings = ?self.task.timings, "conversation ready");
             }
             Err(RunStop::Abandoned) => {
-                inner.measures.ended(StartOutcome::Abandoned);
+                inner.metrics.count_ended(StartOutcome::Abandoned);
                 tracing::info!("start abandoned; the next worker continues it");
                 publish_if_ended(&self.inner, self.task.id).await;
             }
             Err(RunStop::Failed(detail, cause)) => {
-                inner.measures.ended(StartOutcome::Failed);
+                inner.metrics.count_ended(StartOutcome::Failed);
                 self.log(&detail, cause.as_ref());
                 self.fail(detail).await;
             }
@@ -137,7 +137,7 @@ impl StartRun {
 
     async fn run_steps(&mut self) -> Result<(), RunStop> {
         if let Some((sandbox, info)) = self.find_earlier().await? {
-            let (advice, ()) = futures::join!(self.advice(&sandbox), self.clean_up());
+            let (advice, ()) = futures::join!(self.fetch_advice(&sandbox), self.clean_up());
             return self.complete(&sandbox, &info, advice).await;
         }
         // Settings first, so that a start which cannot succeed costs no sandbox.
@@ -146,16 +146,16 @@ impl StartRun {
             .settings
             .launch_profile(&self.task.owner, model)
             .await?;
-        self.note(profile.notes.clone());
+        self.add_notes(profile.notes.clone());
         let settings = self.settings.load(&self.task.owner).await?;
         let settings = settings.unwrap_or_default();
         let plan = PreparationPlan::of(&self.inner.ports, &self.task, &profile, &settings).await?;
         self.enter(StartStatus::WaitingForSandbox).await?;
-        let (sandbox, endpoints) = self.sandbox().await?;
+        let (sandbox, endpoints) = self.ensure_sandbox().await?;
         let at = self.inner.reconciler.endpoint(&sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
         let seeded = profile_seeding::seed(&self.inner.ports, &at, &settings).await;
-        self.note(seeded.into_iter().collect());
+        self.add_notes(seeded.into_iter().collect());
         let prepared = self.prepare(&plan, &at, &endpoints.workspace).await?;
         let mut task = self.task.clone();
         // Also without a named provider: sub-conversations and the plan path depend on it, whatever the settings
@@ -163,16 +163,16 @@ impl StartRun {
         task.request.git_provider = plan.provider().or(task.request.git_provider);
         let (inner, task) = (&self.inner, &task);
         let (request, notes) =
-            launch_request::request(inner, &self.secrets, task, profile, &sandbox, prepared).await?;
+            launch_request::build(inner, &self.secrets, task, profile, &sandbox, prepared).await?;
         let mut agent = launch_request::agent_summary(&request);
         agent.tags.extend(plan.tags());
         agent.tags.extend(directory_tag(&task.request));
-        self.note(notes);
-        self.begin(&endpoints, agent, task.request.git_provider)
+        self.add_notes(notes);
+        self.store_conversation(&endpoints, agent, task.request.git_provider)
             .await?;
         let (info, advice, ()) = futures::join!(
             self.launch(&at, &request),
-            self.advice(&sandbox.id),
+            self.fetch_advice(&sandbox.id),
             self.clean_up()
         );
         self.complete(&sandbox.id, &info?, advice).await
@@ -196,7 +196,7 @@ impl StartRun {
         if self.task.status != StartStatus::StartingConversation {
             return Ok(None);
         }
-        let (sandbox, endpoints) = self.sandbox().await?;
+        let (sandbox, endpoints) = self.ensure_sandbox().await?;
         let at = self.inner.reconciler.endpoint(&sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
         let found = interrupted::find_earlier_conversation(&self.inner.ports, &at, &self.task).await;
@@ -226,7 +226,7 @@ impl StartRun {
     }
 
     /// Returns the running sandbox. Meanwhile the task shows the progress.
-    async fn sandbox(&mut self) -> Result<(Sandbox, SandboxEndpoints), RunStop> {
+    async fn ensure_sandbox(&mut self) -> Result<(Sandbox, SandboxEndpoints), RunStop> {
         let (reconciler, id) = (self.inner.reconciler.clone(), self.task.sandbox_id.clone());
         let mut progress = reconciler.progress(&id);
         let mut work = std::pin::pin!(reconciler.ensure_running(&id));
@@ -236,7 +236,7 @@ impl StartRun {
                 done = &mut work => return Ok(done?),
                 line = progress.next() => line,
             };
-            let step = self.step(self.task.status, Some(line));
+            let step = self.next_update(self.task.status, Some(line));
             let tasks = &self.inner.ports.start_tasks;
             let stored = tasks
                 .advance(self.task.id, self.fence, &step, self.now())
@@ -269,12 +269,12 @@ impl StartRun {
         self.enter(StartStatus::SettingUpSkills).await?;
         work.skills().await;
         let prepared = work.finish();
-        self.note(prepared.notes.clone());
+        self.add_notes(prepared.notes.clone());
         Ok(prepared)
     }
 
     /// Adds notes that an earlier run has not added.
-    fn note(&mut self, notes: Vec<String>) {
+    fn add_notes(&mut self, notes: Vec<String>) {
         for note in notes {
             if !self.task.notes.contains(&note) {
                 self.task.notes.push(note);
@@ -283,7 +283,7 @@ impl StartRun {
     }
 
     /// Advice for the owner about a running sandbox. Fetched while the conversation is created.
-    async fn advice(&self, sandbox: &SandboxId) -> Vec<String> {
+    async fn fetch_advice(&self, sandbox: &SandboxId) -> Vec<String> {
         let (ports, policy) = (&self.inner.ports, &self.inner.policy);
         let advice = ports.backend.list_warnings(sandbox, &policy.webhook_url);
         tokio::time::timeout(ADVICE_TIMEOUT, advice)
@@ -327,7 +327,7 @@ impl StartRun {
         if self.task.status >= status {
             return Ok(());
         }
-        let step = self.step(status, detail);
+        let step = self.next_update(status, detail);
         let stored = self
             .inner
             .ports
@@ -339,13 +339,13 @@ impl StartRun {
     }
 
     /// Stores the conversation's row before the agent server gets the request, so that its first reports find the row.
-    async fn begin(
+    async fn store_conversation(
         &mut self,
         endpoints: &SandboxEndpoints,
         agent: launch_request::AgentSummary,
         provider: Option<GitProvider>,
     ) -> Result<(), RunStop> {
-        let mut step = self.step(StartStatus::StartingConversation, None);
+        let mut step = self.next_update(StartStatus::StartingConversation, None);
         step.agent_server_url = Some(
             endpoints
                 .agent_url
@@ -355,7 +355,7 @@ impl StartRun {
         );
         let conversation = Conversation {
             git_provider: provider,
-            ..self.conversation(agent)
+            ..self.conversation_row(agent)
         };
         let tasks = &self.inner.ports.start_tasks;
         let stored = tasks
@@ -382,7 +382,7 @@ impl StartRun {
         Ok(())
     }
 
-    fn conversation(&self, agent: launch_request::AgentSummary) -> Conversation {
+    fn conversation_row(&self, agent: launch_request::AgentSummary) -> Conversation {
         let (task, request, now) = (&self.task, &self.task.request, self.now());
         Conversation {
             id: task.conversation_id,
@@ -414,7 +414,7 @@ impl StartRun {
 
     async fn fail(mut self, detail: String) {
         self.forget_conversation().await;
-        let step = self.step(StartStatus::Error, Some(detail));
+        let step = self.next_update(StartStatus::Error, Some(detail));
         match self
             .inner
             .ports
@@ -447,9 +447,9 @@ impl StartRun {
         }
     }
 
-    fn step(&mut self, status: StartStatus, detail: Option<String>) -> StartTaskUpdate {
+    fn next_update(&mut self, status: StartStatus, detail: Option<String>) -> StartTaskUpdate {
         let took = self.entered.elapsed();
-        self.inner.measures.step(self.task.status, took);
+        self.inner.metrics.record_step(self.task.status, took);
         let spent = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         *self
             .task

@@ -31,7 +31,7 @@ fn max_starts_per_user(policy: &Policy) -> usize {
 impl StartService {
     /// Claims and runs tasks until the service stops: after commits in this process, and periodically for tasks whose
     /// worker died. Call once.
-    pub(crate) async fn work(self) {
+    pub(crate) async fn run_worker(self) {
         let policy = self.inner.policy.clone();
         if !policy.is_host_shared {
             self.release_leases().await;
@@ -50,7 +50,7 @@ impl StartService {
                 let span = tracing::info_span!("start", task.id = %claim.task.id, sandbox.id = %claim.task.sandbox_id);
                 trace::continue_trace(policy.traces, &claim.task.request.trace, &span);
                 let work = async move {
-                    worker.under_lease(claim, until).await;
+                    worker.run_leased(claim, until).await;
                     drop(slot);
                     worker.wake.notify_one();
                 };
@@ -103,7 +103,7 @@ impl StartService {
     }
 
     /// Runs a task while its lease is renewed; stops the moment the lease may be over.
-    async fn under_lease(&self, claim: LeasedStartTask, until: Instant) {
+    async fn run_leased(&self, claim: LeasedStartTask, until: Instant) {
         let (id, fence) = (claim.task.id, claim.fence);
         let _here = self.inner.updates.track_local(id);
         let run = StartRun::new(
@@ -114,13 +114,13 @@ impl StartService {
         );
         tokio::select! {
             () = run.run() => return,
-            () = self.keep_lease(id, fence, until) => {
+            () = self.renew_lease(id, fence, until) => {
                 tracing::warn!("lease lost; another worker continues the start");
                 publish_if_ended(&self.inner, id).await;
             }
             () = self.inner.leaving.cancelled() => self.hand_over(id, fence).await,
         }
-        self.inner.measures.ended(StartOutcome::Abandoned);
+        self.inner.metrics.count_ended(StartOutcome::Abandoned);
     }
 
     /// Releases the lease. The run is cut off as by a crash; the next worker finds what it did.
@@ -137,7 +137,7 @@ impl StartService {
 
     /// Renews the lease; returns when another worker has it or it cannot be renewed in time. `until` is its end,
     /// counted from before the request, so that no other worker can have the task while this one runs it.
-    async fn keep_lease(&self, id: StartTaskId, fence: i64, mut until: Instant) {
+    async fn renew_lease(&self, id: StartTaskId, fence: i64, mut until: Instant) {
         let (ports, lease) = (&self.inner.ports, self.inner.policy.lease);
         let mut pause = lease / 3;
         loop {

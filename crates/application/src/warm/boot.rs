@@ -56,7 +56,7 @@ impl WarmSandboxPool {
     /// Boots a new warm sandbox.
     pub(super) async fn boot_new(self, booting: BootGuard, spec: SpecId, recipe: String) {
         if let Err(error) = self.prepare(&spec).await {
-            return self.failed(&error);
+            return self.record_failure(&error);
         }
         // The usual cause is a claim: leave the cores to its start first.
         tokio::time::sleep(BOOT_DELAY).await;
@@ -69,7 +69,7 @@ impl WarmSandboxPool {
             return;
         }
         let stored = async {
-            let row = self.row(booting.id.clone(), spec, recipe)?;
+            let row = self.new_row(booting.id.clone(), spec, recipe)?;
             let is_new = self.0.ports.warm.insert(&row, self.target()).await?;
             Ok::<_, AppError>(is_new.then_some(row))
         };
@@ -80,12 +80,12 @@ impl WarmSandboxPool {
                 let next = Instant::now() + self.0.policy.warm.interval;
                 self.state().next_boot_at = Some(next);
             }
-            Err(error) => self.failed(&error),
+            Err(error) => self.record_failure(&error),
         }
     }
 
     /// Continues the boot of an earlier or another process.
-    pub(super) async fn boot_again(self, booting: BootGuard, row: WarmSandbox) {
+    pub(super) async fn continue_boot(self, booting: BootGuard, row: WarmSandbox) {
         if let Some(slot) = self.0.reconciler.boots().acquire_spare().await {
             self.boot(&row, slot).await;
         }
@@ -103,7 +103,7 @@ impl WarmSandboxPool {
         Ok(())
     }
 
-    fn row(&self, id: SandboxId, spec: SpecId, recipe: String) -> Result<WarmSandbox, AppError> {
+    fn new_row(&self, id: SandboxId, spec: SpecId, recipe: String) -> Result<WarmSandbox, AppError> {
         let ports = &self.0.ports;
         let (session_key, context) = (ports.ids.secret(), Sandbox::key_context(&id));
         let now = ports.clock.now();
@@ -131,18 +131,18 @@ impl WarmSandboxPool {
         // Before slow steps: a start may wait for the slot.
         drop(slot);
         match outcome {
-            Ok(BootOutcome::Dormant(endpoints)) => self.booted(row, &endpoints, began).await,
+            Ok(BootOutcome::Dormant(endpoints)) => self.record_ready(row, &endpoints, began).await,
             Ok(BootOutcome::Awake) => {
                 self.refuse_recipe(&row.recipe);
-                self.end(row, "it cannot boot dormant").await;
+                self.remove(row, "it cannot boot dormant").await;
             }
             Ok(BootOutcome::Aborted) => {
                 self.state().counts.gave_way += 1;
-                self.end(row, "a start waits for its boot slot").await;
+                self.remove(row, "a start waits for its boot slot").await;
             }
             Err(error) => {
-                self.failed(&error);
-                self.end(row, "its boot failed").await;
+                self.record_failure(&error);
+                self.remove(row, "its boot failed").await;
             }
         }
     }
@@ -175,7 +175,7 @@ impl WarmSandboxPool {
         })
     }
 
-    async fn booted(&self, row: &WarmSandbox, endpoints: &SandboxEndpoints, began: Instant) {
+    async fn record_ready(&self, row: &WarmSandbox, endpoints: &SandboxEndpoints, began: Instant) {
         let ports = &self.0.ports;
         match ports.warm.mark_ready(&row.id, endpoints, ports.clock.now()).await {
             Ok(is_ready) => {
@@ -188,11 +188,11 @@ impl WarmSandboxPool {
                 }
             }
             // The row stays BOOTING; the next pass continues.
-            Err(error) => self.failed(&error.into()),
+            Err(error) => self.record_failure(&error.into()),
         }
     }
 
-    fn failed(&self, error: &AppError) {
+    fn record_failure(&self, error: &AppError) {
         let mut state = self.state();
         state.counts.failed_boots += 1;
         let now = Instant::now();
@@ -217,14 +217,14 @@ impl WarmSandboxPool {
             state.counts.refused_recipes += 1;
             tracing::warn!(
                 "this agent server cannot boot dormant: no sandboxes are kept warm, and every start is a cold one; \
-                 set WORKSPACE_SANDBOX__WARM=0 to slot the pool off"
+                 set WORKSPACE_SANDBOX__WARM=0 to turn the pool off"
             );
         }
     }
 
     /// Removes a warm sandbox unless a start has claimed it. After a crash in between the relist removes it as an
     /// orphan.
-    pub(super) async fn end(&self, row: &WarmSandbox, why: &str) {
+    pub(super) async fn remove(&self, row: &WarmSandbox, why: &str) {
         let ports = &self.0.ports;
         let ended = async {
             if ports.warm.dismiss(&row.id).await? {

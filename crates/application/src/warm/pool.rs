@@ -148,7 +148,7 @@ impl WarmSandboxPool {
                             found.elsewhere += 1;
                         }
                         Some(EvictionReason::Outdated(why) | EvictionReason::Unusable(why)) => {
-                            self.end_soon(row, why);
+                            self.remove_soon(row, why);
                         }
                     }
                 }
@@ -170,10 +170,10 @@ impl WarmSandboxPool {
     /// Continues a boot whose process died, if it is still wanted.
     fn resume_boot(&self, row: WarmSandbox) {
         if self.eviction_reason(&row, true).is_some() {
-            return self.end_soon(row, "it is outdated");
+            return self.remove_soon(row, "it is outdated");
         }
         let booting = BootGuard::new(self, row.id.clone());
-        self.0.tasks.spawn(self.clone().boot_again(booting, row));
+        self.0.tasks.spawn(self.clone().continue_boot(booting, row));
     }
 
     /// Whether other processes of this host may want it, whatever this process would boot.
@@ -232,7 +232,7 @@ impl WarmSandboxPool {
             if is_healthy {
                 found.ready.push(row);
             } else {
-                self.end_soon(row, "it fails its health check");
+                self.remove_soon(row, "it fails its health check");
             }
         }
     }
@@ -268,7 +268,7 @@ impl WarmSandboxPool {
             .extract_if(..surplus, |row| may_remove(row))
             .collect();
         for row in surplus {
-            self.end_soon(row, "it is surplus");
+            self.remove_soon(row, "it is surplus");
         }
         self.record_counts(&found, booting);
         let Some((spec, recipe)) = self.next_boot() else {
@@ -306,8 +306,8 @@ impl WarmSandboxPool {
     }
 
     /// Removes one in the background, because it may take seconds.
-    fn end_soon(&self, row: WarmSandbox, why: &'static str) {
+    fn remove_soon(&self, row: WarmSandbox, why: &'static str) {
         let warm = self.clone();
-        self.0.tasks.spawn(async move { warm.end(&row, why).await });
+        self.0.tasks.spawn(async move { warm.remove(&row, why).await });
     }
 }

@@ -55,7 +55,7 @@ async fn asked(fixture: &Fixture, helper: &str) -> Result<String, AppError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_gets_no_token_that_was_stored_for_another_host_meanwhile() {
+async fn a_clone_gets_no_token_of_another_host() {
     let fixture = fixture().await;
     let gitlab = GitProvider::Gitlab;
     store(&fixture, gitlab, "t-1", Some("old.acme.test")).await;
@@ -101,7 +101,7 @@ async fn a_note_shows_no_key_of_the_sandbox_and_no_half_of_a_pair() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_a_repository_came_from_does_not_change_with_the_settings() {
+async fn the_provider_of_a_repository_does_not_change_with_the_settings() {
     let fixture = fixture().await;
     store(&fixture, GitProvider::Gitlab, "t-1", None).await;
     let parent = fixture.started(tools()).await;
@@ -133,7 +133,7 @@ async fn where_a_repository_came_from_does_not_change_with_the_settings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_goes_where_its_provider_takes_it_also_when_none_was_named() {
+async fn the_plan_path_suits_the_provider_even_without_a_named_one() {
     let fixture = fixture().await;
     store(&fixture, GitProvider::Gitlab, "t-1", None).await;
     let mut asked = tools();

@@ -80,7 +80,7 @@ async fn existing_events_come_first_and_new_ones_at_once() {
 
 /// The wait is dropped and repeated, as by a reader that also waits for other things.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_lost_when_a_wait_is_given_up() {
+async fn dropping_a_wait_loses_no_event() {
     let fixture = Fixture::new().await;
     let at = started(&fixture).await;
     let mut following = follow(&fixture, at.0, StreamPosition::First).await;
@@ -115,7 +115,7 @@ async fn events_of_other_processes_are_found_without_a_notification() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_is_followed_past_all_others() {
+async fn a_stream_of_one_kind_skips_other_kinds() {
     let fixture = Fixture::new().await;
     let at = started(&fixture).await;
     let events: Vec<Event> = (0..1_000)
@@ -143,7 +143,7 @@ async fn a_kind_is_followed_past_all_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversation_that_is_deleted_ends_its_followers() {
+async fn deleting_a_conversation_ends_its_streams() {
     let fixture = Fixture::new().await;
     let at = started(&fixture).await;
     let mut following = follow(&fixture, at.0, StreamPosition::First).await;
@@ -156,7 +156,7 @@ async fn a_conversation_that_is_deleted_ends_its_followers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_stops_ends_all_followers_also_late_ones() {
+async fn a_stopping_service_ends_all_streams_even_new_ones() {
     let fixture = Fixture::new().await;
     let at = started(&fixture).await;
     let mut following = follow(&fixture, at.0, StreamPosition::First).await;

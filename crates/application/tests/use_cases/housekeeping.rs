@@ -47,7 +47,7 @@ async fn is_gone(fixture: &Fixture, task: &StartTask) {
 }
 
 /// Long enough for several passes.
-async fn a_while() {
+async fn wait_for_passes() {
     tokio::time::sleep(Duration::from_secs(300)).await;
 }
 
@@ -56,7 +56,7 @@ fn now() -> Timestamp {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ended_start_is_forgotten_and_its_conversation_stays() {
+async fn an_ended_start_task_is_deleted_and_its_conversation_stays() {
     let fixture = Fixture::with(at_once).await;
     let task = fixture.started(input(|_| {})).await;
     is_gone(&fixture, &task).await;
@@ -68,13 +68,13 @@ async fn unexpired_data_stays() {
     for change in [never, |_: &mut Policy| {}] {
         let fixture = Fixture::with(change).await;
         let task = fixture.started(input(|_| {})).await;
-        a_while().await;
+        wait_for_passes().await;
         assert!(is_there(&fixture, &task).await);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_pass_takes_all_of_it_however_much() {
+async fn one_pass_deletes_all_expired_data() {
     let fixture = Fixture::with(at_once).await;
     let leases: &dyn LeaseRepository = fixture.store.as_ref();
     let old = now().minus(48 * HOUR);
@@ -98,7 +98,7 @@ async fn only_the_lease_holder_runs_housekeeping() {
     let held = leases.acquire("housekeeping", "another process", now(), now().plus(HOUR));
     assert!(held.await.expect("the store is there"));
     let task = fixture.started(input(|_| {})).await;
-    a_while().await;
+    wait_for_passes().await;
     assert!(is_there(&fixture, &task).await, "it was not our turn");
     let given_back = leases.release("housekeeping", "another process").await;
     given_back.expect("the store is there");
@@ -108,7 +108,7 @@ async fn only_the_lease_holder_runs_housekeeping() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_was_cut_off_is_finished() {
+async fn an_interrupted_deletion_is_completed() {
     let fixture = Fixture::with(at_once).await;
     let task = fixture.started(input(|_| {})).await;
     let begun = fixture.store.purge(&alice(), now(), 1).await;
@@ -130,7 +130,7 @@ async fn a_deletion_that_was_cut_off_is_finished() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_name_of_a_deleted_user_is_forgotten_when_it_has_rested() {
+async fn the_name_of_a_deleted_user_is_free_after_the_grace() {
     let fixture = Fixture::with(at_once).await;
     for (n, name) in [(1, "early"), (2, "late")] {
         let key = ApiKey {
@@ -158,7 +158,7 @@ async fn the_name_of_a_deleted_user_is_forgotten_when_it_has_rested() {
         (users.len() == 1 && users[0].id.as_str() == "late").then_some(())
     })
     .await;
-    a_while().await;
+    wait_for_passes().await;
     assert_eq!(
         fixture.app.users.list(None, 9).await.expect("readable").len(),
         1

@@ -54,7 +54,7 @@ async fn model(fixture: &Fixture, id: ConversationId) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_is_shown_as_far_as_it_is_a_small_text_and_the_plan_by_itself() {
+async fn only_small_text_files_are_shown_and_the_plan_is_the_default() {
     let fixture = Fixture::new().await;
     let task = fixture.started(input(|_| {})).await;
     let (id, root) = (task.conversation_id, root(&fixture, &task).await);
@@ -88,7 +88,7 @@ async fn a_file_is_shown_as_far_as_it_is_a_small_text_and_the_plan_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn git_is_asked_inside_the_workspace_of_the_conversations_own_sandbox() {
+async fn git_requests_stay_in_the_workspace_of_the_sandbox() {
     let fixture = Fixture::new().await;
     let task = fixture.started(input(|_| {})).await;
     let (id, root) = (task.conversation_id, root(&fixture, &task).await);
@@ -143,7 +143,7 @@ async fn skills_that_cannot_be_read_are_none_and_hooks_are_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_sandbox_is_not_asked_and_a_deleted_one_is_not_there() {
+async fn paused_and_deleted_sandboxes_are_not_inspected() {
     let fixture = Fixture::new().await;
     keep(
         &fixture,
@@ -217,7 +217,7 @@ async fn a_switched_conversation_shows_its_new_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_hands_over_the_profiles_that_can_be_used() {
+async fn a_start_seeds_usable_profiles() {
     let fixture = Fixture::new().await;
     keep(
         &fixture,
@@ -242,7 +242,7 @@ async fn a_start_hands_over_the_profiles_that_can_be_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn profiles_that_are_not_taken_cost_a_note_and_a_while_at_most() {
+async fn failed_seeding_only_adds_a_note_and_a_bounded_delay() {
     let fixture = Fixture::new().await;
     keep(
         &fixture,

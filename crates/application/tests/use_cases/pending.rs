@@ -43,7 +43,7 @@ async fn nothing_waits(fixture: &Fixture, id: ConversationId) {
 }
 
 /// Longer than any pause or interval.
-async fn a_while() {
+async fn wait_for_passes() {
     tokio::time::sleep(Duration::from_secs(1_000)).await;
 }
 
@@ -90,14 +90,14 @@ async fn messages_during_a_start_follow_its_first_message_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_sandbox_hears_when_it_runs_again() {
+async fn a_paused_sandbox_gets_its_messages_after_a_resume() {
     let fixture = Fixture::new().await;
     let task = talk(&fixture).await;
     let id = task.conversation_id;
     pause(&fixture, &task).await;
     let placed = queue(&fixture, MessageTarget::Conversation(id), "later").await;
     assert_eq!(placed.expect("queued").position, 1);
-    a_while().await;
+    wait_for_passes().await;
     assert_eq!(said(&fixture, id), [""; 0]);
     resume(&fixture, &task).await;
     nothing_waits(&fixture, id).await;
@@ -120,7 +120,7 @@ async fn a_message_with_a_lost_response_is_not_sent_twice() {
 
 /// An agent server takes no message during a step of its agent, and all of them after it.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_taken_late_is_not_said_twice() {
+async fn a_late_message_is_not_sent_twice() {
     for (status, step) in [
         (ExecutionStatus::Running, 300),
         // It starts its agent's tools.
@@ -146,7 +146,7 @@ async fn a_message_that_is_taken_late_is_not_said_twice() {
 
 /// Also by a process that does not know the outcome.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_taken_after_a_crash_is_not_said_twice() {
+async fn a_message_that_arrives_after_a_crash_is_not_sent_twice() {
     let fixture = Fixture::new().await;
     let id = talk(&fixture).await.conversation_id;
     fixture.agents.hold_messages();
@@ -163,7 +163,7 @@ async fn a_message_that_is_taken_after_a_crash_is_not_said_twice() {
 
 /// The service does not wait forever for a message that never arrived.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_got_lost_on_its_way_is_said_again() {
+async fn a_lost_message_is_sent_again() {
     let fixture = Fixture::new().await;
     let id = talk(&fixture).await.conversation_id;
     fixture.agents.hold_messages();
@@ -173,13 +173,13 @@ async fn a_message_that_got_lost_on_its_way_is_said_again() {
     until(|| async { (fixture.agents.calls().send == 1).then_some(()) }).await;
     fixture.agents.drop_messages();
     // Its agent runs all the time.
-    a_while().await;
+    wait_for_passes().await;
     nothing_waits(&fixture, id).await;
     assert_eq!(said(&fixture, id), ["once"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_after_the_message_was_said_says_nothing_twice() {
+async fn a_crash_after_the_delivery_repeats_nothing() {
     let fixture = Fixture::new().await;
     let id = talk(&fixture).await.conversation_id;
     fixture.agents.lose_answers_to_messages(true);
@@ -193,7 +193,7 @@ async fn a_crash_after_the_message_was_said_says_nothing_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_before_the_message_was_said_loses_nothing() {
+async fn a_crash_before_the_delivery_loses_nothing() {
     let fixture = Fixture::new().await;
     let task = talk(&fixture).await;
     let id = task.conversation_id;
@@ -225,7 +225,7 @@ async fn a_failing_agent_server_gets_its_messages_after_recovery() {
         queue(&fixture, MessageTarget::Conversation(id), "two")
             .await
             .expect("queued");
-        a_while().await;
+        wait_for_passes().await;
         let waiting = fixture.store.list_waiting(id).await.expect("readable");
         assert_eq!(waiting.len(), 2, "{mood:?}");
         let calls = fixture.agents.calls();
@@ -243,7 +243,7 @@ async fn a_failing_agent_server_gets_its_messages_after_recovery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_refused_for_good_does_not_block_those_behind_it() {
+async fn a_permanently_refused_message_does_not_block_later_ones() {
     let fixture = Fixture::new().await;
     let task = talk(&fixture).await;
     let id = task.conversation_id;
@@ -267,7 +267,7 @@ fn shared(policy: &mut Policy) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn processes_that_share_a_host_say_it_once() {
+async fn processes_of_a_host_deliver_a_message_once() {
     let one = Fixture::with(shared).await;
     let two = one.replica(shared);
     let id = talk(&one).await.conversation_id;
@@ -304,7 +304,7 @@ async fn undeliverable_messages_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_queue_says_so() {
+async fn a_full_queue_refuses_messages() {
     let fixture = Fixture::new().await;
     let task = talk(&fixture).await;
     pause(&fixture, &task).await;
@@ -337,6 +337,6 @@ async fn deliveries_of_other_processes_are_left_alone_until_they_end() {
     assert!(begun.expect("stored"));
     resume(&fixture, &task).await;
     // The clock of the service stands still.
-    a_while().await;
+    wait_for_passes().await;
     assert_eq!(said(&fixture, id), [""; 0]);
 }

@@ -71,7 +71,7 @@ async fn seen_status(fixture: &Fixture, id: ConversationId) -> Option<ExecutionS
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversation_too_many_is_refused_until_one_is_deleted() {
+async fn conversations_above_the_quota_are_refused_until_one_is_deleted() {
     let fixture = Fixture::with(|policy| limit(policy, Quota::Conversations, 2)).await;
     let (first, sandbox) = started(&fixture).await;
     fixture.started(input(|_| {})).await;

@@ -33,7 +33,7 @@ async fn is(fixture: &Fixture, id: &domain::id::SandboxId, status: SandboxStatus
 }
 
 /// Long enough for several passes of every loop.
-async fn a_while() {
+async fn wait_for_passes() {
     tokio::time::sleep(Duration::from_secs(120)).await;
 }
 
@@ -86,7 +86,7 @@ async fn without_contact_the_last_state_is_shown_with_the_reason() {
     assert_eq!(row.status, SandboxStatus::Running);
     let detail = row.status_detail.unwrap_or_default();
     assert!(detail.contains("the engine does not answer"), "{detail}");
-    a_while().await;
+    wait_for_passes().await;
     is(&fixture, &row.id, SandboxStatus::Running).await;
     fixture.backend.set_reachability(BackendReachability::Reachable);
     until(|| async {
@@ -116,14 +116,14 @@ async fn ends_without_contact_are_found_after_a_reconnect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_asked_for_without_contact_starts_when_it_is_back() {
+async fn a_sandbox_requested_without_contact_starts_after_a_reconnect() {
     let fixture = Fixture::new().await;
     fixture.backend.set_reachability(BackendReachability::Unreachable {
         detail: "gone".to_owned(),
     });
     let started = fixture.app.sandboxes.start(&alice(), None).await;
     let id = started.expect("committed").id;
-    a_while().await;
+    wait_for_passes().await;
     let row = is(&fixture, &id, SandboxStatus::Starting).await;
     assert!(row.status_detail.is_some_and(|why| why.contains("gone")));
     fixture.backend.set_reachability(BackendReachability::Reachable);
@@ -157,7 +157,7 @@ async fn an_idle_sandbox_is_paused_but_never_while_a_conversation_runs() {
     );
     let idle = sandbox(&fixture).await;
     is(&fixture, &idle.id, SandboxStatus::Paused).await;
-    a_while().await;
+    wait_for_passes().await;
     is(&fixture, &busy.sandbox_id, SandboxStatus::Running).await;
 }
 
@@ -167,7 +167,7 @@ async fn a_sandbox_that_is_used_directly_is_not_idle() {
     fixture.specs.set(vec![spec("fake", Some(SHORT_AGE), None)]);
     fixture.agents.set_idle_time(Some(Duration::ZERO));
     let row = sandbox(&fixture).await;
-    a_while().await;
+    wait_for_passes().await;
     is(&fixture, &row.id, SandboxStatus::Running).await;
     fixture.agents.set_idle_time(Some(LONG_AGE));
     is(&fixture, &row.id, SandboxStatus::Paused).await;
@@ -177,7 +177,7 @@ async fn a_sandbox_that_is_used_directly_is_not_idle() {
 async fn a_sandbox_at_the_end_of_its_life_is_deleted() {
     let fixture = Fixture::new().await;
     let row = sandbox(&fixture).await;
-    a_while().await;
+    wait_for_passes().await;
     is(&fixture, &row.id, SandboxStatus::Running).await;
     fixture.specs.set(vec![spec("fake", None, Some(SHORT_AGE))]);
     until(|| async { fixture.sandbox(&row.id).await.is_none().then_some(()) }).await;
@@ -185,7 +185,7 @@ async fn a_sandbox_at_the_end_of_its_life_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_template_has_limits_of_its_own_and_one_that_is_gone_has_the_defaults() {
+async fn each_spec_has_its_limits_and_a_missing_one_has_the_defaults() {
     let fixture = Fixture::new().await;
     fixture.specs.set(vec![spec("lasting", Some(LONG_AGE), None)]);
     let lasting = sandbox(&fixture).await;
@@ -200,7 +200,7 @@ async fn each_template_has_limits_of_its_own_and_one_that_is_gone_has_the_defaul
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_template_in_the_settings_is_taken_when_there_is_one() {
+async fn the_spec_of_the_settings_is_used_if_it_exists() {
     let fixture = Fixture::new().await;
     fixture
         .specs
@@ -223,7 +223,7 @@ async fn the_template_in_the_settings_is_taken_when_there_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn paused_and_resumed_during_a_start_it_is_running_in_the_end() {
+async fn a_sandbox_paused_and_resumed_during_its_start_ends_running() {
     let fixture = Fixture::new().await;
     fixture.backend.hang(true);
     let started = fixture.app.sandboxes.start(&alice(), None).await;
@@ -238,7 +238,7 @@ async fn paused_and_resumed_during_a_start_it_is_running_in_the_end() {
     fixture.backend.hang(false);
     let row = is(&fixture, &id, SandboxStatus::Running).await;
     assert_eq!(row.status_detail, None);
-    a_while().await;
+    wait_for_passes().await;
     is(&fixture, &id, SandboxStatus::Running).await;
 }
 
@@ -271,7 +271,7 @@ async fn a_store_that_never_served_a_host_removes_nothing_from_it() {
     let fixture = Fixture::new().await;
     let row = sandbox(&fixture).await;
     let other = fixture.with_an_empty_store();
-    a_while().await;
+    wait_for_passes().await;
     assert_eq!(other.backend.existing(), 1, "{}", row.id);
 }
 
@@ -294,14 +294,14 @@ async fn a_sandbox_that_is_paused_before_it_was_made_is_paused_and_can_be_resume
 }
 
 #[tokio::test(start_paused = true)]
-async fn hearing_of_its_own_changes_costs_a_start_nothing() {
+async fn notifications_of_own_changes_do_not_delay_a_start() {
     let fixture = Fixture::new().await;
     fixture
         .backend
         .prepare_slowly("pulling", Duration::from_secs(60));
     let row = sandbox(&fixture).await;
     let asked = fixture.agents.calls().is_alive;
-    a_while().await;
+    wait_for_passes().await;
     is(&fixture, &row.id, SandboxStatus::Running).await;
     assert_eq!(
         fixture.agents.calls().is_alive,

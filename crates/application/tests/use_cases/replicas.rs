@@ -36,7 +36,7 @@ async fn is(fixture: &Fixture, id: &domain::id::SandboxId, status: SandboxStatus
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_of_another_host_is_acted_on_by_the_process_that_serves_it() {
+async fn the_process_of_its_host_acts_on_a_sandbox() {
     let one = Fixture::new().await;
     let two = one.replica(elsewhere);
     let task = one.started(input(|_| {})).await;
@@ -52,7 +52,7 @@ async fn a_sandbox_of_another_host_is_acted_on_by_the_process_that_serves_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_in_a_sandbox_of_another_host_is_worked_on_there_and_followed_from_here() {
+async fn a_start_runs_on_the_host_of_its_sandbox_and_can_be_followed_elsewhere() {
     let one = Fixture::new().await;
     let two = one.replica(elsewhere);
     let sandbox = one.app.sandboxes.start(&alice(), None).await;
@@ -117,7 +117,7 @@ async fn another_process_of_the_host_finishes_the_work_of_a_dead_one() {
 /// No process waits for an expiry: the leases of the starts are released, and those of the sandboxes that they bring
 /// up.
 #[tokio::test(start_paused = true)]
-async fn a_process_that_stops_hands_its_starts_to_one_that_shares_its_host() {
+async fn a_stopping_process_hands_its_starts_over() {
     let one = Fixture::with(shared).await;
     one.backend.hang(true);
     let task = one.start(input(|_| {})).await;
@@ -145,7 +145,7 @@ async fn a_process_that_stops_hands_its_starts_to_one_that_shares_its_host() {
 
 /// No other process could continue them.
 #[tokio::test(start_paused = true)]
-async fn a_process_that_serves_its_host_alone_goes_on_with_its_starts_while_requests_end() {
+async fn a_stopping_process_without_replicas_continues_its_starts() {
     let one = Fixture::new().await;
     one.backend.hang(true);
     let task = one.start(input(|_| {})).await;

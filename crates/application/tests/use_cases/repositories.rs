@@ -249,7 +249,7 @@ async fn agent_hooks_are_passed_to_the_launch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_is_cut_off_while_it_clones_goes_on_in_the_same_sandbox() {
+async fn a_start_interrupted_while_cloning_continues_in_the_same_sandbox() {
     let (fixture, workspace) = fixture().await;
     workspace.hang(CLONE_COMMAND);
     let task = fixture.start(tools()).await;
@@ -294,7 +294,7 @@ async fn cut_off_after_the_launch() -> (Fixture, StartTask) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversation_that_was_made_is_not_prepared_again_and_not_lost() {
+async fn a_created_conversation_is_not_prepared_again_and_not_lost() {
     let (fixture, task) = cut_off_after_the_launch().await;
     let ended = fixture.ended(&task).await;
     assert_eq!((ended.status, &ended.detail), (StartStatus::Ready, &None));
@@ -304,7 +304,7 @@ async fn a_conversation_that_was_made_is_not_prepared_again_and_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversation_of_a_start_that_fails_later_is_taken_back() {
+async fn the_conversation_of_a_failed_start_is_deleted() {
     let (fixture, task) = cut_off_after_the_launch().await;
     // It was created without its first message.
     let id = task.conversation_id;
@@ -315,7 +315,7 @@ async fn a_conversation_of_a_start_that_fails_later_is_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_server_that_is_away_for_a_moment_ends_no_start() {
+async fn a_short_outage_of_the_agent_server_does_not_end_a_start() {
     let (fixture, workspace) = fixture().await;
     workspace.answer(CLONE_COMMAND, Some(0), "has=git\nhas=setup.sh\n");
     for (part, away) in [(INSPECT_COMMAND, 1), (CLONE_COMMAND, 3), (SETUP_COMMAND, 2)] {
@@ -330,7 +330,7 @@ async fn an_agent_server_that_is_away_for_a_moment_ends_no_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_setup_script_that_was_cut_off_is_named() {
+async fn an_interrupted_setup_script_is_noted() {
     let (fixture, workspace) = fixture().await;
     workspace.answer(CLONE_COMMAND, Some(0), "has=git\nhas=setup.sh\n");
     workspace.answer(SETUP_COMMAND, Some(1), "agent-workspace: interrupted\nhalf\n");

@@ -252,7 +252,7 @@ async fn parallel_saves_are_never_lost() {
 /// A write sealed with the old key waits for the database while its service changes to the new key, and is stored
 /// after everything was resealed.
 #[tokio::test(start_paused = true)]
-async fn a_write_that_was_under_way_does_not_stay_under_the_old_key() {
+async fn a_pending_write_does_not_keep_the_old_key() {
     let store = filled(3).await;
     let writer = store.clone();
     let tasks = application::BackgroundTasks::new(tokio::runtime::Handle::current());
@@ -297,7 +297,7 @@ impl SealedRecordRepository for PageSizeRecorder {
 
 /// A document may have a megabyte, and sealed a third more.
 #[tokio::test]
-async fn few_settings_are_held_in_memory_at_once() {
+async fn pages_of_settings_are_small() {
     let store = filled(45).await;
     let sizes = PageSizeRecorder(store.clone(), std::sync::Mutex::default());
     let rotation = rotation(&store, &sizes);
@@ -340,7 +340,7 @@ fn holder(id: &str, keys: &[&str], seen: i64) -> KeyHolder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn services_that_live_are_waited_for_and_dead_ones_are_not() {
+async fn the_rotation_waits_for_live_services_only() {
     let store = MemoryStore::new();
     let has_new = |it: &KeyHolder| it.keys.iter().any(|key| key == "new");
     for id in ["dead", "alive"] {

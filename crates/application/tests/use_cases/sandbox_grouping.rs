@@ -73,7 +73,7 @@ async fn with_grouping_a_sandbox_is_shared_and_directories_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_strategy_decides_which() {
+async fn the_strategy_chooses_the_sandbox() {
     for (strategy, expected) in [
         ("ADD_TO_ANY", 0),
         ("GROUP_BY_NEWEST", 2),
@@ -125,7 +125,7 @@ async fn paused_sandboxes_are_not_shared() {
 /// A sub-conversation works in its parent's sandbox and directory, even if the setting changed and the parent's start
 /// task was deleted.
 #[tokio::test(start_paused = true)]
-async fn a_part_works_in_the_directory_of_its_parent() {
+async fn a_sub_conversation_works_in_its_parents_directory() {
     let fixture = grouped("ADD_TO_ANY").await;
     let parent = started(&fixture).await;
     settings(&fixture, json!({"sandbox_grouping_strategy": "NO_GROUPING"})).await;
@@ -221,7 +221,7 @@ async fn conversations_show_their_acp_agent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_coding_agent_looks_secrets_up() {
+async fn the_coding_agent_looks_up_secrets() {
     let fixture = Fixture::new().await;
     let secret = application::secrets::NewSecret {
         name: "MINE".to_owned(),

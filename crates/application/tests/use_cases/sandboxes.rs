@@ -85,7 +85,7 @@ async fn a_crash_is_an_error_with_a_cause_and_can_be_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_removed_behind_our_back_is_missing() {
+async fn a_sandbox_removed_from_outside_is_missing() {
     let fixture = Fixture::new().await;
     let task = fixture.started(input(|_| {})).await;
     fixture.backend.lose(&task.sandbox_id);
@@ -130,7 +130,7 @@ async fn a_restart_adopts_running_sandboxes_and_removes_orphans() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_intent_that_was_cut_off_is_followed_by_the_next_process() {
+async fn the_next_process_carries_out_an_interrupted_intent() {
     let fixture = Fixture::new().await;
     let task = fixture.started(input(|_| {})).await;
     fixture.backend.hang(true);
@@ -235,7 +235,7 @@ async fn another_user_finds_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_or_delete_ends_a_start_that_is_under_way() {
+async fn a_pause_or_deletion_cancels_a_running_start() {
     for delete in [false, true] {
         let fixture = Fixture::new().await;
         fixture.agents.set_behavior(store_memory::FakeBehavior::Unreachable);
@@ -269,7 +269,7 @@ async fn a_pause_or_delete_ends_a_start_that_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_key_of_a_crashed_sandbox_opens_nothing() {
+async fn the_key_of_a_failed_sandbox_gives_no_access() {
     let fixture = Fixture::new().await;
     let task = fixture.started(input(|_| {})).await;
     let row = fixture.sandbox(&task.sandbox_id).await.expect("it runs");

@@ -20,7 +20,7 @@ async fn make(fixture: &Fixture, name: &str) -> Result<(), ErrorClass> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_user_is_refused_and_one_from_before_starts_nothing() {
+async fn a_second_user_is_refused_and_an_existing_one_starts_nothing() {
     let several = Fixture::new().await;
     make(&several, "first").await.expect("there is nobody");
     make(&several, "second").await.expect("several may be");

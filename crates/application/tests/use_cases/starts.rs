@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::fixture::{Fixture, alice, input, until};
 
 #[tokio::test(start_paused = true)]
-async fn a_start_ends_in_a_conversation_that_was_asked_for() {
+async fn a_start_creates_the_requested_conversation() {
     let fixture = Fixture::new().await;
     let mut asked = input(|r| {
         r.title = Some("Mine".to_owned());
@@ -129,7 +129,7 @@ async fn unknown_references_are_refused_before_any_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_chosen_id_never_makes_two() {
+async fn a_client_chosen_id_creates_one_conversation() {
     let fixture = Fixture::new().await;
     let id = ConversationId::new(Uuid::from_u128(42));
     let ask = || input(|r| r.conversation_id = Some(id));
@@ -146,7 +146,7 @@ async fn a_client_chosen_id_never_makes_two() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_part_runs_where_its_parent_does() {
+async fn a_sub_conversation_runs_in_its_parents_sandbox() {
     let fixture = Fixture::new().await;
     let parent = fixture
         .started(input(|r| r.llm_model = Some("openai/p".to_owned())))
@@ -166,7 +166,7 @@ async fn a_part_runs_where_its_parent_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_that_cannot_be_started_at_first_is_tried_again() {
+async fn a_failed_sandbox_start_is_retried() {
     let fixture = Fixture::new().await;
     fixture.backend.fail_starts(1);
     let task = fixture.started(input(|_| {})).await;
@@ -253,7 +253,7 @@ async fn over_the_cap_is_refused_with_the_cap_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_cut_off_anywhere_is_finished_by_the_next_process() {
+async fn the_next_process_finishes_a_start_interrupted_at_any_step() {
     // The agent servers are slow, so that stops at growing times hit every step.
     for cut in [0, 1, 20, 50, 120, 250, 500, 1_000] {
         let fixture = Fixture::new().await;
@@ -290,7 +290,7 @@ async fn unsupported_fields_are_noted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_ends_when_its_conversation_is_deleted_under_it() {
+async fn a_start_stream_ends_when_its_conversation_is_deleted() {
     let fixture = Fixture::new().await;
     fixture.agents.set_behavior(FakeBehavior::Slow(Duration::from_secs(1)));
     let owner = alice();
@@ -320,7 +320,7 @@ async fn a_stream_ends_when_its_conversation_is_deleted_under_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_launch_that_failed_is_taken_back() {
+async fn the_conversation_of_a_failed_launch_is_deleted() {
     let fixture = Fixture::new().await;
     let first = fixture.started(input(|_| {})).await;
     fixture.agents.lose_answers(true);

@@ -17,11 +17,11 @@ use uuid::Uuid;
 
 use crate::fixture::{Fixture, alice, clock, input, mine, until};
 
-async fn a_key(fixture: &Fixture) -> &'static str {
-    a_key_until(fixture, None).await
+async fn create_key(fixture: &Fixture) -> &'static str {
+    create_key_until(fixture, None).await
 }
 
-async fn a_key_until(fixture: &Fixture, expires_at: Option<Timestamp>) -> &'static str {
+async fn create_key_until(fixture: &Fixture, expires_at: Option<Timestamp>) -> &'static str {
     let text = "aw_the_key_of_alice";
     let key = ApiKey {
         id: ApiKeyId::new(Uuid::from_u128(1)),
@@ -45,15 +45,15 @@ async fn name(fixture: &Fixture, key: &str) -> Option<UserId> {
 }
 
 /// The user of a key, from the cache.
-fn remembered(fixture: &Fixture, key: &str) -> Option<UserId> {
+fn cached_user(fixture: &Fixture, key: &str) -> Option<UserId> {
     let found = fixture.app.authenticate.cached_user(Some(key), clock().now());
     found.map(|it| it.user)
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_of_a_deleted_user_ends() {
+async fn deleting_a_user_removes_all_their_data() {
     let fixture = Fixture::new().await;
-    let key = a_key(&fixture).await;
+    let key = create_key(&fixture).await;
     let task = fixture.started(input(|_| {})).await;
     let sandbox = fixture.sandbox(&task.sandbox_id).await.expect("it runs");
     let sandbox_key = fixture.app.sandboxes.session_key(&sandbox).expect("it runs");
@@ -108,7 +108,7 @@ async fn everything_of_a_deleted_user_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_under_way_ends_with_its_user() {
+async fn a_running_start_ends_with_its_user() {
     let fixture = Fixture::new().await;
     fixture.backend.hang(true);
     let streamed = fixture
@@ -137,7 +137,7 @@ async fn a_start_under_way_ends_with_its_user() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_that_boots_is_given_up_when_its_user_is_deleted_behind_our_back() {
+async fn a_boot_is_cancelled_when_another_process_deletes_its_user() {
     let fixture = Fixture::new().await;
     fixture.agents.set_behavior(FakeBehavior::Unreachable);
     let sandbox = fixture.app.sandboxes.start(&alice(), None).await;
@@ -157,34 +157,34 @@ async fn a_sandbox_that_boots_is_given_up_when_its_user_is_deleted_behind_our_ba
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_revoked_behind_our_back_opens_nothing_after_a_second() {
+async fn a_key_revoked_by_another_process_gives_no_access_after_a_second() {
     let fixture = Fixture::new().await;
-    let key = a_key(&fixture).await;
+    let key = create_key(&fixture).await;
     let who = || name(&fixture, key);
     let wrong = "aw_none";
     let unknown = fixture.app.authenticate.user(Some(wrong)).await;
     assert_eq!(unknown.expect("asked"), None);
-    assert_eq!(remembered(&fixture, key), None, "nobody has asked");
+    assert_eq!(cached_user(&fixture, key), None, "nobody has asked");
     assert_eq!(who().await, Some(alice()));
-    assert_eq!(remembered(&fixture, key), Some(alice()));
+    assert_eq!(cached_user(&fixture, key), Some(alice()));
     let revoked = fixture.store.revoke(ApiKeyId::new(Uuid::from_u128(1))).await;
     assert!(revoked.expect("revoked"));
     tokio::time::sleep(Duration::from_millis(1_001)).await;
-    assert_eq!(remembered(&fixture, key), None);
+    assert_eq!(cached_user(&fixture, key), None);
     assert_eq!(who().await, None);
     // Misses are not cached.
-    a_key(&fixture).await;
+    create_key(&fixture).await;
     assert_eq!(who().await, Some(alice()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_remembered_key_ends_when_it_expires() {
+async fn a_cached_key_expires() {
     let fixture = Fixture::new().await;
     let end = clock().now().plus(Duration::from_secs(3));
-    let key = a_key_until(&fixture, Some(end)).await;
+    let key = create_key_until(&fixture, Some(end)).await;
     let who = || name(&fixture, key);
     assert_eq!(who().await, Some(alice()));
-    assert_eq!(remembered(&fixture, key), Some(alice()));
+    assert_eq!(cached_user(&fixture, key), Some(alice()));
     // The clock of the cache stands still meanwhile.
     let waiting = tokio::task::spawn_blocking(move || {
         let (_keep, never) = std::sync::mpsc::channel::<()>();
@@ -193,12 +193,12 @@ async fn a_remembered_key_ends_when_it_expires() {
         }
     });
     waiting.await.expect("waited");
-    assert_eq!(remembered(&fixture, key), None);
+    assert_eq!(cached_user(&fixture, key), None);
     assert_eq!(who().await, None);
 }
 
 /// A request of alice.
-fn asked_with(key: Option<ApiKeyId>) -> Origin {
+fn origin_with(key: Option<ApiKeyId>) -> Origin {
     Origin {
         actor: AuditActor::User(alice()),
         key,
@@ -209,10 +209,10 @@ fn asked_with(key: Option<ApiKeyId>) -> Origin {
 #[tokio::test(start_paused = true)]
 async fn keys_cannot_be_created_without_a_key() {
     let fixture = Fixture::new().await;
-    let key = a_key(&fixture).await;
+    let key = create_key(&fixture).await;
     let (id, wish) = (ApiKeyId::new(Uuid::from_u128(1)), KeyOptions::default());
     let administration = &fixture.app.administration;
-    let (open, grace) = (asked_with(None), Duration::ZERO);
+    let (open, grace) = (origin_with(None), Duration::ZERO);
     let made = administration.create_key(&open, &alice(), &wish).await;
     let refused = made.expect_err("a key that outlives open mode");
     assert_eq!(refused.class(), ErrorClass::Conflict);
@@ -222,14 +222,14 @@ async fn keys_cannot_be_created_without_a_key() {
     let refused = made.expect_err("a key that outlives open mode");
     assert_eq!(refused.class(), ErrorClass::Conflict);
     let made = administration
-        .create_key(&asked_with(Some(id)), &alice(), &wish)
+        .create_key(&origin_with(Some(id)), &alice(), &wish)
         .await;
     made.expect("with a key");
     assert_eq!(name(&fixture, key).await, Some(alice()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_configured_key_is_changed_where_it_is_configured() {
+async fn the_configured_key_cannot_be_rotated_or_revoked() {
     let fixture = Fixture::new().await;
     let configured = ApiKey {
         id: BOOTSTRAP_KEY_ID,
@@ -243,8 +243,8 @@ async fn the_configured_key_is_changed_where_it_is_configured() {
         made_by: None,
     };
     fixture.store.insert(&configured).await.expect("it is new");
-    a_key(&fixture).await;
-    let by = asked_with(Some(ApiKeyId::new(Uuid::from_u128(1))));
+    create_key(&fixture).await;
+    let by = origin_with(Some(ApiKeyId::new(Uuid::from_u128(1))));
     let (administration, wish) = (&fixture.app.administration, KeyOptions::default());
     let revoked = administration
         .revoke_key(&by, &alice(), BOOTSTRAP_KEY_ID)
@@ -261,22 +261,22 @@ async fn the_configured_key_is_changed_where_it_is_configured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_came_before_the_revocation_makes_no_key() {
+async fn a_request_from_before_the_revocation_creates_no_key() {
     let fixture = Fixture::new().await;
-    let key = a_key(&fixture).await;
+    let key = create_key(&fixture).await;
     assert_eq!(name(&fixture, key).await, Some(alice()), "and is let in");
     let id = ApiKeyId::new(Uuid::from_u128(1));
     assert!(fixture.store.revoke(id).await.expect("revoked"));
     let (administration, wish) = (&fixture.app.administration, KeyOptions::default());
     let made = administration
-        .create_key(&asked_with(Some(id)), &alice(), &wish)
+        .create_key(&origin_with(Some(id)), &alice(), &wish)
         .await;
     let refused = made.expect_err("a key that outlives the revocation");
     assert_eq!(refused.class(), ErrorClass::Unauthenticated);
     let bob = UserId::parse("bob").expect("a name");
-    a_key(&fixture).await;
+    create_key(&fixture).await;
     let made = administration
-        .create_key(&asked_with(Some(id)), &bob, &wish)
+        .create_key(&origin_with(Some(id)), &bob, &wish)
         .await;
     let refused = made.expect_err("alice administers nothing");
     assert_eq!(refused.class(), ErrorClass::Forbidden);

@@ -102,12 +102,12 @@ fn was_warm(task: &StartTask) -> bool {
     task.timings.contains_key("WARM_SANDBOX")
 }
 
-async fn a_while() {
+async fn wait_for_passes() {
     tokio::time::sleep(Duration::from_secs(120)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_gets_the_warm_one_with_its_keys_and_another_takes_its_place() {
+async fn a_start_claims_a_warm_sandbox_with_its_keys_and_the_pool_replaces_it() {
     let fixture = fixture(one).await;
     let warm = ready(&fixture, 1).await.remove(0);
     assert_eq!(fixture.agents.calls().prewarm, 1, "before anybody comes");
@@ -143,7 +143,7 @@ async fn a_start_gets_the_warm_one_with_its_keys_and_another_takes_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_that_is_asked_for_by_itself_is_warm_too() {
+async fn sandboxes_without_a_conversation_are_warm_too() {
     let fixture = fixture(one).await;
     let warm = ready(&fixture, 1).await.remove(0);
     let started = fixture.app.sandboxes.start(&alice(), None).await;
@@ -153,7 +153,7 @@ async fn a_sandbox_that_is_asked_for_by_itself_is_warm_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_twenty_at_once_three_are_warm_and_none_is_shared() {
+async fn three_of_twenty_parallel_starts_are_warm_and_share_nothing() {
     let fixture = fixture(three_for_many).await;
     let warm = ids(&ready(&fixture, 3).await);
     let starts = (0..20).map(|n| {
@@ -180,7 +180,7 @@ async fn of_twenty_at_once_three_are_warm_and_none_is_shared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_start_gives_its_warm_one_back() {
+async fn a_refused_start_releases_its_claim() {
     let fixture = fixture(one_at_most).await;
     ready(&fixture, 1).await;
     fixture.started(input(|_| {})).await;
@@ -203,7 +203,7 @@ async fn warm_sandboxes_are_adopted_after_a_crash() {
     let fixture = fixture(three).await;
     let before = ids(&ready(&fixture, 3).await);
     let fixture = fixture.killed().await;
-    a_while().await;
+    wait_for_passes().await;
     assert_eq!(ids(&ready(&fixture, 3).await), before);
     assert_eq!(fixture.backend.launched(), 3);
     let task = fixture.started(input(|_| {})).await;
@@ -211,7 +211,7 @@ async fn warm_sandboxes_are_adopted_after_a_crash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_boot_that_a_crash_cut_off_is_gone_on_with() {
+async fn an_interrupted_boot_continues_after_a_crash() {
     let fixture = fixture(one).await;
     fixture.agents.set_behavior(FakeBehavior::Unreachable);
     let booting = until(|| async { rows(&fixture).await.pop() }).await;
@@ -224,7 +224,7 @@ async fn a_boot_that_a_crash_cut_off_is_gone_on_with() {
 
 /// The process died between the claim and the row, or right after the row.
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_came_to_nothing_is_cleared_away_and_one_that_became_a_sandbox_is_not() {
+async fn unused_claims_are_removed_and_stored_ones_are_kept() {
     let fixture = fixture(forgetful).await;
     let lost = ready(&fixture, 1).await.remove(0);
     claim(&fixture, &lost).await;
@@ -258,12 +258,12 @@ async fn a_claim_that_came_to_nothing_is_cleared_away_and_one_that_became_a_sand
     })
     .await;
     assert_eq!(rest.len(), 1);
-    a_while().await;
+    wait_for_passes().await;
     running(&fixture, &kept.id).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn none_are_kept_any_more_where_that_is_configured() {
+async fn the_pool_is_emptied_when_it_is_switched_off() {
     let fixture = fixture(three).await;
     ready(&fixture, 3).await;
     let off = fixture.replica(|_| {});
@@ -284,7 +284,7 @@ async fn outdated_warm_sandboxes_are_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn warm_ones_of_another_template_are_not_taken() {
+async fn warm_sandboxes_of_other_specs_are_not_claimed() {
     let fixture = fixture(one).await;
     let warm = ready(&fixture, 1).await.remove(0);
     fixture
@@ -299,7 +299,7 @@ async fn warm_ones_of_another_template_are_not_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_ended_is_replaced_at_once() {
+async fn an_ended_warm_sandbox_is_replaced_at_once() {
     let fixture = fixture(one).await;
     let old = ready(&fixture, 1).await.remove(0);
     fixture.backend.exit(&old.id);
@@ -310,7 +310,7 @@ async fn one_that_ended_is_replaced_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_does_not_answer_any_more_is_replaced() {
+async fn an_unresponsive_warm_sandbox_is_replaced() {
     let fixture = fixture(one).await;
     let old = ready(&fixture, 1).await.remove(0);
     let url = old.endpoints.clone().expect("it has an address").agent_url;
@@ -319,7 +319,7 @@ async fn one_that_does_not_answer_any_more_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_one_is_replaced() {
+async fn an_old_warm_sandbox_is_replaced() {
     let fixture = fixture(short_lived).await;
     let old = until(|| async { rows(&fixture).await.pop() }).await;
     until(|| async { (!ids(&rows(&fixture).await).contains(&old.id)).then_some(()) }).await;
@@ -334,7 +334,7 @@ async fn an_image_that_cannot_be_dormant_is_tried_once() {
         (counts.refused_recipes == 1 && fixture.backend.existing() == 0).then_some(())
     })
     .await;
-    a_while().await;
+    wait_for_passes().await;
     let tried = fixture.backend.starts();
     assert!(tried <= 3, "{tried}");
     let task = fixture.started(input(|_| {})).await;
@@ -346,7 +346,7 @@ async fn an_image_that_cannot_be_dormant_is_tried_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn boots_that_fail_are_tried_less_and_less_often() {
+async fn failed_boots_back_off() {
     let fixture = Fixture::empty(one);
     fixture.agents.share_dormant_servers(fixture.backend.dormant_servers());
     fixture.backend.fail_starts(3);
@@ -357,7 +357,7 @@ async fn boots_that_fail_are_tried_less_and_less_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn warm_and_running_ones_stay_within_the_cap_of_the_installation() {
+async fn warm_and_running_sandboxes_together_stay_within_the_cap() {
     let fixture = fixture(room_for_four).await;
     ready(&fixture, 3).await;
     for left in [3, 2, 1, 0] {
@@ -369,7 +369,7 @@ async fn warm_and_running_ones_stay_within_the_cap_of_the_installation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_waits_for_its_turn_to_boot_comes_first() {
+async fn a_waiting_start_boots_before_warm_sandboxes() {
     let fixture = fixture(one_turn).await;
     fixture
         .specs
@@ -394,7 +394,7 @@ async fn a_start_that_waits_for_its_turn_to_boot_comes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_cannot_be_woken_is_replaced_by_a_cold_one() {
+async fn an_unwakeable_warm_sandbox_is_replaced_by_a_cold_one() {
     let fixture = fixture(one).await;
     let warm = ready(&fixture, 1).await.remove(0);
     let url = warm.endpoints.clone().expect("it has an address").agent_url;
@@ -409,7 +409,7 @@ async fn one_that_cannot_be_woken_is_replaced_by_a_cold_one() {
 
 /// A container keeps its environment for life.
 #[tokio::test(start_paused = true)]
-async fn one_that_boots_dormant_again_after_a_pause_is_woken_again() {
+async fn a_sandbox_that_boots_dormant_after_a_pause_is_woken() {
     let fixture = fixture(one).await;
     fixture.backend.keep_environment(true);
     ready(&fixture, 1).await;
@@ -438,7 +438,7 @@ async fn one_that_boots_dormant_again_after_a_pause_is_woken_again() {
 
 /// A crash between the claim and the wake-up.
 #[tokio::test(start_paused = true)]
-async fn a_claimed_one_that_was_not_woken_is_woken_by_the_next_life() {
+async fn a_claimed_sandbox_is_woken_after_a_crash() {
     let fixture = fixture(one).await;
     let warm = ready(&fixture, 1).await.remove(0);
     fixture
@@ -454,11 +454,11 @@ async fn a_claimed_one_that_was_not_woken_is_woken_by_the_next_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn services_that_share_a_host_share_its_pool() {
+async fn processes_of_a_host_share_its_pool() {
     let one = fixture(shared).await;
     let two = one.replica(shared);
     ready(&one, 3).await;
-    a_while().await;
+    wait_for_passes().await;
     assert_eq!(ready(&two, 3).await.len(), 3);
     assert_eq!(one.backend.existing(), 3);
     for (n, fixture) in [&one, &two, &one].into_iter().enumerate() {

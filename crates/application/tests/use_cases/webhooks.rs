@@ -72,7 +72,7 @@ async fn events_are_stored_once_and_change_the_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finish_makes_the_log_be_read() {
+async fn the_end_of_a_run_triggers_a_sync() {
     let fixture = Fixture::new().await;
     let (task, sandbox) = started(&fixture).await;
     let id = task.conversation_id;
@@ -179,7 +179,7 @@ fn info(id: ConversationId, status: &str) -> AgentConversation {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_title_comes_until_a_person_chooses_one() {
+async fn titles_are_automatic_until_the_owner_sets_one() {
     let fixture = Fixture::new().await;
     let (task, sandbox) = started(&fixture).await;
     let title = || async {
@@ -213,7 +213,7 @@ async fn a_title_comes_until_a_person_chooses_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reporter_is_remembered_until_something_changes() {
+async fn a_reporting_sandbox_is_cached_until_it_changes() {
     let fixture = Fixture::new().await;
     let (_, sandbox) = started(&fixture).await;
     let key = fixture.app.sandboxes.session_key(&sandbox).expect("it runs");
@@ -247,7 +247,7 @@ async fn a_reporter_is_remembered_until_something_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reporter_deleted_behind_our_back_reports_for_a_second_at_most() {
+async fn a_sandbox_deleted_by_another_process_reports_for_at_most_a_second() {
     let fixture = Fixture::new().await;
     let (_, sandbox) = started(&fixture).await;
     let key = fixture.app.sandboxes.session_key(&sandbox).expect("it runs");

@@ -102,7 +102,7 @@ mod tests {
         assert!(futures::poll!(&mut waiter).is_pending(), "no slot is free");
         spare.wait_for_demand().await;
         let late = tokio::time::timeout(Duration::from_secs(1), boots.acquire_spare()).await;
-        assert!(late.is_err(), "a start waiter");
+        assert!(late.is_err(), "a start waits");
         drop(spare);
         assert!(waiter.await.is_some(), "it got the slot");
         drop(first);

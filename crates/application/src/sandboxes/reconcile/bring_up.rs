@@ -88,7 +88,7 @@ impl SandboxReconciler {
                 Ok(endpoints) => Ok((row, endpoints)),
                 Err(StartFailure::Retryable(error)) => Err(error),
                 Err(StartFailure::Final(error)) => {
-                    guard.unless_lease_lost(self.give_up(&row, &error)).await?;
+                    guard.unless_lease_lost(self.record_failure(&row, &error)).await?;
                     Err(error)
                 }
             };
@@ -96,7 +96,7 @@ impl SandboxReconciler {
     }
 
     async fn find_or_start(&self, row: &Sandbox, slot: &Arc<SandboxSlot>) -> Result<SandboxEndpoints, StartFailure> {
-        let may_be_dormant = match self.already_up(row).await {
+        let may_be_dormant = match self.find_answering(row).await {
             Ok(ExistingSandbox::Answering(endpoints)) => return Ok(endpoints),
             // It ran before, so a start would replace the lost workspace by an empty one.
             Ok(ExistingSandbox::Absent) if row.workspace.is_some() => {
@@ -128,7 +128,7 @@ impl SandboxReconciler {
     }
 
     /// Ends a failed start.
-    async fn give_up(&self, row: &Sandbox, error: &AppError) -> Result<(), AppError> {
+    async fn record_failure(&self, row: &Sandbox, error: &AppError) -> Result<(), AppError> {
         // Nothing may run behind a row in ERROR: its capacity counts as free.
         if let Err(stop) = self.0.ports.backend.stop(&row.id).await
             && !matches!(stop, SandboxError::NotFound)
@@ -161,7 +161,7 @@ impl SandboxReconciler {
     }
 
     /// Finds a sandbox that runs and answers, also after a restart of the service.
-    pub(super) async fn already_up(&self, row: &Sandbox) -> Result<ExistingSandbox, AppError> {
+    pub(super) async fn find_answering(&self, row: &Sandbox) -> Result<ExistingSandbox, AppError> {
         let endpoints = match self.0.ports.backend.inspect(&row.id).await? {
             Some(BackendState::Running(endpoints)) => endpoints,
             Some(BackendState::Absent) | None => return Ok(ExistingSandbox::Absent),
@@ -256,7 +256,7 @@ impl SandboxReconciler {
             )
             .await?;
             let outcome = self
-                .booted(&row.id, &endpoints.agent_url, &mut exits, &mut boot)
+                .wait_until_booted(&row.id, &endpoints.agent_url, &mut exits, &mut boot)
                 .await;
             match outcome {
                 Ok(()) => {
@@ -286,7 +286,7 @@ impl SandboxReconciler {
     }
 
     /// Waits until the agent server answers. One that hangs frees its boot slot after [`BOOT_TIMEOUT`].
-    async fn booted(
+    async fn wait_until_booted(
         &self,
         id: &SandboxId,
         url: &Url,

@@ -71,7 +71,7 @@ impl SandboxReconciler {
         }
     }
 
-    pub(super) async fn clear(&self, row: &Sandbox) -> Result<(), AppError> {
+    pub(super) async fn remove_sandbox(&self, row: &Sandbox) -> Result<(), AppError> {
         self.0.ports.backend.remove(&row.id).await?;
         let now = self.0.ports.clock.now();
         self.0

@@ -214,7 +214,7 @@ impl SandboxReconciler {
             Some(row)
                 if row.desired == DesiredState::Running && row.status == SandboxStatus::Running =>
             {
-                guard.unless_lease_lost(self.already_up(&row)).await.map(drop)
+                guard.unless_lease_lost(self.find_answering(&row)).await.map(drop)
             }
             _ => Ok(()),
         }

@@ -40,27 +40,27 @@ impl SandboxReconciler {
         let of = |row: &Sandbox| known.get(&row.spec_id).copied().unwrap_or(default);
         let all = || known.values().copied();
         if let Some(idle) = all().filter_map(|l| l.idle).min() {
-            let due = self.due(RetirementReason::IdleSince, idle).await?;
+            let due = self.list_due(RetirementReason::IdleSince, idle).await?;
             let due = due
                 .into_iter()
                 .filter_map(|row| Some((of(&row).idle?, row)));
             stream::iter(due)
                 .for_each_concurrent(MAX_PARALLEL_RETIREMENTS, |(idle, row)| async move {
                     if !self.is_in_use(&row, idle).await {
-                        let why = RetirementReason::IdleSince(self.before(idle));
+                        let why = RetirementReason::IdleSince(self.time_before(idle));
                         self.retire_sandbox(&row, why, tasks).await;
                     }
                 })
                 .await;
         }
         if let Some(lifetime) = all().filter_map(|l| l.lifetime).min() {
-            let due = self.due(RetirementReason::OlderThan, lifetime).await?;
+            let due = self.list_due(RetirementReason::OlderThan, lifetime).await?;
             let due = due
                 .into_iter()
                 .filter_map(|row| Some((of(&row).lifetime?, row)));
             stream::iter(due)
                 .for_each_concurrent(MAX_PARALLEL_RETIREMENTS, |(lifetime, row)| async move {
-                    let why = RetirementReason::OlderThan(self.before(lifetime));
+                    let why = RetirementReason::OlderThan(self.time_before(lifetime));
                     self.retire_sandbox(&row, why, tasks).await;
                 })
                 .await;
@@ -68,17 +68,17 @@ impl SandboxReconciler {
         Ok(())
     }
 
-    fn before(&self, age: Duration) -> Timestamp {
+    fn time_before(&self, age: Duration) -> Timestamp {
         self.0.ports.clock.now().minus(age)
     }
 
-    async fn due(
+    async fn list_due(
         &self,
         why: fn(Timestamp) -> RetirementReason,
         age: Duration,
     ) -> Result<Vec<Sandbox>, AppError> {
         let (ports, host) = (&self.0.ports, &self.0.policy.host);
-        let why = why(self.before(age));
+        let why = why(self.time_before(age));
         Ok(ports.sandboxes.list_retirable(host, why, MAX_RETIRED_SANDBOXES).await?)
     }
 

@@ -30,14 +30,14 @@ pub(super) struct SandboxLease {
 
 impl SandboxLease {
     /// Completes when another process may act on the sandbox.
-    pub(super) async fn lost(&self) {
+    pub(super) async fn wait_until_lost(&self) {
         self.lost.cancelled().await;
     }
 }
 
 impl SandboxReconciler {
     /// Waits for the lease on a sandbox; `None` if no other process serves the host.
-    pub(super) async fn lease(&self, id: &SandboxId) -> Option<SandboxLease> {
+    pub(super) async fn acquire_lease(&self, id: &SandboxId) -> Option<SandboxLease> {
         if !self.0.policy.is_host_shared {
             return None;
         }

@@ -12,7 +12,7 @@ use store_memory::{FakeSpecs, FakeBehavior};
 
 use super::support::{claim, replaced, running};
 use super::{
-    a_while, forgetful, ids, keep, one, one_at_most, one_turn, ready, rows, shared, was_warm, fixture,
+    wait_for_passes, forgetful, ids, keep, one, one_at_most, one_turn, ready, rows, shared, was_warm, fixture,
 };
 use crate::fixture::{Fixture, alice, input, mine, until};
 
@@ -63,7 +63,7 @@ async fn resumed(fixture: &Fixture, id: &SandboxId) {
 }
 
 /// A running sandbox that boots dormant at each start, with a full pool.
-async fn born_dormant(fixture: &Fixture) -> SandboxId {
+async fn boot_dormant_sandbox(fixture: &Fixture) -> SandboxId {
     fixture.backend.keep_environment(true);
     ready(fixture, 1).await;
     let task = fixture.started(input(|_| {})).await;
@@ -94,7 +94,7 @@ async fn awake_sandboxes_are_never_claimed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_does_not_answer_in_time_is_kept_for_another_start() {
+async fn a_slow_warm_sandbox_stays_available_for_other_starts() {
     let fixture = fixture(one).await;
     let warm = ready(&fixture, 1).await.remove(0);
     let url = warm.endpoints.clone().expect("it has an address").agent_url;
@@ -142,12 +142,12 @@ async fn starts_that_are_refused_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn services_that_share_a_host_leave_each_other_theirs() {
+async fn processes_of_a_host_keep_each_others_warm_sandboxes() {
     let one = fixture(shared).await;
     let before = ids(&ready(&one, 3).await);
     let two = one.replica(shared_elsewhere);
     let three = one.replica(shared_without);
-    a_while().await;
+    wait_for_passes().await;
     for fixture in [&one, &two, &three] {
         assert_eq!(ids(&ready(fixture, 3).await), before);
     }
@@ -165,7 +165,7 @@ async fn unusable_sandboxes_are_removed_even_if_no_boot_is_possible() {
     let fixture = fixture(forgetful).await;
     let warm = ready(&fixture, 1).await.remove(0);
     fixture.backend.lose_image();
-    a_while().await;
+    wait_for_passes().await;
     assert_eq!(
         ready(&fixture, 1).await.remove(0).id,
         warm.id,
@@ -179,7 +179,7 @@ async fn unusable_sandboxes_are_removed_even_if_no_boot_is_possible() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn boots_that_fail_together_failed_once() {
+async fn parallel_failed_boots_count_once() {
     let fixture = Fixture::empty(eight);
     fixture.agents.share_dormant_servers(fixture.backend.dormant_servers());
     let began = tokio::time::Instant::now();
@@ -245,7 +245,7 @@ async fn a_slow_wake_does_not_block_other_boots() {
     fixture
         .specs
         .set(vec![FakeSpecs::spec("fake"), FakeSpecs::spec("other")]);
-    let slow = born_dormant(&fixture).await;
+    let slow = boot_dormant_sandbox(&fixture).await;
     paused(&fixture, &slow).await;
     let asked = FakeBehavior::Slow(Duration::from_secs(25));
     fixture.agents.set_dormancy_behavior(Some(asked));
@@ -259,9 +259,9 @@ async fn a_slow_wake_does_not_block_other_boots() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_never_wakes_fails_in_time() {
+async fn an_unwakeable_sandbox_fails_in_time() {
     let fixture = fixture(one).await;
-    let slow = born_dormant(&fixture).await;
+    let slow = boot_dormant_sandbox(&fixture).await;
     paused(&fixture, &slow).await;
     let asked = FakeBehavior::Slow(Duration::from_secs(600));
     fixture.agents.set_dormancy_behavior(Some(asked));
@@ -277,7 +277,7 @@ async fn one_that_never_wakes_fails_in_time() {
 
 /// Sandboxes that cannot be dormant start as without a pool.
 #[tokio::test(start_paused = true)]
-async fn where_none_are_kept_no_question_fails_a_start() {
+async fn without_a_pool_no_dormancy_check_fails_a_start() {
     for mood in [
         FakeBehavior::Rejecting(502),
         FakeBehavior::Unreachable,
@@ -301,7 +301,7 @@ async fn where_none_are_kept_no_question_fails_a_start() {
 
 /// A proxy in a custom image may return any status for an unknown route.
 #[tokio::test(start_paused = true)]
-async fn one_that_says_5xx_is_not_dormant() {
+async fn a_5xx_response_does_not_mean_dormant() {
     let fixture = Fixture::with(one).await;
     fixture
         .agents

@@ -309,7 +309,7 @@ fn the_helper_answers_for_its_host_only() {
     let mut repository = sandbox.origin();
     repository.source.url = "https://git.acme.test:8443/acme/tools.git".parse().unwrap();
     repository.is_pair = true;
-    // In sandbox of curl: shows that the access token comes by standard input, and answers.
+    // In place of curl: shows that the access token comes by standard input, and answers.
     let bin = sandbox.dir.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
     let curl =

@@ -102,7 +102,9 @@ mod tests {
     #[test]
     fn responses_that_start_together_recheck_at_different_times() {
         let interval = Duration::from_secs(3);
-        let all: HashSet<Duration> = (0..STAGGER_SLOTS).map(|_| staggered_wait(interval)).collect();
+        let all: HashSet<Duration> = (0..STAGGER_SLOTS)
+            .map(|_| staggered_wait(interval))
+            .collect();
         assert_eq!(all.len(), STAGGER_SLOTS as usize);
         assert!(all.iter().all(|it| !it.is_zero() && *it <= interval));
     }

@@ -84,7 +84,10 @@ impl CreatedResource {
 }
 
 /// The id of a resource that this request has created; `None` for a replayed response.
-pub(crate) fn created_id<T>(answer: &IdempotentResult<T>, id: impl FnOnce(&T) -> String) -> Option<String> {
+pub(crate) fn created_id<T>(
+    answer: &IdempotentResult<T>,
+    id: impl FnOnce(&T) -> String,
+) -> Option<String> {
     match answer {
         IdempotentResult::New(made) => Some(id(made)),
         IdempotentResult::Repeated(_) => None,
@@ -184,7 +187,10 @@ fn audit_objects(req: &HttpRequest) -> (Option<String>, Option<String>) {
     let mut audit_objects = req.match_info().iter().map(|(name, it)| object(name, it));
     let first = audit_objects.next();
     let more: Vec<String> = audit_objects.collect();
-    (first, (!more.is_empty()).then(|| sanitize_text(&more.join(" "))))
+    (
+        first,
+        (!more.is_empty()).then(|| sanitize_text(&more.join(" "))),
+    )
 }
 
 /// The audit entry of a request that may never be answered: its handler panics, or its client closes the connection, while
@@ -240,7 +246,11 @@ pub(crate) fn record<B>(response: &ServiceResponse<B>) {
     let Some(app) = req.app_data::<Application>() else {
         return;
     };
-    let made = response.response().extensions().get::<CreatedResource>().cloned();
+    let made = response
+        .response()
+        .extensions()
+        .get::<CreatedResource>()
+        .cloned();
     let (object, detail) = audit_objects(req);
     let object = object.or_else(|| made.map(|it| sanitize_text(&it.0)));
     let mut origin = origin(req);

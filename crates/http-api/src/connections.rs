@@ -103,7 +103,11 @@ impl ConnectionEntry {
     /// Whether the connection is idle and, as far as can be told, no request is on its way.
     fn is_evictable(&self, idle: Duration) -> bool {
         let is_answered = self.is_answered.load(Ordering::Acquire);
-        idle >= if is_answered { RESPONSE_GRACE } else { NEW_CONNECTION_GRACE }
+        idle >= if is_answered {
+            RESPONSE_GRACE
+        } else {
+            NEW_CONNECTION_GRACE
+        }
     }
 
     /// Closes the connection unless a request started since it was `seen`. Returns whether it was closed.
@@ -206,8 +210,12 @@ impl ConnectionTable {
     /// The address, if connections from it are counted. The clients of a proxy share its address, which is not counted.
     fn counted(&self, address: IpAddr) -> Option<IpAddr> {
         let address = address.to_canonical();
-        let is_shared =
-            address.is_loopback() || self.limits.trusted_proxies.iter().any(|it| it.contains(address));
+        let is_shared = address.is_loopback()
+            || self
+                .limits
+                .trusted_proxies
+                .iter()
+                .any(|it| it.contains(address));
         (self.limits.max_per_address > 0 && !is_shared).then(|| client_network(address))
     }
 }
@@ -280,7 +288,9 @@ impl OpenConnections {
     }
 
     fn should_warn(&mut self, now: Duration) -> bool {
-        let may = self.warned_at.is_none_or(|warned_at| now >= warned_at + WARNING_INTERVAL);
+        let may = self
+            .warned_at
+            .is_none_or(|warned_at| now >= warned_at + WARNING_INTERVAL);
         if may {
             self.warned_at = Some(now);
         }

@@ -3,7 +3,7 @@
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
-use application::idempotency::{IdempotentResult, IdempotentCall};
+use application::idempotency::{IdempotentCall, IdempotentResult};
 use serde::Serialize;
 use utoipa::IntoParams;
 
@@ -62,6 +62,8 @@ pub(crate) fn respond_with<T, D: Serialize>(
     response.content_type(ContentType::json());
     match answer {
         IdempotentResult::New(made) => response.body(to_json(&shown(made))),
-        IdempotentResult::Repeated(text) => response.insert_header((REPLAYED_HEADER, "true")).body(text),
+        IdempotentResult::Repeated(text) => {
+            response.insert_header((REPLAYED_HEADER, "true")).body(text)
+        }
     }
 }

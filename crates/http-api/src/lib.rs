@@ -78,6 +78,7 @@ pub mod decode;
 pub mod dto;
 pub mod extract;
 mod forwarding;
+mod idempotency;
 mod mcp;
 mod metrics;
 mod middleware;
@@ -87,7 +88,6 @@ pub mod problem;
 mod process_stats;
 mod rate;
 mod readiness;
-mod idempotency;
 mod route_table;
 mod routes;
 mod state;
@@ -112,8 +112,8 @@ pub use connections::{Connection, ConnectionLimits, Connections};
 pub use dto::configuration::web_client::WebClient;
 pub use gateway::{GatewayLimits, SharedGateway as Gateway};
 pub use metrics::PoolStatsSource;
-pub use readiness::{Check, Readiness};
 pub use process_stats::open_io_counters;
+pub use readiness::{Check, Readiness};
 pub use state::{HttpConfig, HttpPorts, HttpState, Listener, RequestLimits};
 pub use unsent_bytes::UnsentLimits;
 
@@ -147,7 +147,8 @@ pub fn app_on_listener(
         InitError = (),
     >,
 > {
-    assemble(state.on_listener(listener), route_table(listener)).app_data(Application::new(application))
+    assemble(state.on_listener(listener), route_table(listener))
+        .app_data(Application::new(application))
 }
 
 /// Builds what all workers of a listener share. Optional: otherwise the first worker builds it, and the memory that this

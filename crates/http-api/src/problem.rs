@@ -15,7 +15,7 @@ use application::AppError;
 use domain::error::{Classify, ErrorClass, StoreError, chain};
 use serde_json::{Value, json};
 
-use crate::decode::{FieldErrors, FieldError, Flavour, Path};
+use crate::decode::{FieldError, FieldErrors, Flavour, Path};
 
 /// `Retry-After` when the error names no time of its own.
 const DEFAULT_RETRY: Duration = Duration::from_secs(1);
@@ -189,7 +189,9 @@ impl<E: Classify + 'static> From<E> for Problem {
 /// The error for a well-formed value that the application refuses. Only for page tokens is the location known.
 fn refused_value(error: &(impl Classify + 'static)) -> Problem {
     let fault = FieldError::value_error(error.public());
-    if causes(error).any(|cause| matches!(cause.downcast_ref(), Some(AppError::IdempotencyKeyReused))) {
+    if causes(error)
+        .any(|cause| matches!(cause.downcast_ref(), Some(AppError::IdempotencyKeyReused)))
+    {
         return Problem::unprocessable(&Path::header().key("Idempotency-Key"), fault);
     }
     if causes(error).any(is_page_token) {

@@ -113,13 +113,18 @@ impl ProcessStats {
             .last_sample
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(sample) = last.as_ref().filter(|sample| now.since(sample.at) < SAMPLE_TTL) {
+        if let Some(sample) = last
+            .as_ref()
+            .filter(|sample| now.since(sample.at) < SAMPLE_TTL)
+        {
             return sample.resources.clone();
         }
         let cpu = cpu_time().unwrap_or_default();
         let (since, before) = last
             .as_ref()
-            .map_or((self.started, Duration::ZERO), |sample| (sample.at, sample.cpu));
+            .map_or((self.started, Duration::ZERO), |sample| {
+                (sample.at, sample.cpu)
+            });
         let wall = now.since(since).as_secs_f64();
         let busy = cpu.saturating_sub(before).as_secs_f64();
         let cpu_percent = if wall > 0.0 {
@@ -265,7 +270,10 @@ mod tests {
             sample.memory.rss > 0 && sample.memory.vms >= sample.memory.rss,
             "{sample:?}"
         );
-        assert!(sample.disk.total > 0 && sample.disk.percent > 0.0, "{sample:?}");
+        assert!(
+            sample.disk.total > 0 && sample.disk.percent > 0.0,
+            "{sample:?}"
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ use domain::metrics::Counter;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
-use self::bucket::{TokenBuckets, DrawOutcome};
+use self::bucket::{DrawOutcome, TokenBuckets};
 use self::known_keys::KnownKeys;
 use crate::problem::Problem;
 
@@ -121,7 +121,11 @@ impl RateLimiter {
     }
 
     /// Counts a look-up of a sandbox. `None` if there is no limit.
-    pub(crate) fn count_sandbox_request(&self, sandbox: &SandboxId, now: Timestamp) -> Option<RateLimitStatus> {
+    pub(crate) fn count_sandbox_request(
+        &self,
+        sandbox: &SandboxId,
+        now: Timestamp,
+    ) -> Option<RateLimitStatus> {
         let sender = || RateKey::Sandbox(sandbox.clone());
         let rate = self.rate.load(Ordering::Relaxed);
         (rate > 0).then(|| self.limit_status(rate, self.buckets.try_take([(sender(), rate)], now)))
@@ -160,7 +164,8 @@ impl RateLimiter {
             return Ok(());
         };
         let sender = || RateKey::Wrong(client_network(address), attempt);
-        if keys.any(|key| self.known_keys.contains(key)) || self.buckets.has_tokens(&sender(), now) {
+        if keys.any(|key| self.known_keys.contains(key)) || self.buckets.has_tokens(&sender(), now)
+        {
             return Ok(());
         }
         self.wrong_key_refusals.add(1);
@@ -168,7 +173,12 @@ impl RateLimiter {
     }
 
     /// Counts a wrong key.
-    pub(crate) fn count_wrong_key(&self, address: Option<IpAddr>, attempt: KeyPurpose, now: Timestamp) {
+    pub(crate) fn count_wrong_key(
+        &self,
+        address: Option<IpAddr>,
+        attempt: KeyPurpose,
+        now: Timestamp,
+    ) {
         if let Some(address) = address.filter(|_| self.wrong_key_rate > 0) {
             let sender = RateKey::Wrong(client_network(address), attempt);
             self.buckets.charge(sender, self.wrong_key_rate, now);
@@ -204,7 +214,9 @@ mod tests {
     fn admitted(limit: &RateLimiter, user: &str, key: Option<ApiKeyId>, millis: i64) -> usize {
         let user = UserId::parse(user).unwrap();
         let asked = (0..50).map(|_| limit.count_user_request(&user, key, at(millis)).unwrap());
-        asked.filter(|limit_status| limit_status.admit().is_ok()).count()
+        asked
+            .filter(|limit_status| limit_status.admit().is_ok())
+            .count()
     }
 
     #[test]
@@ -216,7 +228,10 @@ mod tests {
         assert_eq!(limit.refusals(), [("too_many", 45), ("wrong_keys", 0)]);
         limit.set_rate(0);
         let user = UserId::parse("ada").unwrap();
-        assert!(limit.count_user_request(&user, None, at(0)).is_none(), "any number");
+        assert!(
+            limit.count_user_request(&user, None, at(0)).is_none(),
+            "any number"
+        );
     }
 
     #[test]
@@ -226,7 +241,10 @@ mod tests {
         assert_eq!(admitted(&limit, "bob", None, 0), 10, "each by themselves");
         let sandbox = SandboxId::parse("ada").unwrap();
         let of_sandbox = limit.count_sandbox_request(&sandbox, at(0)).unwrap();
-        assert!(of_sandbox.admit().is_ok(), "sandboxes are counted separately");
+        assert!(
+            of_sandbox.admit().is_ok(),
+            "sandboxes are counted separately"
+        );
         assert_eq!(admitted(&limit, "ada", None, 50), 0);
         assert_eq!(admitted(&limit, "ada", None, 100), 1, "it refills steadily");
         assert_eq!(admitted(&limit, "ada", None, 600), 5);
@@ -235,11 +253,17 @@ mod tests {
         let before = admitted(&limit, "ada", None, 0);
         assert_eq!(before, 0, "also when the clock goes back");
         let user = UserId::parse("ada").unwrap();
-        let refused = limit.count_user_request(&user, None, at(0)).unwrap().admit();
+        let refused = limit
+            .count_user_request(&user, None, at(0))
+            .unwrap()
+            .admit();
         let refused = refused.unwrap_err();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
         let none = RateLimiter::new(0, 0);
-        assert!(none.count_user_request(&user, Some(key(1)), at(0)).is_none());
+        assert!(
+            none.count_user_request(&user, Some(key(1)), at(0))
+                .is_none()
+        );
         assert!(none.count_sandbox_request(&sandbox, at(0)).is_none());
     }
 
@@ -273,9 +297,15 @@ mod tests {
         assert!(check_key_attempts(&good, (address, KeyPurpose::Call)));
         assert!(check_key_attempts(&new, (address, KeyPurpose::Report)));
         for other in ["2001:db8:0:1::1", "192.0.2.1"] {
-            assert!(check_key_attempts(&new, (other.parse().ok(), KeyPurpose::Call)));
+            assert!(check_key_attempts(
+                &new,
+                (other.parse().ok(), KeyPurpose::Call)
+            ));
         }
-        assert!(check_key_attempts(&new, (None, KeyPurpose::Call)), "in memory");
+        assert!(
+            check_key_attempts(&new, (None, KeyPurpose::Call)),
+            "in memory"
+        );
         let later = |millis| {
             let from = (address, KeyPurpose::Call);
             limit.check_key_attempts(std::iter::once(new.expose_secret()), from, at(millis))
@@ -288,6 +318,9 @@ mod tests {
         assert!(later(2_000).is_err(), "nine were too many");
         assert!(later(2_400).is_ok());
         limit.forget_key(&good);
-        assert!(!check_key_attempts(&good, (address, KeyPurpose::Call)), "it was revoked");
+        assert!(
+            !check_key_attempts(&good, (address, KeyPurpose::Call)),
+            "it was revoked"
+        );
     }
 }

@@ -135,7 +135,11 @@ mod tests {
 
     #[tokio::test]
     async fn checks_are_shared_for_a_second() {
-        let (readiness_cache, store, clock) = (ReadinessCache::default(), Store::answering(9), FixedClock::default());
+        let (readiness_cache, store, clock) = (
+            ReadinessCache::default(),
+            Store::answering(9),
+            FixedClock::default(),
+        );
         let ask = || readiness_cache.checks(&store, &clock, DEADLINE);
         let all = join_all((0..100).map(|_| ask())).await;
         assert!(all.iter().all(|checks| nth(checks) == "0"));
@@ -148,7 +152,11 @@ mod tests {
 
     #[tokio::test]
     async fn waiting_callers_take_the_result_of_slow_checks() {
-        let (readiness_cache, store, clock) = (ReadinessCache::default(), Store::answering(0), FixedClock::default());
+        let (readiness_cache, store, clock) = (
+            ReadinessCache::default(),
+            Store::answering(0),
+            FixedClock::default(),
+        );
         let long = Duration::from_secs(60);
         let mut first = Box::pin(readiness_cache.checks(&store, &clock, long));
         let mut others: Vec<_> = (0..9)
@@ -161,13 +169,22 @@ mod tests {
         clock.advance(2 * CHECKS_TTL);
         store.may_answer.add_permits(1);
         assert_eq!(nth(&first.await), "0");
-        assert!(join_all(others).await.iter().all(|checks| nth(checks) == "0"));
+        assert!(
+            join_all(others)
+                .await
+                .iter()
+                .all(|checks| nth(checks) == "0")
+        );
         assert_eq!(store.asked(), 1);
     }
 
     #[tokio::test]
     async fn hanging_checks_fail_for_all_waiting_callers() {
-        let (readiness_cache, store, clock) = (ReadinessCache::default(), Store::answering(0), FixedClock::default());
+        let (readiness_cache, store, clock) = (
+            ReadinessCache::default(),
+            Store::answering(0),
+            FixedClock::default(),
+        );
         let ask = || readiness_cache.checks(&store, &clock, DEADLINE);
         let all = join_all((0..100).map(|_| ask())).await;
         assert!(all.iter().all(|checks| checks[0].name == "deadline"));
@@ -179,7 +196,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_waiting_caller_restarts_abandoned_checks() {
-        let (readiness_cache, store, clock) = (ReadinessCache::default(), Store::answering(0), FixedClock::default());
+        let (readiness_cache, store, clock) = (
+            ReadinessCache::default(),
+            Store::answering(0),
+            FixedClock::default(),
+        );
         let mut first = Box::pin(readiness_cache.checks(&store, &clock, DEADLINE));
         let mut second = Box::pin(readiness_cache.checks(&store, &clock, DEADLINE));
         assert!(

@@ -119,7 +119,9 @@ impl RouteTable {
     pub(crate) fn served(self, prefix: &str) -> ServedDocument {
         match self.document {
             None => ServedDocument::prebuilt(prefix),
-            Some(register) => ServedDocument::collected(&openapi::with_prefix(collect(register), prefix)),
+            Some(register) => {
+                ServedDocument::collected(&openapi::with_prefix(collect(register), prefix))
+            }
         }
     }
 

@@ -15,15 +15,15 @@ use secrecy::SecretString;
 use tokio::sync::Semaphore;
 
 use crate::addresses::{AddressConfig, Addresses};
-use crate::dto::timestamped::TimestampedJson;
 use crate::dto::configuration::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
-use crate::extract::{Authenticator, ReportIntake, ParseBudget};
+use crate::dto::timestamped::TimestampedJson;
+use crate::extract::{Authenticator, ParseBudget, ReportIntake};
 use crate::metrics::{HttpMetrics, PoolStatsSource};
 use crate::middleware::Cors;
 use crate::openapi::RouteSurface;
-use crate::rate::RateLimiter;
-use crate::readiness::{Check, ReadinessCache, Readiness};
 use crate::process_stats::ProcessStats;
+use crate::rate::RateLimiter;
+use crate::readiness::{Check, Readiness, ReadinessCache};
 use crate::routes::SpecsCache;
 use crate::unsent_bytes::{UnsentBytes, UnsentLimits};
 
@@ -177,7 +177,8 @@ impl HttpState {
         );
         let (limits, open) = (config.limits, config.open);
         let addresses = Addresses::new(&config.addresses, Arc::clone(&ports.fingerprints));
-        let gateway = gateway::SharedGateway::new(config.gateway.clone(), Arc::clone(&ports.endpoints));
+        let gateway =
+            gateway::SharedGateway::new(config.gateway.clone(), Arc::clone(&ports.endpoints));
         Self {
             shared: Arc::new(SharedState {
                 limits,
@@ -197,7 +198,10 @@ impl HttpState {
                 settings_cache: SettingsCache::default(),
                 specs_cache: SpecsCache::default(),
                 gateway,
-                http_metrics: HttpMetrics::new(config.metrics_key.as_ref(), config.has_metrics_listener),
+                http_metrics: HttpMetrics::new(
+                    config.metrics_key.as_ref(),
+                    config.has_metrics_listener,
+                ),
                 readiness_cache: ReadinessCache::default(),
                 web_client,
                 traces: config.traces,
@@ -301,7 +305,10 @@ impl HttpState {
 
     /// Whether the warning about an untrusted proxy has not been logged yet. Every request could cause it; it is logged once.
     pub(crate) fn is_first_proxy_warning(&self) -> bool {
-        !self.shared.has_warned_of_proxy.swap(true, Ordering::Relaxed)
+        !self
+            .shared
+            .has_warned_of_proxy
+            .swap(true, Ordering::Relaxed)
     }
 
     /// Changes the requests per second that one key may send; 0 means no limit.

@@ -39,7 +39,8 @@ pub(crate) fn end<B: MessageBody>(
     }
     let span = Span::current();
     span.record("http.status", status.as_u16());
-    let route = answer.and_then(|answer| state.http_metrics().requests().route_of(answer.request()));
+    let route =
+        answer.and_then(|answer| state.http_metrics().requests().route_of(answer.request()));
     if let Some(route) = route {
         span.record("http.route", route);
     }

@@ -75,7 +75,11 @@ impl UnsentBytes {
 
     /// Counts a response if it fits. A caller that has read everything gets a response of any size, unless the total is
     /// exhausted.
-    pub(crate) fn try_take(&self, caller: UnsentOwner, bytes: usize) -> Result<UnsentShare, Problem> {
+    pub(crate) fn try_take(
+        &self,
+        caller: UnsentOwner,
+        bytes: usize,
+    ) -> Result<UnsentShare, Problem> {
         let limits = self.0.limits;
         let mut unsent = self.0.lock();
         let per_caller = unsent.per_caller.get(&caller).copied().unwrap_or_default();
@@ -106,7 +110,12 @@ impl UnsentCounter {
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(self: &Arc<Self>, unsent: &mut UnsentTotals, caller: UnsentOwner, bytes: usize) -> UnsentShare {
+    fn count(
+        self: &Arc<Self>,
+        unsent: &mut UnsentTotals,
+        caller: UnsentOwner,
+        bytes: usize,
+    ) -> UnsentShare {
         unsent.total += bytes;
         *unsent.per_caller.entry(caller.clone()).or_default() += bytes;
         UnsentShare {

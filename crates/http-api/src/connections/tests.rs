@@ -48,7 +48,10 @@ fn the_longest_idle_make_room() {
     let third = world.accept(10, "127.0.0.1");
     let fourth = world.accept(20, "127.0.0.1");
     assert_eq!(world.ended(), 1);
-    assert!(first.begin_request(true).is_none(), "its request is not served");
+    assert!(
+        first.begin_request(true).is_none(),
+        "its request is not served"
+    );
     for kept in [&busy, &third, &fourth] {
         assert!(kept.begin_request(false).is_some() && !kept.is_surplus());
     }
@@ -76,14 +79,20 @@ fn requests_are_served_during_a_flood_of_silent_connections() {
 fn only_essential_requests_are_served_when_all_connections_are_busy() {
     let world = World::new(4, 0);
     let busy: Vec<Connection> = (0..4).map(|_| world.accept(0, "127.0.0.1")).collect();
-    let requests: Vec<_> = busy.iter().map(|it| it.begin_request(false).unwrap()).collect();
+    let requests: Vec<_> = busy
+        .iter()
+        .map(|it| it.begin_request(false).unwrap())
+        .collect();
     let more = world.accept(50, "127.0.0.1");
     assert!(more.is_surplus() && more.begin_request(false).is_none());
     let is_essential = more.begin_request(true).unwrap();
     let flood: Vec<Connection> = (0..100).map(|_| world.accept(50, "127.0.0.1")).collect();
     assert!(world.connections.0.open().live <= 4 + 1 + 16);
     assert_eq!(world.ended(), 100 + 5 - (4 + 1 + 16));
-    assert!(flood.last().unwrap().begin_request(true).is_some(), "the latest");
+    assert!(
+        flood.last().unwrap().begin_request(true).is_some(),
+        "the latest"
+    );
     drop((is_essential, requests, more, flood, busy));
     let open = world.connections.0.open();
     assert_eq!((open.live, open.all.len()), (0, 0));
@@ -139,7 +148,10 @@ fn a_connection_with_a_new_request_is_not_closed() {
 fn room_is_looked_for_again_after_a_while() {
     let world = World::new(2, 0);
     let busy: Vec<Connection> = (0..2).map(|_| world.accept(0, "127.0.0.1")).collect();
-    let requests: Vec<_> = busy.iter().map(|it| it.begin_request(false).unwrap()).collect();
+    let requests: Vec<_> = busy
+        .iter()
+        .map(|it| it.begin_request(false).unwrap())
+        .collect();
     assert!(world.accept(5, "127.0.0.1").is_surplus());
     drop(requests);
     assert!(world.accept(5, "127.0.0.1").is_surplus(), "not at once");

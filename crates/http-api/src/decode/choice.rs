@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Decode, FieldErrors, FieldError, Path};
+use super::{Decode, FieldError, FieldErrors, Path};
 
 /// The Python type of the set in the reference; it only changes the `type` of the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,8 @@ fn fault<T: Choice>() -> FieldError {
         ChoiceKind::Enum => "enum",
         ChoiceKind::Literal => "literal_error",
     };
-    FieldError::new(kind, format!("Input should be {expected}")).with_context(json!({"expected": expected}))
+    FieldError::new(kind, format!("Input should be {expected}"))
+        .with_context(json!({"expected": expected}))
 }
 
 /// `'a', 'b' or 'c'`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Decode, FieldErrors, FieldError, Path};
+use super::{Decode, FieldError, FieldErrors, Path};
 
 /// `null` is `None`.
 impl<T: Decode> Decode for Option<T> {

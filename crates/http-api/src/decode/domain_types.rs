@@ -12,7 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::scalar::SaturatedInt;
-use super::{Choice, Decode, FieldErrors, FieldError, Object, Path, bounds};
+use super::{Choice, Decode, FieldError, FieldErrors, Object, Path, bounds};
 
 macro_rules! uuid_ids {
     ($($id:ident),*) => {$(

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Decode, FieldErrors, FieldError, Path};
+use super::{Decode, FieldError, FieldErrors, Path};
 
 impl Decode for Uuid {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {

@@ -7,7 +7,7 @@ use speedate::{
 };
 use strum::EnumMessage;
 
-use super::{Decode, FieldErrors, FieldError, Path};
+use super::{Decode, FieldError, FieldErrors, Path};
 
 impl Decode for DateTime<Utc> {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {

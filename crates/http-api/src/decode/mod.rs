@@ -32,7 +32,7 @@ use serde_json::Value;
 
 pub use choice::{Choice, ChoiceKind};
 pub use collection::JsonObject;
-pub use errors::{FieldErrors, FieldError, Flavour};
+pub use errors::{FieldError, FieldErrors, Flavour};
 pub use json::{JsonError, parse as parse_json};
 pub use object::Object;
 pub use path::Path;

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use domain::patch::Patch;
 use serde_json::{Map, Value};
 
-use super::{Decode, FieldErrors, FieldError, Path, Rule};
+use super::{Decode, FieldError, FieldErrors, Path, Rule};
 
 /// A model that is being read. `Model` is the type that it becomes: if a member is sensitive, so must be the model,
 /// or it does not compile.
@@ -43,7 +43,11 @@ impl<'a, Model: Decode> Object<'a, Model> {
     }
 
     /// Opens an object that the reference declares as a free map; adds `dict_type` if the value is not one.
-    pub fn open_dict(value: &'a Value, at: &'a Path<'a>, errors: &'a mut FieldErrors) -> Option<Self> {
+    pub fn open_dict(
+        value: &'a Value,
+        at: &'a Path<'a>,
+        errors: &'a mut FieldErrors,
+    ) -> Option<Self> {
         Self::open_or(value, at, errors, FieldError::dict_type)
     }
 
@@ -194,7 +198,8 @@ impl<'a, Model: Decode> Object<'a, Model> {
         for (key, value) in self.map {
             if !self.known.contains(&key.as_str()) {
                 let place = self.at.key(key).of_type::<Model>();
-                self.errors.push(&place, FieldError::extra_forbidden(), value);
+                self.errors
+                    .push(&place, FieldError::extra_forbidden(), value);
             }
         }
     }

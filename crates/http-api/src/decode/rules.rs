@@ -97,12 +97,16 @@ pub fn items<T: ValidateLength<u64>>(range: impl RangeBounds<u64>) -> impl Rule<
                 "too_short",
                 format!("List should have at least {bound} item{s} after validation, not {actual}"),
             )
-            .with_context(json!({"field_type": "List", "min_length": bound, "actual_length": actual})),
+            .with_context(
+                json!({"field_type": "List", "min_length": bound, "actual_length": actual}),
+            ),
             BrokenBound::Max => FieldError::new(
                 "too_long",
                 format!("List should have at most {bound} item{s} after validation, not {actual}"),
             )
-            .with_context(json!({"field_type": "List", "max_length": bound, "actual_length": actual})),
+            .with_context(
+                json!({"field_type": "List", "max_length": bound, "actual_length": actual}),
+            ),
         })
     }
 }

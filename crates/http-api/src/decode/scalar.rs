@@ -2,7 +2,7 @@
 
 use serde_json::{Number, Value};
 
-use super::{Decode, FieldErrors, FieldError, Path};
+use super::{Decode, FieldError, FieldErrors, Path};
 
 impl Decode for String {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
@@ -97,7 +97,10 @@ fn whole(value: &Value) -> Result<i64, FieldError> {
         Value::Bool(flag) => Ok(i64::from(*flag)),
         Value::Number(number) => integer_of(number),
         Value::String(text) => integer(text),
-        _ => Err(FieldError::new("int_type", "Input should be a valid integer")),
+        _ => Err(FieldError::new(
+            "int_type",
+            "Input should be a valid integer",
+        )),
     }
 }
 
@@ -171,7 +174,10 @@ impl Decode for f64 {
                     "Input should be a valid number, unable to parse string as a number",
                 )
             }),
-            _ => Err(FieldError::new("float_type", "Input should be a valid number")),
+            _ => Err(FieldError::new(
+                "float_type",
+                "Input should be a valid number",
+            )),
         };
         // JSON cannot represent infinity and NaN in a response.
         let finite = parsed.and_then(|real| {

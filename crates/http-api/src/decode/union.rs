@@ -11,7 +11,12 @@ pub type UnionArm<T> = (
 );
 
 /// Decodes the first alternative that fits.
-pub fn union<T>(value: &Value, at: &Path<'_>, errors: &mut FieldErrors, arms: &[UnionArm<T>]) -> Option<T> {
+pub fn union<T>(
+    value: &Value,
+    at: &Path<'_>,
+    errors: &mut FieldErrors,
+    arms: &[UnionArm<T>],
+) -> Option<T> {
     let mut all = FieldErrors::new();
     for (name, read) in arms {
         let mut found = FieldErrors::new();

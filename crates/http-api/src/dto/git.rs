@@ -2,8 +2,8 @@
 
 use domain::conversation::GitProvider;
 use domain::git::{
-    GitBranch, GitPage, GitPageRequest, GitUser, OwnerType, GitRepository, RepositorySortKey,
-    RepositoryQuery, RepositorySort, SuggestedTask, SuggestedTaskType,
+    GitBranch, GitPage, GitPageRequest, GitRepository, GitUser, OwnerType, RepositoryQuery,
+    RepositorySort, RepositorySortKey, SuggestedTask, SuggestedTaskType,
 };
 use domain::page::{PageLimit, PageRequest};
 use serde::Serialize;
@@ -334,6 +334,8 @@ pub struct SuggestedTasksQuery(pub GitPageRequest);
 impl Decode for SuggestedTasksQuery {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        object.page(default_limit()).map(|page| Self(git_page(page)))
+        object
+            .page(default_limit())
+            .map(|page| Self(git_page(page)))
     }
 }

@@ -69,7 +69,9 @@ pub fn list_response(answered: &impl Serialize, items: usize) -> HttpResponse {
 fn answer(bytes: Vec<u8>, written: serde_json::Result<()>) -> HttpResponse {
     match written {
         Ok(()) => timestamped::json_response(bytes),
-        Err(error) => Problem::internal(format!("response cannot be serialized: {error}")).error_response(),
+        Err(error) => {
+            Problem::internal(format!("response cannot be serialized: {error}")).error_response()
+        }
     }
 }
 

@@ -33,7 +33,10 @@ impl TimestampedJson {
         };
         let texts = times.map(|at| at.to_string());
         timestamp_offsets(&bytes, &other, &texts)
-            .map(|timestamp_offsets| Self { bytes, timestamp_offsets })
+            .map(|timestamp_offsets| Self {
+                bytes,
+                timestamp_offsets,
+            })
             .ok_or_else(|| Problem::internal("a cached response depends on more than the time"))
     }
 
@@ -102,7 +105,10 @@ mod tests {
     #[test]
     fn documents_without_a_timestamp_stay_unchanged() {
         let timestamped_json = TimestampedJson::of(|_| json!({"a": 1})).unwrap();
-        assert_eq!(timestamped_json.at(Timestamp::from_micros(0)), br#"{"a":1}"#);
+        assert_eq!(
+            timestamped_json.at(Timestamp::from_micros(0)),
+            br#"{"a":1}"#
+        );
     }
 
     #[test]

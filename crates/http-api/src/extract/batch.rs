@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::body::{decode_body, is_json, read};
 use super::parse::{self, MAX_DOCUMENT_WEIGHT_BYTES, ParseBudget, ParsePermit};
 use super::{RequestPart, state_of};
-use crate::decode::{Decode, FieldErrors, FieldError, Flavour, Path};
+use crate::decode::{Decode, FieldError, FieldErrors, Flavour, Path};
 use crate::problem::Problem;
 
 /// Events taken from one batch; agent servers send at most a few hundred.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::parse;
 use super::{RequestPart, state_of};
-use crate::decode::{Decode, FieldErrors, FieldError, Flavour, JsonError, Path};
+use crate::decode::{Decode, FieldError, FieldErrors, Flavour, JsonError, Path};
 use crate::problem::Problem;
 
 /// A JSON body.
@@ -235,7 +235,8 @@ fn missing(errors: &mut FieldErrors) {
 }
 
 fn syntax_error(errors: &mut FieldErrors, position: usize, message: &str) {
-    let fault = FieldError::new("json_invalid", "JSON decode error").with_context(json!({"error": message}));
+    let fault = FieldError::new("json_invalid", "JSON decode error")
+        .with_context(json!({"error": message}));
     // The error repeats nothing of the text, so the location is not secret.
     errors.push(&Path::body(false).index(position), fault, &json!({}));
 }

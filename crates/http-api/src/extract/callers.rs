@@ -20,7 +20,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::{KeyPurpose, key_attempts, received_at, state_of};
 use crate::audit::AuditContext;
-use crate::decode::{FieldErrors, FieldError, Flavour, Path};
+use crate::decode::{FieldError, FieldErrors, Flavour, Path};
 use crate::problem::Problem;
 
 /// The header with the key of a user or a sandbox. A constant text would be parsed for each request.
@@ -71,7 +71,10 @@ impl Authenticator for App {
     }
 
     async fn reporter(&self, key: &SecretString) -> Result<Option<Arc<Sandbox>>, Problem> {
-        Ok(self.authenticate.reporting_sandbox(key.expose_secret()).await?)
+        Ok(self
+            .authenticate
+            .reporting_sandbox(key.expose_secret())
+            .await?)
     }
 }
 
@@ -139,7 +142,10 @@ impl SandboxCaller {
 
 /// The agent server of a sandbox that sends a webhook report. Holds one of the sandbox's permits until it is dropped.
 #[derive(Debug)]
-pub struct Reporter(pub Arc<Sandbox>, #[expect(dead_code, reason = "held")] KeyedPermit);
+pub struct Reporter(
+    pub Arc<Sandbox>,
+    #[expect(dead_code, reason = "held")] KeyedPermit,
+);
 
 /// A kind of caller that a route accepts.
 pub trait Caller: Sized {
@@ -245,7 +251,9 @@ async fn sandbox_of(
     let found = state.authenticator().sandbox(key).await?;
     if let Some(caller) = &found {
         AuditContext::set_actor(req, AuditActor::Sandbox(caller.0.id.clone()), None);
-        let limit_status = state.rate().count_sandbox_request(&caller.0.id, received_at(req, state));
+        let limit_status = state
+            .rate()
+            .count_sandbox_request(&caller.0.id, received_at(req, state));
         key_attempts::accept_key(req, Some(key.expose_secret()), limit_status)?;
     }
     Ok(found)
@@ -348,7 +356,11 @@ pub(super) fn bearer_text(req: &HttpRequest) -> Option<&str> {
 
 fn key(text: &str) -> Option<&str> {
     let text = text.trim();
-    let text = if text.len() > MAX_KEY_BYTES { "?" } else { text };
+    let text = if text.len() > MAX_KEY_BYTES {
+        "?"
+    } else {
+        text
+    };
     (!text.is_empty()).then_some(text)
 }
 

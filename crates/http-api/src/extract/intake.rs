@@ -20,7 +20,10 @@ pub(crate) struct ReportIntake(KeyedSemaphore<SandboxId>);
 
 impl Default for ReportIntake {
     fn default() -> Self {
-        Self(KeyedSemaphore::new(MAX_CONCURRENT_REPORTS, MAX_QUEUED_REPORTS))
+        Self(KeyedSemaphore::new(
+            MAX_CONCURRENT_REPORTS,
+            MAX_QUEUED_REPORTS,
+        ))
     }
 }
 

@@ -6,8 +6,8 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpMessage as _, HttpRequest};
 use secrecy::SecretString;
 
-use super::client::ClientAddress;
 use super::callers::{bearer_of, bearer_text, key_of, key_text};
+use super::client::ClientAddress;
 use super::{received_at, state_of};
 use crate::problem::Problem;
 use crate::rate::{KeyPurpose, RateLimitStatus};
@@ -28,7 +28,9 @@ pub(crate) fn check_key_attempts<'a>(
 ) -> Result<(), Problem> {
     let state = state_of(req)?;
     let from = (address_of(req, attempt), attempt);
-    state.rate().check_key_attempts(keys, from, received_at(req, state))
+    state
+        .rate()
+        .check_key_attempts(keys, from, received_at(req, state))
 }
 
 /// Counts a failure, if a key caused it.
@@ -72,7 +74,9 @@ pub(crate) fn accept_key(
     if let Some(key) = key {
         state_of(req)?.rate().remember_key(key);
     }
-    let Some(limit_status) = limit_status else { return Ok(()) };
+    let Some(limit_status) = limit_status else {
+        return Ok(());
+    };
     limit_status.attach_to(req);
     limit_status.admit()
 }
@@ -83,7 +87,8 @@ fn address_of(req: &HttpRequest, attempt: KeyPurpose) -> Option<IpAddr> {
     let client = extensions.get::<ClientAddress>()?;
     // Sandboxes that are processes on this machine share its address: one with a wrong key must not block the first report of
     // another.
-    let is_here = client.address.is_some_and(|it| it.is_loopback()) && !client.has_untrusted_headers;
+    let is_here =
+        client.address.is_some_and(|it| it.is_loopback()) && !client.has_untrusted_headers;
     client
         .address
         .filter(|_| !(is_here && attempt == KeyPurpose::Report))

@@ -31,16 +31,16 @@ pub use crate::audit::AuditOrigin;
 pub use crate::rate::KeyPurpose;
 pub use batch::{EventBatch, EventChunk};
 pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
+pub use callers::{
+    Actor, Admin, Anonymous, Authenticator, Caller, EventReporter, LegacyActor, Reporter,
+    SandboxCaller, UserOrSandbox, key_of,
+};
+pub(crate) use callers::{KEY_HEADER, MAX_KEY_BYTES, bearer_of, user_of};
 pub use client::ClientAddress;
 pub use header::{IdempotencyKey, LastEventId};
 pub(crate) use intake::ReportIntake;
 pub use params::{NamedParam, PathParam, PathParams, Query};
 pub(crate) use parse::ParseBudget;
-pub use callers::{
-    Actor, Admin, Anonymous, Authenticator, EventReporter, LegacyActor, Reporter, SandboxCaller,
-    UserOrSandbox, Caller, key_of,
-};
-pub(crate) use callers::{KEY_HEADER, MAX_KEY_BYTES, bearer_of, user_of};
 
 /// The application, as handlers take it: `app: Application`.
 pub type Application = web::Data<application::App>;

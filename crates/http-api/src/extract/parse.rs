@@ -103,7 +103,10 @@ mod tests {
     #[actix_web::test]
     async fn only_heavy_texts_wait_for_the_budget() {
         let budget = ParseBudget::new();
-        let all = budget.permit(BUDGET_UNITS * BUDGET_UNIT_BYTES).await.unwrap();
+        let all = budget
+            .permit(BUDGET_UNITS * BUDGET_UNIT_BYTES)
+            .await
+            .unwrap();
         assert!(budget.permit(MAX_INLINE_WEIGHT_BYTES).await.is_ok());
         let heavy = budget.permit(MAX_INLINE_WEIGHT_BYTES + 1);
         futures::pin_mut!(heavy);

@@ -3,8 +3,8 @@
 //! A layer before the routes. [`path_owner`] decides by path and caller; this module identifies callers by their keys; the
 //! crate `gateway` forwards. See docs/reference/gateway.md.
 
-mod forwarding_headers;
 mod file_paths;
+mod forwarding_headers;
 mod path_owner;
 mod query;
 mod route_recheck;
@@ -22,16 +22,17 @@ use application::AppError;
 use application::gateway::AgentRoute;
 use domain::id::ConversationId;
 use domain::scope::Scope;
-use gateway::{ForwardError, Gateway, ForwardTarget, Revocation};
+use gateway::{ForwardError, ForwardTarget, Gateway, Revocation};
 use secrecy::{ExposeSecret, SecretString};
 
 pub(crate) use self::forwarding_headers::forwarding_headers;
-use self::path_owner::{CallerClass, RouteDecision, PathOwner};
+use self::path_owner::{CallerClass, PathOwner, RouteDecision};
 pub(crate) use self::query::without_keys;
 use self::route_recheck::RouteRecheck;
 use crate::access_recheck::AccessRecheck;
 use crate::extract::{
-    Actor, Application, ClientAddress, KEY_HEADER, MAX_KEY_BYTES, key_attempts, key_of, state_of, user_of,
+    Actor, Application, ClientAddress, KEY_HEADER, MAX_KEY_BYTES, key_attempts, key_of, state_of,
+    user_of,
 };
 use crate::problem::Problem;
 use crate::rate::{self, KeyPurpose};
@@ -118,7 +119,8 @@ fn target_of(
     trace::propagate(req, &mut headers);
     if has_key {
         let key = HeaderValue::from_str(way.at.key.expose_secret());
-        let mut key = key.map_err(|_| Problem::internal("session key is not a valid header value"))?;
+        let mut key =
+            key.map_err(|_| Problem::internal("session key is not a valid header value"))?;
         key.set_sensitive(true);
         headers.push((KEY_HEADER.clone(), key));
     }
@@ -258,7 +260,8 @@ async fn resolve(
 /// Counts keys that are no sandbox's. A key that was valid before may be a user's: configured keys may have any form.
 fn count_unknown_keys(req: &HttpRequest, keys: &[SecretString]) {
     let is_missed = |key: &&SecretString| {
-        application::gateway::looks_like_sandbox_key(key.expose_secret()) && !key_attempts::is_known_key(req, key)
+        application::gateway::looks_like_sandbox_key(key.expose_secret())
+            && !key_attempts::is_known_key(req, key)
     };
     let mut missed = keys.iter().filter(is_missed).peekable();
     if missed.peek().is_some() {
@@ -310,7 +313,9 @@ async fn open_route(
             }))
         }
         (RouteDecision::Service, _) => Ok(None),
-        (RouteDecision::ByConversation(_) | RouteDecision::Refused, _) => Err(Problem::unauthorized()),
+        (RouteDecision::ByConversation(_) | RouteDecision::Refused, _) => {
+            Err(Problem::unauthorized())
+        }
     }
 }
 

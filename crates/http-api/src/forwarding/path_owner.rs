@@ -134,11 +134,14 @@ impl PathOwner {
     /// Decides about a request for this path. `upgrades`: it asks for a socket.
     pub(crate) fn decision(self, caller: CallerClass, upgrades: bool) -> RouteDecision {
         match (self, caller) {
-            (Self::Service, _) | (Self::Shared, CallerClass::User | CallerClass::UnknownKey | CallerClass::NoKey) => {
+            (Self::Service, _)
+            | (Self::Shared, CallerClass::User | CallerClass::UnknownKey | CallerClass::NoKey) => {
                 RouteDecision::Service
             }
             (_, CallerClass::Sandbox) => RouteDecision::ByKey,
-            (Self::Conversation(id) | Self::Socket(id), CallerClass::User) => RouteDecision::ByConversation(id),
+            (Self::Conversation(id) | Self::Socket(id), CallerClass::User) => {
+                RouteDecision::ByConversation(id)
+            }
             (Self::Socket(id), CallerClass::NoKey) if upgrades => RouteDecision::Unchecked(id),
             // The path does not name a sandbox.
             (Self::AgentServer, CallerClass::User) => RouteDecision::Service,
@@ -183,9 +186,15 @@ mod tests {
     fn paths_are_assigned_to_owners() {
         let conversation = |rest: &str| format!("/api/conversations/{ID}{rest}");
         let table = [
-            ("/api/bash/start_bash_command".to_owned(), PathOwner::AgentServer),
+            (
+                "/api/bash/start_bash_command".to_owned(),
+                PathOwner::AgentServer,
+            ),
             ("/api/file".to_owned(), PathOwner::AgentServer),
-            ("/api/file/download//abs/olute".to_owned(), PathOwner::AgentServer),
+            (
+                "/api/file/download//abs/olute".to_owned(),
+                PathOwner::AgentServer,
+            ),
             ("/api/files".to_owned(), PathOwner::Service),
             ("/api/git/changes/x".to_owned(), PathOwner::AgentServer),
             ("/api/git-providers".to_owned(), PathOwner::Service),
@@ -204,9 +213,15 @@ mod tests {
             (conversation(""), PathOwner::Shared),
             (conversation("/"), PathOwner::Shared),
             (conversation("/config"), PathOwner::Shared),
-            (conversation("/events/search"), PathOwner::Conversation(id())),
+            (
+                conversation("/events/search"),
+                PathOwner::Conversation(id()),
+            ),
             (conversation("/run"), PathOwner::Conversation(id())),
-            ("/api/conversations/x/run".to_owned(), PathOwner::AgentServer),
+            (
+                "/api/conversations/x/run".to_owned(),
+                PathOwner::AgentServer,
+            ),
             (format!("/sockets/events/{ID}"), PathOwner::Socket(id())),
             (format!("/sockets/session/{ID}"), PathOwner::Socket(id())),
             (format!("/sockets/events/{ID}/"), PathOwner::AgentServer),
@@ -217,7 +232,10 @@ mod tests {
                 PathOwner::Service,
             ),
             ("/api/v1/users/me".to_owned(), PathOwner::Service),
-            ("/api/v1/webhooks/conversations".to_owned(), PathOwner::Service),
+            (
+                "/api/v1/webhooks/conversations".to_owned(),
+                PathOwner::Service,
+            ),
             ("/mcp/mcp".to_owned(), PathOwner::Service),
             ("/metrics".to_owned(), PathOwner::Service),
             // Paths that mean another one.
@@ -239,7 +257,7 @@ mod tests {
 
     #[test]
     fn the_caller_decides_about_shared_paths() {
-        use CallerClass::{Sandbox, NoKey, UnknownKey, User};
+        use CallerClass::{NoKey, Sandbox, UnknownKey, User};
         let places = [
             PathOwner::Service,
             PathOwner::Shared,
@@ -249,7 +267,10 @@ mod tests {
         ];
         let ours = RouteDecision::Service;
         let (by_key, refused) = (RouteDecision::ByKey, RouteDecision::Refused);
-        let (checked, unchecked) = (RouteDecision::ByConversation(id()), RouteDecision::Unchecked(id()));
+        let (checked, unchecked) = (
+            RouteDecision::ByConversation(id()),
+            RouteDecision::Unchecked(id()),
+        );
         let table = [
             (Sandbox, false, [ours, by_key, by_key, by_key, by_key]),
             (Sandbox, true, [ours, by_key, by_key, by_key, by_key]),

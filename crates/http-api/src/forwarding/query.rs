@@ -7,7 +7,8 @@ const KEY_PARAM: &str = "session_api_key";
 
 /// The first non-empty key in the query.
 pub(super) fn key_in(query: &str) -> Option<SecretString> {
-    let found = parse(query.as_bytes()).find(|(name, value)| name == KEY_PARAM && !value.is_empty());
+    let found =
+        parse(query.as_bytes()).find(|(name, value)| name == KEY_PARAM && !value.is_empty());
     found.map(|(_, value)| SecretString::from(value.into_owned()))
 }
 

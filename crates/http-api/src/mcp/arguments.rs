@@ -4,7 +4,7 @@ use domain::git::NewPullRequest;
 use serde_json::Value;
 
 use super::tools::McpTool;
-use crate::decode::{FieldErrors, FieldError, Flavour, Object, Path, characters, items};
+use crate::decode::{FieldError, FieldErrors, Flavour, Object, Path, characters, items};
 
 const MAX_REPOSITORY_CHARS: u64 = 1024;
 const MAX_BRANCH_CHARS: u64 = 255;
@@ -31,7 +31,11 @@ fn decode(tool: &McpTool, given: &Value, errors: &mut FieldErrors) -> Option<New
             None
         })
     });
-    object.rule(name, repository.as_ref(), characters(1..=MAX_REPOSITORY_CHARS));
+    object.rule(
+        name,
+        repository.as_ref(),
+        characters(1..=MAX_REPOSITORY_CHARS),
+    );
     let mut branch = |key| {
         let branch = object.required::<String>(key);
         object.rule(key, branch.as_ref(), characters(1..=MAX_BRANCH_CHARS));

@@ -15,8 +15,8 @@ use application::pull_requests::PullRequestCaller;
 use serde_json::{Map, Value, json};
 
 use crate::decode::JsonError;
-pub(crate) use rpc::{RpcErrorCode, fault};
 use rpc::{RpcError, RpcMessage, RpcResult};
+pub(crate) use rpc::{RpcErrorCode, fault};
 pub(crate) use version::ProtocolVersion;
 
 /// Messages of one batch, which are processed in order.
@@ -41,7 +41,11 @@ pub(crate) async fn exchange(
     body: Result<Value, JsonError>,
 ) -> McpReply {
     match body {
-        Err(_) => McpReply::Refused(fault(&Value::Null, RpcErrorCode::Parse, "The body is not JSON")),
+        Err(_) => McpReply::Refused(fault(
+            &Value::Null,
+            RpcErrorCode::Parse,
+            "The body is not JSON",
+        )),
         Ok(Value::Array(messages)) => batch(app, opener, version, messages).await,
         Ok(message) => match RpcMessage::read(message) {
             RpcMessage::Invalid(answer) => McpReply::Refused(answer),
@@ -53,7 +57,12 @@ pub(crate) async fn exchange(
     }
 }
 
-async fn batch(app: &App, opener: &PullRequestCaller, version: ProtocolVersion, messages: Vec<Value>) -> McpReply {
+async fn batch(
+    app: &App,
+    opener: &PullRequestCaller,
+    version: ProtocolVersion,
+    messages: Vec<Value>,
+) -> McpReply {
     let refused = |why: &str| McpReply::Refused(fault(&Value::Null, RpcErrorCode::Invalid, why));
     if !version.has_batches() {
         return refused("This version of the protocol has no batches");

@@ -90,7 +90,10 @@ mod tests {
     #[test]
     fn messages_are_classified() {
         let request = json!({"jsonrpc": "2.0", "id": 0, "method": "ping"});
-        assert!(matches!(RpcMessage::read(request), RpcMessage::Request { .. }));
+        assert!(matches!(
+            RpcMessage::read(request),
+            RpcMessage::Request { .. }
+        ));
         let request = json!({"jsonrpc": "2.0", "id": "a", "method": "m", "params": {"x": 1}});
         assert!(
             matches!(RpcMessage::read(request), RpcMessage::Request { params, .. } if params["x"] == 1)
@@ -100,7 +103,11 @@ mod tests {
             json!({"jsonrpc": "2.0", "id": 1, "result": {}}),
             json!({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}}),
         ] {
-            assert_eq!(RpcMessage::read(taken.clone()), RpcMessage::Unanswered, "{taken}");
+            assert_eq!(
+                RpcMessage::read(taken.clone()),
+                RpcMessage::Unanswered,
+                "{taken}"
+            );
         }
         for (wrong, code) in [
             (json!(null), -32600),

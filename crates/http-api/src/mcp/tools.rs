@@ -10,7 +10,7 @@ use domain::git::OpenedPullRequest;
 use serde_json::{Map, Value, json};
 
 use super::arguments;
-use super::rpc::{RpcErrorCode, RpcError, RpcResult};
+use super::rpc::{RpcError, RpcErrorCode, RpcResult};
 
 /// A tool and the names of its arguments.
 #[derive(Debug)]
@@ -148,7 +148,11 @@ pub(super) fn list() -> Vec<Value> {
 }
 
 /// Calls a tool for this caller. Failures are results, so that the agent reads them.
-pub(super) async fn call(app: &App, opener: &PullRequestCaller, params: &Map<String, Value>) -> RpcResult {
+pub(super) async fn call(
+    app: &App,
+    opener: &PullRequestCaller,
+    params: &Map<String, Value>,
+) -> RpcResult {
     let name = params.get("name").and_then(Value::as_str);
     let tool = TOOLS.iter().find(|tool| Some(tool.name) == name);
     let tool = tool.ok_or(RpcError(RpcErrorCode::Params, "There is no such tool"))?;

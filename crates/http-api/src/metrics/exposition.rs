@@ -93,7 +93,11 @@ impl MetricsPage {
                 self.sample(&bucket, &labels, at_most);
             }
             self.sample(&sum, labels, measured.sum.as_secs_f64());
-            self.sample(&count, labels, measured.cumulative_counts[BUCKET_BOUNDS_MS.len()]);
+            self.sample(
+                &count,
+                labels,
+                measured.cumulative_counts[BUCKET_BOUNDS_MS.len()],
+            );
         }
     }
 

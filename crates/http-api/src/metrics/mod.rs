@@ -17,10 +17,10 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::openapi::Operations;
 use crate::process_stats::ProcessSample;
-use crate::{Listener, HttpState};
-pub(crate) use requests::RequestMetrics;
+use crate::{HttpState, Listener};
 pub(crate) use exposition::CONTENT_TYPE;
 use exposition::{Labels, MetricsPage};
+pub(crate) use requests::RequestMetrics;
 
 /// Returns the figures of the store's connection pools. Cheap; never waits.
 pub type PoolStatsSource = Box<dyn Fn() -> Vec<PoolStats> + Send + Sync>;
@@ -407,7 +407,7 @@ mod tests {
 
     #[test]
     fn the_page_requires_the_configured_key() {
-        use MetricsAccess::{Allowed, NotServed, NeedsKey};
+        use MetricsAccess::{Allowed, NeedsKey, NotServed};
         const KEY: &str = "metrics-key";
         // By configured key and metrics listener: the access without a key, with the right one, with another.
         for (key, has_metrics_listener, [none, right, wrong]) in [
@@ -416,7 +416,8 @@ mod tests {
             (Some(KEY), false, [NeedsKey, Allowed, NeedsKey]),
             (Some(KEY), true, [NeedsKey, Allowed, NeedsKey]),
         ] {
-            let http_metrics = HttpMetrics::new(key.map(SecretString::from).as_ref(), has_metrics_listener);
+            let http_metrics =
+                HttpMetrics::new(key.map(SecretString::from).as_ref(), has_metrics_listener);
             for (given, expected) in [
                 (None, none),
                 (Some(KEY), right),
@@ -428,7 +429,11 @@ mod tests {
                     expected,
                     "{key:?} {has_metrics_listener} {given:?}"
                 );
-                assert_eq!(at(Listener::Metrics), Allowed, "{key:?} {has_metrics_listener} {given:?}");
+                assert_eq!(
+                    at(Listener::Metrics),
+                    Allowed,
+                    "{key:?} {has_metrics_listener} {given:?}"
+                );
             }
         }
     }

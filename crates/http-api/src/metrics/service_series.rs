@@ -3,8 +3,8 @@
 use application::quotas::QuotaCounts;
 use gateway::GatewayCounts;
 
-use super::one;
 use super::exposition::{Labels, MetricsPage};
+use super::one;
 
 pub(super) fn write_gateway(page: &mut MetricsPage, numbers: GatewayCounts) {
     page.gauge(

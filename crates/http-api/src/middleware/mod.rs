@@ -6,15 +6,15 @@
 //! Knows headers and paths. Knows nothing of routes' inputs or of the application.
 
 mod body;
+mod connection_slot;
 mod cors;
 mod open_mode;
-mod url_prefix;
-mod request_id;
-mod connection_slot;
 mod path_redaction;
-mod trailing_slash;
 mod payload_guard;
+mod request_id;
+mod trailing_slash;
 mod unsent_body;
+mod url_prefix;
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -38,8 +38,8 @@ use crate::rate::RateLimitStatus;
 use crate::state::Listener;
 use crate::trace;
 
-pub(crate) use cors::Cors;
 use connection_slot::ConnectionSlot;
+pub(crate) use cors::Cors;
 use payload_guard::PayloadGuard;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -100,7 +100,10 @@ pub(crate) async fn edge(
         http.status = tracing::field::Empty,
     );
     trace::begin(&state, &span, req.headers());
-    if client.has_untrusted_headers && state.listener() == Listener::Public && state.is_first_proxy_warning() {
+    if client.has_untrusted_headers
+        && state.listener() == Listener::Public
+        && state.is_first_proxy_warning()
+    {
         span.in_scope(warn_of_untrusted_proxy);
     }
     let received_at = state.ports().clock.now();
@@ -114,7 +117,9 @@ pub(crate) async fn edge(
         is_surplus: connection_slot.is_surplus,
         state,
     };
-    let served = serve(context, &connection_slot, req, next).instrument(span).await;
+    let served = serve(context, &connection_slot, req, next)
+        .instrument(span)
+        .await;
     served.map(|answer| connection_slot.attach_to(answer))
 }
 
@@ -138,7 +143,9 @@ async fn serve(
     let arrived = Instant::now();
     let requests = context.state.http_metrics().requests();
     let _in_flight = requests.in_flight.enter();
-    let early = connection_slot.refusal().or_else(|| early_response(&context, &req));
+    let early = connection_slot
+        .refusal()
+        .or_else(|| early_response(&context, &req));
     if let Some(early) = early {
         let mut response = req.into_response(early);
         context.decorate(response.response_mut().head_mut(), false);
@@ -169,7 +176,11 @@ async fn serve(
         Ok(Err(error)) => Err(into_error(&context, error.error_response(), payload_guard)),
         Err(panic) => {
             let problem = Problem::internal(panic_text(panic.as_ref()));
-            Err(into_error(&context, problem.error_response(), payload_guard))
+            Err(into_error(
+                &context,
+                problem.error_response(),
+                payload_guard,
+            ))
         }
     };
     let status = served.as_ref().map_or_else(
@@ -226,11 +237,18 @@ fn storage_refusal(req: &ServiceRequest) -> Option<Problem> {
     }
     let state = state_of(req.request()).ok()?;
     let reason = state.ports().readiness.refuses_writes()?;
-    Some(Problem::new(StatusCode::INSUFFICIENT_STORAGE, reason).retry_after(STORAGE_FULL_RETRY_AFTER))
+    Some(
+        Problem::new(StatusCode::INSUFFICIENT_STORAGE, reason)
+            .retry_after(STORAGE_FULL_RETRY_AFTER),
+    )
 }
 
 /// The request is consumed by now, so the response travels as an error that already has its form.
-fn into_error(context: &RequestContext, mut response: HttpResponse, payload_guard: Option<PayloadGuard>) -> Error {
+fn into_error(
+    context: &RequestContext,
+    mut response: HttpResponse,
+    payload_guard: Option<PayloadGuard>,
+) -> Error {
     context.decorate(response.head_mut(), false);
     let response = response.map_body(|_, body| PayloadGuard::attach_to(payload_guard, body));
     InternalError::from_response("request failed", response).into()

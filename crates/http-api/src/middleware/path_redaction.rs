@@ -53,7 +53,11 @@ mod tests {
             ("/api/v1/users/me", "/api/v1/users/me"),
             ("/sa/b/c/d/e", "/sa/b/c/d/e"),
         ] {
-            assert_eq!(redacted(&path.replace("SIG", &signature)), expected, "{path}");
+            assert_eq!(
+                redacted(&path.replace("SIG", &signature)),
+                expected,
+                "{path}"
+            );
         }
     }
 }

@@ -29,5 +29,6 @@ pub(super) fn redirect(
 
 fn target<'a>(path: &'a str, surface: &RouteSurface) -> Option<&'a str> {
     let meant = path.strip_suffix('/')?;
-    (meant.starts_with('/') && !meant.starts_with("//") && surface.has_route(meant)).then_some(meant)
+    (meant.starts_with('/') && !meant.starts_with("//") && surface.has_route(meant))
+        .then_some(meant)
 }

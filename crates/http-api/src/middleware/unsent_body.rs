@@ -11,7 +11,7 @@ use crate::audit::actor_of;
 use crate::extract::ClientAddress;
 use crate::rate::client_network;
 use crate::state::HttpState;
-use crate::unsent_bytes::{UnsentOwner, MIN_COUNTED_BYTES};
+use crate::unsent_bytes::{MIN_COUNTED_BYTES, UnsentOwner};
 
 /// The response, counted until it is sent; or a refusal, if too much is unsent already and the request changed nothing.
 pub(super) fn account(

@@ -223,11 +223,7 @@ fn shared_answers(
         shared.push(("422", "Invalid input", validation));
     }
     if takes_body {
-        shared.push((
-            "400",
-            "An invalid request or body",
-            "Detail",
-        ));
+        shared.push(("400", "An invalid request or body", "Detail"));
         shared.push(("408", "The body did not arrive in time", "Detail"));
         shared.push(("413", "The body is too large", "Detail"));
         shared.push(("415", "The body has a content encoding", "Detail"));

@@ -9,10 +9,7 @@ use serde_json::{Map, Value};
 pub(super) const MEANINGS: &[(&str, &str)] = &[
     ("APP_MODE", "Always `oss`."),
     ("AgentType", "The kind of agent."),
-    (
-        "AppConversationStartTaskStatus",
-        "Status of a start task.",
-    ),
+    ("AppConversationStartTaskStatus", "Status of a start task."),
     ("ConversationExecutionStatus", "State of the agent."),
     ("ConversationTrigger", "What started a conversation."),
     ("Detail", "An error with a text."),
@@ -22,10 +19,7 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
         "HIDE_LLM_SETTINGS",
         "Whether front ends hide the settings of the model.",
     ),
-    (
-        "HTTPValidationError",
-        "All errors of a request.",
-    ),
+    ("HTTPValidationError", "All errors of a request."),
     (
         "LegacyHTTPValidationError",
         "All errors of a request to a legacy operation.",
@@ -44,10 +38,7 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
         "Tokens since the start of the conversation.",
     ),
     ("acp_providers", "Providers of ACP agents."),
-    (
-        "active",
-        "The active profile; null if there is none.",
-    ),
+    ("active", "The active profile; null if there is none."),
     (
         "active_agent_profile_id",
         "Always null: there are no agent profiles.",
@@ -102,10 +93,7 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
     ),
     ("created_at", "When it was created, in UTC."),
     ("custom_secrets", "Secrets by name."),
-    (
-        "default_model",
-        "The model that is used if none is chosen.",
-    ),
+    ("default_model", "The model that is used if none is chosen."),
     (
         "default_sandbox_spec_id",
         "The default spec of new sandboxes.",
@@ -113,19 +101,16 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
     ("deployment_mode", "Always null."),
     ("description", "The purpose."),
     ("detail", "The error."),
-    ("disabled_skills", "Skills that are disabled in conversations."),
+    (
+        "disabled_skills",
+        "Skills that are disabled in conversations.",
+    ),
     ("disk", "The disk with the data directory."),
     ("display_name", "The name to show."),
     ("email", "The user's email address."),
     ("email_enabled", "Always false."),
-    (
-        "email_verified",
-        "Whether the email address is verified.",
-    ),
-    (
-        "enable_acp",
-        "Whether front ends offer ACP agents.",
-    ),
+    ("email_verified", "Whether the email address is verified."),
+    ("enable_acp", "Whether front ends offer ACP agents."),
     ("enable_automations", "Always false."),
     ("enable_billing", "Always false."),
     (
@@ -156,17 +141,17 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
     ("faulty_models", "Models that front ends warn of."),
     ("feature_flags", "Features that front ends show."),
     ("free", "Free bytes."),
-    ("git_full_clone", "Whether clones contain the whole history."),
+    (
+        "git_full_clone",
+        "Whether clones contain the whole history.",
+    ),
     ("git_provider", "The git provider."),
     ("git_user_email", "The email address in commits."),
     ("git_user_name", "The author name in commits."),
     ("github_app_slug", "Always null."),
     ("gitlab_enabled", "Always false."),
     ("has_next_page", "Whether more pages follow."),
-    (
-        "hide_billing_page",
-        "Whether front ends hide the page.",
-    ),
+    ("hide_billing_page", "Whether front ends hide the page."),
     (
         "hide_integrations_page",
         "Whether front ends hide the page of git providers.",
@@ -228,10 +213,7 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
     ("metrics", "The cost of the conversation."),
     ("model", "The model, as `vendor/model`."),
     ("msg", "The text of the error."),
-    (
-        "msg_id",
-        "A stable id, which front ends translate.",
-    ),
+    ("msg_id", "A stable id, which front ends translate."),
     ("name", "The name."),
     ("org_id", "The organization."),
     (
@@ -243,7 +225,10 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
     ("per_turn_token", "Tokens of the latest turn."),
     ("percent", "The used share, in percent."),
     ("plugins", "Plugins for the agent."),
-    ("pr_number", "Numbers of the pull requests that the conversation concerns."),
+    (
+        "pr_number",
+        "Numbers of the pull requests that the conversation concerns.",
+    ),
     (
         "processors",
         "Callback processors of the conversation's events.",
@@ -269,10 +254,7 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
         "Kept for front ends; without effect.",
     ),
     ("repo", "The repository, as `owner/repo`."),
-    (
-        "request",
-        "The request; values of secrets are masked.",
-    ),
+    ("request", "The request; values of secrets are masked."),
     ("resources", "The resource usage of this process."),
     ("revision", "The revision."),
     ("role", "The role of the sender."),

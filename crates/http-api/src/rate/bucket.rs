@@ -34,7 +34,9 @@ struct TokenBucket {
 
 /// Capacity of a bucket, in units.
 fn size(rate: u64) -> i64 {
-    i64::try_from(rate).unwrap_or(i64::MAX).saturating_mul(REQUEST_COST)
+    i64::try_from(rate)
+        .unwrap_or(i64::MAX)
+        .saturating_mul(REQUEST_COST)
 }
 
 impl TokenBucket {
@@ -83,7 +85,11 @@ pub(super) struct DrawOutcome {
 impl<S: Eq + Hash> TokenBuckets<S> {
     /// Takes one request out of each bucket, or out of none if one is empty. The outcome describes the first bucket, or the empty
     /// one.
-    pub(super) fn try_take<const N: usize>(&self, wanted: [(S, u64); N], now: Timestamp) -> DrawOutcome {
+    pub(super) fn try_take<const N: usize>(
+        &self,
+        wanted: [(S, u64); N],
+        now: Timestamp,
+    ) -> DrawOutcome {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         make_room(&mut buckets, N, now);
         let found = wanted
@@ -152,7 +158,10 @@ mod tests {
         for _ in 0..15 {
             buckets.charge("guesser", 5, at(0));
         }
-        assert!(!buckets.has_tokens(&"guesser", at(2_000_000)), "10 too many");
+        assert!(
+            !buckets.has_tokens(&"guesser", at(2_000_000)),
+            "10 too many"
+        );
         assert!(buckets.has_tokens(&"guesser", at(2_200_000)));
         for _ in 0..1_000 {
             buckets.charge("guesser", 5, at(0));

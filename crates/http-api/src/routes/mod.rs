@@ -199,7 +199,9 @@ pub(crate) fn register_callback(config: &mut impl RouteRegistry) {
 
 /// Registers the routes of the metrics listener, which need no key. They reveal nothing about users and change nothing.
 pub(crate) fn register_metrics(config: &mut impl RouteRegistry) {
-    config.service(service::health::alive).service(service::metrics::read);
+    config
+        .service(service::health::alive)
+        .service(service::metrics::read);
 }
 
 /// Registers routes that the document does not contain: the documentation, the console, and signed paths.

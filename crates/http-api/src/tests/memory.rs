@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use application::{App, AuthMode, Policy, Ports, BackgroundTasks};
+use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
 use domain::clock::Clock;
 use domain::id::HostId;
 use store_memory::{
@@ -47,5 +47,9 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         "http://127.0.0.1:3000/api/v1/webhooks".parse().unwrap(),
         AuthMode::ApiKey,
     );
-    App::new(ports, policy, BackgroundTasks::new(tokio::runtime::Handle::current()))
+    App::new(
+        ports,
+        policy,
+        BackgroundTasks::new(tokio::runtime::Handle::current()),
+    )
 }

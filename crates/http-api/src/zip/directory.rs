@@ -67,7 +67,14 @@ impl ZipEntry<'_> {
         let (short, is_far) = clamp(offset);
         out.extend(*b"PK\x01\x02");
         put_u16(out, MADE_BY);
-        self.common(if is_far { VERSION_ZIP64 } else { VERSION_DEFLATE }, out);
+        self.common(
+            if is_far {
+                VERSION_ZIP64
+            } else {
+                VERSION_DEFLATE
+            },
+            out,
+        );
         // The lengths of extra field and comment, the disk number, and the internal attributes.
         put_u16(out, if is_far { 12 } else { 0 });
         for _ in 0..3 {

@@ -67,9 +67,9 @@ impl ZipWriter {
         loop {
             out.reserve(OUTPUT_RESERVE_BYTES);
             let read = usize::try_from(self.compressor.total_in()).map_err(io::Error::other)?;
-            let status = self
-                .compressor
-                .compress_vec(&content[read..], out, FlushCompress::Finish)?;
+            let status =
+                self.compressor
+                    .compress_vec(&content[read..], out, FlushCompress::Finish)?;
             if status == Status::StreamEnd {
                 return Ok(());
             }

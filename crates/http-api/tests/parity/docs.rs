@@ -21,7 +21,8 @@ pub(crate) fn switch(name: &str) -> Option<String> {
 #[track_caller]
 pub(crate) fn says(name: &str, text: &str) {
     let path = in_repository("docs/explanation/compatibility.md");
-    let present = std::fs::read_to_string(&path).expect("docs/explanation/compatibility.md can be read");
+    let present =
+        std::fs::read_to_string(&path).expect("docs/explanation/compatibility.md can be read");
     let (begin, end) = (
         format!("<!-- {name}: written by crates/http-api/tests/parity -->\n"),
         format!("<!-- /{name} -->\n"),

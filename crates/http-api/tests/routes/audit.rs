@@ -182,7 +182,9 @@ async fn entries_are_paged_and_filtered() {
 async fn changes_of_disconnected_clients_are_audited() {
     let world = World::working().await;
     let id = world.conversation(ADA).await;
-    world.agents.set_behavior(FakeBehavior::Slow(Duration::from_secs(3600)));
+    world
+        .agents
+        .set_behavior(FakeBehavior::Slow(Duration::from_secs(3600)));
     let path = format!("/api/v1/app-conversations/{id}/send-message");
     let message = json!({"role": "user", "content": [{"type": "text", "text": "hi"}]});
     let before = world.agents.calls().send;

@@ -10,14 +10,14 @@ use actix_web::dev::{Payload, Service};
 use actix_web::http::header::HeaderMap;
 use actix_web::test::{TestRequest, init_service};
 use application::administration::{KeyOptions, Origin, administer, new_key};
-use application::{App, AuthMode, Policy, Ports, BackgroundTasks};
+use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
 use async_trait::async_trait;
 use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
 use domain::id::{ApiKeyId, HostId, IdGenerator, SpecId, UserId};
 use domain::identity::{AdminChange, ApiKey, ApiKeyRepository, KeyHash, Role};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
-use http_api::{AddressConfig, Check, Listener, HttpConfig, HttpPorts, HttpState, Readiness};
+use http_api::{AddressConfig, Check, HttpConfig, HttpPorts, HttpState, Listener, Readiness};
 use keyring::{InstallationKey, Keyring, MasterKey};
 use serde_json::{Value, json};
 use store_memory::{
@@ -178,7 +178,13 @@ async fn add_keys(store: &MemoryStore, now: Timestamp, ids: &dyn IdGenerator) {
         ApiKeyRepository::insert(store, &key).await.unwrap();
     }
     let root = UserId::parse("root").unwrap();
-    let mut made = new_key(ids, now, &root, &KeyOptions::default(), &AuditActor::Service);
+    let mut made = new_key(
+        ids,
+        now,
+        &root,
+        &KeyOptions::default(),
+        &AuditActor::Service,
+    );
     made.key.hash = KeyHash::of(ROOT);
     let change = AdminChange::CreateKey {
         key: made.key,

@@ -2,7 +2,7 @@
 
 use domain::conversation::GitProvider;
 use domain::git::{
-    GitBranch, GitError, GitUser, OwnerType, GitRepository, SuggestedTask, SuggestedTaskType,
+    GitBranch, GitError, GitRepository, GitUser, OwnerType, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use store_memory::FakeProvider;

@@ -335,7 +335,10 @@ async fn only_users_and_active_sandboxes_have_access() {
     for listener in [Listener::Public, Listener::Callback] {
         let tool = json!({"name": "create_pr", "arguments": pull_request()});
         let body = request("tools/call", &tool);
-        let answer = world.send_to(listener, post(&key).set_json(&body)).await.ok();
+        let answer = world
+            .send_to(listener, post(&key).set_json(&body))
+            .await
+            .ok();
         assert_eq!(answer["result"]["isError"], false, "{answer}");
     }
     // The sandbox acts for its owner.

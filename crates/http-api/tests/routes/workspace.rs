@@ -1,7 +1,7 @@
 //! The workspace of sandboxes (files, git, skills, hooks), and switching the agent's model.
 
 use domain::agent::AgentEndpoint;
-use domain::workspace::{SandboxWorkspace, ProjectSkill};
+use domain::workspace::{ProjectSkill, SandboxWorkspace};
 use serde_json::{Value, json};
 use store_memory::FakeBehavior;
 
@@ -238,7 +238,11 @@ async fn switching_models_has_the_known_texts() {
         (FakeBehavior::Rejecting(400), 400, "Agent server error: 400"),
         (FakeBehavior::Rejecting(504), 504, "Agent server error: 504"),
         (FakeBehavior::Rejecting(500), 502, "Agent server error: 500"),
-        (FakeBehavior::Unreachable, 502, "Failed to reach agent server."),
+        (
+            FakeBehavior::Unreachable,
+            502,
+            "Failed to reach agent server.",
+        ),
     ] {
         world.agents.set_behavior(mood);
         world.post(ADA, &path, &model).await.refuses(status, told);

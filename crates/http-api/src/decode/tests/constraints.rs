@@ -8,7 +8,9 @@ use domain::patch::Patch;
 use regex::Regex;
 use serde_json::{Value, json};
 
-use super::super::{Decode, FieldErrors, Flavour, Object, Path, bounds, characters, decode, pattern};
+use super::super::{
+    Decode, FieldErrors, Flavour, Object, Path, bounds, characters, decode, pattern,
+};
 use super::refused;
 
 #[derive(Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use application::administration::{KeyOptions, IssuedKey};
+use application::administration::{IssuedKey, KeyOptions};
 use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditOutcome};
 use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, UserId};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use crate::decode::{Choice, Decode, FieldErrors, FieldError, Object, Path, bounds};
+use crate::decode::{Choice, Decode, FieldError, FieldErrors, Object, Path, bounds};
 use crate::extract::NamedParam;
 
 /// Longest lifetime of a key that expires: ten years.
@@ -228,7 +228,11 @@ impl Decode for RotationInput {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let options = key_options(&mut object);
         let grace = object.default("grace_period", || DEFAULT_ROTATION_GRACE_SECONDS);
-        object.rule("grace_period", grace.as_ref(), bounds(0..=MAX_ROTATION_GRACE_SECONDS));
+        object.rule(
+            "grace_period",
+            grace.as_ref(),
+            bounds(0..=MAX_ROTATION_GRACE_SECONDS),
+        );
         Some(Self {
             options: options?,
             grace: seconds(grace?),

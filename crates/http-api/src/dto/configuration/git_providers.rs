@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use crate::decode::{Choice, Decode, FieldError, FieldErrors, Flavour, Object, Path};
 use crate::dto::configuration::mcp::{McpConfigDto, McpConfigInput};
-use crate::decode::{Choice, Decode, FieldErrors, FieldError, Flavour, Object, Path};
 use crate::problem::Problem;
 
 /// The providers that the legacy operation names.
@@ -81,8 +81,10 @@ impl Decode for AddGitProviders {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let mcp = object.optional::<McpConfigInput>("mcp_config");
-        let tokens =
-            object.default::<BTreeMap<LegacyProviderKey, GitTokenInput>>("provider_tokens", BTreeMap::new);
+        let tokens = object.default::<BTreeMap<LegacyProviderKey, GitTokenInput>>(
+            "provider_tokens",
+            BTreeMap::new,
+        );
         let tokens = tokens?
             .into_iter()
             .map(|(provider, token)| (provider.0, token.0));
@@ -186,7 +188,8 @@ impl Decode for GitProviders {
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        let tokens = object.default::<BTreeMap<ProviderKey, GitTokenInput>>("provider_tokens", BTreeMap::new);
+        let tokens = object
+            .default::<BTreeMap<ProviderKey, GitTokenInput>>("provider_tokens", BTreeMap::new);
         let tokens = tokens?
             .into_iter()
             .map(|(provider, token)| (provider.0, token.0));

@@ -3,15 +3,19 @@
 use std::sync::LazyLock;
 
 use actix_web::http::StatusCode;
-use application::settings::{Profile, ProfileRefusal, Profiles, SecretVisibility, SaveProfile, UpdateError};
+use application::settings::{
+    Profile, ProfileRefusal, Profiles, SaveProfile, SecretVisibility, UpdateError,
+};
 use domain::clock::Timestamp;
 use regex::Regex;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::decode::{
+    Decode, FieldError, FieldErrors, Flavour, Object, Path, Rule, characters, pattern,
+};
 use crate::dto::configuration::git_providers::errors_of;
-use crate::decode::{Decode, FieldErrors, FieldError, Flavour, Object, Path, Rule, characters, pattern};
 use crate::extract::NamedParam;
 use crate::problem::Problem;
 

@@ -12,8 +12,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::dto::page::PageQuery;
 use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::dto::page::PageQuery;
 use crate::extract::NamedParam;
 
 /// A secret without its value.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use application::skills::{
-    MarketplaceOffers, OfferedPlugin, RegisteredMarketplace, check_name, check_repo_path, check_source,
+    MarketplaceOffers, OfferedPlugin, RegisteredMarketplace, check_name, check_repo_path,
+    check_source,
 };
 use domain::skill::ListedSkill;
 use serde::Serialize;

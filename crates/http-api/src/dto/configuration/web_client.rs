@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 
 /// ACP providers of the agent server's environment, written by `cargo xtask models`.
 static ACP_AGENTS: LazyLock<Vec<AcpProviderDto>> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../../../../config/acp-providers.json")).unwrap_or_default()
+    serde_json::from_str(include_str!("../../../../../config/acp-providers.json"))
+        .unwrap_or_default()
 });
 
 /// Web hosts of git providers that have a public one.

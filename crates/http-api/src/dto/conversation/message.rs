@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::dto::enums::SandboxStatusSchema;
 use crate::decode::{Choice, ChoiceKind, Decode, FieldErrors, Object, Path, items, union};
+use crate::dto::enums::SandboxStatusSchema;
 
 macro_rules! literal {
     ($(#[$doc:meta])* $name:ident: $($word:literal)|+) => {
@@ -106,7 +106,9 @@ impl Decode for NextMessage {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let role = object.default("role", || UserRole("user"));
-        let content = object.required::<Vec<ContentItem>>("content").map(content_values);
+        let content = object
+            .required::<Vec<ContentItem>>("content")
+            .map(content_values);
         object.rule("content", content.as_ref(), items(AT_LEAST_ONE));
         let run = object.default("run", || true);
         Some(Self(MessageInput {

@@ -10,8 +10,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::dto::conversation::message::{ContentItem, MessageContent, content_values};
 use crate::decode::{Decode, FieldErrors, Flavour, JsonError, Path};
+use crate::dto::conversation::message::{ContentItem, MessageContent, content_values};
 use crate::extract::NamedParam;
 use crate::problem::Problem;
 

@@ -19,11 +19,13 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use crate::dto::secret_text::SecretText;
-use crate::dto::enums::{ExecutionStatusSchema, GitProviderSchema, SandboxStatusSchema, TriggerSchema};
-use crate::dto::{MAX_TITLE_CHARS, PageDto};
 use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Object, Path, characters};
+use crate::dto::enums::{
+    ExecutionStatusSchema, GitProviderSchema, SandboxStatusSchema, TriggerSchema,
+};
+use crate::dto::secret_text::SecretText;
+use crate::dto::{MAX_TITLE_CHARS, PageDto};
 
 /// A conversation.
 #[derive(Debug, Clone, Serialize, ToSchema)]

@@ -9,10 +9,10 @@ use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use crate::decode::{Choice, Decode, FieldError, FieldErrors, Object, Path, characters, items};
 use crate::dto::conversation::message::{FirstMessage, SendMessageRequest};
 use crate::dto::enums::{AgentTypeSchema, GitProviderSchema, TriggerSchema};
 use crate::dto::{MAX_NAME_CHARS, MAX_TITLE_CHARS};
-use crate::decode::{Choice, Decode, FieldErrors, FieldError, Object, Path, characters, items};
 
 /// Plugins in a request; each is checked before the agent gets it.
 const MAX_PLUGINS: u64 = 20;
@@ -202,9 +202,9 @@ fn inside_the_repository(path: &str) -> Option<FieldError> {
             "repo_path must be relative, not absolute",
         ));
     }
-    path.split(['/', '\\'])
-        .any(|part| part == "..")
-        .then(|| FieldError::value_error("repo_path cannot contain '..' (parent directory traversal)"))
+    path.split(['/', '\\']).any(|part| part == "..").then(|| {
+        FieldError::value_error("repo_path cannot contain '..' (parent directory traversal)")
+    })
 }
 
 /// The parameters of a plugin.

@@ -14,11 +14,11 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
 use crate::dto::conversation::message::SendMessageRequest;
-use crate::dto::secret_text::MASK;
 use crate::dto::conversation::start_request::{PluginSchema, ProcessorSchema, SuggestedTaskSchema};
 use crate::dto::enums::{AgentTypeSchema, GitProviderSchema, StartStatusSchema, TriggerSchema};
-use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
+use crate::dto::secret_text::MASK;
 
 /// A start task.
 #[derive(Debug, Clone, Serialize, ToSchema)]

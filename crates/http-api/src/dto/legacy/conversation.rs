@@ -14,10 +14,10 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::dto::secret_text::SecretText;
-use crate::dto::enums::{GitProviderSchema, TriggerSchema};
 use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Object, Path, characters};
+use crate::dto::enums::{GitProviderSchema, TriggerSchema};
+use crate::dto::secret_text::SecretText;
 
 /// Default number of conversations on a page.
 const DEFAULT_PAGE_SIZE: i64 = 20;

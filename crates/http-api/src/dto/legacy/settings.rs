@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use crate::decode::{Decode, FieldError, FieldErrors, Object, Path, Secret};
 use crate::dto::configuration::mcp::{McpConfigDto, McpConfigInput};
 use crate::dto::configuration::settings::{Empty, tokens_set};
-use crate::decode::{Decode, FieldErrors, FieldError, Object, Path, Secret};
 
 /// `secrets_store` of the legacy response: its members are always empty objects.
 #[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]

@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::dto::git::{BranchDto, RepositoryDto};
-use crate::dto::enums::GitProviderSchema;
 use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::dto::enums::GitProviderSchema;
+use crate::dto::git::{BranchDto, RepositoryDto};
 
 /// Default number of items on a page.
 const DEFAULT_PAGE_SIZE: i64 = 30;

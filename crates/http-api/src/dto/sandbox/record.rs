@@ -9,11 +9,11 @@ use serde::Serialize;
 use url::form_urlencoded;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::dto::secret_text::SecretText;
-use crate::dto::enums::SandboxStatusSchema;
-use crate::dto::json_lists::{WriteJson, write_members};
 use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Object, Path, bounds};
+use crate::dto::enums::SandboxStatusSchema;
+use crate::dto::json_lists::{WriteJson, write_members};
+use crate::dto::secret_text::SecretText;
 
 /// Name of the editor's exposed URL.
 const VSCODE: &str = "VSCODE";

@@ -5,13 +5,13 @@ use actix_web::{HttpResponse, delete, get, patch, post, web};
 use domain::id::UserId;
 
 use crate::dto::account::administration::{
-    AccountDto, KeyDto, CreateKeyDto, CreateKeyInput, CreatedKeyDto, NewUserDto, NewUserInput,
-    RotationDto, RotationInput, UserIdParam, UserUpdateDto, UserUpdateInput, UserKeyParams,
+    AccountDto, CreateKeyDto, CreateKeyInput, CreatedKeyDto, KeyDto, NewUserDto, NewUserInput,
+    RotationDto, RotationInput, UserIdParam, UserKeyParams, UserUpdateDto, UserUpdateInput,
 };
 use crate::dto::page::PageQuery;
 use crate::dto::{PageDto, Success};
 use crate::extract::{
-    Admin, Application, Body, Call, OptionalBody, AuditOrigin, PathParam, PathParams, Query,
+    Admin, Application, AuditOrigin, Body, Call, OptionalBody, PathParam, PathParams, Query,
 };
 use crate::problem::{Detail, Problem};
 
@@ -110,7 +110,10 @@ pub(crate) async fn update(
 #[delete("/api/v1/admin/users/{user_id}")]
 pub(crate) async fn remove(
     app: Application,
-    Call(_admin, (origin, PathParam(UserIdParam(user)))): Call<Admin, (AuditOrigin, PathParam<UserIdParam>)>,
+    Call(_admin, (origin, PathParam(UserIdParam(user)))): Call<
+        Admin,
+        (AuditOrigin, PathParam<UserIdParam>),
+    >,
 ) -> Result<web::Json<Success>, Problem> {
     let origin = origin.with_status(StatusCode::OK);
     app.administration.delete_user(&origin, &user).await?;
@@ -157,7 +160,11 @@ pub(crate) async fn create_key(
     app: Application,
     Call(_admin, (origin, PathParam(UserIdParam(user)), OptionalBody(input))): Call<
         Admin,
-        (AuditOrigin, PathParam<UserIdParam>, OptionalBody<CreateKeyInput>),
+        (
+            AuditOrigin,
+            PathParam<UserIdParam>,
+            OptionalBody<CreateKeyInput>,
+        ),
     >,
 ) -> Result<HttpResponse, Problem> {
     let (origin, options) = (
@@ -184,10 +191,17 @@ pub(crate) async fn rotate_key(
     app: Application,
     Call(_admin, (origin, PathParams(key), OptionalBody(input))): Call<
         Admin,
-        (AuditOrigin, PathParams<UserKeyParams>, OptionalBody<RotationInput>),
+        (
+            AuditOrigin,
+            PathParams<UserKeyParams>,
+            OptionalBody<RotationInput>,
+        ),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let (origin, input) = (origin.with_status(StatusCode::CREATED), input.unwrap_or_default());
+    let (origin, input) = (
+        origin.with_status(StatusCode::CREATED),
+        input.unwrap_or_default(),
+    );
     let user = owner(&key)?;
     let administration = &app.administration;
     let made = administration.rotate_key(&origin, &user, key.id, &input.options, input.grace);

@@ -6,10 +6,10 @@ use actix_web::{HttpResponse, delete, get, post, web};
 use domain::id::ApiKeyId;
 
 use crate::dto::account::administration::{
-    KeyDto, CreateKeyDto, CreateKeyInput, CreatedKeyDto, RotationDto, RotationInput,
+    CreateKeyDto, CreateKeyInput, CreatedKeyDto, KeyDto, RotationDto, RotationInput,
 };
 use crate::dto::{PageDto, Success};
-use crate::extract::{Actor, Application, Call, OptionalBody, AuditOrigin, PathParam};
+use crate::extract::{Actor, Application, AuditOrigin, Call, OptionalBody, PathParam};
 use crate::problem::{Detail, Problem};
 
 /// Lists the caller's keys, oldest first, all on one page.
@@ -42,13 +42,18 @@ pub(crate) async fn list(
 #[post("/api/v1/keys")]
 pub(crate) async fn create(
     app: Application,
-    Call(actor, (origin, OptionalBody(input))): Call<Actor, (AuditOrigin, OptionalBody<CreateKeyInput>)>,
+    Call(actor, (origin, OptionalBody(input))): Call<
+        Actor,
+        (AuditOrigin, OptionalBody<CreateKeyInput>),
+    >,
 ) -> Result<HttpResponse, Problem> {
     let (origin, options) = (
         origin.with_status(StatusCode::CREATED),
         input.unwrap_or_default().0,
     );
-    let made = app.administration.create_key(&origin, &actor.user, &options);
+    let made = app
+        .administration
+        .create_key(&origin, &actor.user, &options);
     Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 
@@ -68,10 +73,17 @@ pub(crate) async fn rotate(
     app: Application,
     Call(actor, (origin, PathParam(id), OptionalBody(input))): Call<
         Actor,
-        (AuditOrigin, PathParam<ApiKeyId>, OptionalBody<RotationInput>),
+        (
+            AuditOrigin,
+            PathParam<ApiKeyId>,
+            OptionalBody<RotationInput>,
+        ),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let (origin, input) = (origin.with_status(StatusCode::CREATED), input.unwrap_or_default());
+    let (origin, input) = (
+        origin.with_status(StatusCode::CREATED),
+        input.unwrap_or_default(),
+    );
     let administration = &app.administration;
     let made = administration.rotate_key(&origin, &actor.user, id, &input.options, input.grace);
     Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))

@@ -5,14 +5,14 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, delete, get, post, web};
 use domain::id::{OrganizationId, UserId};
 
-use crate::routes::configuration::profiles::{self, ProfileResponse, ProfileParam};
 use crate::dto::account::organization::{MemberDto, OrganizationsDto, ProviderConnectionsDto};
 use crate::dto::configuration::profiles::{
     ProfileActivatedDto, ProfileChangedDto, ProfileDetailDto, ProfileListDto, ProfileName,
     RenameProfileDto, SaveProfileDto, SaveProfileInput,
 };
-use crate::extract::{Actor, Application, Body, Call, OptionalBody, PathParam, State, Caller};
+use crate::extract::{Actor, Application, Body, Call, Caller, OptionalBody, PathParam, State};
 use crate::problem::{Detail, Problem};
+use crate::routes::configuration::profiles::{self, ProfileParam, ProfileResponse};
 
 /// A user who is a member of the organization in the path.
 pub(crate) struct OrganizationMember(UserId);
@@ -48,7 +48,9 @@ pub(crate) async fn list(Call(actor, ()): Call<Actor, ()>) -> web::Json<Organiza
     responses((status = 200, description = "The caller as a member", body = MemberDto))
 )]
 #[get("/api/organizations/{organization_id}/me")]
-pub(crate) async fn me(Call(OrganizationMember(user), ()): Call<OrganizationMember, ()>) -> web::Json<MemberDto> {
+pub(crate) async fn me(
+    Call(OrganizationMember(user), ()): Call<OrganizationMember, ()>,
+) -> web::Json<MemberDto> {
     web::Json(MemberDto::owner(&user))
 }
 
@@ -92,7 +94,10 @@ pub(crate) async fn list_profiles(
 pub(crate) async fn load_profile(
     app: Application,
     state: State,
-    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<OrganizationMember, ProfileParam>,
+    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<
+        OrganizationMember,
+        ProfileParam,
+    >,
 ) -> ProfileResponse<ProfileDetailDto> {
     profiles::load_for(&app, &user, name, state.ports().clock.now()).await
 }
@@ -133,7 +138,10 @@ pub(crate) async fn save_profile(
 #[delete("/api/organizations/{organization_id}/profiles/{name}")]
 pub(crate) async fn remove_profile(
     app: Application,
-    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<OrganizationMember, ProfileParam>,
+    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<
+        OrganizationMember,
+        ProfileParam,
+    >,
 ) -> ProfileResponse<ProfileChangedDto> {
     profiles::remove_for(&app, &user, name).await
 }
@@ -150,7 +158,10 @@ pub(crate) async fn remove_profile(
 #[post("/api/organizations/{organization_id}/profiles/{name}/activate")]
 pub(crate) async fn activate_profile(
     app: Application,
-    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<OrganizationMember, ProfileParam>,
+    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<
+        OrganizationMember,
+        ProfileParam,
+    >,
 ) -> ProfileResponse<ProfileActivatedDto> {
     profiles::activate_for(&app, &user, name).await
 }

@@ -3,7 +3,9 @@
 use actix_web::{delete, post, web};
 
 use crate::decode::Flavour;
-use crate::dto::configuration::git_providers::{GitProviders, GitProvidersDto, TokensRejectedDto, tokens_problem};
+use crate::dto::configuration::git_providers::{
+    GitProviders, GitProvidersDto, TokensRejectedDto, tokens_problem,
+};
 use crate::dto::configuration::settings::Message;
 use crate::extract::{Actor, Application, Body, Call};
 use crate::problem::Problem;

@@ -22,7 +22,10 @@ pub(crate) type ProfileResponse<T> = Result<web::Json<T>, Problem>;
 /// Lists the profiles, without their keys.
 #[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = ProfileListDto)))]
 #[get("/api/v1/settings/profiles")]
-pub(crate) async fn list(app: Application, Call(actor, ()): Call<Actor>) -> ProfileResponse<ProfileListDto> {
+pub(crate) async fn list(
+    app: Application,
+    Call(actor, ()): Call<Actor>,
+) -> ProfileResponse<ProfileListDto> {
     list_for(&app, &actor.user).await
 }
 
@@ -119,8 +122,8 @@ pub(crate) async fn load_for(
 ) -> ProfileResponse<ProfileDetailDto> {
     let profiles = app.settings.profiles(user).await?;
     let found = profiles.find(&name);
-    let profile =
-        found.ok_or_else(|| profile_problem(UpdateError::Refused(ProfileRefusal::NotFound(name))))?;
+    let profile = found
+        .ok_or_else(|| profile_problem(UpdateError::Refused(ProfileRefusal::NotFound(name))))?;
     Ok(web::Json(ProfileDetailDto::of(profile, now)))
 }
 
@@ -138,7 +141,11 @@ pub(crate) async fn save_for(
     Ok((changed, StatusCode::CREATED))
 }
 
-pub(crate) async fn remove_for(app: &App, user: &UserId, name: String) -> ProfileResponse<ProfileChangedDto> {
+pub(crate) async fn remove_for(
+    app: &App,
+    user: &UserId,
+    name: String,
+) -> ProfileResponse<ProfileChangedDto> {
     app.settings.delete_profile(user, &name).await?;
     let message = format!("Profile '{name}' deleted");
     Ok(web::Json(ProfileChangedDto { name, message }))

@@ -5,7 +5,9 @@ use application::settings::{Settings, UpdateError, agent_schema, conversation_sc
 use serde_json::Value;
 
 use crate::decode::JsonObject;
-use crate::dto::configuration::settings::{ErrorText, Message, SettingsDto, SettingsUpdateDto, settings_problem};
+use crate::dto::configuration::settings::{
+    ErrorText, Message, SettingsDto, SettingsUpdateDto, settings_problem,
+};
 use crate::dto::timestamped::{TimestampedJson, json_response};
 use crate::extract::{Actor, Application, Body, Call, State};
 use crate::problem::Problem;

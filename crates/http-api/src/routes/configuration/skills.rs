@@ -3,8 +3,10 @@
 use actix_web::{get, post, web};
 
 use crate::dto::PageDto;
+use crate::dto::configuration::skills::{
+    MarketplaceOffersDto, MarketplaceRegistration, RegistrationInput, SkillDto,
+};
 use crate::dto::page::PageQuery;
-use crate::dto::configuration::skills::{MarketplaceRegistration, MarketplaceOffersDto, RegistrationInput, SkillDto};
 use crate::extract::{Actor, Application, Body, Call, Query};
 use crate::problem::Problem;
 

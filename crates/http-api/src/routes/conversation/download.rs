@@ -70,7 +70,9 @@ pub(crate) async fn download(
         };
         match written {
             Ok(()) => {}
-            Err(DownloadError::Abandoned) => tracing::debug!(conversation.id = %id, "client abandoned a download"),
+            Err(DownloadError::Abandoned) => {
+                tracing::debug!(conversation.id = %id, "client abandoned a download")
+            }
             Err(reason) => {
                 tracing::warn!(conversation.id = %id, %reason, "download aborted");
             }
@@ -181,7 +183,9 @@ async fn write(
         };
         let pack = move || {
             let _turn = turn;
-            event_packer.pack(&events).map(|bytes| (event_packer, bytes))
+            event_packer
+                .pack(&events)
+                .map(|bytes| (event_packer, bytes))
         };
         let (filled, bytes) = tokio::task::spawn_blocking(pack).await??;
         event_packer = filled;
@@ -211,9 +215,14 @@ impl EventPacker {
     fn pack(&mut self, events: &[domain::event::Event]) -> std::io::Result<Vec<u8>> {
         let (mut client, mut text) = (Vec::new(), Vec::new());
         for event in events {
-            let name = format!("event_{:06}_{}.json", self.count, safe_name(event.id.as_str()));
+            let name = format!(
+                "event_{:06}_{}.json",
+                self.count,
+                safe_name(event.id.as_str())
+            );
             write_event(&event.body, &mut text)?;
-            self.archive.add(&name, event.timestamp, &text, &mut client)?;
+            self.archive
+                .add(&name, event.timestamp, &text, &mut client)?;
             self.count += 1;
         }
         Ok(client)
@@ -288,7 +297,10 @@ mod tests {
     async fn a_client_that_reads_nothing_is_abandoned() {
         let (sender, parts) = mpsc::channel(1);
         let stall_timeout = Duration::from_millis(10);
-        let client = ArchiveSender { sender, stall_timeout };
+        let client = ArchiveSender {
+            sender,
+            stall_timeout,
+        };
         let sent = client.send_all(vec![0; 3 * CHUNK_BYTES]).await;
         assert!(matches!(sent, Err(DownloadError::Stalled)));
         drop(parts);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpResponse, get};
 use application::AppError;
-use application::event_streams::{StreamPosition, StreamEndReason, EventStream, StreamItem};
+use application::event_streams::{EventStream, StreamEndReason, StreamItem, StreamPosition};
 use domain::audit::AuditActor;
 use domain::error::{Classify, ErrorClass};
 use domain::event::SequencedEvent;
@@ -14,7 +14,7 @@ use domain::id::ConversationId;
 use futures::FutureExt as _;
 use tokio::time::sleep;
 
-use crate::body_writer::{Disconnected, BodyWriter};
+use crate::body_writer::{BodyWriter, Disconnected};
 use crate::decode::{FieldError, Path};
 use crate::dto::conversation::event::EventStreamQuery;
 use crate::extract::{

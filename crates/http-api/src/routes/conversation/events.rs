@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::dto::conversation::event::{EventCountQuery, EventDocument, EventSearchQuery};
 use crate::dto::sandbox::record::IdsQuery;
-use crate::dto::{BatchBytes, BATCH_READ_DOCUMENTS, PageDto, check_batch};
+use crate::dto::{BATCH_READ_DOCUMENTS, BatchBytes, PageDto, check_batch};
 use crate::extract::{Actor, Application, Call, PathParam, Query};
 use crate::problem::{Detail, Problem};
 

@@ -16,22 +16,22 @@ use tokio::sync::mpsc;
 
 use crate::audit::{CreatedResource, created_id};
 use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::dto::conversation::message::{AppSendMessageRequest, NextMessage, SentMessageDto};
 use crate::dto::conversation::record::{
     AppConversationUpdateRequest, BatchParams, ConversationCountQuery, ConversationDto,
     ConversationListQuery, ConversationPatch, ConversationSearchQuery, ListedConversations,
 };
-use crate::dto::conversation::message::{AppSendMessageRequest, NextMessage, SentMessageDto};
-use crate::dto::page::PageQuery;
 use crate::dto::conversation::start_request::{AppConversationStartRequest, StartBody};
 use crate::dto::conversation::start_task::StartTaskDto;
 use crate::dto::json_lists::{self, list_response};
+use crate::dto::page::PageQuery;
 use crate::dto::{PageDto, Success};
 use crate::extract::{
     AccessRecheck, Actor, Application, Body, BodyWithBytes, Call, IdempotencyKey, PathParam,
     PathParams, Query, State,
 };
-use crate::problem::{Detail, Problem};
 use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond, to_json};
+use crate::problem::{Detail, Problem};
 
 /// Ids in one batch read; the reference has the same limit.
 const MAX_BATCH_IDS: usize = 99;
@@ -73,7 +73,9 @@ async fn start_or_replay(
 ) -> Result<IdempotentResult<StartTask>, Problem> {
     let StartBody(input) = body.value;
     let Some(key) = key else {
-        return Ok(IdempotentResult::New(app.starts.start(&actor.user, input).await?));
+        return Ok(IdempotentResult::New(
+            app.starts.start(&actor.user, input).await?,
+        ));
     };
     let render = |task: &StartTask| to_json(&StartTaskDto::from(task.clone()));
     let repeatable = repeatable(key, "start", &body.bytes, &render);
@@ -115,7 +117,11 @@ pub(crate) async fn stream_start(
     };
     Ok(HttpResponse::Ok()
         .content_type(ContentType::json())
-        .streaming(stream_states(task, updates, recheck.until_refused(actor).boxed())))
+        .streaming(stream_states(
+            task,
+            updates,
+            recheck.until_refused(actor).boxed(),
+        )))
 }
 
 /// The id in a stored response.

@@ -2,13 +2,15 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, post};
-use application::pending::QueuedMessage;
 use application::idempotency::IdempotentResult;
+use application::pending::QueuedMessage;
 
-use crate::dto::conversation::pending_message::{PendingTargetParam, PendingMessageRequest, PendingMessageResponse, message};
+use crate::dto::conversation::pending_message::{
+    PendingMessageRequest, PendingMessageResponse, PendingTargetParam, message,
+};
 use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, RawJson};
-use crate::problem::{Detail, Problem};
 use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond_with, to_json};
+use crate::problem::{Detail, Problem};
 
 type QueueParts = (PathParam<PendingTargetParam>, IdempotencyKey, RawJson);
 

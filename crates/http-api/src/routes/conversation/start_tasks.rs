@@ -5,7 +5,7 @@ use actix_web::{get, web};
 use crate::dto::conversation::start_task::{
     StartTaskCountQuery, StartTaskDto, StartTaskIdsQuery, StartTaskSearchQuery,
 };
-use crate::dto::{BatchBytes, BATCH_READ_DOCUMENTS, PageDto, check_batch};
+use crate::dto::{BATCH_READ_DOCUMENTS, BatchBytes, PageDto, check_batch};
 use crate::extract::{Actor, Application, Call, Query};
 use crate::problem::{Detail, Problem};
 

@@ -5,11 +5,11 @@ use domain::id::ConversationId;
 use serde_json::Value;
 
 use crate::dto::Success;
+use crate::dto::configuration::settings::ErrorText;
 use crate::dto::conversation::workspace::{
     FileQuery, FilesQuery, GitChangeDto, GitDiffDto, GitQuery, ProjectHooksDto, ProjectSkillsDto,
     SwitchAcpModelDto, SwitchProfileDto,
 };
-use crate::dto::configuration::settings::ErrorText;
 use crate::extract::{Actor, Application, Body, Call, PathParam, Query};
 use crate::problem::{Detail, Problem};
 

@@ -50,7 +50,9 @@ pub(crate) async fn installations(
     let found = app
         .git
         .installations(&actor.user, query.provider, &query.page);
-    Ok(web::Json(PageDto::from_git_page(found.await.map_err(problem)?)))
+    Ok(web::Json(PageDto::from_git_page(
+        found.await.map_err(problem)?,
+    )))
 }
 
 /// Lists repositories that the token can read, or that a search finds.
@@ -76,7 +78,9 @@ pub(crate) async fn repositories(
     let found = app
         .git
         .repositories(&actor.user, query.provider, &wanted, &query.page);
-    Ok(web::Json(PageDto::from_git_page(found.await.map_err(problem)?)))
+    Ok(web::Json(PageDto::from_git_page(
+        found.await.map_err(problem)?,
+    )))
 }
 
 /// Lists branches of a repository.
@@ -102,7 +106,9 @@ pub(crate) async fn branches(
     let found = app
         .git
         .branches(&actor.user, query.provider, which, &query.page);
-    Ok(web::Json(PageDto::from_git_page(found.await.map_err(problem)?)))
+    Ok(web::Json(PageDto::from_git_page(
+        found.await.map_err(problem)?,
+    )))
 }
 
 /// Lists issues and pull requests that need the user's attention, of all providers with a stored token. Failing providers
@@ -121,7 +127,9 @@ pub(crate) async fn suggested_tasks(
     Call(actor, Query(query)): Call<Actor, Query<SuggestedTasksQuery>>,
 ) -> Result<web::Json<PageDto<SuggestedTaskDto>>, Problem> {
     let found = app.git.suggested_tasks(&actor.user, &query.0);
-    Ok(web::Json(PageDto::from_git_page(found.await.map_err(problem)?)))
+    Ok(web::Json(PageDto::from_git_page(
+        found.await.map_err(problem)?,
+    )))
 }
 
 /// Loads the user's account at the first provider that returns one.
@@ -142,7 +150,9 @@ pub(crate) async fn git_info(
 ) -> Result<web::Json<GitUserDto>, Problem> {
     match app.git.whoami(&actor.user).await {
         Ok(user) => Ok(web::Json(user.into())),
-        Err(GitServiceError::NotConnected(_)) => Err(Problem::forbidden("Git provider not connected")),
+        Err(GitServiceError::NotConnected(_)) => {
+            Err(Problem::forbidden("Git provider not connected"))
+        }
         Err(failure) => Err(problem(failure)),
     }
 }

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::extract::{
-    Application, Call, Query, RawJson, SandboxCaller, UserOrSandbox, Caller, state_of,
+    Application, Call, Caller, Query, RawJson, SandboxCaller, UserOrSandbox, state_of,
 };
-use crate::mcp::{RpcErrorCode, McpReply, ProtocolVersion, exchange, fault};
+use crate::mcp::{McpReply, ProtocolVersion, RpcErrorCode, exchange, fault};
 use crate::problem::Problem;
 use crate::state::Listener;
 
@@ -142,7 +142,12 @@ pub(crate) async fn ask(
         (Query<McpCallContext>, RawJson),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let refuse = |status, why| Ok(json_response(status, &fault(&Value::Null, RpcErrorCode::Invalid, why)));
+    let refuse = |status, why| {
+        Ok(json_response(
+            status,
+            &fault(&Value::Null, RpcErrorCode::Invalid, why),
+        ))
+    };
     let Some(form) = ResponseFormat::negotiate(req.headers()) else {
         let why = "Accept names neither application/json nor text/event-stream";
         return refuse(StatusCode::NOT_ACCEPTABLE, why);
@@ -182,7 +187,10 @@ mod tests {
                 Some("application/json, text/event-stream"),
                 Some(ResponseFormat::Stream),
             ),
-            (Some("TEXT/event-stream;q=0.5"), Some(ResponseFormat::Stream)),
+            (
+                Some("TEXT/event-stream;q=0.5"),
+                Some(ResponseFormat::Stream),
+            ),
             (Some("text/html, */*;q=0.1"), Some(ResponseFormat::Json)),
             (Some("text/html"), None),
         ] {

@@ -5,8 +5,6 @@ use domain::id::{ConversationId, SandboxId};
 use serde_json::Value;
 use utoipa::IntoParams;
 
-use crate::routes::conversation::events;
-use crate::routes::sandbox::webhooks;
 use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::dto::conversation::event::{EventCountQuery, EventDocument, EventSearchQuery};
 use crate::dto::sandbox::record::IdsQuery;
@@ -15,6 +13,8 @@ use crate::extract::{
     Actor, Application, Call, EventBatch, EventReporter, PathParam, Query, Reporter, WebhookBody,
 };
 use crate::problem::{Detail, Problem};
+use crate::routes::conversation::events;
+use crate::routes::sandbox::webhooks;
 
 /// A query that also names its conversation.
 pub(crate) struct ConversationScoped<T> {
@@ -93,7 +93,10 @@ pub(crate) async fn count_events(
 #[get("/api/v1/events")]
 pub(crate) async fn batch_events(
     app: Application,
-    Call(actor, Query(ConversationScoped { id, query })): Call<Actor, Query<ConversationScoped<IdsQuery>>>,
+    Call(actor, Query(ConversationScoped { id, query })): Call<
+        Actor,
+        Query<ConversationScoped<IdsQuery>>,
+    >,
 ) -> Result<web::Json<Vec<Option<Value>>>, Problem> {
     events::load_many(&app, &actor, id, query).await
 }
@@ -123,7 +126,10 @@ pub(crate) async fn report_conversation(
     app: Application,
     Call(caller, (PathParam(named), WebhookBody(webhooks::ConversationReportBody(info)))): Call<
         Reporter,
-        (PathParam<SandboxId>, WebhookBody<webhooks::ConversationReportBody>),
+        (
+            PathParam<SandboxId>,
+            WebhookBody<webhooks::ConversationReportBody>,
+        ),
     >,
 ) -> Result<web::Json<Success>, Problem> {
     check(&caller, &named)?;

@@ -12,7 +12,7 @@ use crate::dto::legacy::conversation::{
     LegacyProblemDto, LegacyTitle, RuntimeConfigDto, UpdateConversationRequest,
 };
 use crate::extract::{
-    Actor, Application, Body, Call, PathParams, Query, State, UserOrSandbox, Caller,
+    Actor, Application, Body, Call, Caller, PathParams, Query, State, UserOrSandbox,
 };
 use crate::problem::{Detail, Problem};
 

@@ -11,10 +11,10 @@ use crate::decode::Flavour;
 use crate::dto::configuration::git_providers::{
     AddGitProviders, AddGitProvidersDto, TokensRejectedDto, tokens_problem,
 };
+use crate::dto::configuration::settings::{ErrorText, Message};
 use crate::dto::legacy::settings::{
     LegacySettingsDto, LegacySettingsInput, LegacySettingsUpdateDto,
 };
-use crate::dto::configuration::settings::{ErrorText, Message};
 use crate::dto::timestamped::{self, TimestampedJson};
 use crate::extract::{Application, Body, Call, LegacyActor, State};
 use crate::problem::Problem;
@@ -31,7 +31,9 @@ pub(crate) async fn load(
     let show = |settings: &Settings| TimestampedJson::of(|_| LegacySettingsDto::from(settings));
     let found = app.settings.cached_view(&actor.user, memory, show).await?;
     let found = found.map_or_else(|| show(&Settings::default()).map(Arc::new), Ok)?;
-    Ok(timestamped::json_response(found.at(state.ports().clock.now())))
+    Ok(timestamped::json_response(
+        found.at(state.ports().clock.now()),
+    ))
 }
 
 /// Changes the settings in the body.

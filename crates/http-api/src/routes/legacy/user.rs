@@ -6,7 +6,6 @@ use actix_web::{get, web};
 use application::git::GitServiceError;
 use domain::git::GitPageRequest;
 
-use crate::routes::integration::git::problem;
 use crate::dto::git::{GitUserDto, RepositoryDto, SuggestedTaskDto};
 use crate::dto::legacy::user::{
     LegacyBranchesQuery, LegacyInstallationsQuery, LegacyRepositoriesQuery, NumberedBranchesDto,
@@ -14,6 +13,7 @@ use crate::dto::legacy::user::{
 };
 use crate::extract::{Actor, Application, Call, Query};
 use crate::problem::{Detail, Problem};
+use crate::routes::integration::git::problem;
 
 /// Tasks in one response.
 const MAX_SUGGESTED_TASKS: usize = 100;

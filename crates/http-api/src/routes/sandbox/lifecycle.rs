@@ -11,8 +11,8 @@ use crate::dto::page::PageQuery;
 use crate::dto::sandbox::record::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
 use crate::dto::{PageDto, Success, check_batch, json_lists};
 use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, Query, State};
-use crate::problem::{Detail, Problem};
 use crate::idempotency::{self, IdempotencyKeyHeader, repeatable, respond};
+use crate::problem::{Detail, Problem};
 
 /// Searches sandboxes, newest first.
 #[utoipa::path(

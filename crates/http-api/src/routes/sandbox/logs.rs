@@ -5,7 +5,7 @@ use actix_web::{HttpResponse, get};
 use application::sandboxes::SandboxLogReader;
 use domain::id::SandboxId;
 
-use crate::body_writer::{Disconnected, BodyWriter};
+use crate::body_writer::{BodyWriter, Disconnected};
 use crate::dto::sandbox::record::LogsQuery;
 use crate::extract::{AccessRecheck, Actor, Application, Call, PathParam, Query};
 use crate::problem::{Detail, Problem};
@@ -35,7 +35,9 @@ pub(crate) async fn read(
     let (body_writer, body) = BodyWriter::new();
     app.event_streams.spawn(async move {
         let written = write(reading, &body_writer);
-        body_writer.until_closed(written, recheck.until_refused(actor)).await;
+        body_writer
+            .until_closed(written, recheck.until_refused(actor))
+            .await;
     });
     Ok(HttpResponse::Ok()
         .content_type("text/plain; charset=utf-8")
@@ -47,7 +49,10 @@ pub(crate) async fn read(
         .streaming(body))
 }
 
-async fn write(mut reading: SandboxLogReader, body_writer: &BodyWriter) -> Result<(), Disconnected> {
+async fn write(
+    mut reading: SandboxLogReader,
+    body_writer: &BodyWriter,
+) -> Result<(), Disconnected> {
     while let Some(lines) = reading.next().await {
         body_writer.send(&lines).await?;
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::dto::configuration::secret::{SecretDto, SecretNamesDto};
-use crate::extract::{Anonymous, Application, Call, PathParams, SandboxCaller, Caller};
+use crate::extract::{Anonymous, Application, Call, Caller, PathParams, SandboxCaller};
 use crate::problem::{Detail, Problem};
 
 /// The header with an access token.
@@ -80,7 +80,10 @@ pub(crate) async fn list(
 #[get("/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}")]
 pub(crate) async fn reveal(
     app: Application,
-    Call(ActiveSandbox(sandbox), PathParams(SecretNameParam(name))): Call<ActiveSandbox, PathParams<SecretNameParam>>,
+    Call(ActiveSandbox(sandbox), PathParams(SecretNameParam(name))): Call<
+        ActiveSandbox,
+        PathParams<SecretNameParam>,
+    >,
 ) -> Result<HttpResponse, Problem> {
     Ok(plain(&app.secrets.reveal(&sandbox, &name).await?))
 }

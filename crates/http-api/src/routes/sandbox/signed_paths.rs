@@ -13,7 +13,7 @@ use domain::sandbox::{AGENT_SERVER, DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
-use gateway::{Gateway, ForwardTarget, Revocation};
+use gateway::{ForwardTarget, Gateway, Revocation};
 use url::Url;
 
 use crate::access_recheck::poll_until_refused;
@@ -37,9 +37,9 @@ const SAME_ORIGIN_REFERRER: HeaderValue = HeaderValue::from_static("same-origin"
 /// Registers the paths.
 pub(crate) fn register(config: &mut web::ServiceConfig) {
     let path = format!("/{SIGNED}/{{sandbox}}/{{name}}/{{signature}}/{{rest:.*}}");
-    config
-        .service(web::resource(path).to(forward))
-        .service(web::resource(format!("/{SIGNED}/{{sandbox}}/{{name}}/{{signature}}")).to(forward));
+    config.service(web::resource(path).to(forward)).service(
+        web::resource(format!("/{SIGNED}/{{sandbox}}/{{name}}/{{signature}}")).to(forward),
+    );
 }
 
 async fn forward(
@@ -279,7 +279,10 @@ mod tests {
             ["default-src *"],
             "a sandbox's own policy is kept"
         );
-        assert_eq!(shut(false), ["default-src *", ISOLATED_PAGE_POLICY.to_str().unwrap()]);
+        assert_eq!(
+            shut(false),
+            ["default-src *", ISOLATED_PAGE_POLICY.to_str().unwrap()]
+        );
         for (name, has_own_host, keeps) in [
             ("VSCODE", true, true),
             ("VSCODE", false, false),

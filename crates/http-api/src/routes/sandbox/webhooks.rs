@@ -5,7 +5,7 @@ use domain::agent::AgentConversation;
 use domain::id::ConversationId;
 use serde_json::Value;
 
-use crate::decode::{Decode, FieldErrors, FieldError, Object, Path};
+use crate::decode::{Decode, FieldError, FieldErrors, Object, Path};
 use crate::dto::Success;
 use crate::dto::conversation::event::EventDocument;
 use crate::extract::{
@@ -52,7 +52,10 @@ pub(crate) struct ConversationInfo {
 #[post("/api/v1/webhooks/conversations")]
 pub(crate) async fn conversation(
     app: Application,
-    Call(caller, WebhookBody(ConversationReportBody(info))): Call<Reporter, WebhookBody<ConversationReportBody>>,
+    Call(caller, WebhookBody(ConversationReportBody(info))): Call<
+        Reporter,
+        WebhookBody<ConversationReportBody>,
+    >,
 ) -> Result<web::Json<Success>, Problem> {
     app.webhooks.conversation(&caller.0, &info).await?;
     Ok(web::Json(Success::DONE))

@@ -10,9 +10,9 @@ use actix_web::{HttpResponse, get, web};
 use flate2::read::GzDecoder;
 use utoipa_swagger_ui::Config;
 
-use crate::page_security;
 use crate::extract::State;
 use crate::openapi::RouteSurface;
+use crate::page_security;
 use crate::problem::Problem;
 
 /// Permits what Swagger UI needs. It sets styles in attributes, and draws its icons from `data:` URLs.

@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::process_stats::Resources;
 use crate::extract::State;
 use crate::problem::Problem;
+use crate::process_stats::Resources;
 use crate::readiness::Check;
 
 /// The check that fails while the process drains.

@@ -4,10 +4,10 @@
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpRequest, HttpResponse, get};
 
-use crate::process_stats::ProcessSample;
 use crate::extract::{Application, State, key_of};
 use crate::metrics::{CONTENT_TYPE, MetricsAccess, page};
 use crate::problem::{Detail, Problem};
+use crate::process_stats::ProcessSample;
 
 /// Metrics of this process in Prometheus' text format. Requires the configured key, if there is one. With a metrics listener
 /// and no key, only that listener serves them.
@@ -25,7 +25,10 @@ pub(crate) async fn read(
     state: State,
     req: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    match state.http_metrics().access(state.listener(), || key_of(&req)) {
+    match state
+        .http_metrics()
+        .access(state.listener(), || key_of(&req))
+    {
         MetricsAccess::Allowed => {}
         MetricsAccess::NeedsKey => return Err(Problem::unauthorized()),
         MetricsAccess::NotServed => return Err(Problem::not_found()),

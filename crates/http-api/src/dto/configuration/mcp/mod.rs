@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use url::Url;
 use utoipa::ToSchema;
 
-use crate::decode::{Decode, FieldErrors, FieldError, Object, Path, items};
+use crate::decode::{Decode, FieldError, FieldErrors, Object, Path, items};
 
 /// Servers in one list. Masks are matched with stored servers pairwise.
 const MAX_MCP_SERVERS: u64 = 100;
@@ -245,7 +245,8 @@ impl Decode for StdioArgs {
             Value::String(text) => match shell::split(text) {
                 Ok(args) => args,
                 Err(reason) => {
-                    let fault = FieldError::value_error(format!("Invalid argument format: {reason}"));
+                    let fault =
+                        FieldError::value_error(format!("Invalid argument format: {reason}"));
                     errors.push_silent(at, fault);
                     return None;
                 }

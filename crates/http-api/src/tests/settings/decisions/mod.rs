@@ -216,7 +216,11 @@ async fn d26_too_many_requests_are_told_when_to_come_back() {
         assert_eq!(answer, status, "{key} {path}");
         assert_eq!(retry_after.is_some(), status == 429, "{key} {path}");
     }
-    assert_eq!(RequestLimits::default().requests_per_second, 1_000, "generous");
+    assert_eq!(
+        RequestLimits::default().requests_per_second,
+        1_000,
+        "generous"
+    );
 }
 
 /// `T14`, and that no concurrent change is lost.

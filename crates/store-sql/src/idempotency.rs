@@ -8,10 +8,10 @@ use domain::idempotency::{
     IdempotencyRepository, IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, IdempotencyCheck,
 };
 
-use crate::connection::AnyConnection;
+use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;
 use crate::schema::idempotency_keys::{self as keys, table};
-use crate::sql_types::TimestampCol;
+use crate::schema::column_types::TimestampCol;
 use crate::store::SqlStore;
 use crate::users::refuse_deleted;
 

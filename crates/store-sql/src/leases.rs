@@ -8,7 +8,7 @@ use domain::lease::LeaseRepository;
 
 use crate::error::TransactionError;
 use crate::schema::leases;
-use crate::sql_types::TimestampCol;
+use crate::schema::column_types::TimestampCol;
 use crate::store::SqlStore;
 
 #[async_trait]

@@ -13,11 +13,11 @@ use domain::error::StoreError;
 use secrecy::SecretString;
 use tokio::runtime::Handle;
 
-use crate::changes::SqlChangeFeed;
-use crate::connection::{InvalidStorageUrl, Manager, Target};
+use crate::database::changes::SqlChangeFeed;
+use crate::database::connection::{InvalidStorageUrl, Manager, Target};
 use crate::error::unavailable;
-use crate::migrate::{self, MigrationError};
-use crate::pool::Db;
+use crate::database::migrate::{self, MigrationError};
+use crate::database::pool::Db;
 
 /// How long [`SqlStore::ping`] waits.
 const PING: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ pub struct StoreConfig {
     /// `sqlite://PATH` or (feature `postgres`) `postgres://…`, which goes to libpq with all its parameters (`sslmode`, …). Secret, because it may hold a password.
     pub url: SecretString,
     /// Connections for reads of users' requests (and a quarter as many for reads that are scans, and for Postgres as many for
-    /// their writes, half as many for what sandboxes report, and half as many for write_background work).
+    /// their writes, half as many for what sandboxes report, and half as many for background work).
     pub connections: u32,
     /// How long a call waits for its turn before it is [`StoreError::Unavailable`].
     pub wait: Duration,

@@ -1,0 +1,174 @@
+//! What goes when a conversation goes, and what a sandbox is still needed for: one transaction of the caller.
+
+use std::collections::{BTreeMap, HashSet};
+
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::id::ConversationId;
+use domain::start_task::StartStatus;
+
+use crate::database::connection::{Any, AnyConnection, on_backend};
+use crate::error::TransactionError;
+use crate::conversations::pending_messages;
+use crate::sandboxes::mark_deleted;
+use crate::schema::{conversations, deleted_conversations, start_tasks};
+use crate::schema::column_types::{TimestampCol, UuidCol};
+
+/// Rows of one statement: well under any limit of parameters.
+pub(crate) const DELETION_BATCH_ROWS: usize = 1_000;
+
+/// The client-readable cause in a start task whose conversation was deleted under it.
+const DELETED_DURING_START: &str = "The conversation was deleted before its start had ended.";
+
+/// Deletes the conversation and everything below it, remembers the ids, and lets go of the sandboxes. See
+/// `ConversationRepository::delete`.
+pub(crate) fn delete_tree(
+    conn: &mut AnyConnection,
+    root: ConversationId,
+    at: Timestamp,
+) -> Result<(), TransactionError> {
+    let (owner, tree) = descendants(conn, root)?;
+    let ids: Vec<UuidCol> = tree.keys().copied().collect();
+    pending_messages::forget(conn, &owner, &ids)?;
+    for part in ids.chunks(DELETION_BATCH_ROWS) {
+        end_start_tasks(conn, &owner, part, at)?;
+        // Events go with their conversation (ON DELETE CASCADE).
+        diesel::delete(conversations::table.filter(conversations::id.eq_any(part)))
+            .execute(conn)?;
+    }
+    let sandboxes: HashSet<&String> = tree.values().collect();
+    let sandboxes: Vec<String> = sandboxes.into_iter().cloned().collect();
+    let unneeded = unneeded_sandboxes(conn, &sandboxes)?;
+    mark_deleted(conn, &unneeded, at)?;
+
+    let graves: Vec<_> = tree
+        .iter()
+        .map(|(id, sandbox)| {
+            (
+                deleted_conversations::id.eq(id),
+                deleted_conversations::sandbox_id.eq(sandbox.as_str()),
+                deleted_conversations::deleted_at.eq(TimestampCol(at)),
+                // A sandbox that goes takes its agent server's memory with it.
+                deleted_conversations::pending.eq(!unneeded.contains(sandbox)),
+            )
+        })
+        .collect();
+    for part in graves.chunks(DELETION_BATCH_ROWS) {
+        on_backend!(&mut *conn, |c| diesel::insert_into(
+            deleted_conversations::table
+        )
+        .values(part)
+        .execute(c)?);
+    }
+    Ok(())
+}
+
+/// The owner of the conversation, and it with all (of theirs) below it, with their sandboxes. A circle of parents ends.
+fn descendants(
+    conn: &mut AnyConnection,
+    root: ConversationId,
+) -> Result<(String, BTreeMap<UuidCol, String>), TransactionError> {
+    let (id, owner, sandbox): (UuidCol, String, String) = conversations::table
+        .find(UuidCol::from(root))
+        .select((
+            conversations::id,
+            conversations::owner,
+            conversations::sandbox_id,
+        ))
+        .first(conn)?;
+    let mut tree = BTreeMap::from([(id, sandbox)]);
+    let mut level = vec![id];
+    while !level.is_empty() {
+        let mut next = Vec::new();
+        for part in level.chunks(DELETION_BATCH_ROWS) {
+            let found: Vec<(UuidCol, String)> = conversations::table
+                .filter(conversations::parent.eq_any(part))
+                .filter(conversations::owner.eq(&owner))
+                .select((conversations::id, conversations::sandbox_id))
+                .load(conn)?;
+            for (id, sandbox) in found {
+                if tree.insert(id, sandbox).is_none() {
+                    next.push(id);
+                }
+            }
+        }
+        level = next;
+    }
+    Ok((owner, tree))
+}
+
+/// Ended tasks go; unfinished ones end in ERROR, so that their workers (and whoever follows them) learn of it. Those of the
+/// owner alone: somebody else may have failed with the same id.
+fn end_start_tasks(
+    conn: &mut AnyConnection,
+    owner: &str,
+    conversations: &[UuidCol],
+    at: Timestamp,
+) -> Result<(), TransactionError> {
+    diesel::delete(
+        start_tasks::table
+            .filter(start_tasks::conversation_id.eq_any(conversations))
+            .filter(start_tasks::owner.eq(owner))
+            .filter(diesel::dsl::not(start_tasks::is_open)),
+    )
+    .execute(conn)?;
+    let theirs = start_tasks::table
+        .filter(start_tasks::conversation_id.eq_any(conversations))
+        .filter(start_tasks::owner.eq(owner));
+    diesel::update(theirs)
+        .set((
+            start_tasks::status.eq(StartStatus::Error.as_str()),
+            start_tasks::detail.eq(DELETED_DURING_START),
+            start_tasks::sealed_secrets.eq(None::<String>),
+            start_tasks::is_open.eq(false),
+            start_tasks::lease_until.eq(None::<TimestampCol>),
+            start_tasks::fence.eq(start_tasks::fence + 1),
+            start_tasks::updated_at.eq(TimestampCol(at)),
+        ))
+        .execute(conn)?;
+    Ok(())
+}
+
+/// Whether a conversation of this sandbox was deleted since.
+pub(crate) fn has_lost_one(
+    conn: &mut AnyConnection,
+    sandbox: &str,
+    since: Timestamp,
+) -> Result<bool, TransactionError> {
+    let lost = deleted_conversations::table
+        .filter(deleted_conversations::sandbox_id.eq(sandbox))
+        .filter(deleted_conversations::deleted_at.ge(TimestampCol(since)));
+    Ok(diesel::select(diesel::dsl::exists(lost)).get_result(conn)?)
+}
+
+/// Which of these sandboxes no conversation and no unfinished start task needs (any more).
+pub(crate) fn unneeded_sandboxes(
+    conn: &mut AnyConnection,
+    sandboxes: &[String],
+) -> Result<Vec<String>, TransactionError> {
+    let mut needed: HashSet<String> = HashSet::new();
+    for part in sandboxes.chunks(DELETION_BATCH_ROWS) {
+        needed.extend(
+            conversations::table
+                .into_boxed::<Any>()
+                .filter(conversations::sandbox_id.eq_any(part))
+                .select(conversations::sandbox_id)
+                .distinct()
+                .load::<String>(conn)?,
+        );
+        needed.extend(
+            start_tasks::table
+                .into_boxed::<Any>()
+                .filter(start_tasks::sandbox_id.eq_any(part))
+                .filter(start_tasks::is_open)
+                .select(start_tasks::sandbox_id)
+                .distinct()
+                .load::<String>(conn)?,
+        );
+    }
+    Ok(sandboxes
+        .iter()
+        .filter(|id| !needed.contains(*id))
+        .cloned()
+        .collect())
+}

@@ -1,0 +1,96 @@
+//! What is inside sandboxes: the reconciler's view of conversations.
+
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::conversation::{Conversation, ExecutionStatus, UnsettledConversation};
+use domain::id::SandboxId;
+use domain::sandbox::{DesiredState, SandboxStatus};
+
+use crate::database::connection::{AnyConnection, on_backend};
+use crate::conversations::rows::{self as rows, ConversationRow};
+use crate::error::TransactionError;
+use crate::schema::{conversations, sandboxes};
+use crate::schema::column_types::{TimestampCol, UuidCol, TextCol};
+
+/// A row of [`unsettled`].
+type Row = (
+    UuidCol,
+    TextCol<SandboxId>,
+    Option<String>,
+    Option<TextCol<ExecutionStatus>>,
+);
+
+/// See `ConversationRepository::in_sandbox`.
+pub(crate) fn all(
+    conn: &mut AnyConnection,
+    sandbox: &str,
+    limit: usize,
+) -> Result<Vec<Conversation>, TransactionError> {
+    let found = conversations::table
+        .filter(conversations::sandbox_id.eq(sandbox))
+        .order((conversations::created_at.desc(), conversations::id.desc()))
+        .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+        .select(ConversationRow::as_select())
+        .load(conn)
+        .map_err(rows::damaged())?;
+    Ok(found.into_iter().map(Conversation::from).collect())
+}
+
+/// See `ConversationRepository::unsettled`.
+pub(crate) fn unsettled(
+    conn: &mut AnyConnection,
+    host: &str,
+    untitled_since: Timestamp,
+    limit: usize,
+) -> Result<Vec<UnsettledConversation>, TransactionError> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let may_change = conversations::execution_status
+        .is_null()
+        .or(conversations::execution_status
+            .eq(ExecutionStatus::Running.as_str())
+            .assume_not_null())
+        .or(conversations::auto_title.and(conversations::created_at.gt(TimestampCol(untitled_since))));
+    let found: QueryResult<Vec<Row>> = on_backend!(conn, |c| sandboxes::table
+        .inner_join(conversations::table.on(conversations::sandbox_id.eq(sandboxes::id)))
+        .filter(sandboxes::host.eq(host))
+        .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
+        .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
+        .filter(may_change)
+        .order((sandboxes::id, conversations::id))
+        .limit(limit)
+        .select((
+            conversations::id,
+            conversations::sandbox_id,
+            conversations::title,
+            conversations::execution_status,
+        ))
+        .load(c));
+    let found = found.map_err(rows::damaged())?;
+    let told = |(id, sandbox_id, title, status): Row| UnsettledConversation {
+        id: id.into(),
+        sandbox_id: sandbox_id.0,
+        title,
+        execution_status: status.map(|it| it.0),
+    };
+    Ok(found.into_iter().map(told).collect())
+}
+
+/// See `ConversationRepository::settle_running`.
+pub(crate) fn settle(
+    conn: &mut AnyConnection,
+    sandbox: &str,
+    to: ExecutionStatus,
+    at: Timestamp,
+) -> Result<u64, TransactionError> {
+    let running = conversations::table
+        .filter(conversations::sandbox_id.eq(sandbox))
+        .filter(conversations::execution_status.eq(ExecutionStatus::Running.as_str()));
+    let settled = diesel::update(running)
+        .set((
+            conversations::execution_status.eq(to.as_str()),
+            conversations::status_at.eq(TimestampCol(at)),
+            conversations::updated_at.eq(TimestampCol(at)),
+        ))
+        .execute(conn)?;
+    Ok(u64::try_from(settled).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,472 @@
+//! `ConversationRepository`.
+
+pub(crate) mod deletion;
+mod in_sandbox;
+pub(crate) mod pending_messages;
+mod pull_requests;
+pub(crate) mod rows;
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use diesel::sql_types::{Nullable, Text};
+use domain::clock::Timestamp;
+use domain::conversation::{
+    Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
+    ExecutionStatus, PendingAgentDeletion, MAX_CONVERSATIONS_FOR_ADOPTION, ConversationReport, UnsettledConversation, fold_title,
+};
+use domain::error::StoreError;
+use domain::event::AppendOutcome;
+use domain::id::{ConversationId, HostId, SandboxId};
+use domain::page::{Page, PageRequest};
+use domain::sandbox::{DesiredState, SandboxStatus};
+use domain::scope::Scope;
+use uuid::Uuid;
+
+use crate::schema::codec::{Decode, IDS_PER_QUERY, in_order, owner, plain};
+use crate::database::connection::{Any, AnyConnection};
+use self::rows::{
+    self as rows, AddedEvents, ChangedColumns, Children, ConversationRow, JoinedRow,
+};
+use crate::error::TransactionError;
+use crate::queries::owner_lists;
+use crate::queries::page_token::{self, Cursor};
+use crate::users::purge;
+use crate::sandboxes::rows::SandboxRow;
+use crate::sandboxes::load_wanted;
+use crate::schema::{conversations, deleted_conversations, sandboxes, start_tasks};
+use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::store::SqlStore;
+
+const LISTING: &str = "conversations";
+
+diesel::define_sql_function! {
+    /// Unlike `LIKE` it knows no wildcards, and no limit on the needle's length (`SQLite`'s `LIKE`: 50000 bytes).
+    fn replace(text: Nullable<Text>, needle: Text, by: Text) -> Nullable<Text>;
+}
+
+/// Conversations with their sandboxes; a sandbox that is to be deleted is not there.
+macro_rules! joined {
+    () => {
+        conversations::table
+            .left_join(
+                sandboxes::table.on(sandboxes::id
+                    .eq(conversations::sandbox_id)
+                    .and(sandboxes::desired.ne(DesiredState::Deleted.as_str()))),
+            )
+            .into_boxed::<Any>()
+    };
+}
+
+/// Applies scope and filter to a boxed query, whatever else it joins.
+macro_rules! matching {
+    ($query:expr, $scope:expr, $filter:expr) => {{
+        let (mut query, filter): (_, &ConversationFilter) = ($query, $filter);
+        if let Some(user) = owner($scope) {
+            query = query.filter(conversations::owner.eq(user));
+        }
+        match filter.parent {
+            // Whoever asks for the parts of a conversation wants sub-conversations.
+            Some(parent) => query = query.filter(conversations::parent.eq(UuidCol::from(parent))),
+            None if filter.include_sub_conversations => {}
+            None => query = query.filter(conversations::parent.is_null()),
+        }
+        if let Some(needle) = filter.title_contains.as_deref().map(fold_title).map(plain) {
+            query = if needle.is_empty() {
+                query.filter(conversations::title_folded.is_not_null())
+            } else {
+                query.filter(
+                    replace(conversations::title_folded, needle, "")
+                        .ne(conversations::title_folded),
+                )
+            };
+        }
+        if let Some(from) = filter.created_from {
+            query = query.filter(conversations::created_at.ge(TimestampCol(from)));
+        }
+        if let Some(before) = filter.created_before {
+            query = query.filter(conversations::created_at.lt(TimestampCol(before)));
+        }
+        if let Some(from) = filter.updated_from {
+            query = query.filter(conversations::updated_at.ge(TimestampCol(from)));
+        }
+        if let Some(before) = filter.updated_before {
+            query = query.filter(conversations::updated_at.lt(TimestampCol(before)));
+        }
+        if let Some(sandbox) = &filter.sandbox_id {
+            query = query.filter(conversations::sandbox_id.eq(sandbox.to_string()));
+        }
+        if let Some(repository) = filter.selected_repository.clone().map(plain) {
+            query = query.filter(conversations::selected_repository.eq(repository));
+        }
+        if let Some(trigger) = filter.trigger {
+            query = query.filter(conversations::started_by.eq(trigger.as_str()));
+        }
+        query
+    }};
+}
+
+fn view(
+    conn: &mut AnyConnection,
+    scope: &Scope,
+    id: ConversationId,
+) -> Result<Option<ConversationView>, TransactionError> {
+    let mut query = joined!().filter(conversations::id.eq(UuidCol::from(id)));
+    if let Some(user) = owner(scope) {
+        query = query.filter(conversations::owner.eq(user));
+    }
+    let row: Option<JoinedRow> = query
+        .select((
+            ConversationRow::as_select(),
+            Option::<SandboxRow>::as_select(),
+            Children::on(conn),
+        ))
+        .first(conn)
+        .optional()
+        .map_err(rows::damaged())?;
+    row.map(rows::view).transpose()
+}
+
+/// The page of probed rows.
+fn shown(page: &PageRequest, loaded: Vec<JoinedRow>) -> Result<Page<ConversationView>, TransactionError> {
+    let mut page = page.clone();
+    page.limit = page_token::within_budget(page.limit, loaded.iter().map(rows::bytes));
+    page_token::cut(LISTING, &page, loaded, |(row, ..)| Cursor {
+        key: row.created_at,
+        tie: row.id.0,
+    })
+    .try_map(rows::view)
+}
+
+/// Whether an agent server may bring in a conversation of its own making under this id.
+fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<AppendOutcome, TransactionError> {
+    match rows::reported_by(conn, &it.sandbox_id, it.id)? {
+        Ok(_) => return Ok(AppendOutcome::Stored { new: 0 }),
+        Err(AppendOutcome::Unknown) => {}
+        Err(answer) => return Ok(answer),
+    }
+    // An id that an unfinished start has reserved is not up for adoption: the task stores the row itself.
+    let reserved: Option<String> = start_tasks::table
+        .filter(start_tasks::conversation_id.eq(UuidCol::from(it.id)))
+        .filter(start_tasks::is_open)
+        .select(start_tasks::sandbox_id)
+        .first(conn)
+        .optional()?;
+    if let Some(sandbox) = reserved {
+        return Ok(if sandbox == it.sandbox_id.as_str() {
+            AppendOutcome::Stored { new: 0 }
+        } else {
+            AppendOutcome::Foreign
+        });
+    }
+    // A start that failed while the agent server was being asked: what it made is not wanted.
+    let failed = start_tasks::table
+        .filter(start_tasks::conversation_id.eq(UuidCol::from(it.id)))
+        .filter(start_tasks::sandbox_id.eq(it.sandbox_id.as_str()))
+        .select(start_tasks::id)
+        .first::<UuidCol>(conn)
+        .optional()?;
+    if failed.is_some() {
+        return Ok(AppendOutcome::Deleted);
+    }
+    let inside: i64 = conversations::table
+        .filter(conversations::sandbox_id.eq(it.sandbox_id.as_str()))
+        .count()
+        .get_result(conn)?;
+    if inside >= i64::from(MAX_CONVERSATIONS_FOR_ADOPTION) {
+        return Ok(AppendOutcome::Unknown);
+    }
+    // The sandbox may have been deleted since its key was checked.
+    match load_wanted(conn, &it.sandbox_id)? {
+        Some(sandbox) if sandbox.owner == it.owner => Ok(AppendOutcome::Stored { new: 1 }),
+        _ => Ok(AppendOutcome::Unknown),
+    }
+}
+
+#[async_trait]
+impl ConversationRepository for SqlStore {
+    async fn find(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+    ) -> Result<Option<ConversationView>, StoreError> {
+        let calls = self.db.for_scope(scope);
+        let scope = scope.clone();
+        calls.query(move |conn| view(conn, &scope, id)).await
+    }
+
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[ConversationId],
+    ) -> Result<Vec<Option<ConversationView>>, StoreError> {
+        let calls = self.db.for_scope(scope);
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        calls
+            .read(move |conn| {
+                let mut found = HashMap::new();
+                for part in ids.chunks(IDS_PER_QUERY) {
+                    let keys = part.iter().copied().map(UuidCol::from);
+                    let mut query = joined!().filter(conversations::id.eq_any(keys));
+                    if let Some(user) = owner(&scope) {
+                        query = query.filter(conversations::owner.eq(user));
+                    }
+                    let loaded: Vec<JoinedRow> = query
+                        .select((
+                            ConversationRow::as_select(),
+                            Option::<SandboxRow>::as_select(),
+                            Children::on(conn),
+                        ))
+                        .load(conn)
+                        .map_err(rows::damaged())?;
+                    for row in loaded {
+                        let view = rows::view(row)?;
+                        found.insert(view.conversation.id, view);
+                    }
+                }
+                Ok(in_order(&ids, &found))
+            })
+            .await
+    }
+
+    async fn search(
+        &self,
+        scope: &Scope,
+        filter: &ConversationFilter,
+        page: &PageRequest,
+    ) -> Result<Page<ConversationView>, StoreError> {
+        let calls = self.db.for_scope(scope);
+        // Every title is read to find those that have it.
+        let is_scan = filter.title_contains.is_some();
+        let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
+        let after: Option<Cursor<Uuid>> = page_token::read(LISTING, &page)?;
+        let job = move |conn: &mut AnyConnection| {
+            if let (Some(user), None) = (owner_lists::owner_of(&scope, &filter), &after) {
+                return shown(
+                    &page,
+                    owner_lists::first(conn, user, page_token::probe(&page))?,
+                );
+            }
+            let mut query = matching!(joined!(), &scope, &filter);
+            if let Some(Cursor { key, tie }) = after {
+                // The first comparison is implied by the rest; it is what lets the index skip to the place.
+                query = query.filter(
+                    conversations::created_at.le(key).and(
+                        conversations::created_at
+                            .lt(key)
+                            .or(conversations::id.lt(UuidCol(tie))),
+                    ),
+                );
+            }
+            let loaded: Vec<JoinedRow> = query
+                .order((conversations::created_at.desc(), conversations::id.desc()))
+                .limit(page_token::probe(&page))
+                .select((
+                    ConversationRow::as_select(),
+                    Option::<SandboxRow>::as_select(),
+                    Children::on(conn),
+                ))
+                .load(conn)
+                .map_err(rows::damaged())?;
+            shown(&page, loaded)
+        };
+        if is_scan {
+            calls.scan(job).await
+        } else {
+            calls.query(job).await
+        }
+    }
+
+    async fn count(&self, scope: &Scope, filter: &ConversationFilter) -> Result<u64, StoreError> {
+        let calls = self.db.for_scope(scope);
+        let (scope, filter) = (scope.clone(), filter.clone());
+        calls
+            .scan(move |conn| {
+                let query = conversations::table.into_boxed::<Any>();
+                let count: i64 = matching!(query, &scope, &filter).count().get_result(conn)?;
+                Ok(u64::try_from(count).unwrap_or_default())
+            })
+            .await
+    }
+
+    async fn update(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        change: &ConversationChange,
+        at: Timestamp,
+    ) -> Result<Option<ConversationView>, StoreError> {
+        let calls = self.db.for_scope(scope);
+        if change.is_empty() {
+            return self.find(scope, id).await;
+        }
+        let (scope, change) = (scope.clone(), change.clone());
+        calls
+            .write(move |conn| {
+                let mut update = diesel::update(conversations::table.find(UuidCol::from(id)))
+                    .set(ChangedColumns::new(&change, at))
+                    .into_boxed();
+                if let Some(user) = owner(&scope) {
+                    update = update.filter(conversations::owner.eq(user));
+                }
+                if update.execute(conn)? == 0 {
+                    return Ok(None);
+                }
+                view(conn, &scope, id)
+            })
+            .await
+    }
+
+    async fn add_pull_request(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        number: i64,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let calls = self.db.for_scope(scope);
+        let scope = scope.clone();
+        calls
+            .write(move |conn| pull_requests::add(conn, &scope, id, number, at))
+            .await
+    }
+
+    async fn adopt(&self, conversation: &Conversation) -> Result<AppendOutcome, StoreError> {
+        let calls = self.db.for_sandbox(&conversation.sandbox_id);
+        let conversation = conversation.clone();
+        calls
+            .write(move |conn| {
+                let answer = adoption(conn, &conversation)?;
+                if answer == (AppendOutcome::Stored { new: 1 }) {
+                    rows::insert(conn, &conversation)?;
+                }
+                Ok(answer)
+            })
+            .await
+    }
+
+    async fn apply_report(
+        &self,
+        origin: &SandboxId,
+        id: ConversationId,
+        observation: &ConversationReport,
+        at: Timestamp,
+    ) -> Result<AppendOutcome, StoreError> {
+        let calls = self.db.for_sandbox(origin);
+        let (origin, observation) = (origin.clone(), observation.clone());
+        calls
+            .report(move |conn| match rows::reported_by(conn, &origin, id)? {
+                Ok(row) => {
+                    rows::observe(conn, row, &observation, AddedEvents::default(), at)?;
+                    Ok(AppendOutcome::Stored { new: 0 })
+                }
+                Err(answer) => Ok(answer),
+            })
+            .await
+    }
+
+    async fn delete(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let calls = self.db.for_scope(scope);
+        let scope = scope.clone();
+        calls
+            .write(move |conn| {
+                if !rows::is_visible(conn, &scope, id)? {
+                    return Ok(false);
+                }
+                deletion::delete_tree(conn, id, at)?;
+                Ok(true)
+            })
+            .await
+    }
+
+    async fn list_pending_agent_deletions(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError> {
+        self.db
+            .read_background(move |conn| {
+                let found: Vec<(UuidCol, String)> = deleted_conversations::table
+                    .inner_join(
+                        sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
+                    )
+                    .filter(deleted_conversations::pending)
+                    .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
+                    .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
+                    .order((
+                        deleted_conversations::deleted_at.asc(),
+                        deleted_conversations::id.asc(),
+                    ))
+                    .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                    .select((deleted_conversations::id, deleted_conversations::sandbox_id))
+                    .load(conn)?;
+                let decode = Decode("deleted conversation");
+                found
+                    .into_iter()
+                    .map(|(id, sandbox)| {
+                        Ok(PendingAgentDeletion {
+                            id: id.into(),
+                            sandbox_id: decode.parse("sandbox_id", &sandbox)?,
+                        })
+                    })
+                    .collect()
+            })
+            .await
+    }
+
+    async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
+        self.db
+            .write_background(move |conn| {
+                diesel::update(deleted_conversations::table.find(UuidCol::from(id)))
+                    .set(deleted_conversations::pending.eq(false))
+                    .execute(conn)?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn list_in_sandbox(
+        &self,
+        sandbox: &SandboxId,
+        limit: usize,
+    ) -> Result<Vec<Conversation>, StoreError> {
+        let sandbox = sandbox.to_string();
+        self.db
+            .for_scope(&Scope::System)
+            .query(move |conn| in_sandbox::all(conn, &sandbox, limit))
+            .await
+    }
+
+    async fn list_unsettled(
+        &self,
+        host: &HostId,
+        untitled_since: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<UnsettledConversation>, StoreError> {
+        let host = host.to_string();
+        self.db
+            .for_scope(&Scope::System)
+            .query(move |conn| in_sandbox::unsettled(conn, &host, untitled_since, limit))
+            .await
+    }
+
+    async fn settle_running(
+        &self,
+        sandbox: &SandboxId,
+        to: ExecutionStatus,
+        at: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let sandbox = sandbox.to_string();
+        self.db
+            .write_background(move |conn| in_sandbox::settle(conn, &sandbox, to, at))
+            .await
+    }
+
+    async fn prune_deleted(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        self.db
+            .write_background(move |conn| purge::old_memory(conn, before, limit))
+            .await
+    }
+}

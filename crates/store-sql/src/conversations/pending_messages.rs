@@ -1,0 +1,356 @@
+//! `PendingMessageRepository`.
+
+use async_trait::async_trait;
+use diesel::dsl::{exists, max, not, select};
+use diesel::prelude::*;
+use domain::change::StoreChange;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::id::{ConversationId, HostId, SandboxId};
+use domain::idempotency::IdempotencyCheck;
+use domain::pending::{
+    MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, EnqueueOutcome,
+};
+use domain::sandbox::{DesiredState, SandboxStatus};
+use domain::start_task::StartStatus;
+use uuid::Uuid;
+
+use crate::database::changes::announce;
+use crate::schema::codec::{Decode, plain, to_json};
+use crate::database::connection::{Any, AnyConnection};
+use crate::conversations::deletion::DELETION_BATCH_ROWS;
+use crate::error::TransactionError;
+use crate::idempotency;
+use crate::schema::{
+    conversations, pending_messages, pending_messages as pending, sandboxes, start_tasks,
+};
+use crate::schema::column_types::{TimestampCol, RawJsonCol, UuidCol};
+use crate::store::SqlStore;
+use crate::users::refuse_deleted;
+
+/// The conversation of a start, its status, and its detail.
+type Start = (UuidCol, String, Option<String>);
+
+/// What the start says about its conversation.
+fn of_start(start: Option<Start>) -> Result<ConversationId, EnqueueOutcome> {
+    match start {
+        None => Err(EnqueueOutcome::Unknown),
+        Some((_, status, cause)) if status == StartStatus::Error.as_str() => {
+            Err(EnqueueOutcome::Failed(cause))
+        }
+        Some((id, ..)) => Ok(id.into()),
+    }
+}
+
+/// The conversation that is meant, or why nothing can wait for it.
+fn target(
+    conn: &mut AnyConnection,
+    owner: &str,
+    target: MessageTarget,
+) -> Result<Result<ConversationId, EnqueueOutcome>, TransactionError> {
+    let theirs = start_tasks::table
+        .into_boxed::<Any>()
+        .filter(start_tasks::owner.eq(owner))
+        .select((
+            start_tasks::conversation_id,
+            start_tasks::status,
+            start_tasks::detail,
+        ));
+    let found = match target {
+        MessageTarget::Task(id) => theirs.filter(start_tasks::id.eq(UuidCol::from(id))),
+        MessageTarget::Conversation(id) => {
+            let there = conversations::table
+                .filter(conversations::id.eq(UuidCol::from(id)))
+                .filter(conversations::owner.eq(owner));
+            if select(exists(there)).get_result::<bool>(conn)? {
+                return Ok(Ok(id));
+            }
+            // Failed ones may have had the same id before.
+            theirs
+                .filter(start_tasks::conversation_id.eq(UuidCol::from(id)))
+                .order((start_tasks::is_open.desc(), start_tasks::created_at.desc()))
+        }
+    };
+    Ok(of_start(found.first(conn).optional()?))
+}
+
+fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<EnqueueOutcome, TransactionError> {
+    let owner = message.owner.as_str();
+    if let Some(answer) = message.answers.first() {
+        let known = idempotency::repetition(conn, &answer.request)?;
+        if known != IdempotencyCheck::New {
+            return Ok(EnqueueOutcome::Repeated(known));
+        }
+    }
+    refuse_deleted(conn, owner)?;
+    let conversation = match target(conn, owner, message.target)? {
+        Ok(id) => id,
+        Err(refusal) => return Ok(refusal),
+    };
+    let waiting = pending::table
+        .filter(pending::conversation_id.eq(UuidCol::from(conversation)))
+        .filter(pending::owner.eq(owner));
+    let count: i64 = waiting.count().get_result(conn)?;
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    if count >= MAX_PENDING_MESSAGES {
+        return Ok(EnqueueOutcome::Full);
+    }
+    let last: Option<i64> = waiting.select(max(pending::place)).first(conn)?;
+    let text = to_json(&message.message)?;
+    let bytes = i64::try_from(text.0.len()).unwrap_or(i64::MAX);
+    diesel::insert_into(pending::table)
+        .values((
+            pending::id.eq(UuidCol(message.id)),
+            pending::owner.eq(owner),
+            pending::conversation_id.eq(UuidCol::from(conversation)),
+            pending::place.eq(last.unwrap_or_default() + 1),
+            pending::message.eq(text),
+            pending::message_bytes.eq(bytes),
+            pending::created_at.eq(TimestampCol(message.created_at)),
+        ))
+        .execute(conn)
+        .map_err(TransactionError::taken("pending message"))?;
+    if let Some(answer) = message.answers.get(count) {
+        idempotency::keep(conn, answer)?;
+    }
+    tell(conn, conversation)?;
+    Ok(EnqueueOutcome::At(count + 1))
+}
+
+/// Whoever serves the sandbox of the conversation hears that there is something to say.
+fn tell(conn: &mut AnyConnection, conversation: ConversationId) -> Result<(), TransactionError> {
+    let place: Option<(String, String)> = conversations::table
+        .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
+        .filter(conversations::id.eq(UuidCol::from(conversation)))
+        .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
+        .select((sandboxes::id, sandboxes::host))
+        .first(conn)
+        .optional()?;
+    if let Some((id, host)) = place
+        && let (Ok(id), Ok(host)) = (SandboxId::parse(id), HostId::parse(host))
+    {
+        announce(conn, &StoreChange::Sandbox { id, host })?;
+    }
+    Ok(())
+}
+
+fn deliverable(
+    conn: &mut AnyConnection,
+    host: &str,
+    limit: i64,
+) -> Result<Vec<ConversationId>, TransactionError> {
+    let earlier = diesel::alias!(pending_messages as earlier);
+    let starting = start_tasks::table
+        .filter(start_tasks::conversation_id.eq(pending::conversation_id))
+        .filter(start_tasks::is_open);
+    let not_first = earlier
+        .filter(
+            earlier
+                .field(pending::conversation_id)
+                .eq(pending::conversation_id),
+        )
+        .filter(earlier.field(pending::owner).eq(pending::owner))
+        .filter(earlier.field(pending::place).lt(pending::place));
+    let its = conversations::id
+        .eq(pending::conversation_id)
+        .and(conversations::owner.eq(pending::owner));
+    let ids: Vec<UuidCol> = pending::table
+        .inner_join(conversations::table.on(its))
+        .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
+        .filter(sandboxes::host.eq(host))
+        .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
+        .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
+        .filter(not(exists(starting)))
+        .filter(not(exists(not_first)))
+        .order((
+            pending::tried_at.is_not_null().asc(),
+            pending::tried_at.asc(),
+            pending::created_at.asc(),
+            pending::id.asc(),
+        ))
+        .limit(limit)
+        .select(pending::conversation_id)
+        .load(conn)?;
+    Ok(ids.into_iter().map(ConversationId::from).collect())
+}
+
+fn waiting(conn: &mut AnyConnection, id: ConversationId) -> Result<Vec<PendingMessage>, TransactionError> {
+    let its = conversations::id
+        .eq(pending::conversation_id)
+        .and(conversations::owner.eq(pending::owner));
+    let rows: Vec<(UuidCol, RawJsonCol, Option<TimestampCol>)> = pending::table
+        .inner_join(conversations::table.on(its))
+        .filter(pending::conversation_id.eq(UuidCol::from(id)))
+        .order(pending::place.asc())
+        .select((pending::id, pending::message, pending::tried_at))
+        .load(conn)?;
+    rows.into_iter()
+        .map(|(id, message, tried_at)| {
+            Ok(PendingMessage {
+                id: id.0,
+                message: Decode("pending message").json("message", &message)?,
+                tried_at: tried_at.map(|at| at.0),
+            })
+        })
+        .collect()
+}
+
+fn begin(
+    conn: &mut AnyConnection,
+    id: Uuid,
+    last: Option<Timestamp>,
+    at: Timestamp,
+) -> Result<bool, TransactionError> {
+    let row = pending::table
+        .into_boxed::<Any>()
+        .filter(pending::id.eq(UuidCol(id)));
+    let row = match last {
+        Some(last) => row.filter(pending::tried_at.eq(TimestampCol(last))),
+        None => row.filter(pending::tried_at.is_null()),
+    };
+    let unchanged: Option<UuidCol> = row.select(pending::id).first(conn).optional()?;
+    let Some(id) = unchanged else {
+        return Ok(false);
+    };
+    diesel::update(pending::table.find(id))
+        .set(pending::tried_at.eq(TimestampCol(at)))
+        .execute(conn)?;
+    Ok(true)
+}
+
+fn drop_with_note(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), TransactionError> {
+    let row: Option<(UuidCol, String)> = pending::table
+        .find(UuidCol(id))
+        .select((pending::conversation_id, pending::owner))
+        .first(conn)
+        .optional()?;
+    let Some((conversation, owner)) = row else {
+        return Ok(());
+    };
+    diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
+    let task: Option<(UuidCol, RawJsonCol)> = start_tasks::table
+        .filter(start_tasks::conversation_id.eq(conversation))
+        .filter(start_tasks::owner.eq(owner))
+        .filter(start_tasks::status.eq(StartStatus::Ready.as_str()))
+        .select((start_tasks::id, start_tasks::notes))
+        .first(conn)
+        .optional()?;
+    let Some((task, notes)) = task else {
+        return Ok(());
+    };
+    let mut notes: Vec<String> = Decode("start task").json("notes", &notes)?;
+    if notes.len() >= MAX_START_TASK_NOTES {
+        return Ok(());
+    }
+    notes.push(plain(note));
+    diesel::update(start_tasks::table.find(task))
+        .set((
+            start_tasks::notes.eq(to_json(&notes)?),
+            start_tasks::detail.eq(notes.join(" ")),
+        ))
+        .execute(conn)?;
+    announce(conn, &StoreChange::StartTask(task.into()))
+}
+
+/// Messages of this owner for these conversations; part of the caller's transaction.
+pub(crate) fn forget(
+    conn: &mut AnyConnection,
+    owner: &str,
+    conversations: &[UuidCol],
+) -> Result<(), TransactionError> {
+    for part in conversations.chunks(DELETION_BATCH_ROWS) {
+        let theirs = pending::table
+            .filter(pending::conversation_id.eq_any(part))
+            .filter(pending::owner.eq(owner));
+        diesel::delete(theirs).execute(conn)?;
+    }
+    Ok(())
+}
+
+/// Messages for conversations of which neither a row nor a start of their owner is left; part of the caller's transaction.
+pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[UuidCol]) -> Result<(), TransactionError> {
+    let there = conversations::table
+        .filter(conversations::id.eq(pending::conversation_id))
+        .filter(conversations::owner.eq(pending::owner));
+    let started = start_tasks::table
+        .filter(start_tasks::conversation_id.eq(pending::conversation_id))
+        .filter(start_tasks::owner.eq(pending::owner));
+    for part in among.chunks(DELETION_BATCH_ROWS) {
+        let orphans = pending::table
+            .filter(pending::conversation_id.eq_any(part))
+            .filter(not(exists(there)))
+            .filter(not(exists(started)));
+        diesel::delete(orphans).execute(conn)?;
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl PendingMessageRepository for SqlStore {
+    async fn enqueue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
+        let calls = self.db.for_user(&message.owner);
+        let message = message.clone();
+        calls.write(move |conn| queue(conn, &message)).await
+    }
+
+    async fn list_deliverable(
+        &self,
+        host: &HostId,
+        limit: usize,
+    ) -> Result<Vec<ConversationId>, StoreError> {
+        let (host, limit) = (host.to_string(), i64::try_from(limit).unwrap_or(i64::MAX));
+        self.db
+            .read_background(move |conn| deliverable(conn, &host, limit))
+            .await
+    }
+
+    async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
+        self.db.read_background(move |conn| waiting(conn, id)).await
+    }
+
+    async fn begin_delivery(
+        &self,
+        id: Uuid,
+        last: Option<Timestamp>,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.db
+            .write_background(move |conn| begin(conn, id, last, at))
+            .await
+    }
+
+    async fn complete_delivery(&self, id: Uuid) -> Result<(), StoreError> {
+        self.db
+            .write_background(move |conn| {
+                diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn drop_with_note(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
+        let note = note.to_owned();
+        self.db
+            .write_background(move |conn| drop_with_note(conn, id, &note))
+            .await
+    }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.db
+            .write_background(move |conn| {
+                let old: Vec<UuidCol> = pending::table
+                    .filter(pending::created_at.lt(TimestampCol(before)))
+                    .order((pending::created_at.asc(), pending::id.asc()))
+                    .limit(limit)
+                    .select(pending::id)
+                    .load(conn)?;
+                for part in old.chunks(DELETION_BATCH_ROWS) {
+                    diesel::delete(pending::table.filter(pending::id.eq_any(part)))
+                        .execute(conn)?;
+                }
+                Ok(old.len() as u64)
+            })
+            .await
+    }
+}

@@ -1,0 +1,47 @@
+//! The pull requests of a conversation.
+
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::conversation::add_pull_request_number;
+use domain::id::ConversationId;
+use domain::scope::Scope;
+
+use crate::schema::codec::{Decode, to_json};
+use crate::database::connection::AnyConnection;
+use crate::error::TransactionError;
+use crate::schema::conversations;
+use crate::schema::column_types::{TimestampCol, RawJsonCol, UuidCol};
+
+/// Notes a pull request; `false` if the scope sees no such conversation.
+pub(crate) fn add(
+    conn: &mut AnyConnection,
+    scope: &Scope,
+    id: ConversationId,
+    number: i64,
+    at: Timestamp,
+) -> Result<bool, TransactionError> {
+    let columns = (conversations::owner, conversations::pr_numbers);
+    let row = conversations::table.find(UuidCol::from(id)).select(columns);
+    // Nobody else may add to the list before this has.
+    let found: Option<(String, RawJsonCol)> = match conn {
+        AnyConnection::Sqlite(conn) => row.first(conn).optional()?,
+        #[cfg(feature = "postgres")]
+        AnyConnection::Postgres(conn) => row.for_no_key_update().first(conn).optional()?,
+    };
+    let Some((by, numbers)) = found else {
+        return Ok(false);
+    };
+    if scope.user().is_some_and(|user| user.as_str() != by) {
+        return Ok(false);
+    }
+    let mut numbers = Decode("conversation").json("pr_numbers", &numbers)?;
+    if add_pull_request_number(&mut numbers, number) {
+        diesel::update(conversations::table.find(UuidCol::from(id)))
+            .set((
+                conversations::pr_numbers.eq(to_json(&numbers)?),
+                conversations::updated_at.eq(TimestampCol(at)),
+            ))
+            .execute(conn)?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,395 @@
+//! Rows of conversations, and the reads and writes that several ports share inside one transaction.
+
+use std::collections::BTreeMap;
+
+use diesel::backend::Backend;
+use diesel::expression::{AppearsOnTable, SelectableExpression, ValidGrouping, is_aggregate};
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::sql_types::Text;
+use domain::clock::Timestamp;
+use domain::conversation::{
+    Conversation, ConversationChange, ConversationView, ExecutionStatus, GitProvider, Metrics,
+    ConversationReport, Trigger, fold_title,
+};
+use domain::error::StoreError;
+use domain::event::AppendOutcome;
+use domain::id::{ConversationId, SandboxId, UserId};
+use domain::patch::Patch;
+use domain::sandbox::Sandbox;
+use domain::scope::Scope;
+
+use crate::schema::codec::{Decode, plain, to_json};
+use crate::database::connection::AnyConnection;
+use crate::error::TransactionError;
+use crate::sandboxes::rows::SandboxRow;
+use crate::schema::{conversations, deleted_conversations};
+use crate::schema::column_types::{TimestampCol, JsonCol, RawJsonCol, UuidCol, TextCol};
+
+/// One row, as it is read and written; the folded title is only written.
+#[derive(Debug, Clone, Queryable, Selectable, Insertable)]
+#[diesel(table_name = conversations, treat_none_as_default_value = false)]
+pub(crate) struct ConversationRow {
+    pub(crate) id: UuidCol,
+    pub(crate) owner: TextCol<UserId>,
+    sandbox_id: TextCol<SandboxId>,
+    title: Option<String>,
+    auto_title: bool,
+    selected_repository: Option<String>,
+    selected_branch: Option<String>,
+    git_provider: Option<TextCol<GitProvider>>,
+    started_by: Option<TextCol<Trigger>>,
+    pr_numbers: JsonCol<Vec<i64>>,
+    llm_model: Option<String>,
+    agent_kind: String,
+    metrics: JsonCol<Metrics>,
+    parent: Option<UuidCol>,
+    is_public: Option<bool>,
+    tags: JsonCol<BTreeMap<String, String>>,
+    execution_status: Option<TextCol<ExecutionStatus>>,
+    status_at: Option<TimestampCol>,
+    pub(crate) created_at: TimestampCol,
+    updated_at: TimestampCol,
+}
+
+/// The columns that a report may change.
+#[derive(AsChangeset)]
+#[diesel(table_name = conversations, treat_none_as_null = true)]
+pub(crate) struct ObservedColumns {
+    pub(crate) title: Option<String>,
+    pub(crate) title_folded: Option<String>,
+    pub(crate) llm_model: Option<String>,
+    pub(crate) metrics: RawJsonCol,
+    pub(crate) tags: RawJsonCol,
+    pub(crate) execution_status: Option<String>,
+    pub(crate) status_at: Option<TimestampCol>,
+    pub(crate) updated_at: TimestampCol,
+}
+
+impl From<&Conversation> for ConversationRow {
+    fn from(it: &Conversation) -> Self {
+        Self {
+            id: it.id.into(),
+            owner: TextCol(it.owner.clone()),
+            sandbox_id: TextCol(it.sandbox_id.clone()),
+            title: it.title.clone().map(plain),
+            auto_title: it.auto_title,
+            selected_repository: it.selected_repository.clone().map(plain),
+            selected_branch: it.selected_branch.clone().map(plain),
+            git_provider: it.git_provider.map(TextCol),
+            started_by: it.trigger.map(TextCol),
+            pr_numbers: JsonCol(it.pr_numbers.clone()),
+            llm_model: it.llm_model.clone().map(plain),
+            agent_kind: plain(it.agent_kind.as_str()),
+            metrics: JsonCol(it.metrics.clone()),
+            parent: it.parent.map(UuidCol::from),
+            is_public: it.public,
+            tags: JsonCol(it.tags.clone()),
+            execution_status: it.execution_status.map(TextCol),
+            // Unknown: whatever the agent server reports first is newer.
+            status_at: None,
+            created_at: TimestampCol(it.created_at),
+            updated_at: TimestampCol(it.updated_at),
+        }
+    }
+}
+
+impl From<ConversationRow> for Conversation {
+    fn from(row: ConversationRow) -> Self {
+        Self {
+            id: row.id.into(),
+            owner: row.owner.0,
+            sandbox_id: row.sandbox_id.0,
+            title: row.title,
+            auto_title: row.auto_title,
+            selected_repository: row.selected_repository,
+            selected_branch: row.selected_branch,
+            git_provider: row.git_provider.map(|it| it.0),
+            trigger: row.started_by.map(|it| it.0),
+            pr_numbers: row.pr_numbers.0,
+            llm_model: row.llm_model,
+            agent_kind: row.agent_kind,
+            metrics: row.metrics.0,
+            parent: row.parent.map(Into::into),
+            public: row.is_public,
+            tags: row.tags.0,
+            execution_status: row.execution_status.map(|it| it.0),
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
+        }
+    }
+}
+
+/// A row with its sandbox's and its children, as a list reads them.
+pub(crate) type JoinedRow = (ConversationRow, Option<SandboxRow>, String);
+
+/// The ids of a conversation's children, oldest first, as one text with commas: one statement reads a list, whose plan is
+/// kept. (They are their parent's owner's, which is also what makes the index do for the order.)
+#[derive(Clone, Copy)]
+pub(crate) struct Children(&'static str);
+
+impl Children {
+    /// As this database says it.
+    pub(crate) const fn on(conn: &AnyConnection) -> Self {
+        Self(match conn {
+            AnyConnection::Sqlite(_) => {
+                "coalesce((SELECT group_concat(id, ',') FROM (SELECT child.id FROM conversations AS child \
+                 WHERE child.parent = conversations.id AND child.owner = conversations.owner \
+                 ORDER BY child.created_at, child.id)), '')"
+            }
+            #[cfg(feature = "postgres")]
+            AnyConnection::Postgres(_) => {
+                "array_to_string(ARRAY(SELECT child.id FROM conversations AS child \
+                 WHERE child.parent = conversations.id AND child.owner = conversations.owner \
+                 ORDER BY child.created_at, child.id), ',')"
+            }
+        })
+    }
+
+    fn read(text: &str) -> Result<Vec<ConversationId>, StoreError> {
+        let ids = text.split(',').filter(|id| !id.is_empty());
+        let decode = Decode("conversation");
+        ids.map(|id| decode.parse("child", id)).collect()
+    }
+}
+
+impl Expression for Children {
+    type SqlType = Text;
+}
+
+impl<From> AppearsOnTable<From> for Children {}
+impl<From> SelectableExpression<From> for Children {}
+
+impl<GroupBy> ValidGrouping<GroupBy> for Children {
+    type IsAggregate = is_aggregate::Never;
+}
+
+impl<DB: Backend> QueryFragment<DB> for Children {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql(self.0);
+        Ok(())
+    }
+}
+
+impl QueryId for Children {
+    type QueryId = Self;
+    // Statements are remembered by connection, and each speaks to one database.
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+/// Bytes of the texts of a row, which clients, sandboxes and sub-conversations make longer.
+pub(crate) fn bytes((row, _, children): &JoinedRow) -> usize {
+    let texts = [
+        &row.title,
+        &row.selected_repository,
+        &row.selected_branch,
+        &row.llm_model,
+    ];
+    let texts = texts.into_iter().flatten().map(String::len);
+    let tags = row.tags.0.iter();
+    let tags = tags.map(|(name, value)| name.len() + value.len());
+    texts.chain(tags).sum::<usize>() + children.len()
+}
+
+/// As the port shows it.
+pub(crate) fn view((row, sandbox, children): JoinedRow) -> Result<ConversationView, TransactionError> {
+    Ok(ConversationView {
+        children: Children::read(&children)?,
+        sandbox: sandbox.map(Sandbox::try_from).transpose()?,
+        conversation: row.into(),
+    })
+}
+
+/// What a conversation's row is told to be that does not decode.
+pub(crate) fn damaged() -> impl Fn(diesel::result::Error) -> TransactionError {
+    TransactionError::damaged("conversation")
+}
+
+/// What titles are searched by.
+fn folded(it: &Conversation) -> Option<String> {
+    it.title.as_deref().map(fold_title).map(plain)
+}
+
+/// One row, whosever it is.
+pub(crate) fn load(
+    conn: &mut AnyConnection,
+    id: ConversationId,
+) -> Result<Option<ConversationRow>, TransactionError> {
+    conversations::table
+        .find(UuidCol::from(id))
+        .select(ConversationRow::as_select())
+        .first(conn)
+        .optional()
+        .map_err(damaged())
+}
+
+/// Whether the scope sees this conversation.
+pub(crate) fn is_visible(
+    conn: &mut AnyConnection,
+    scope: &Scope,
+    id: ConversationId,
+) -> Result<bool, TransactionError> {
+    let found: Option<String> = conversations::table
+        .find(UuidCol::from(id))
+        .select(conversations::owner)
+        .first(conn)
+        .optional()?;
+    Ok(found.is_some_and(|by| scope.user().is_none_or(|user| user.as_str() == by)))
+}
+
+/// Whether the id belongs to a conversation that was deleted.
+pub(crate) fn is_deleted(conn: &mut AnyConnection, id: ConversationId) -> Result<bool, TransactionError> {
+    let found: i64 = deleted_conversations::table
+        .find(UuidCol::from(id))
+        .count()
+        .get_result(conn)?;
+    Ok(found > 0)
+}
+
+/// Stores a new conversation.
+pub(crate) fn insert(conn: &mut AnyConnection, it: &Conversation) -> Result<(), TransactionError> {
+    diesel::insert_into(conversations::table)
+        .values((
+            ConversationRow::from(it),
+            conversations::title_folded.eq(folded(it)),
+        ))
+        .execute(conn)
+        .map_err(TransactionError::taken("conversation"))?;
+    Ok(())
+}
+
+/// Reads a row that this transaction is going to change; nobody else can until it ends.
+pub(crate) fn lock(
+    conn: &mut AnyConnection,
+    id: ConversationId,
+) -> Result<Option<ConversationRow>, TransactionError> {
+    match conn {
+        // The transaction has the whole file to itself.
+        AnyConnection::Sqlite(_) => load(conn, id),
+        #[cfg(feature = "postgres")]
+        AnyConnection::Postgres(conn) => Ok(conversations::table
+            .find(UuidCol::from(id))
+            .select(ConversationRow::as_select())
+            .for_no_key_update()
+            .first(conn)
+            .optional()
+            .map_err(damaged())?),
+    }
+}
+
+/// The row that `origin` reports about, locked, or why there is none for it.
+pub(crate) fn reported_by(
+    conn: &mut AnyConnection,
+    origin: &SandboxId,
+    id: ConversationId,
+) -> Result<Result<ConversationRow, AppendOutcome>, TransactionError> {
+    let Some(row) = lock(conn, id)? else {
+        let answer = if is_deleted(conn, id)? {
+            AppendOutcome::Deleted
+        } else {
+            AppendOutcome::Unknown
+        };
+        return Ok(Err(answer));
+    };
+    if row.sandbox_id.0 == *origin {
+        Ok(Ok(row))
+    } else {
+        Ok(Err(AppendOutcome::Foreign))
+    }
+}
+
+/// Events that are new, and the bytes of their documents.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AddedEvents {
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
+}
+
+/// Applies a report to a row that was read in the same transaction. New events are a change of the conversation, whatever
+/// the report says.
+pub(crate) fn observe(
+    conn: &mut AnyConnection,
+    row: ConversationRow,
+    report: &ConversationReport,
+    added: AddedEvents,
+    at: Timestamp,
+) -> Result<(), TransactionError> {
+    let has_grown = added.count > 0;
+    if report.is_empty() && !has_grown {
+        return Ok(());
+    }
+    let id = row.id;
+    let (columns, has_changed) = observed(row, report, at)?;
+    if has_changed || has_grown {
+        let [count, bytes] = [added.count, added.bytes].map(|it| i64::try_from(it).unwrap_or(0));
+        diesel::update(conversations::table.find(id))
+            .set((
+                columns,
+                conversations::event_count.eq(conversations::event_count + count),
+                conversations::event_bytes.eq(conversations::event_bytes + bytes),
+            ))
+            .execute(conn)?;
+    }
+    Ok(())
+}
+
+/// The columns of a row after a report, and whether the report has changed any.
+pub(crate) fn observed(
+    row: ConversationRow,
+    report: &ConversationReport,
+    at: Timestamp,
+) -> Result<(ObservedColumns, bool), TransactionError> {
+    let mut status_at = row.status_at.map(|at| at.0);
+    let mut it = Conversation::from(row);
+    let has_changed = it.apply_report(report, &mut status_at);
+    let columns = ObservedColumns {
+        title_folded: folded(&it),
+        title: it.title.map(plain),
+        llm_model: it.llm_model.map(plain),
+        metrics: to_json(&it.metrics)?,
+        tags: to_json(&it.tags)?,
+        execution_status: it.execution_status.map(|status| status.to_string()),
+        status_at: status_at.map(TimestampCol),
+        updated_at: TimestampCol(at),
+    };
+    Ok((columns, has_changed))
+}
+
+/// What a [`ConversationChange`] sets: `None` keeps a column, `Some(None)` clears it.
+#[derive(AsChangeset)]
+#[diesel(table_name = conversations)]
+#[expect(
+    clippy::option_option,
+    reason = "diesel's changesets: keep, clear or set"
+)]
+pub(crate) struct ChangedColumns {
+    title: Option<Option<String>>,
+    title_folded: Option<Option<String>>,
+    auto_title: Option<bool>,
+    is_public: Option<Option<bool>>,
+    selected_repository: Option<Option<String>>,
+    selected_branch: Option<Option<String>>,
+    git_provider: Option<Option<String>>,
+    updated_at: TimestampCol,
+}
+
+impl ChangedColumns {
+    pub(crate) fn new(change: &ConversationChange, at: Timestamp) -> Self {
+        let text = |patch: &Patch<String>| patch.clone().into_update().map(|it| it.map(plain));
+        let title = text(&change.title);
+        Self {
+            title_folded: title.as_ref().map(|title| title.as_deref().map(fold_title)),
+            auto_title: title.as_ref().map(|_| false),
+            title,
+            is_public: change.public.clone().into_update(),
+            selected_repository: text(&change.selected_repository),
+            selected_branch: text(&change.selected_branch),
+            git_provider: change
+                .git_provider
+                .clone()
+                .into_update()
+                .map(|provider| provider.map(|it| it.to_string())),
+            updated_at: TimestampCol(at),
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! `ChangeFeed`: what other processes commit to the same Postgres comes by `LISTEN`.
+//!
+//! The notification is part of the transaction that makes the change, so nobody hears of what is not there. Our own come
+//! back, too: acting on one is a look at a row that is as it should be.
+//!
+//! Not so for events. Postgres lets transactions that notify commit one after the other, and events are stored by the
+//! thousand a second. So which conversations have more of them is pending after the commit and said by the listener, of all at
+//! once, on a channel that earlier releases do not hear (to them it would be a [`StoreChange::Gap`] each time). What is pending and
+//! not said because the process dies, or there is too much of it, is missed: followers look now and then.
+#![cfg_attr(
+    not(feature = "postgres"),
+    expect(
+        unused_imports,
+        unused_variables,
+        clippy::unnecessary_wraps,
+        reason = "SQLite has nobody to tell"
+    )
+)]
+#![cfg_attr(
+    not(any(feature = "postgres", test)),
+    expect(dead_code, reason = "as above")
+)]
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use diesel::prelude::*;
+use domain::change::{ChangeFeed, StoreChange};
+use domain::id::{ConversationId, HostId, SandboxId, StartTaskId};
+use futures::stream::{self, BoxStream, StreamExt};
+use tokio::runtime::Handle;
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::task::AbortHandle;
+
+use crate::database::connection::{AnyConnection, Target};
+use crate::error::TransactionError;
+use crate::store::SqlStore;
+
+/// Changes that a slow subscriber may miss before it receives a gap notice.
+const CHANNEL_CAPACITY: usize = 1024;
+#[cfg(feature = "postgres")]
+const CHANGES_CHANNEL: &str = "agent_workspace";
+#[cfg(feature = "postgres")]
+const EVENTS_CHANNEL: &str = "agent_workspace_events";
+/// How often it is looked whether something came: diesel offers no way to wait for the connection. So often, at most, it is
+/// said which conversations have more events.
+#[cfg(feature = "postgres")]
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Conversations of which it is pending that they have more events, until it is said.
+const MAX_PENDING_HINTS: usize = 1_000;
+/// Conversations in one notification, which holds less than 8000 bytes: 32 digits and a line break each.
+#[cfg(feature = "postgres")]
+const MAX_IDS_PER_NOTIFICATION: usize = 200;
+/// Between two tries to connect.
+#[cfg(feature = "postgres")]
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Where followers get changes from. Silent for `SQLite`, whose file belongs to one process.
+pub(crate) struct SqlChangeFeed {
+    sender: broadcast::Sender<StoreChange>,
+    listener: Option<AbortHandle>,
+    pending: PendingHints,
+}
+
+/// Conversations that have more events, of which other processes were not told yet.
+type PendingHints = Arc<Mutex<BTreeSet<ConversationId>>>;
+
+impl SqlChangeFeed {
+    /// Begins to listen. Blocking.
+    pub(crate) fn of(target: &Target, runtime: &Handle) -> Self {
+        let (sender, _) = broadcast::channel(CHANNEL_CAPACITY);
+        let pending = PendingHints::default();
+        let listener = match target {
+            Target::Sqlite(_) => None,
+            #[cfg(feature = "postgres")]
+            Target::Postgres(_) => {
+                let (sender, pending) = (sender.clone(), Arc::clone(&pending));
+                let listening = connect(target);
+                let listener = listen(target.clone(), listening, (sender, pending), runtime.clone());
+                Some(runtime.spawn(listener).abort_handle())
+            }
+        };
+        Self {
+            sender,
+            listener,
+            pending,
+        }
+    }
+
+    /// Other processes will be told, soon, that this conversation has more events. Costs next to nothing.
+    pub(crate) fn hint(&self, conversation: ConversationId) {
+        if self.listener.is_none() {
+            return;
+        }
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        if pending.len() < MAX_PENDING_HINTS {
+            pending.insert(conversation);
+        }
+    }
+}
+
+impl Drop for SqlChangeFeed {
+    fn drop(&mut self) {
+        if let Some(listener) = &self.listener {
+            listener.abort();
+        }
+    }
+}
+
+impl ChangeFeed for SqlStore {
+    fn changes(&self) -> BoxStream<'static, StoreChange> {
+        stream::unfold(self.changes.sender.subscribe(), |mut changes| async move {
+            match changes.recv().await {
+                Ok(change) => Some((change, changes)),
+                Err(RecvError::Lagged(_)) => Some((StoreChange::Gap, changes)),
+                Err(RecvError::Closed) => None,
+            }
+        })
+        .boxed()
+    }
+}
+
+/// Tells all processes on this database, once the transaction is committed.
+pub(crate) fn announce(conn: &mut AnyConnection, change: &StoreChange) -> Result<(), TransactionError> {
+    match conn {
+        AnyConnection::Sqlite(_) => {}
+        #[cfg(feature = "postgres")]
+        AnyConnection::Postgres(conn) => {
+            diesel::sql_query("SELECT pg_notify($1, $2)")
+                .bind::<diesel::sql_types::Text, _>(CHANGES_CHANNEL)
+                .bind::<diesel::sql_types::Text, _>(written(change))
+                .execute(conn)?;
+        }
+    }
+    Ok(())
+}
+
+/// Connects, listens, and begins again when the connection is lost.
+#[cfg(feature = "postgres")]
+async fn listen(
+    target: Target,
+    mut connected: Option<ListenConnection>,
+    (sender, pending): (broadcast::Sender<StoreChange>, PendingHints),
+    runtime: Handle,
+) {
+    loop {
+        if let Some(mut conn) = connected {
+            // What happened before is unknown. Nobody may be there to hear it.
+            let _ = sender.send(StoreChange::Gap);
+            let mut look = tokio::time::interval(POLL_INTERVAL);
+            look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                look.tick().await;
+                let said =
+                    std::mem::take(&mut *pending.lock().unwrap_or_else(PoisonError::into_inner));
+                let arrived = runtime.spawn_blocking(move || exchange(conn, &said)).await;
+                let Ok(Some((back, changes))) = arrived else {
+                    tracing::warn!("lost the connection on which other processes are heard");
+                    break;
+                };
+                conn = back;
+                for change in changes {
+                    let _ = sender.send(change);
+                }
+            }
+        }
+        tokio::time::sleep(RECONNECT_INTERVAL).await;
+        let to = target.clone();
+        let tried = runtime.spawn_blocking(move || connect(&to)).await;
+        connected = tried.unwrap_or_default();
+    }
+}
+
+/// The connection, and who it is to others that listen.
+#[cfg(feature = "postgres")]
+struct ListenConnection {
+    conn: diesel::PgConnection,
+    process: i32,
+}
+
+#[cfg(feature = "postgres")]
+fn connect(target: &Target) -> Option<ListenConnection> {
+    use diesel::connection::SimpleConnection;
+    let connected = crate::database::connection::Manager::new(target.clone()).establish();
+    let Ok(AnyConnection::Postgres(mut conn)) = connected else {
+        return None;
+    };
+    let process = diesel::select(diesel::dsl::sql::<diesel::sql_types::Integer>(
+        "pg_backend_pid()",
+    ));
+    let process = process.get_result(&mut conn).ok()?;
+    // What is said here need not outlive a crash of the database: nobody has to wait for its disk.
+    let set_up = format!("LISTEN {CHANGES_CHANNEL}; LISTEN {EVENTS_CHANNEL}; SET synchronous_commit = off");
+    conn.batch_execute(&set_up).ok()?;
+    Some(ListenConnection { conn, process })
+}
+
+/// Says what was pending and hears what has arrived; `None` when the connection is gone.
+#[cfg(feature = "postgres")]
+fn exchange(
+    mut here: ListenConnection,
+    pending: &BTreeSet<ConversationId>,
+) -> Option<(ListenConnection, Vec<StoreChange>)> {
+    if !pending.is_empty() {
+        tell(&mut here.conn, pending).ok()?;
+    }
+    let mut changes = Vec::new();
+    for notification in here.conn.notifications_iter() {
+        let it = notification.ok()?;
+        if it.channel == CHANGES_CHANNEL {
+            changes.extend(read(&it.payload));
+        } else if it.process_id != here.process {
+            changes.push(StoreChange::Events(read_ids(&it.payload)));
+        }
+    }
+    Some((here, changes))
+}
+
+/// One statement, whatever there is to say.
+#[cfg(feature = "postgres")]
+fn tell(conn: &mut diesel::PgConnection, pending: &BTreeSet<ConversationId>) -> QueryResult<usize> {
+    use diesel::sql_types::{Array, Text};
+    let pending: Vec<_> = pending.iter().copied().collect();
+    let texts: Vec<String> = pending.chunks(MAX_IDS_PER_NOTIFICATION).map(written_ids).collect();
+    diesel::sql_query("SELECT pg_notify($1, said) FROM unnest($2) AS said")
+        .bind::<Text, _>(EVENTS_CHANNEL)
+        .bind::<Array<Text>, _>(texts)
+        .execute(conn)
+}
+
+/// One a line.
+fn written_ids(ids: &[ConversationId]) -> String {
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    ids.join("\n")
+}
+
+/// What is none is passed over: a newer release may say more.
+fn read_ids(text: &str) -> Vec<ConversationId> {
+    text.split('\n').filter_map(|id| id.parse().ok()).collect()
+}
+
+/// Kind and ids, one a line: none of them has a line break.
+fn written(change: &StoreChange) -> String {
+    match change {
+        StoreChange::StartTaskQueued(host) => format!("start-waits\n{host}"),
+        StoreChange::StartTask(id) => format!("start-task\n{id}"),
+        StoreChange::Sandbox { id, host } => format!("sandbox\n{id}\n{host}"),
+        // Of events it is not said here: see `tell`.
+        StoreChange::Events(_) | StoreChange::Gap => "gap".to_owned(),
+    }
+}
+
+/// A newer release may say what we do not know: then something changed.
+fn read(text: &str) -> Option<StoreChange> {
+    let mut parts = text.split('\n');
+    let known = match (parts.next()?, parts.next(), parts.next()) {
+        ("start-waits", Some(host), None) => HostId::parse(host).ok().map(StoreChange::StartTaskQueued),
+        ("start-task", Some(id), None) => id.parse::<StartTaskId>().ok().map(StoreChange::StartTask),
+        ("sandbox", Some(id), Some(host)) => {
+            let (id, host) = (SandboxId::parse(id).ok()?, HostId::parse(host).ok()?);
+            Some(StoreChange::Sandbox { id, host })
+        }
+        _ => None,
+    };
+    Some(known.unwrap_or(StoreChange::Gap))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let host = || HostId::parse("host-1").expect("an id");
+        let task = "0123456789abcdef0123456789abcdef".parse().expect("an id");
+        for change in [
+            StoreChange::StartTaskQueued(host()),
+            StoreChange::StartTask(task),
+            StoreChange::Sandbox {
+                id: SandboxId::parse("sandbox-1").expect("an id"),
+                host: host(),
+            },
+            StoreChange::Gap,
+        ] {
+            assert_eq!(read(&written(&change)), Some(change));
+        }
+        assert_eq!(read("something new\nx"), Some(StoreChange::Gap));
+        let ids: Vec<ConversationId> = (0..MAX_IDS_PER_NOTIFICATION)
+            .map(|n| format!("{n:032x}").parse().expect("an id"))
+            .collect();
+        let text = written_ids(&ids);
+        assert!(text.len() < 8_000, "the longest notification");
+        assert_eq!(read_ids(&text), ids);
+    }
+}

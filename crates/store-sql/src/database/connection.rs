@@ -1,0 +1,321 @@
+//! One connection type for every database, chosen by the scheme of the URL.
+//!
+//! The derived `establish` of a `MultiConnection` tries each variant in turn (a mistyped Postgres URL would open a `SQLite`
+//! file of that name), so it is never used: [`Manager`] decides by the scheme alone.
+
+use std::time::{Duration, Instant};
+
+use diesel::connection::{
+    AnsiTransactionManager, Connection, SimpleConnection, TransactionManager,
+};
+use diesel::r2d2::{ManageConnection, R2D2Connection};
+use domain::crash_point;
+use domain::error::chain;
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::error::TransactionError;
+
+/// A connection to whichever database the URL names.
+#[derive(diesel::MultiConnection)]
+pub(crate) enum AnyConnection {
+    /// Bundled `SQLite`.
+    Sqlite(diesel::SqliteConnection),
+    /// Postgres through libpq.
+    #[cfg(feature = "postgres")]
+    Postgres(diesel::PgConnection),
+}
+
+/// The backend of [`AnyConnection`], for boxed queries.
+pub(crate) type Any = <AnyConnection as Connection>::Backend;
+
+/// Which database, and where. `Debug` never shows a password.
+#[derive(Clone)]
+pub(crate) enum Target {
+    /// A file.
+    Sqlite(std::path::PathBuf),
+    /// A libpq URL.
+    #[cfg(feature = "postgres")]
+    Postgres(SecretString),
+}
+
+/// Why a URL names no database that we can open.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum InvalidStorageUrl {
+    /// Neither `sqlite://` nor `postgres://`.
+    #[error("storage URL must begin with sqlite:// or postgres://")]
+    Scheme,
+    /// `sqlite://` without a file name, or with one that `SQLite` would take for something else.
+    #[error("storage URL must be sqlite://PATH with the path of a file")]
+    Path,
+    /// Built without that feature.
+    #[error("this build has no Postgres support (cargo feature `postgres`)")]
+    NoPostgres,
+}
+
+impl Target {
+    /// Reads the URL. Only the scheme is looked at; a Postgres URL goes to libpq as it is.
+    pub(crate) fn parse(url: &SecretString) -> Result<Self, InvalidStorageUrl> {
+        let text = url.expose_secret();
+        if let Some(path) = text.strip_prefix("sqlite://") {
+            // SQLite reads `:memory:` and `file:…?…` as something else than a file of that name.
+            if path.is_empty() || path.starts_with([':', '?']) || path.starts_with("file:") {
+                return Err(InvalidStorageUrl::Path);
+            }
+            return Ok(Self::Sqlite(path.into()));
+        }
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            #[cfg(feature = "postgres")]
+            return Ok(Self::Postgres(url.clone()));
+            #[cfg(not(feature = "postgres"))]
+            return Err(InvalidStorageUrl::NoPostgres);
+        }
+        Err(InvalidStorageUrl::Scheme)
+    }
+}
+
+/// Opens connections for a pool and sets each of them up.
+pub(crate) struct Manager {
+    target: Target,
+}
+
+/// A connection of a pool.
+pub(crate) struct Live {
+    pub(crate) conn: AnyConnection,
+    /// Its errors can be read.
+    pub(crate) speaks_english: bool,
+    /// It is known to be cut off.
+    is_cut: bool,
+    /// When it was used last.
+    used: Instant,
+}
+
+impl Live {
+    /// Whether it was lost with this fault; then it is thrown away when it comes back.
+    pub(crate) fn is_lost(&mut self, fault: &TransactionError) -> bool {
+        self.is_cut = fault.is_cut().unwrap_or_else(|| self.conn.ping().is_err());
+        self.is_cut
+    }
+}
+
+/// A connection that was used a moment ago is not asked whether it still works: that would be one more round trip for each
+/// call. The first statement tells it, too, and then the pool's user takes another one.
+const FRESH: Duration = Duration::from_secs(1);
+
+impl Manager {
+    pub(crate) const fn new(target: Target) -> Self {
+        Self { target }
+    }
+
+    /// A connection for whoever keeps it.
+    pub(crate) fn establish(&self) -> Result<AnyConnection, diesel::r2d2::Error> {
+        Ok(self.open()?.0)
+    }
+
+    /// Also says whether its errors are in English.
+    fn open(&self) -> Result<(AnyConnection, bool), diesel::r2d2::Error> {
+        use diesel::r2d2::Error::{ConnectionError, QueryError};
+        match &self.target {
+            Target::Sqlite(path) => {
+                let path = path.to_string_lossy();
+                let mut conn =
+                    diesel::SqliteConnection::establish(&path).map_err(ConnectionError)?;
+                set_up(&mut conn).map_err(QueryError)?;
+                Ok((AnyConnection::Sqlite(conn), true))
+            }
+            #[cfg(feature = "postgres")]
+            Target::Postgres(url) => {
+                let url = crate::database::postgres::with_defaults(url);
+                let mut conn = diesel::PgConnection::establish(url.expose_secret())
+                    .map_err(ConnectionError)?;
+                let speaks_english = crate::database::postgres::set_up(&mut conn).map_err(QueryError)?;
+                Ok((AnyConnection::Postgres(conn), speaks_english))
+            }
+        }
+    }
+}
+
+/// * `journal_mode=WAL` with `synchronous=NORMAL`: a commit is in the operating system's hands when it returns, so what
+///   was acknowledged survives `kill -9` of the service. A power cut or kernel crash may lose the last commits (never
+///   more than back to the last checkpoint, and never consistency): the price of not syncing the disk for every event.
+/// * `busy_timeout`: another process (`keys create`) may hold the write lock for a moment.
+/// * `journal_size_limit`: a log that grew (a large transaction, a reader that took long) shrinks to 64 MiB when it is started
+///   over. [`SqlStore::shorten_log`](crate::SqlStore::shorten_log) makes it start over.
+/// * `mmap_size=0`, the default, stays: a read error must be an error, not a signal.
+const SQLITE_SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; \
+    PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; \
+    PRAGMA journal_size_limit = 67108864;";
+
+/// For how long another process may be at the same, and between two tries.
+const SETUP_PATIENCE: Duration = Duration::from_secs(5);
+const SETUP_PAUSE: Duration = Duration::from_millis(10);
+
+/// Of two that make a new file a write-ahead log at once, and of one that opens a file while another closes it, one is refused
+/// without having waited: `busy_timeout` does not count for the change of the mode. Blocks.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "connections are opened on threads that may block"
+)]
+fn set_up(conn: &mut diesel::SqliteConnection) -> diesel::QueryResult<()> {
+    let began = Instant::now();
+    loop {
+        match conn.batch_execute(SQLITE_SETUP) {
+            Err(diesel::result::Error::DatabaseError(_, why))
+                if why.message() == "database is locked" && began.elapsed() < SETUP_PATIENCE =>
+            {
+                std::thread::sleep(SETUP_PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
+
+impl ManageConnection for Manager {
+    type Connection = Live;
+    type Error = diesel::r2d2::Error;
+
+    fn connect(&self) -> Result<Live, Self::Error> {
+        let (conn, speaks_english) = self.open()?;
+        Ok(Live {
+            conn,
+            speaks_english,
+            is_cut: false,
+            used: Instant::now(),
+        })
+    }
+
+    fn is_valid(&self, live: &mut Live) -> Result<(), Self::Error> {
+        if live.used.elapsed() < FRESH {
+            return Ok(());
+        }
+        live.conn.ping().map_err(diesel::r2d2::Error::QueryError)
+    }
+
+    /// Asked when it comes back.
+    fn has_broken(&self, live: &mut Live) -> bool {
+        live.used = Instant::now();
+        live.is_cut || std::thread::panicking() || live.conn.is_broken()
+    }
+}
+
+/// What a transaction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// A single statement that reads: it sees one moment without a transaction around it, and without the round trips of
+    /// one.
+    Look,
+    /// One consistent view, nothing written.
+    Read,
+    /// As if alone: `SQLite` takes the write lock at once (no upgrade that could fail half-way), Postgres runs
+    /// serializable and the caller repeats what lost a race.
+    Write,
+    /// Alone with the row that the job locks first, and with what belongs to it: `SQLite` as above, Postgres reads what is
+    /// committed by then.
+    WriteLocked,
+}
+
+impl Intent {
+    /// Whether it may be done twice.
+    pub(crate) const fn only_reads(self) -> bool {
+        matches!(self, Self::SingleStatement | Self::Read)
+    }
+}
+
+type Transactions = <AnyConnection as Connection>::TransactionManager;
+
+/// Begins a transaction, where one is needed.
+pub(crate) fn begin(conn: &mut AnyConnection, intent: Intent) -> Result<(), TransactionError> {
+    match (&mut *conn, intent) {
+        (_, Intent::SingleStatement) => {}
+        (AnyConnection::Sqlite(c), Intent::Read) => {
+            AnsiTransactionManager::begin_transaction_sql(c, "BEGIN DEFERRED")?;
+        }
+        (AnyConnection::Sqlite(c), Intent::Write | Intent::WriteLocked) => {
+            AnsiTransactionManager::begin_transaction_sql(c, "BEGIN IMMEDIATE")?;
+        }
+        #[cfg(feature = "postgres")]
+        (AnyConnection::Postgres(c), Intent::Read) => {
+            AnsiTransactionManager::begin_transaction_sql(
+                c,
+                "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            )?;
+        }
+        #[cfg(feature = "postgres")]
+        (AnyConnection::Postgres(c), Intent::Write) => {
+            AnsiTransactionManager::begin_transaction_sql(c, "BEGIN ISOLATION LEVEL SERIALIZABLE")?;
+        }
+        #[cfg(feature = "postgres")]
+        (AnyConnection::Postgres(c), Intent::WriteLocked) => {
+            AnsiTransactionManager::begin_transaction_sql(
+                c,
+                "BEGIN ISOLATION LEVEL READ COMMITTED",
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs `job` in the transaction that has begun, and ends it.
+pub(crate) fn finish<T>(
+    conn: &mut AnyConnection,
+    intent: Intent,
+    job: impl FnOnce(&mut AnyConnection) -> Result<T, TransactionError>,
+) -> Result<T, TransactionError> {
+    if intent == Intent::SingleStatement {
+        return job(conn);
+    }
+    let name = std::any::type_name_of_val(&job);
+    // If `job` panics, the pool throws the connection away (`has_broken`), and the database rolls back.
+    match job(conn) {
+        Ok(value) => {
+            if intent == Intent::Read {
+                Transactions::commit_transaction(conn)?;
+            } else {
+                crash_point::around(name, || Transactions::commit_transaction(conn))?;
+            }
+            Ok(value)
+        }
+        Err(fault) => {
+            if let Err(error) = Transactions::rollback_transaction(conn) {
+                tracing::warn!(error = %chain(&error), "rollback failed; the connection is given up");
+            }
+            Err(fault)
+        }
+    }
+}
+
+/// Runs the same expression on the connection of whichever database: for the few things that the common backend cannot
+/// say (batch inserts that skip what is there, migrations).
+macro_rules! on_backend {
+    ($conn:expr, |$c:ident| $body:expr) => {
+        match $conn {
+            $crate::database::connection::AnyConnection::Sqlite($c) => $body,
+            #[cfg(feature = "postgres")]
+            $crate::database::connection::AnyConnection::Postgres($c) => $body,
+        }
+    };
+}
+pub(crate) use on_backend;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_scheme_decides_what_is_opened() {
+        let parse = |text: &str| Target::parse(&SecretString::from(text)).err();
+        assert_eq!(parse("sqlite:///var/lib/a.db"), None);
+        assert_eq!(parse("sqlite://a.db"), None);
+        for text in ["sqlite://", "sqlite://:memory:", "sqlite://file:a?mode=ro"] {
+            assert_eq!(parse(text), Some(InvalidStorageUrl::Path), "{text}");
+        }
+        for text in [
+            "",
+            "a.db",
+            "host=127.0.0.1 dbname=x",
+            "mysql://x",
+            "Sqlite://a",
+        ] {
+            assert_eq!(parse(text), Some(InvalidStorageUrl::Scheme), "{text}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Migrations: embedded plain SQL, one directory per database with the same version names.
+
+use diesel::connection::SimpleConnection;
+use diesel::migration::{Migration, MigrationSource};
+#[cfg(feature = "postgres")]
+use diesel::prelude::*;
+use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+
+use domain::error::chain;
+
+use crate::database::connection::AnyConnection;
+#[cfg(feature = "postgres")]
+use crate::database::postgres;
+
+const SQLITE_MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
+#[cfg(feature = "postgres")]
+const POSTGRES_MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
+
+/// Why a database could not be brought to the present schema. Nothing was changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrationError {
+    /// A newer version of the program has been here.
+    #[error(
+        "the database has schema version {version}, which this version of the program does not know: \
+         start the newer version, or restore a backup of before the upgrade"
+    )]
+    FromTheFuture {
+        /// The unknown version.
+        version: String,
+    },
+    /// The database refused.
+    #[error("migration failed")]
+    Failed(#[source] domain::error::BoxError),
+}
+
+impl From<diesel::result::Error> for MigrationError {
+    fn from(error: diesel::result::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Brings the schema up to date, alone: whoever else opens the same database waits. Returns how many migrations ran.
+pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
+    match conn {
+        AnyConnection::Sqlite(conn) => {
+            let ran = conn.exclusive_transaction(|conn| pending(conn, SQLITE_MIGRATIONS))?;
+            // Statistics for the planner; does nothing when they are fresh. On a full disk it goes without.
+            if let Err(error) = conn.batch_execute("PRAGMA optimize = 0x10002;") {
+                tracing::debug!(error = %chain(&error), "the planner's statistics stay as they are");
+            }
+            Ok(ran)
+        }
+        #[cfg(feature = "postgres")]
+        AnyConnection::Postgres(conn) => conn.transaction(|conn| {
+            conn.batch_execute(postgres::SETUP_FOR_MIGRATION)?;
+            // Any fixed number will do, as long as it is ours alone; the lock goes with the transaction.
+            diesel::sql_query("SELECT pg_advisory_xact_lock(4707318202611210)").execute(conn)?;
+            conn.batch_execute(postgres::SETUP_WHEN_MIGRATING)?;
+            pending(conn, POSTGRES_MIGRATIONS)
+        }),
+    }
+}
+
+/// The versions that this program knows, in order.
+pub(crate) fn versions(conn: &AnyConnection) -> Vec<String> {
+    match conn {
+        AnyConnection::Sqlite(_) => known::<diesel::sqlite::Sqlite>(&SQLITE_MIGRATIONS),
+        #[cfg(feature = "postgres")]
+        AnyConnection::Postgres(_) => known::<diesel::pg::Pg>(&POSTGRES_MIGRATIONS),
+    }
+    .unwrap_or_default()
+}
+
+fn known<DB: diesel::backend::Backend>(
+    ours: &EmbeddedMigrations,
+) -> diesel::migration::Result<Vec<String>>
+where
+    EmbeddedMigrations: MigrationSource<DB>,
+{
+    let migrations = MigrationSource::<DB>::migrations(ours)?;
+    Ok(migrations
+        .iter()
+        .map(|migration| migration.name().version().to_string())
+        .collect())
+}
+
+fn pending<C, DB>(conn: &mut C, ours: EmbeddedMigrations) -> Result<usize, MigrationError>
+where
+    C: MigrationHarness<DB>,
+    DB: diesel::backend::Backend,
+    EmbeddedMigrations: MigrationSource<DB>,
+{
+    let known = known::<DB>(&ours).map_err(MigrationError::Failed)?;
+    let applied = conn.applied_migrations().map_err(MigrationError::Failed)?;
+    if let Some(version) = applied
+        .iter()
+        .map(ToString::to_string)
+        .find(|version| !known.contains(version))
+    {
+        return Err(MigrationError::FromTheFuture { version });
+    }
+    let ran = conn
+        .run_pending_migrations(ours)
+        .map_err(MigrationError::Failed)?;
+    Ok(ran.len())
+}

@@ -1,0 +1,10 @@
+//! Connections to the database: opening, pooling, migrating, inspecting, and change notifications.
+
+pub(crate) mod changes;
+pub(crate) mod circuit_breaker;
+pub(crate) mod connection;
+pub(crate) mod inspect;
+pub(crate) mod migrate;
+pub(crate) mod pool;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;

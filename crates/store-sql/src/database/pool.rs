@@ -1,0 +1,482 @@
+//! Blocking diesel, called from async code, bounded and fair.
+//!
+//! A caller waits for a *slot* of a partition, with a deadline. Only a job with a slot uses a thread and a connection, so
+//! waiting requests cost no threads. `fair_queue` shares the slots among users and sandboxes: while others wait, no tenant
+//! holds more than half of them. The slot moves into the job, so a cancelled request cannot leak a connection.
+//! Jobs run on the runtime that `open` received, because each actix worker is a small runtime with its own threads.
+//!
+//! Reads whose cost grows with the stored data, rather than with the result, have their own partition (`scan`). They never
+//! delay other reads.
+//!
+//! The pool cannot cancel a job that runs. Postgres cancels statements that take too long. If Postgres is silent (frozen
+//! behind a kernel that acknowledges packets), the caller gets an error at its deadline, and `is_stuck` reports the job.
+
+mod attempt;
+mod fair_queue;
+mod job_queue;
+mod partition;
+mod running_jobs;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diesel::r2d2::{HandleError, Pool, PooledConnection};
+use domain::error::{StoreError, chain};
+use domain::id::{SandboxId, UserId};
+use domain::scope::Scope;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
+use tokio::time::timeout_at;
+
+use self::attempt::{JobAttempt, AttemptOutcome};
+use self::job_queue::{Job, Tenant};
+use self::partition::PoolPartition;
+use self::running_jobs::RunningJobs;
+use crate::database::circuit_breaker::CircuitBreaker;
+use crate::database::connection::{self, AnyConnection, Intent, Manager, Target};
+use crate::error::{TransactionError, unavailable};
+use crate::store::StoreConfig;
+
+/// Interval at which a job that waits for a connection checks whether the database is available.
+const AVAILABILITY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Postgres' `statement_timeout`: a statement that begins just before the job's deadline may run for this long.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Read connections per slot for scans.
+const READS_PER_SCAN: u32 = 4;
+
+/// Selects the connections of a job. On Postgres each workload has its own, so that none can starve another.
+#[derive(Debug, Clone, Copy)]
+enum Workload {
+    /// A request of a user.
+    Requests,
+    /// A report of a sandbox.
+    Intake,
+    /// Start workers, the reconciler, housekeeping.
+    Background,
+}
+
+/// How a job is run.
+#[derive(Debug, Clone, Copy)]
+struct JobMode {
+    intent: Intent,
+    /// The job's cost grows with the stored data.
+    is_scan: bool,
+    /// The result may be large: the job holds its slot until the caller has received the result.
+    is_large: bool,
+}
+
+impl From<Intent> for JobMode {
+    fn from(intent: Intent) -> Self {
+        Self {
+            intent,
+            is_scan: false,
+            is_large: false,
+        }
+    }
+}
+
+/// Pools of one database.
+pub(crate) struct Db {
+    read: PoolPartition,
+    /// Reads whose cost grows with the stored data. They use the spare connections of the pool of `read`.
+    scan: PoolPartition,
+    write: PoolPartition,
+    /// `None`: intake and background work share the other partitions. `SQLite` has one writer at a time, and the queue is
+    /// fair. With a single write connection no job busy-waits on the locked file.
+    dedicated: Option<DedicatedPartitions>,
+    wait: Duration,
+    deadline: Duration,
+    jobs: Arc<RunningJobs>,
+}
+
+/// Postgres partitions for other workloads than requests. Each serves reads and writes.
+struct DedicatedPartitions {
+    intake: PoolPartition,
+    background: PoolPartition,
+}
+
+impl Db {
+    /// Builds the pools, which open connections on demand.
+    pub(crate) fn new(target: &Target, config: &StoreConfig, runtime: &Handle) -> Self {
+        let (connections, wait) = (config.connections.max(1), config.wait);
+        let circuit = CircuitBreaker::new(target, runtime.clone());
+        let build = |slots: u32, spare: u32| {
+            PoolPartition::build(target, (slots, spare), wait, &circuit, runtime)
+        };
+        let (write, dedicated) = match target {
+            Target::Sqlite(_) => (build(1, 0), None),
+            #[cfg(feature = "postgres")]
+            Target::Postgres(_) => {
+                let dedicated = DedicatedPartitions {
+                    intake: build(connections.div_ceil(2), 0),
+                    background: build(connections.div_ceil(2), 0),
+                };
+                (build(connections, 0), Some(dedicated))
+            }
+        };
+        let scans = (connections / READS_PER_SCAN).max(1);
+        let read = build(connections, scans);
+        Self {
+            scan: read.with_shared_pool(scans, runtime),
+            read,
+            write,
+            dedicated,
+            wait,
+            // A job that has a slot may still wait for a connection.
+            deadline: wait + config.deadline,
+            jobs: Arc::default(),
+        }
+    }
+
+    /// Whether a job has run for longer than its deadline.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.jobs.oldest().is_some_and(|age| age > self.deadline)
+    }
+
+    /// Longest time from the request for a slot to a commit that the server accepts.
+    pub(crate) fn max_write_duration(&self) -> Duration {
+        self.wait + self.deadline + STATEMENT_TIMEOUT
+    }
+
+    /// Selects the tenant of this scope. ScopedCalls without a user are background work.
+    pub(crate) fn for_scope(&self, scope: &Scope) -> ScopedCalls<'_> {
+        match scope {
+            Scope::User(user) => self.for_user(user),
+            Scope::System => self.single(Workload::Background),
+        }
+    }
+
+    /// Selects this user as the tenant of a request.
+    pub(crate) fn for_user(&self, user: &UserId) -> ScopedCalls<'_> {
+        self.calls(Workload::Requests, Tenant::User(user.clone()))
+    }
+
+    /// Selects this user as the tenant of reads by a sandbox or a start, dedicated from the user's own requests.
+    pub(crate) fn for_intake_of(&self, user: &UserId) -> ScopedCalls<'_> {
+        self.calls(Workload::Intake, Tenant::User(user.clone()))
+    }
+
+    /// Selects this sandbox as the tenant of its reports.
+    pub(crate) fn for_sandbox(&self, sandbox: &SandboxId) -> ScopedCalls<'_> {
+        self.calls(Workload::Intake, Tenant::Sandbox(sandbox.clone()))
+    }
+
+    /// Runs a single reading statement, for a request without a known user.
+    pub(crate) async fn query<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.single(Workload::Requests).query(job).await
+    }
+
+    /// As [`Db::query`], for a report of a sandbox.
+    pub(crate) async fn query_intake<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.single(Workload::Intake).query(job).await
+    }
+
+    /// Runs a read-only transaction, for a request without a known user.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.single(Workload::Requests).read(job).await
+    }
+
+    /// Runs a serializable transaction, for a request without a known user. The job runs again after a serialization
+    /// failure, so it must not move values out.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.single(Workload::Requests).write(job).await
+    }
+
+    /// As [`Db::write`], for a job that claims a row that no other transaction has locked (`warm::claim`).
+    pub(crate) async fn write_locked<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let calls = self.single(Workload::Requests);
+        calls.run(Intent::WriteLocked, job).await
+    }
+
+    /// Runs a read whose cost grows with the stored data, for a request without a known user.
+    pub(crate) async fn scan<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.single(Workload::Requests).scan(job).await
+    }
+
+    /// Runs a single reading statement, for background work.
+    pub(crate) async fn query_background<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.single(Workload::Background).query(job).await
+    }
+
+    /// Runs a read-only transaction, for background work.
+    pub(crate) async fn read_background<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.single(Workload::Background).read(job).await
+    }
+
+    /// Runs a serializable transaction, for background work.
+    pub(crate) async fn write_background<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.single(Workload::Background).write(job).await
+    }
+
+    /// Makes each call its own tenant.
+    fn single(&self, workload: Workload) -> ScopedCalls<'_> {
+        self.calls(workload, Tenant::Single(self.jobs.number()))
+    }
+
+    const fn calls(&self, workload: Workload, tenant: Tenant) -> ScopedCalls<'_> {
+        ScopedCalls {
+            db: self,
+            workload,
+            tenant,
+        }
+    }
+
+    fn partition(&self, workload: Workload, mode: JobMode) -> &PoolPartition {
+        match (workload, &self.dedicated) {
+            (Workload::Intake, Some(dedicated)) => &dedicated.intake,
+            (Workload::Background, Some(dedicated)) => &dedicated.background,
+            _ if !mode.intent.only_reads() => &self.write,
+            (Workload::Requests, _) if mode.is_scan => &self.scan,
+            _ => &self.read,
+        }
+    }
+}
+
+/// ScopedCalls of the database on behalf of one tenant.
+pub(crate) struct ScopedCalls<'a> {
+    db: &'a Db,
+    workload: Workload,
+    tenant: Tenant,
+}
+
+impl ScopedCalls<'_> {
+    /// Runs a single reading statement.
+    pub(crate) async fn query<T: Send + 'static>(
+        self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Intent::SingleStatement, job).await
+    }
+
+    /// Runs a read-only transaction with one snapshot.
+    pub(crate) async fn read<T: Send + 'static>(
+        self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Intent::Read, job).await
+    }
+
+    /// Runs a read-only transaction whose result may be large. The slot bounds how many results are in memory at a time.
+    pub(crate) async fn read_documents<T: Send + 'static>(
+        self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let mode = JobMode {
+            is_large: true,
+            ..Intent::Read.into()
+        };
+        self.run(mode, job).await
+    }
+
+    /// Runs a single reading statement whose result may be large; see [`ScopedCalls::read_documents`].
+    pub(crate) async fn query_documents<T: Send + 'static>(
+        self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let mode = JobMode {
+            is_large: true,
+            ..Intent::SingleStatement.into()
+        };
+        self.run(mode, job).await
+    }
+
+    /// Runs a read-only transaction whose cost grows with the stored data and not with the result.
+    pub(crate) async fn scan<T: Send + 'static>(
+        self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let mode = JobMode {
+            is_scan: true,
+            ..Intent::Read.into()
+        };
+        self.run(mode, job).await
+    }
+
+    /// Runs a serializable transaction. The job runs again after a serialization failure, so it must not move values out.
+    pub(crate) async fn write<T: Send + 'static>(
+        self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Intent::Write, job).await
+    }
+
+    /// Writes the report of a sandbox about a conversation. The job locks the conversation's row first
+    /// (`conversations::rows::reported_by`). Serializable transactions would fail too often here: with many events, unrelated
+    /// reports conflict on a shared index page.
+    pub(crate) async fn report<T: Send + 'static>(
+        self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Intent::WriteLocked, job).await
+    }
+
+    async fn run<T: Send + 'static>(
+        self,
+        mode: impl Into<JobMode>,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (db, mode) = (self.db, mode.into());
+        let partition = db.partition(self.workload, mode);
+        let attempt = JobAttempt::new(partition.context.clone(), mode.intent, mode.is_large, job);
+        let (sender, mut receiver) = oneshot::channel();
+        let (jobs, timer) = (Arc::clone(&db.jobs), partition.waits.begin());
+        let first: Job = Box::new(move |slot| {
+            timer.end();
+            if sender.is_closed() {
+                // The caller has received an error or has stopped_error away.
+                return Some(slot);
+            }
+            attempt.run(jobs.begin(), slot, sender)
+        });
+        let mut outcome_while_queued = partition.admit(self.tenant, first, &mut receiver).await?;
+        let deadline = tokio::time::Instant::now() + db.deadline;
+        let mut lost = 0;
+        loop {
+            let AttemptOutcome {
+                answer,
+                again,
+                slot: _held_until_the_answer_is_returned,
+            } = match outcome_while_queued.take() {
+                Some(outcome) => outcome,
+                None => timeout_at(deadline, &mut receiver)
+                    .await
+                    .map_err(|elapsed| unavailable("an answer of the database", elapsed))?
+                    .map_err(stopped_error)?,
+            };
+            let may_repeat = || tokio::time::Instant::now() < deadline;
+            match answer {
+                Err(fault) if lost < fault.attempts() && may_repeat() => {
+                    let Some((attempt, under_way, slot)) = again else {
+                        return Err(fault.into_store());
+                    };
+                    lost += 1;
+                    tokio::time::sleep(retry_backoff(lost)).await;
+                    let (sender, next) = oneshot::channel();
+                    receiver = next;
+                    slot.run(Box::new(move |slot| attempt.run(under_way, slot, sender)));
+                }
+                done => return done.map_err(TransactionError::into_store),
+            }
+        }
+    }
+}
+
+fn stopped_error(error: RecvError) -> StoreError {
+    // The runtime shut down before the job ran.
+    unavailable("the service is stopping", error)
+}
+
+/// Random backoff, which grows with the number of lost races, so that the same transactions do not collide again.
+fn retry_backoff(lost: u32) -> Duration {
+    let random = RandomState::new().build_hasher().finish();
+    Duration::from_micros(random % (1000 << lost.min(6)))
+}
+
+/// Resources that a job uses on its thread.
+#[derive(Clone)]
+struct JobContext {
+    pool: Pool<Manager>,
+    circuit: Arc<CircuitBreaker>,
+    wait: Duration,
+}
+
+impl JobContext {
+    /// Runs the job on a connection. Replaces a broken connection if the job has not begun or only reads.
+    fn perform<T>(
+        &self,
+        intent: Intent,
+        mut job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError>,
+    ) -> Result<T, TransactionError> {
+        let deadline = Instant::now() + self.wait;
+        // Each pooled connection may be broken once; the pool then opens a new one.
+        let mut left = self.pool.max_size();
+        loop {
+            let mut live = self.connection(deadline)?;
+            let begun = connection::begin(&mut live.conn, intent);
+            let may_repeat = begun.is_err() || intent.only_reads();
+            let done = begun.and_then(|()| connection::finish(&mut live.conn, intent, &mut job));
+            match done {
+                Err(fault) if live.is_lost(&fault) => {
+                    if !may_repeat || left == 0 {
+                        return Err(fault.of_cut());
+                    }
+                    left -= 1;
+                }
+                done => {
+                    self.circuit.record_response();
+                    return if live.speaks_english {
+                        done
+                    } else {
+                        done.map_err(TransactionError::in_another_language)
+                    };
+                }
+            }
+        }
+    }
+
+    /// WaitStats for a free connection, unless the database is unavailable.
+    fn connection(&self, deadline: Instant) -> Result<PooledConnection<Manager>, StoreError> {
+        loop {
+            let is_unavailable = self.circuit.is_unavailable();
+            let part = if is_unavailable { Duration::ZERO } else { AVAILABILITY_CHECK_INTERVAL };
+            match self.pool.get_timeout(part) {
+                Ok(live) => return Ok(live),
+                Err(_) if is_unavailable => return Err(CircuitBreaker::unavailable_error()),
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(unavailable("a connection", error));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Receives connection failures of the pool's background threads.
+struct PoolErrorHandler(Arc<CircuitBreaker>);
+
+impl std::fmt::Debug for PoolErrorHandler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PoolErrorHandler")
+    }
+}
+
+impl HandleError<diesel::r2d2::Error> for PoolErrorHandler {
+    fn handle_error(&self, error: diesel::r2d2::Error) {
+        // The circuit breaker logs an outage once; here each attempt of each pool would log it.
+        tracing::debug!(error = %chain(&error), "database connection failed");
+        self.0.start_probing();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! Jobs that wait for a slot of a partition, and the threads that run them.
+//!
+//! A thread that finishes a job continues with the next queued job and the same slot. Otherwise each job of a busy pool would
+//! wake its caller and an idle thread, which costs as much as a small query.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use domain::id::{SandboxId, UserId};
+use tokio::runtime::Handle;
+
+use super::fair_queue::FairQueue;
+
+/// Jobs that one thread runs before it returns to the runtime. There may be fewer threads than slots, and a partition with an
+/// endless queue must not starve the others.
+const MAX_JOBS_IN_A_ROW: usize = 64;
+
+/// The unit of fairness: tenants share the slots of a partition.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Tenant {
+    User(UserId),
+    Sandbox(SandboxId),
+    /// A job that is its own tenant, by number: background work, and requests before authentication.
+    Single(u64),
+}
+
+/// Runs with a slot and returns it, unless the slot must be held for longer.
+pub(super) type Job = Box<dyn FnOnce(Slot) -> Option<Slot> + Send>;
+
+/// The waiting jobs of a partition, at most one per caller.
+pub(super) struct JobQueue {
+    runtime: Handle,
+    queue: Mutex<FairQueue<Tenant, Job>>,
+}
+
+/// The right to run a job. On drop it passes to the next queued job.
+pub(super) struct Slot {
+    queue: Arc<JobQueue>,
+    /// `None` after the slot was passed on.
+    tenant: Option<Tenant>,
+}
+
+/// A queued job. Dropping this removes it from the queue.
+pub(super) struct QueuedJob {
+    queue: Arc<JobQueue>,
+    tenant: Tenant,
+    number: u64,
+}
+
+impl JobQueue {
+    pub(super) fn new(slots: usize, runtime: Handle) -> Self {
+        Self {
+            runtime,
+            queue: Mutex::new(FairQueue::new(slots)),
+        }
+    }
+
+    /// Number of slots, and of free slots.
+    pub(super) fn slots(&self) -> (usize, usize) {
+        self.lock().slots()
+    }
+
+    /// Starts the job if a slot is free and returns `None`; otherwise queues it.
+    pub(super) fn enqueue(self: &Arc<Self>, tenant: Tenant, job: Job) -> Option<QueuedJob> {
+        let mut queue = self.lock();
+        if queue.try_take(&tenant) {
+            drop(queue);
+            self.start(tenant, job);
+            return None;
+        }
+        let number = queue.push(&tenant, job);
+        drop(queue);
+        Some(QueuedJob {
+            queue: Arc::clone(self),
+            tenant,
+            number,
+        })
+    }
+
+    /// Spawns a thread that runs this job and then queued ones. A runtime that shuts down drops the closure. The slot is made
+    /// inside the closure, because dropping a slot starts the next job: the drops of all queued jobs would nest.
+    fn start(self: &Arc<Self>, tenant: Tenant, job: Job) {
+        let queue = Arc::clone(self);
+        self.runtime.spawn_blocking(move || {
+            let tenant = Some(tenant);
+            serve(job, Slot { queue, tenant });
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FairQueue<Tenant, Job>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs a job and then queued ones. Blocking.
+fn serve(mut job: Job, mut slot: Slot) {
+    for _ in 0..MAX_JOBS_IN_A_ROW {
+        let Some(free) = job(slot) else { return };
+        let Some(next) = free.pass_on() else { return };
+        (job, slot) = next;
+    }
+    slot.run(job);
+}
+
+impl Slot {
+    /// Spawns another job with this slot.
+    pub(super) fn run(mut self, job: Job) {
+        if let Some(tenant) = self.tenant.take() {
+            self.queue.start(tenant, job);
+        }
+    }
+
+    /// Takes the next queued job for this slot.
+    fn pass_on(mut self) -> Option<(Job, Self)> {
+        let tenant = self.tenant.take()?;
+        let (tenant, job) = self.queue.lock().release(&tenant)?;
+        let queue = Arc::clone(&self.queue);
+        let tenant = Some(tenant);
+        Some((job, Self { queue, tenant }))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let Some(tenant) = self.tenant.take() else {
+            return;
+        };
+        let next = self.queue.lock().release(&tenant);
+        if let Some((tenant, job)) = next {
+            self.queue.start(tenant, job);
+        }
+    }
+}
+
+impl QueuedJob {
+    /// Removes the job from the queue. `None`: it has started.
+    pub(super) fn withdraw(&self) -> Option<Job> {
+        self.queue.lock().remove(&self.tenant, self.number)
+    }
+}
+
+impl Drop for QueuedJob {
+    fn drop(&mut self) {
+        // The caller went away before the job started.
+        let job = self.withdraw();
+        drop(job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// A queue whose only slot a job holds until the sender is dropped.
+    fn occupied() -> (Arc<JobQueue>, mpsc::Sender<()>) {
+        let queue = Arc::new(JobQueue::new(1, Handle::current()));
+        let (end, ended) = mpsc::channel();
+        let first: Job = Box::new(move |slot| {
+            let _ = ended.recv();
+            Some(slot)
+        });
+        assert!(queue.enqueue(Tenant::Single(0), first).is_none());
+        (queue, end)
+    }
+
+    #[tokio::test]
+    async fn one_slot_does_for_all_in_line_but_for_those_who_left() {
+        let (queue, end) = occupied();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        let jobs = 2 * MAX_JOBS_IN_A_ROW as u64;
+        let mut places: Vec<_> = (1..=jobs)
+            .map(|number| {
+                let sender = sender.clone();
+                let job: Job = Box::new(move |slot| {
+                    sender.send(number).unwrap();
+                    Some(slot)
+                });
+                queue.enqueue(Tenant::Single(number), job)
+            })
+            .collect();
+        drop(places.remove(1));
+        drop((end, sender));
+        let mut done = Vec::new();
+        while let Some(number) = receiver.recv().await {
+            done.push(number);
+        }
+        assert_eq!(done, (1..=jobs).filter(|it| *it != 2).collect::<Vec<_>>());
+        assert!(places.iter().flatten().all(|it| it.withdraw().is_none()));
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_is_kept_goes_to_the_next_one_when_it_is_dropped() {
+        let queue = Arc::new(JobQueue::new(1, Handle::current()));
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let keep: Job = Box::new(|slot| {
+            let _ = sender.send(slot);
+            None
+        });
+        assert!(queue.enqueue(Tenant::Single(1), keep).is_none());
+        let slot = receiver.await.unwrap();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let next: Job = Box::new(|slot| {
+            let _ = sender.send(());
+            Some(slot)
+        });
+        let _place = queue.enqueue(Tenant::Single(2), next).unwrap();
+        assert_eq!(queue.slots(), (1, 0));
+        drop(slot);
+        receiver.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_job_that_panics_gives_its_slot_back() {
+        let (queue, end) = occupied();
+        let panics: Job = Box::new(|_slot| panic!("on purpose"));
+        let _first = queue.enqueue(Tenant::Single(1), panics);
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let job: Job = Box::new(|slot| {
+            let _ = sender.send(());
+            Some(slot)
+        });
+        let _second = queue.enqueue(Tenant::Single(2), job);
+        drop(end);
+        receiver.await.unwrap();
+    }
+}

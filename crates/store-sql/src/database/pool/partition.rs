@@ -1,0 +1,181 @@
+//! A partition of the connections, its queue, and its metrics.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diesel::r2d2::Pool;
+use domain::error::StoreError;
+use domain::metrics::{self, Counter, DurationHistogram, Gauge};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::job_queue::{Job, JobQueue, Tenant};
+use super::{JobContext, Db, PoolErrorHandler};
+use crate::database::circuit_breaker::{CircuitBreaker, OUTAGE_GRACE};
+use crate::database::connection::{Manager, Target};
+use crate::error::unavailable;
+
+/// A pool of connections and the queue of jobs for it.
+pub(super) struct PoolPartition {
+    pub(super) context: JobContext,
+    queue: Arc<JobQueue>,
+    pub(super) waits: Arc<WaitStats>,
+}
+
+/// Metrics of the jobs that wait at one partition.
+#[derive(Default)]
+pub(super) struct WaitStats {
+    times: DurationHistogram,
+    waiting: Gauge,
+    refused: Counter,
+}
+
+/// Measures the time from a job's arrival to its slot.
+pub(super) struct WaitTimer(Arc<WaitStats>, Instant);
+
+impl WaitStats {
+    pub(super) fn begin(self: &Arc<Self>) -> WaitTimer {
+        WaitTimer(Arc::clone(self), Instant::now())
+    }
+}
+
+impl WaitTimer {
+    pub(super) fn end(&self) {
+        self.0.times.record(self.1.elapsed());
+    }
+}
+
+impl PoolPartition {
+    /// Builds a partition whose pool has a connection per slot, and `spare` ones for [`PoolPartition::with_shared_pool`].
+    pub(super) fn build(
+        target: &Target,
+        (slots, spare): (u32, u32),
+        wait: Duration,
+        circuit: &Arc<CircuitBreaker>,
+        runtime: &Handle,
+    ) -> Self {
+        let builder = Pool::builder()
+            .max_size(slots + spare)
+            .min_idle(Some(1))
+            // Jobs wait in our queue. The pool derives its backoff after a failure from this timeout: at most half of it.
+            .connection_timeout(OUTAGE_GRACE)
+            .error_handler(Box::new(PoolErrorHandler(Arc::clone(circuit))));
+        let builder = match target {
+            // A file stays available: connections need no check and keep their prepared statements.
+            Target::Sqlite(_) => builder
+                .test_on_check_out(false)
+                .max_lifetime(None)
+                .idle_timeout(None),
+            #[cfg(feature = "postgres")]
+            Target::Postgres(_) => builder.test_on_check_out(true),
+        };
+        let context = JobContext {
+            pool: builder.build_unchecked(Manager::new(target.clone())),
+            circuit: Arc::clone(circuit),
+            wait,
+        };
+        Self::with_context(context, slots, runtime)
+    }
+
+    /// Builds a partition with its own slots for the spare connections of this partition's pool.
+    pub(super) fn with_shared_pool(&self, slots: u32, runtime: &Handle) -> Self {
+        Self::with_context(self.context.clone(), slots, runtime)
+    }
+
+    fn with_context(context: JobContext, slots: u32, runtime: &Handle) -> Self {
+        let slots = usize::try_from(slots).unwrap_or(1);
+        Self {
+            context,
+            queue: Arc::new(JobQueue::new(slots, runtime.clone())),
+            waits: Arc::default(),
+        }
+    }
+
+    /// WaitStats until the job has its slot. Returns an error, and never runs the job, when the wait times out or the database
+    /// is unavailable. Returns the outcome if a queued job has already finished.
+    pub(super) async fn admit<T>(
+        &self,
+        tenant: Tenant,
+        job: Job,
+        receiver: &mut oneshot::Receiver<T>,
+    ) -> Result<Option<T>, StoreError> {
+        let Some(place) = self.queue.enqueue(tenant, job) else {
+            return Ok(None);
+        };
+        let _waiting = self.waits.waiting.enter();
+        let refusal = tokio::select! {
+            biased;
+            Ok(outcome) = receiver => return Ok(Some(outcome)),
+            refusal = self.give_up() => refusal,
+        };
+        match place.withdraw() {
+            Some(_never_run) => {
+                self.waits.refused.add(1);
+                Err(refusal)
+            }
+            // The job has started in the meantime.
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the error for a queued job once waiting is useless.
+    async fn give_up(&self) -> StoreError {
+        let circuit = &self.context.circuit;
+        let outage = async {
+            if !circuit.is_unavailable() {
+                sleep(OUTAGE_GRACE).await;
+                if circuit.time_since_response() >= OUTAGE_GRACE {
+                    circuit.start_probing();
+                }
+            }
+            circuit.wait_until_unavailable().await;
+        };
+        tokio::select! {
+            () = sleep(self.context.wait) => {
+                unavailable("a free connection", "all connections are busy")
+            }
+            () = outage => CircuitBreaker::unavailable_error(),
+        }
+    }
+
+    /// `lent`: connections of this pool that another partition uses.
+    fn stats(&self, name: &'static str, lent: u32) -> metrics::PoolStats {
+        let now = self.context.pool.state();
+        let (slots, _) = self.queue.slots();
+        metrics::PoolStats {
+            name,
+            max_connections: u32::try_from(slots).unwrap_or(u32::MAX),
+            open: now.connections.saturating_sub(lent),
+            idle: now.idle_connections,
+            in_use: u64::from(self.in_use()),
+            waiting: self.waits.waiting.get(),
+            waits: self.waits.times.snapshot(),
+            timeouts: self.waits.refused.get(),
+        }
+    }
+
+    fn in_use(&self) -> u32 {
+        let (slots, free) = self.queue.slots();
+        u32::try_from(slots - free).unwrap_or(u32::MAX)
+    }
+}
+
+impl Db {
+    /// Statistics of all partitions.
+    pub(crate) fn stats(&self) -> Vec<metrics::PoolStats> {
+        let scans = self.scan.in_use();
+        let scan = metrics::PoolStats {
+            open: scans,
+            idle: 0,
+            ..self.scan.stats("scan", 0)
+        };
+        let read = self.read.stats("read", scans);
+        let mut pools = vec![read, scan, self.write.stats("write", 0)];
+        if let Some(dedicated) = &self.dedicated {
+            pools.push(dedicated.intake.stats("intake", 0));
+            pools.push(dedicated.background.stats("background", 0));
+        }
+        pools
+    }
+}

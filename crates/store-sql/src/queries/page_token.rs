@@ -1,0 +1,138 @@
+//! Keyset tokens: `base64url(v1|listing|sort key|id)`. Opaque to clients, versioned, and bound to the listing (and its
+//! order) that minted them. Not authenticated: a token only says where to go on in what the scope may see anyway.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::page::{MAX_PAGE_BYTES, Page, PageLimit, PageRequest, PageToken};
+
+use crate::schema::column_types::TimestampCol;
+
+const VERSION: &str = "v1";
+
+/// The point after which a page begins: a sort key and what breaks its ties.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cursor<T> {
+    /// When.
+    pub(crate) key: TimestampCol,
+    /// Id, or a sequence number.
+    pub(crate) tie: T,
+}
+
+fn mint<T: std::fmt::Display>(listing: &str, cursor: &Cursor<T>) -> PageToken {
+    PageToken(URL_SAFE_NO_PAD.encode(format!(
+        "{VERSION}|{listing}|{}|{}",
+        cursor.key.0.micros(),
+        cursor.tie
+    )))
+}
+
+/// The cursor of a request, `None` for a first page.
+pub(crate) fn read<T: std::str::FromStr>(
+    listing: &str,
+    request: &PageRequest,
+) -> Result<Option<Cursor<T>>, StoreError> {
+    request
+        .after
+        .as_ref()
+        .map(|token| parse(listing, token).ok_or(StoreError::InvalidPageToken))
+        .transpose()
+}
+
+fn parse<T: std::str::FromStr>(listing: &str, token: &PageToken) -> Option<Cursor<T>> {
+    let text = String::from_utf8(URL_SAFE_NO_PAD.decode(&token.0).ok()?).ok()?;
+    let mut parts = text.splitn(4, '|');
+    let (version, kind) = (parts.next()?, parts.next()?);
+    let (key, tie) = (parts.next()?, parts.next()?);
+    (version == VERSION && kind == listing).then_some(())?;
+    Some(Cursor {
+        key: TimestampCol(Timestamp::from_micros(key.parse().ok()?)),
+        tie: tie.parse().ok()?,
+    })
+}
+
+/// How many rows to ask for: one more than shown tells whether there is a next page.
+pub(crate) fn probe(request: &PageRequest) -> i64 {
+    i64::try_from(request.limit.get()).map_or(i64::MAX, |limit| limit.saturating_add(1))
+}
+
+/// How many documents of these sizes are within a budget, at least one.
+pub(crate) fn fitting<N: Copy + TryInto<usize>>(
+    budget: usize,
+    sizes: impl IntoIterator<Item = N>,
+) -> usize {
+    let mut left = budget;
+    let fits = sizes.into_iter().take_while(|bytes| {
+        let rest = left.checked_sub((*bytes).try_into().unwrap_or(usize::MAX));
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    });
+    fits.count().max(1)
+}
+
+/// The limit of a page whose documents stay within [`MAX_PAGE_BYTES`], but for one.
+pub(crate) fn within_budget<N: Copy + TryInto<usize>>(
+    limit: PageLimit,
+    sizes: impl IntoIterator<Item = N>,
+) -> PageLimit {
+    let most = fitting(MAX_PAGE_BYTES, sizes).min(limit.get());
+    let most = i64::try_from(most).ok().and_then(PageLimit::new);
+    most.unwrap_or(limit)
+}
+
+/// Makes a page of probed rows.
+pub(crate) fn cut<R, T: std::fmt::Display>(
+    listing: &str,
+    request: &PageRequest,
+    mut rows: Vec<R>,
+    cursor: impl Fn(&R) -> Cursor<T>,
+) -> Page<R> {
+    let limit = request.limit.get();
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows
+        .last()
+        .filter(|_| more)
+        .map(|last| mint(listing, &cursor(last)));
+    Page { items: rows, next }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(token: &str) -> PageRequest {
+        PageRequest {
+            after: Some(PageToken(token.to_owned())),
+            ..PageRequest::default()
+        }
+    }
+
+    #[test]
+    fn a_token_opens_only_the_listing_that_minted_it() {
+        let cursor = Cursor {
+            key: TimestampCol(Timestamp::from_micros(-5)),
+            tie: "a|b".to_owned(),
+        };
+        let token = mint("list", &cursor);
+        assert_eq!(read("list", &after(&token.0)).unwrap(), Some(cursor));
+        for (listing, token) in [
+            ("other", token.0.as_str()),
+            ("list", ""),
+            ("list", "2"),
+            ("list", "é\0"),
+            ("list", &URL_SAFE_NO_PAD.encode("v2|list|1|a")),
+            ("list", &URL_SAFE_NO_PAD.encode("v1|list|x|a")),
+            ("list", &URL_SAFE_NO_PAD.encode([0xff, 0xfe])),
+        ] {
+            assert!(
+                matches!(
+                    read::<String>(listing, &after(token)),
+                    Err(StoreError::InvalidPageToken)
+                ),
+                "{listing} {token}"
+            );
+        }
+    }
+}

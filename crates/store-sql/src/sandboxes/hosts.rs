@@ -1,0 +1,45 @@
+//! `HostRepository`.
+
+use async_trait::async_trait;
+use diesel::dsl::{exists, select};
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::host::HostRepository;
+use domain::id::HostId;
+
+use crate::database::connection::AnyConnection;
+use crate::error::TransactionError;
+use crate::schema::hosts;
+use crate::schema::column_types::TimestampCol;
+use crate::store::SqlStore;
+
+fn known(conn: &mut AnyConnection, host: &str) -> Result<bool, TransactionError> {
+    Ok(select(exists(hosts::table.find(host))).get_result(conn)?)
+}
+
+#[async_trait]
+impl HostRepository for SqlStore {
+    async fn is_known(&self, host: &HostId) -> Result<bool, StoreError> {
+        let host = host.to_string();
+        self.db
+            .read_background(move |conn| known(conn, &host))
+            .await
+    }
+
+    async fn register(&self, host: &HostId, at: Timestamp) -> Result<(), StoreError> {
+        let host = host.to_string();
+        self.db
+            .write_background(move |conn| {
+                if known(conn, &host)? {
+                    return Ok(());
+                }
+                let row = (hosts::id.eq(&host), hosts::registered_at.eq(TimestampCol(at)));
+                diesel::insert_into(hosts::table)
+                    .values(row)
+                    .execute(conn)?;
+                Ok(())
+            })
+            .await
+    }
+}

@@ -1,0 +1,480 @@
+//! `SandboxRepository`.
+
+mod hosts;
+pub(crate) mod occupancy;
+mod retirement;
+pub(crate) mod rows;
+mod warm;
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::change::StoreChange;
+use domain::clock::Timestamp;
+use domain::error::{ReachedCap, StoreError};
+use domain::id::{HostId, SandboxId, SpecId, UserId};
+use domain::idempotency::{IdempotentResponse, IdempotencyCheck};
+use domain::identity::KeyHash;
+use domain::page::{Page, PageRequest};
+use domain::sandbox::{
+    SandboxCaps, DesiredState, SandboxOccupancy, RetirementReason, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+    SandboxView,
+};
+use domain::scope::Scope;
+
+use crate::database::changes::announce;
+use crate::schema::codec::{IDS_PER_QUERY, in_order, owner, plain};
+use crate::database::connection::{Any, AnyConnection};
+use crate::error::TransactionError;
+use crate::idempotency;
+use crate::queries::owner_lists;
+use crate::queries::page_token::{self, Cursor};
+use self::retirement::due;
+use self::rows::{SandboxRow, ViewRow, sandboxes_of};
+use crate::schema::{deleted_conversations, sandboxes};
+use crate::schema::column_types::TimestampCol;
+use crate::store::SqlStore;
+
+const LISTING: &str = "sandboxes";
+
+type Boxed<'a> = sandboxes::BoxedQuery<'a, Any>;
+
+/// What the scope sees: a user does not see what is to be deleted.
+fn visible<'a>(scope: &Scope) -> Boxed<'a> {
+    let query = sandboxes::table.into_boxed();
+    match owner(scope) {
+        Some(user) => query
+            .filter(sandboxes::owner.eq(user))
+            .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str())),
+        None => query,
+    }
+}
+
+fn load(conn: &mut AnyConnection, scope: &Scope, id: &str) -> Result<Option<Sandbox>, TransactionError> {
+    let row = visible(scope)
+        .filter(sandboxes::id.eq(id.to_owned()))
+        .select(SandboxRow::as_select())
+        .first(conn)
+        .optional()?;
+    Ok(row.map(Sandbox::try_from).transpose()?)
+}
+
+/// A sandbox that is there and not to be deleted.
+pub(crate) fn load_wanted(
+    conn: &mut AnyConnection,
+    id: &SandboxId,
+) -> Result<Option<Sandbox>, TransactionError> {
+    Ok(load(conn, &Scope::System, id.as_str())?.filter(|it| it.desired != DesiredState::Deleted))
+}
+
+/// So many rows that the scope sees, newest first, from the cursor on.
+fn from_there(
+    conn: &mut AnyConnection,
+    scope: &Scope,
+    after: Option<&Cursor<SandboxId>>,
+    limit: i64,
+) -> Result<Vec<ViewRow>, TransactionError> {
+    let mut query = visible(scope);
+    if let Some(Cursor { key, tie }) = after {
+        let key = *key;
+        query = query.filter(
+            sandboxes::created_at.le(key).and(
+                sandboxes::created_at
+                    .lt(key)
+                    .or(sandboxes::id.lt(tie.to_string())),
+            ),
+        );
+    }
+    Ok(query
+        .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
+        .limit(limit)
+        .select(ViewRow::as_select())
+        .load(conn)?)
+}
+
+/// Refuses one more running sandbox of this user if a cap would be exceeded.
+fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: SandboxCaps) -> Result<(), TransactionError> {
+    let counted = || {
+        sandboxes::table
+            .into_boxed::<Any>()
+            .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
+            .filter(sandboxes::status.eq_any([
+                SandboxStatus::Starting.as_str(),
+                SandboxStatus::Running.as_str(),
+            ]))
+    };
+    let theirs: i64 = counted()
+        .filter(sandboxes::owner.eq(user.as_str()))
+        .count()
+        .get_result(conn)?;
+    if theirs >= i64::from(caps.per_user) {
+        return Err(StoreError::CapReached(ReachedCap::PerUser(caps.per_user)).into());
+    }
+    let all: i64 = counted().count().get_result(conn)?;
+    if all >= i64::from(caps.overall) {
+        return Err(StoreError::CapReached(ReachedCap::Overall(caps.overall)).into());
+    }
+    Ok(())
+}
+
+/// Stores a new sandbox within the caps; part of the caller's transaction.
+pub(crate) fn insert_within_caps(
+    conn: &mut AnyConnection,
+    sandbox: &Sandbox,
+    caps: SandboxCaps,
+) -> Result<(), TransactionError> {
+    crate::users::refuse_deleted(conn, sandbox.owner.as_str())?;
+    check_caps(conn, &sandbox.owner, caps)?;
+    diesel::insert_into(sandboxes::table)
+        .values(SandboxRow::from(sandbox))
+        .execute(conn)
+        .map_err(TransactionError::taken("sandbox"))?;
+    Ok(())
+}
+
+/// Hides these sandboxes from now on; the reconciler removes them. Part of the caller's transaction.
+pub(crate) fn mark_deleted(
+    conn: &mut AnyConnection,
+    ids: &[String],
+    at: Timestamp,
+) -> Result<(), TransactionError> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let wanted = sandboxes::table
+        .filter(sandboxes::id.eq_any(ids))
+        .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()));
+    let places: Vec<(String, String)> = wanted
+        .clone()
+        .select((sandboxes::id, sandboxes::host))
+        .load(conn)?;
+    diesel::update(wanted)
+        .set((
+            sandboxes::desired.eq(DesiredState::Deleted.as_str()),
+            sandboxes::updated_at.eq(TimestampCol(at)),
+        ))
+        .execute(conn)?;
+    for (id, host) in places {
+        if let (Ok(id), Ok(host)) = (SandboxId::parse(id), HostId::parse(host)) {
+            announce(conn, &StoreChange::Sandbox { id, host })?;
+        }
+    }
+    Ok(())
+}
+
+fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), TransactionError> {
+    diesel::update(sandboxes::table.find(sandbox.id.as_str()))
+        .set(SandboxRow::from(sandbox))
+        .execute(conn)?;
+    let change = StoreChange::Sandbox {
+        id: sandbox.id.clone(),
+        host: sandbox.host.clone(),
+    };
+    announce(conn, &change)
+}
+
+/// Commits that a sandbox which is not up is wanted to run, within the caps; part of the caller's transaction.
+pub(crate) fn resume(
+    conn: &mut AnyConnection,
+    mut sandbox: Sandbox,
+    caps: SandboxCaps,
+    at: Timestamp,
+) -> Result<Sandbox, TransactionError> {
+    check_caps(conn, &sandbox.owner, caps)?;
+    sandbox.status = SandboxStatus::Starting;
+    sandbox.status_detail = None;
+    sandbox.desired = DesiredState::Running;
+    sandbox.updated_at = at;
+    store(conn, &sandbox)?;
+    Ok(sandbox)
+}
+
+#[async_trait]
+impl SandboxRepository for SqlStore {
+    async fn insert(&self, sandbox: &Sandbox, caps: &SandboxCaps) -> Result<(), StoreError> {
+        let calls = self.db.for_user(&sandbox.owner);
+        let (sandbox, caps) = (sandbox.clone(), *caps);
+        calls
+            .write(move |conn| insert_within_caps(conn, &sandbox, caps))
+            .await
+    }
+
+    async fn insert_once(
+        &self,
+        sandbox: &Sandbox,
+        caps: &SandboxCaps,
+        answer: &IdempotentResponse,
+    ) -> Result<IdempotencyCheck, StoreError> {
+        let calls = self.db.for_user(&sandbox.owner);
+        let (sandbox, caps, answer) = (sandbox.clone(), *caps, answer.clone());
+        calls
+            .write(move |conn| {
+                let known = idempotency::repetition(conn, &answer.request)?;
+                if known == IdempotencyCheck::New {
+                    insert_within_caps(conn, &sandbox, caps)?;
+                    idempotency::keep(conn, &answer)?;
+                }
+                Ok(known)
+            })
+            .await
+    }
+
+    async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError> {
+        let calls = self.db.for_scope(scope);
+        let (scope, id) = (scope.clone(), id.clone());
+        calls
+            .query(move |conn| load(conn, &scope, id.as_str()))
+            .await
+    }
+
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[SandboxId],
+    ) -> Result<Vec<Option<Sandbox>>, StoreError> {
+        let calls = self.db.for_scope(scope);
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        calls
+            .read(move |conn| {
+                let mut found = HashMap::new();
+                for part in ids.chunks(IDS_PER_QUERY) {
+                    let texts: Vec<String> = part.iter().map(ToString::to_string).collect();
+                    let rows = visible(&scope)
+                        .filter(sandboxes::id.eq_any(texts))
+                        .select(SandboxRow::as_select())
+                        .load(conn)?;
+                    for row in rows {
+                        let sandbox = Sandbox::try_from(row)?;
+                        found.insert(sandbox.id.clone(), sandbox);
+                    }
+                }
+                Ok(in_order(&ids, &found))
+            })
+            .await
+    }
+
+    async fn search(
+        &self,
+        scope: &Scope,
+        page: &PageRequest,
+    ) -> Result<Page<SandboxView>, StoreError> {
+        let calls = self.db.for_scope(scope);
+        let (scope, page) = (scope.clone(), page.clone());
+        let after: Option<Cursor<SandboxId>> = page_token::read(LISTING, &page)?;
+        // A single statement, so no transaction around it.
+        calls
+            .query(move |conn| {
+                let limit = page_token::probe(&page);
+                let rows = match (scope.user(), &after) {
+                    (Some(user), None) => owner_lists::first_sandboxes(conn, user.as_str(), limit)?,
+                    (_, after) => from_there(conn, &scope, after.as_ref(), limit)?,
+                };
+                let page = page_token::cut(LISTING, &page, rows, |row: &ViewRow| Cursor {
+                    key: row.created_at,
+                    tie: row.id.0.clone(),
+                });
+                Ok(page.map(SandboxView::from))
+            })
+            .await
+    }
+
+    async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
+        let hash = hash.to_string();
+        self.db
+            .query_intake(move |conn| {
+                let row = sandboxes::table
+                    .filter(sandboxes::key_hash.eq(&hash))
+                    .select(SandboxRow::as_select())
+                    .first(conn)
+                    .optional()?;
+                Ok(row.map(Sandbox::try_from).transpose()?)
+            })
+            .await
+    }
+
+    async fn list_running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<SandboxOccupancy>, StoreError> {
+        let calls = self.db.for_user(owner);
+        let (owner, spec) = (owner.clone(), spec.clone());
+        calls
+            .read(move |conn| occupancy::running(conn, &owner, &spec))
+            .await
+    }
+
+    async fn set_desired(
+        &self,
+        scope: &Scope,
+        id: &SandboxId,
+        desired: DesiredState,
+        caps: &SandboxCaps,
+        at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        let calls = self.db.for_scope(scope);
+        let (scope, id, caps) = (scope.clone(), id.clone(), *caps);
+        calls
+            .write(move |conn| {
+                let Some(mut sandbox) = load(conn, &scope, id.as_str())?
+                    .filter(|sandbox| sandbox.desired != DesiredState::Deleted)
+                else {
+                    return Ok(None);
+                };
+                match desired {
+                    DesiredState::Running if sandbox.desired == desired && sandbox.status.is_up() => {
+                        return Ok(Some(sandbox));
+                    }
+                    DesiredState::Running => {
+                        return Ok(Some(resume(conn, sandbox, caps, at)?));
+                    }
+                    DesiredState::Paused if sandbox.desired == desired => return Ok(Some(sandbox)),
+                    DesiredState::Paused => sandbox.paused_at = Some(at),
+                    DesiredState::Deleted => {}
+                }
+                sandbox.desired = desired;
+                sandbox.updated_at = at;
+                store(conn, &sandbox)?;
+                Ok(Some(sandbox))
+            })
+            .await
+    }
+
+    async fn record_facts(
+        &self,
+        id: &SandboxId,
+        expected: DesiredState,
+        facts: &SandboxFacts,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let (id, facts) = (id.clone(), facts.clone());
+        self.db
+            .write_background(move |conn| {
+                let Some(before) = load(conn, &Scope::System, id.as_str())?
+                    .filter(|sandbox| sandbox.desired == expected)
+                else {
+                    return Ok(false);
+                };
+                let mut sandbox = before.clone();
+                sandbox.apply_facts(&facts);
+                // As it will be stored, to be compared with what is.
+                sandbox.status_detail = sandbox.status_detail.map(plain);
+                // The reconciler says the same again and again; that is no change.
+                if sandbox != before {
+                    sandbox.updated_at = at;
+                    store(conn, &sandbox)?;
+                }
+                Ok(true)
+            })
+            .await
+    }
+
+    async fn list_on_host(
+        &self,
+        host: &HostId,
+        after: Option<&SandboxId>,
+        limit: usize,
+    ) -> Result<Vec<Sandbox>, StoreError> {
+        let (host, after) = (host.to_string(), after.map(ToString::to_string));
+        self.db
+            .read_background(move |conn| {
+                let mut query = sandboxes::table
+                    .into_boxed::<Any>()
+                    .filter(sandboxes::host.eq(host.clone()));
+                if let Some(after) = after.clone() {
+                    query = query.filter(sandboxes::id.gt(after));
+                }
+                let rows = query
+                    .order(sandboxes::id.asc())
+                    .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                    .select(SandboxRow::as_select())
+                    .load(conn)?;
+                sandboxes_of(rows)
+            })
+            .await
+    }
+
+    async fn list_retirable(
+        &self,
+        host: &HostId,
+        why: RetirementReason,
+        limit: usize,
+    ) -> Result<Vec<Sandbox>, StoreError> {
+        let host = host.to_string();
+        self.db
+            .read_background(move |conn| {
+                let rows = due(why)
+                    .filter(sandboxes::host.eq(host.clone()))
+                    .order((sandboxes::updated_at.asc(), sandboxes::id.asc()))
+                    .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                    .select(SandboxRow::as_select())
+                    .load(conn)?;
+                sandboxes_of(rows)
+            })
+            .await
+    }
+
+    async fn retire(
+        &self,
+        id: &SandboxId,
+        why: RetirementReason,
+        at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        let id = id.to_string();
+        self.db
+            .write_background(move |conn| {
+                let row = due(why)
+                    .filter(sandboxes::id.eq(id.clone()))
+                    .select(SandboxRow::as_select())
+                    .first(conn)
+                    .optional()?;
+                let Some(mut sandbox) = row.map(Sandbox::try_from).transpose()? else {
+                    return Ok(None);
+                };
+                sandbox.desired = why.desired();
+                if sandbox.desired == DesiredState::Paused {
+                    sandbox.paused_at = Some(at);
+                }
+                sandbox.updated_at = at;
+                store(conn, &sandbox)?;
+                Ok(Some(sandbox))
+            })
+            .await
+    }
+
+    async fn annotate(&self, host: &HostId, detail: Option<&str>) -> Result<u64, StoreError> {
+        let (host, detail) = (host.to_string(), detail.map(plain));
+        self.db
+            .write_background(move |conn| {
+                let shown = [
+                    SandboxStatus::Starting,
+                    SandboxStatus::Running,
+                    SandboxStatus::Paused,
+                ];
+                let annotated = diesel::update(
+                    sandboxes::table
+                        .filter(sandboxes::host.eq(&host))
+                        .filter(sandboxes::status.eq_any(shown.map(SandboxStatus::as_str))),
+                )
+                .set(sandboxes::status_detail.eq(&detail))
+                .execute(conn)?;
+                Ok(u64::try_from(annotated).unwrap_or(u64::MAX))
+            })
+            .await
+    }
+
+    async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
+        let id = id.to_string();
+        self.db
+            .write_background(move |conn| {
+                let removed = diesel::delete(sandboxes::table.find(&id)).execute(conn)? > 0;
+                // With the sandbox its agent server is gone: nobody is left to be told.
+                diesel::update(
+                    deleted_conversations::table
+                        .filter(deleted_conversations::pending)
+                        .filter(deleted_conversations::sandbox_id.eq(&id)),
+                )
+                .set(deleted_conversations::pending.eq(false))
+                .execute(conn)?;
+                Ok(removed)
+            })
+            .await
+    }
+}

@@ -1,0 +1,95 @@
+//! How much running sandboxes are used, and whether one has room.
+
+use diesel::prelude::*;
+use domain::error::StoreError;
+use domain::id::{SandboxId, SpecId, UserId};
+use domain::sandbox::{DesiredState, SandboxOccupancy, Sandbox, SandboxStatus};
+
+use crate::database::connection::AnyConnection;
+use crate::error::TransactionError;
+use crate::sandboxes::rows::SandboxRow;
+use crate::schema::{conversations, sandboxes, start_tasks};
+use crate::schema::column_types::TimestampCol;
+
+/// Sandboxes of one answer.
+const MOST: i64 = 500;
+
+/// The entity of a sandbox without room.
+const INSIDE: &str = "conversations in that sandbox";
+
+/// A row, its conversations, the starts that have none yet, the last change of a conversation, and the last start.
+type Counted = (SandboxRow, Option<i64>, Option<i64>, Option<TimestampCol>, Option<TimestampCol>);
+
+/// See `SandboxRepository::running`.
+pub(crate) fn running(
+    conn: &mut AnyConnection,
+    owner: &UserId,
+    spec: &SpecId,
+) -> Result<Vec<SandboxOccupancy>, TransactionError> {
+    let inside = || conversations::table.filter(conversations::sandbox_id.eq(sandboxes::id));
+    let starting = || {
+        start_tasks::table
+            .filter(start_tasks::sandbox_id.eq(sandboxes::id))
+            .filter(start_tasks::is_open)
+    };
+    let rows: Vec<Counted> = sandboxes::table
+        .filter(sandboxes::owner.eq(owner.as_str()))
+        .filter(sandboxes::spec_id.eq(spec.as_str()))
+        .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
+        .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
+        .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
+        .limit(MOST)
+        .select((
+            SandboxRow::as_select(),
+            inside().count().single_value(),
+            starting()
+                .filter(start_tasks::begun.eq(false))
+                .count()
+                .single_value(),
+            inside()
+                .select(conversations::updated_at)
+                .order(conversations::updated_at.desc())
+                .limit(1)
+                .single_value(),
+            starting()
+                .select(start_tasks::created_at)
+                .order(start_tasks::created_at.desc())
+                .limit(1)
+                .single_value(),
+        ))
+        .load(conn)?;
+    rows.into_iter()
+        .map(|(row, inside, starting, changed, asked)| {
+            let sandbox = Sandbox::try_from(row)?;
+            let used = changed.into_iter().chain(asked).map(|at| at.0).max();
+            let count = inside.unwrap_or_default() + starting.unwrap_or_default();
+            Ok(SandboxOccupancy {
+                conversations: u32::try_from(count).unwrap_or(u32::MAX),
+                used_at: used.unwrap_or(sandbox.created_at),
+                sandbox,
+            })
+        })
+        .collect()
+}
+
+/// Refuses one more conversation in a sandbox that has so many. Part of the caller's transaction.
+pub(crate) fn check_room(conn: &mut AnyConnection, id: &SandboxId, most: u32) -> Result<(), TransactionError> {
+    let inside: i64 = conversations::table
+        .filter(conversations::sandbox_id.eq(id.as_str()))
+        .count()
+        .get_result(conn)?;
+    let starting: i64 = start_tasks::table
+        .filter(start_tasks::sandbox_id.eq(id.as_str()))
+        .filter(start_tasks::is_open)
+        .filter(start_tasks::begun.eq(false))
+        .count()
+        .get_result(conn)?;
+    if inside + starting < i64::from(most) {
+        return Ok(());
+    }
+    Err(StoreError::Full {
+        entity: INSIDE,
+        limit: most as usize,
+    }
+    .into())
+}

@@ -1,0 +1,45 @@
+//! Which sandboxes may be put down though their owners did not ask.
+
+use diesel::dsl::{exists, not};
+use diesel::prelude::*;
+use domain::conversation::ExecutionStatus;
+use domain::sandbox::{DesiredState, RetirementReason, SandboxStatus};
+
+use crate::database::connection::Any;
+use crate::schema::{conversations, sandboxes, start_tasks};
+use crate::schema::column_types::TimestampCol;
+
+/// Rows for which the reason holds.
+///
+/// `Db::write` makes it safe to decide by this: on Postgres the conversations and start tasks that are looked for here
+/// and not found are part of what a serializable transaction has read, so whoever stores one at the same moment and looks
+/// at the sandbox either comes before, or one of the two is tried again.
+pub(crate) fn due<'a>(why: RetirementReason) -> sandboxes::BoxedQuery<'a, Any> {
+    let inside = || conversations::table.filter(conversations::sandbox_id.eq(sandboxes::id));
+    let runs = inside()
+        .filter(conversations::execution_status.eq(ExecutionStatus::Running.as_str()))
+        .select(conversations::id);
+    let starts = start_tasks::table
+        .filter(start_tasks::sandbox_id.eq(sandboxes::id))
+        .filter(start_tasks::is_open)
+        .select(start_tasks::id);
+    let unused = sandboxes::table
+        .filter(not(exists(runs)))
+        .filter(not(exists(starts)))
+        .into_boxed::<Any>();
+    match why {
+        RetirementReason::IdleSince(since) => {
+            let changed = inside()
+                .filter(conversations::updated_at.ge(TimestampCol(since)))
+                .select(conversations::id);
+            unused
+                .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
+                .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
+                .filter(sandboxes::updated_at.lt(TimestampCol(since)))
+                .filter(not(exists(changed)))
+        }
+        RetirementReason::OlderThan(born) => unused
+            .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()))
+            .filter(sandboxes::created_at.lt(TimestampCol(born))),
+    }
+}

@@ -1,0 +1,262 @@
+//! `WarmRepository`.
+
+use async_trait::async_trait;
+use diesel::dsl::{exists, not};
+use diesel::prelude::*;
+use diesel::sql_types::Text;
+use domain::cipher::Sealed;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::id::{HostId, SandboxId, SpecId};
+use domain::sandbox::{SandboxEndpoints, MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
+
+use crate::schema::codec::{Decode, plain, to_json};
+use crate::database::connection::{AnyConnection, on_backend};
+use crate::error::TransactionError;
+use crate::schema::{sandboxes, warm_sandboxes};
+use crate::schema::column_types::{TimestampCol, Instant, RawJsonCol};
+use crate::store::SqlStore;
+
+/// One row, as it is read and written.
+#[derive(Debug, Clone, Queryable, QueryableByName, Selectable, Insertable)]
+#[diesel(table_name = warm_sandboxes)]
+struct WarmRow {
+    id: String,
+    spec_id: String,
+    host: String,
+    recipe: String,
+    state: String,
+    key_hash: String,
+    session_key: String,
+    secret_key: String,
+    agent_url: Option<String>,
+    exposed_urls: RawJsonCol,
+    workspace: Option<String>,
+    created_at: TimestampCol,
+    updated_at: TimestampCol,
+}
+
+impl TryFrom<&WarmSandbox> for WarmRow {
+    type Error = StoreError;
+
+    fn try_from(warm: &WarmSandbox) -> Result<Self, StoreError> {
+        let endpoints = warm.endpoints.as_ref();
+        let urls = endpoints.map_or(&[][..], |it| &it.exposed_urls);
+        Ok(Self {
+            id: warm.id.to_string(),
+            spec_id: warm.spec_id.to_string(),
+            host: warm.host.to_string(),
+            recipe: warm.recipe.clone(),
+            state: warm.state.to_string(),
+            key_hash: warm.key_hash.to_string(),
+            session_key: warm.session_key.as_text().to_owned(),
+            secret_key: warm.secret_key.as_text().to_owned(),
+            agent_url: endpoints.map(|it| it.agent_url.to_string()),
+            exposed_urls: to_json(&urls)?,
+            workspace: endpoints.map(|it| plain(it.workspace.as_str())),
+            created_at: TimestampCol(warm.created_at),
+            updated_at: TimestampCol(warm.updated_at),
+        })
+    }
+}
+
+impl TryFrom<WarmRow> for WarmSandbox {
+    type Error = StoreError;
+
+    fn try_from(row: WarmRow) -> Result<Self, StoreError> {
+        let decode = Decode("warm sandbox");
+        let endpoints = match (&row.agent_url, row.workspace) {
+            (Some(url), Some(workspace)) => Some(SandboxEndpoints {
+                agent_url: decode.parse("agent_url", url)?,
+                exposed_urls: decode.json("exposed_urls", &row.exposed_urls)?,
+                workspace,
+            }),
+            _ => None,
+        };
+        Ok(Self {
+            id: decode.parse("id", &row.id)?,
+            spec_id: decode.parse("spec_id", &row.spec_id)?,
+            host: decode.parse("host", &row.host)?,
+            recipe: row.recipe,
+            state: decode.parse("state", &row.state)?,
+            key_hash: decode.parse("key_hash", &row.key_hash)?,
+            session_key: Sealed::from_text(row.session_key),
+            secret_key: Sealed::from_text(row.secret_key),
+            endpoints,
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
+        })
+    }
+}
+
+/// Whether one more may be stored.
+fn has_room(conn: &mut AnyConnection, warm: &WarmSandbox, most: u32) -> Result<bool, TransactionError> {
+    let of_host = warm_sandboxes::table.filter(warm_sandboxes::host.eq(warm.host.as_str()));
+    let counted: i64 = of_host
+        .filter(warm_sandboxes::spec_id.eq(warm.spec_id.as_str()))
+        .filter(warm_sandboxes::state.ne(WarmState::Claimed.as_str()))
+        .count()
+        .get_result(conn)?;
+    let all: i64 = of_host.count().get_result(conn)?;
+    Ok(counted < i64::from(most) && usize::try_from(all).is_ok_and(|all| all < MAX_WARM_SANDBOXES_PER_HOST))
+}
+
+/// One statement, so that a claim costs one round trip besides its transaction. `{lock}` is where Postgres is told to pass over
+/// what another claim is taking; `SQLite` has one writer at a time. Both databases take `$1` for the first parameter.
+macro_rules! claim {
+    ($lock:literal) => {
+        concat!(
+            "WITH next AS MATERIALIZED (
+                SELECT id FROM warm_sandboxes AS warm
+                WHERE host = $1 AND spec_id = $2 AND recipe = $3 AND state = $4
+                    AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = warm.id)
+                ORDER BY created_at, id LIMIT 1 ",
+            $lock,
+            ")
+            UPDATE warm_sandboxes SET state = $5, updated_at = $6
+            WHERE id IN (SELECT id FROM next)
+            RETURNING id, spec_id, host, recipe, state, key_hash, session_key, secret_key, agent_url, exposed_urls,
+                workspace, created_at, updated_at"
+        )
+    };
+}
+
+fn claim(
+    conn: &mut AnyConnection,
+    (host, spec, recipe): (&str, &str, &str),
+    at: Timestamp,
+) -> Result<Option<WarmSandbox>, TransactionError> {
+    let statement = match conn {
+        AnyConnection::Sqlite(_) => claim!(""),
+        #[cfg(feature = "postgres")]
+        AnyConnection::Postgres(_) => claim!("FOR UPDATE OF warm SKIP LOCKED"),
+    };
+    let claimed: Option<WarmRow> = on_backend!(conn, |c| diesel::sql_query(statement)
+        .bind::<Text, _>(host)
+        .bind::<Text, _>(spec)
+        .bind::<Text, _>(recipe)
+        .bind::<Text, _>(WarmState::Ready.as_str())
+        .bind::<Text, _>(WarmState::Claimed.as_str())
+        .bind::<Instant, _>(TimestampCol(at))
+        .get_result(c)
+        .optional()?);
+    Ok(claimed.map(WarmSandbox::try_from).transpose()?)
+}
+
+#[async_trait]
+impl WarmRepository for SqlStore {
+    async fn insert(&self, warm: &WarmSandbox, most: u32) -> Result<bool, StoreError> {
+        let warm = warm.clone();
+        self.db
+            .write_background(move |conn| {
+                if !has_room(conn, &warm, most)? {
+                    return Ok(false);
+                }
+                diesel::insert_into(warm_sandboxes::table)
+                    .values(WarmRow::try_from(&warm)?)
+                    .execute(conn)
+                    .map_err(TransactionError::taken("warm sandbox"))?;
+                Ok(true)
+            })
+            .await
+    }
+
+    async fn mark_ready(
+        &self,
+        id: &SandboxId,
+        endpoints: &SandboxEndpoints,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let (id, endpoints) = (id.to_string(), endpoints.clone());
+        let urls = to_json(&endpoints.exposed_urls)?;
+        self.db
+            .write_background(move |conn| {
+                let booting = warm_sandboxes::table
+                    .find(&id)
+                    .filter(warm_sandboxes::state.eq(WarmState::Booting.as_str()));
+                let changed = diesel::update(booting)
+                    .set((
+                        warm_sandboxes::state.eq(WarmState::Ready.as_str()),
+                        warm_sandboxes::agent_url.eq(endpoints.agent_url.as_str()),
+                        warm_sandboxes::exposed_urls.eq(urls.clone()),
+                        warm_sandboxes::workspace.eq(plain(endpoints.workspace.as_str())),
+                        warm_sandboxes::updated_at.eq(TimestampCol(at)),
+                    ))
+                    .execute(conn)?;
+                Ok(changed > 0)
+            })
+            .await
+    }
+
+    async fn claim(
+        &self,
+        host: &HostId,
+        spec: &SpecId,
+        recipe: &str,
+        at: Timestamp,
+    ) -> Result<Option<WarmSandbox>, StoreError> {
+        let (host, spec, recipe) = (host.to_string(), spec.to_string(), recipe.to_owned());
+        self.db
+            .write_locked(move |conn| claim(conn, (&host, &spec, &recipe), at))
+            .await
+    }
+
+    async fn release(&self, id: &SandboxId, at: Timestamp) -> Result<bool, StoreError> {
+        let id = id.to_string();
+        self.db
+            .write_background(move |conn| {
+                let became = sandboxes::table.find(&id).select(sandboxes::id);
+                let claimed = warm_sandboxes::table
+                    .find(&id)
+                    .filter(warm_sandboxes::state.eq(WarmState::Claimed.as_str()))
+                    .filter(not(exists(became)));
+                let changed = diesel::update(claimed)
+                    .set((
+                        warm_sandboxes::state.eq(WarmState::Ready.as_str()),
+                        warm_sandboxes::updated_at.eq(TimestampCol(at)),
+                    ))
+                    .execute(conn)?;
+                Ok(changed > 0)
+            })
+            .await
+    }
+
+    async fn list_on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
+        let host = host.to_string();
+        let most = i64::try_from(MAX_WARM_SANDBOXES_PER_HOST).unwrap_or(i64::MAX);
+        self.db
+            .read_background(move |conn| {
+                let rows: Vec<WarmRow> = warm_sandboxes::table
+                    .filter(warm_sandboxes::host.eq(&host))
+                    .order((warm_sandboxes::created_at.asc(), warm_sandboxes::id.asc()))
+                    .limit(most)
+                    .select(WarmRow::as_select())
+                    .load(conn)?;
+                let all: Result<Vec<_>, _> = rows.into_iter().map(WarmSandbox::try_from).collect();
+                Ok(all?)
+            })
+            .await
+    }
+
+    async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
+        let id = id.to_string();
+        self.db
+            .write_background(move |conn| {
+                let removed = diesel::delete(warm_sandboxes::table.find(&id)).execute(conn)?;
+                Ok(removed > 0)
+            })
+            .await
+    }
+
+    async fn dismiss(&self, id: &SandboxId) -> Result<bool, StoreError> {
+        let id = id.to_string();
+        self.db
+            .write_background(move |conn| {
+                let unclaimed = warm_sandboxes::table
+                    .find(&id)
+                    .filter(warm_sandboxes::state.ne(WarmState::Claimed.as_str()));
+                Ok(diesel::delete(unclaimed).execute(conn)? > 0)
+            })
+            .await
+    }
+}

@@ -1,0 +1,298 @@
+//! The tables, as the migrations leave them. Types that differ between the databases are in `column_types`.
+
+pub(crate) mod codec;
+pub(crate) mod column_types;
+pub(crate) mod parse_cache;
+
+diesel::table! {
+    use diesel::sql_types::{Nullable, Text};
+    use crate::schema::column_types::Instant;
+
+    users (id) {
+        id -> Text,
+        created_at -> Instant,
+        deleted_at -> Nullable<Instant>,
+        role -> Text,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{Nullable, Text};
+    use crate::schema::column_types::{Id, Instant};
+
+    api_keys (id) {
+        id -> Id,
+        user_id -> Text,
+        hash -> Text,
+        prefix -> Text,
+        created_at -> Instant,
+        expires_at -> Nullable<Instant>,
+        last_used_at -> Nullable<Instant>,
+        name -> Nullable<Text>,
+        made_by -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{BigInt, Integer, Nullable, Text};
+    use crate::schema::column_types::{Id, Instant};
+
+    audit_log (id) {
+        id -> Id,
+        at -> Instant,
+        actor -> Text,
+        key_id -> Nullable<Id>,
+        action -> Text,
+        object -> Nullable<Text>,
+        detail -> Nullable<Text>,
+        source -> Nullable<Text>,
+        outcome -> Text,
+        status -> Nullable<Integer>,
+        request_id -> Nullable<Text>,
+        count -> BigInt,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{BigInt, Text};
+    use crate::schema::column_types::Instant;
+
+    settings (owner) {
+        owner -> Text,
+        document -> Text,
+        revision -> BigInt,
+        updated_at -> Instant,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{Nullable, Text};
+    use crate::schema::column_types::{NormalizedJson, Instant};
+
+    sandboxes (id) {
+        id -> Text,
+        owner -> Text,
+        spec_id -> Text,
+        host -> Text,
+        desired -> Text,
+        status -> Text,
+        status_detail -> Nullable<Text>,
+        key_hash -> Text,
+        session_key -> Text,
+        secret_key -> Text,
+        agent_url -> Nullable<Text>,
+        exposed_urls -> NormalizedJson,
+        workspace -> Nullable<Text>,
+        created_at -> Instant,
+        updated_at -> Instant,
+        paused_at -> Nullable<Instant>,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{Nullable, Text};
+    use crate::schema::column_types::{NormalizedJson, Instant};
+
+    warm_sandboxes (id) {
+        id -> Text,
+        spec_id -> Text,
+        host -> Text,
+        recipe -> Text,
+        state -> Text,
+        key_hash -> Text,
+        session_key -> Text,
+        secret_key -> Text,
+        agent_url -> Nullable<Text>,
+        exposed_urls -> NormalizedJson,
+        workspace -> Nullable<Text>,
+        created_at -> Instant,
+        updated_at -> Instant,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{BigInt, Bool, Nullable, Text};
+    use crate::schema::column_types::{NormalizedJson, Id, Instant, VerbatimJson};
+
+    conversations (id) {
+        id -> Id,
+        owner -> Text,
+        sandbox_id -> Text,
+        title -> Nullable<Text>,
+        title_folded -> Nullable<Text>,
+        auto_title -> Bool,
+        selected_repository -> Nullable<Text>,
+        selected_branch -> Nullable<Text>,
+        git_provider -> Nullable<Text>,
+        started_by -> Nullable<Text>,
+        pr_numbers -> NormalizedJson,
+        llm_model -> Nullable<Text>,
+        agent_kind -> Text,
+        metrics -> NormalizedJson,
+        parent -> Nullable<Id>,
+        is_public -> Nullable<Bool>,
+        tags -> VerbatimJson,
+        execution_status -> Nullable<Text>,
+        status_at -> Nullable<Instant>,
+        created_at -> Instant,
+        updated_at -> Instant,
+        event_count -> BigInt,
+        event_bytes -> BigInt,
+        shortened_events -> BigInt,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{Bool, Text};
+    use crate::schema::column_types::{Id, Instant};
+
+    deleted_conversations (id) {
+        id -> Id,
+        sandbox_id -> Text,
+        deleted_at -> Instant,
+        pending -> Bool,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{BigInt, Text};
+    use crate::schema::column_types::{Id, Instant};
+
+    events (conversation_id, seq) {
+        conversation_id -> Id,
+        seq -> BigInt,
+        event_id -> Text,
+        kind -> Text,
+        happened_at -> Instant,
+        body -> Text,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{BigInt, Bool, Nullable, Text};
+    use crate::schema::column_types::{NormalizedJson, Id, Instant, VerbatimJson};
+
+    start_tasks (id) {
+        id -> Id,
+        owner -> Text,
+        host -> Text,
+        status -> Text,
+        detail -> Nullable<Text>,
+        notes -> VerbatimJson,
+        conversation_id -> Id,
+        sandbox_id -> Text,
+        owns_sandbox -> Bool,
+        agent_server_url -> Nullable<Text>,
+        request -> VerbatimJson,
+        sealed_secrets -> Nullable<Text>,
+        timings -> NormalizedJson,
+        attempts -> BigInt,
+        created_at -> Instant,
+        updated_at -> Instant,
+        is_open -> Bool,
+        begun -> Bool,
+        fence -> BigInt,
+        lease_until -> Nullable<Instant>,
+        request_bytes -> BigInt,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{BigInt, Nullable, Text};
+    use crate::schema::column_types::{Id, Instant, VerbatimJson};
+
+    pending_messages (id) {
+        id -> Id,
+        owner -> Text,
+        conversation_id -> Id,
+        place -> BigInt,
+        message -> VerbatimJson,
+        created_at -> Instant,
+        tried_at -> Nullable<Instant>,
+        message_bytes -> BigInt,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::Text;
+    use crate::schema::column_types::Instant;
+
+    idempotency_keys (owner, key) {
+        owner -> Text,
+        key -> Text,
+        fingerprint -> Text,
+        answer -> Text,
+        given_at -> Instant,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::Text;
+    use crate::schema::column_types::Instant;
+
+    leases (name) {
+        name -> Text,
+        holder -> Text,
+        ends_at -> Instant,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::Text;
+    use crate::schema::column_types::Instant;
+
+    hosts (id) {
+        id -> Text,
+        registered_at -> Instant,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::Text;
+    use crate::schema::column_types::{Id, Instant};
+
+    secrets (owner, name) {
+        owner -> Text,
+        name -> Text,
+        description -> Text,
+        value_id -> Id,
+        value -> Text,
+        created_at -> Instant,
+        updated_at -> Instant,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::Text;
+    use crate::schema::column_types::Instant;
+
+    vault (name) {
+        name -> Text,
+        sealed -> Text,
+        changed_at -> Instant,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{Nullable, Text};
+    use crate::schema::column_types::Instant;
+
+    key_holders (name) {
+        name -> Text,
+        master_keys -> Text,
+        seals_with -> Nullable<Text>,
+        seen_at -> Instant,
+    }
+}
+
+diesel::allow_tables_to_appear_in_same_query!(
+    conversations,
+    deleted_conversations,
+    events,
+    pending_messages,
+    sandboxes,
+    start_tasks,
+    warm_sandboxes,
+);
+
+diesel::allow_tables_to_appear_in_same_query!(api_keys, users);

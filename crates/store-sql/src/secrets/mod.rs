@@ -1,0 +1,296 @@
+//! `SecretRepository`.
+
+mod sealed_records;
+mod vault;
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DriverError};
+use diesel::sql_types::Text;
+use domain::cipher::Sealed;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::id::UserId;
+use domain::page::{Page, PageRequest};
+use domain::secret::{
+    CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretRepository, SecretSummary, SecretValue,
+};
+
+use crate::schema::codec::{Decode, plain};
+use crate::database::connection::{Any, AnyConnection};
+use crate::error::TransactionError;
+use crate::queries::page_token::{self, Cursor};
+use crate::schema::secrets;
+use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::store::SqlStore;
+use crate::users::refuse_deleted;
+
+const LISTING: &str = "secrets";
+
+diesel::define_sql_function! {
+    /// ASCII letters only: that is all `SQLite` knows, and the column's collation on Postgres does.
+    fn lower(text: Text) -> Text;
+}
+
+diesel::define_sql_function! {
+    /// Spelled alike in `SQLite` and Postgres, and without wildcards.
+    fn replace(text: Text, needle: Text, by: Text) -> Text;
+}
+
+diesel::define_sql_function! {
+    /// Neither database reads a value to know its length.
+    fn octet_length(text: Text) -> Integer;
+}
+
+/// Name, description, length of the sealed value.
+type SummaryRow = (String, String, i32);
+
+fn summary((name, description, length): SummaryRow) -> SecretSummary {
+    SecretSummary {
+        name,
+        description,
+        sealed_length: usize::try_from(length).unwrap_or(usize::MAX),
+    }
+}
+
+#[derive(Queryable, Selectable, Insertable)]
+#[diesel(table_name = secrets)]
+struct SecretRow {
+    owner: String,
+    name: String,
+    description: String,
+    value_id: UuidCol,
+    value: String,
+    created_at: TimestampCol,
+    updated_at: TimestampCol,
+}
+
+impl From<&CustomSecret> for SecretRow {
+    fn from(secret: &CustomSecret) -> Self {
+        Self {
+            owner: secret.owner.to_string(),
+            name: secret.name.clone(),
+            description: plain(secret.description.as_str()),
+            value_id: secret.value.id.into(),
+            value: secret.value.sealed.as_text().to_owned(),
+            created_at: TimestampCol(secret.created_at),
+            updated_at: TimestampCol(secret.updated_at),
+        }
+    }
+}
+
+impl TryFrom<SecretRow> for CustomSecret {
+    type Error = StoreError;
+
+    fn try_from(row: SecretRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            owner: Decode("secret").parse("owner", &row.owner)?,
+            name: row.name,
+            description: row.description,
+            value: SecretValue {
+                id: row.value_id.into(),
+                sealed: Sealed::from_text(row.value),
+            },
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
+        })
+    }
+}
+
+#[derive(AsChangeset)]
+#[diesel(table_name = secrets)]
+struct Changed {
+    name: Option<String>,
+    description: Option<String>,
+    value_id: Option<UuidCol>,
+    value: Option<String>,
+    updated_at: TimestampCol,
+}
+
+impl Changed {
+    fn new(change: &SecretChange, at: Timestamp) -> Self {
+        let value = change.value.as_ref();
+        Self {
+            name: change.name.clone(),
+            description: change.description.as_deref().map(plain),
+            value_id: value.map(|value| value.id.into()),
+            value: value.map(|value| value.sealed.as_text().to_owned()),
+            updated_at: TimestampCol(at),
+        }
+    }
+}
+
+fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), TransactionError> {
+    let owner = secret.owner.as_str();
+    refuse_deleted(conn, owner)?;
+    let theirs = secrets::table.filter(secrets::owner.eq(owner));
+    let names = theirs.filter(secrets::name.eq(&secret.name));
+    if names.count().get_result::<i64>(conn)? > 0 {
+        return Err(crate::error::conflict("secret"));
+    }
+    // As if alone: of a crowd that finds room for one, one gets it.
+    let count: i64 = theirs.count().get_result(conn)?;
+    if usize::try_from(count).unwrap_or(usize::MAX) >= MAX_SECRETS_PER_USER {
+        return Err(StoreError::Full {
+            entity: SECRETS_ENTITY,
+            limit: MAX_SECRETS_PER_USER,
+        }
+        .into());
+    }
+    diesel::insert_into(secrets::table)
+        .values(SecretRow::from(secret))
+        .execute(conn)
+        .map_err(lost_race)?;
+    Ok(())
+}
+
+/// A name that was free a moment ago in the same transaction: somebody else was faster, and the next try sees what is there.
+fn lost_race(error: DriverError) -> TransactionError {
+    match error {
+        DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, info) => TransactionError::Driver(
+            DriverError::DatabaseError(DatabaseErrorKind::SerializationFailure, info),
+        ),
+        other => TransactionError::Driver(other),
+    }
+}
+
+/// How many there were: one or none.
+fn update(
+    conn: &mut AnyConnection,
+    owner: &str,
+    name: &str,
+    changed: &Changed,
+) -> Result<usize, TransactionError> {
+    diesel::update(secrets::table.find((owner, name)))
+        .set(changed)
+        .execute(conn)
+        .map_err(TransactionError::taken("secret"))
+}
+
+/// What sandboxes and starts ask for does not use the connections of users' requests.
+#[async_trait]
+impl SecretRepository for SqlStore {
+    async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError> {
+        let calls = self.db.for_intake_of(owner);
+        let key = (owner.to_string(), plain(name));
+        calls
+            .query(move |conn| {
+                let row = secrets::table
+                    .find((&key.0, &key.1))
+                    .select(SecretRow::as_select())
+                    .first(conn)
+                    .optional()?;
+                Ok(row.map(CustomSecret::try_from).transpose()?)
+            })
+            .await
+    }
+
+    async fn search(
+        &self,
+        owner: &UserId,
+        name_contains: Option<&str>,
+        page: &PageRequest,
+    ) -> Result<Page<SecretSummary>, StoreError> {
+        let calls = self.db.for_user(owner);
+        let (owner, page) = (owner.to_string(), page.clone());
+        let needle = name_contains.map(|text| plain(text.to_ascii_lowercase()));
+        let needle = needle.filter(|text| !text.is_empty());
+        // Names are their own order; the time in the token is always the same.
+        let after = page_token::read::<String>(LISTING, &page)?;
+        calls
+            .read(move |conn| {
+                let mut query = secrets::table
+                    .filter(secrets::owner.eq(owner.clone()))
+                    .into_boxed::<Any>();
+                if let Some(needle) = needle.clone() {
+                    let folded = lower(secrets::name);
+                    query = query.filter(replace(folded, needle, "").ne(lower(secrets::name)));
+                }
+                if let Some(after) = &after {
+                    query = query.filter(secrets::name.gt(plain(after.tie.as_str())));
+                }
+                let rows: Vec<SummaryRow> = query
+                    .order(secrets::name.asc())
+                    .limit(page_token::probe(&page))
+                    .select((
+                        secrets::name,
+                        secrets::description,
+                        octet_length(secrets::value),
+                    ))
+                    .load(conn)?;
+                let cut = page_token::cut(LISTING, &page, rows, |row| Cursor {
+                    key: TimestampCol(Timestamp::from_micros(0)),
+                    tie: row.0.clone(),
+                });
+                Ok(cut.map(summary))
+            })
+            .await
+    }
+
+    async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError> {
+        let calls = self.db.for_intake_of(owner);
+        let owner = owner.to_string();
+        calls
+            .query(move |conn| {
+                let rows: Vec<SummaryRow> = secrets::table
+                    .filter(secrets::owner.eq(&owner))
+                    .order((secrets::created_at.asc(), secrets::name.asc()))
+                    .select((
+                        secrets::name,
+                        secrets::description,
+                        octet_length(secrets::value),
+                    ))
+                    .load(conn)?;
+                Ok(rows.into_iter().map(summary).collect())
+            })
+            .await
+    }
+
+    async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError> {
+        let calls = self.db.for_user(&secret.owner);
+        let secret = secret.clone();
+        calls.write(move |conn| insert(conn, &secret)).await
+    }
+
+    async fn put(&self, secret: &CustomSecret, change: &SecretChange) -> Result<bool, StoreError> {
+        let calls = self.db.for_user(&secret.owner);
+        let secret = secret.clone();
+        let changed = Changed::new(change, secret.updated_at);
+        calls
+            .write(move |conn| {
+                refuse_deleted(conn, secret.owner.as_str())?;
+                if update(conn, secret.owner.as_str(), &secret.name, &changed)? > 0 {
+                    return Ok(false);
+                }
+                insert(conn, &secret)?;
+                Ok(true)
+            })
+            .await
+    }
+
+    async fn change(
+        &self,
+        owner: &UserId,
+        name: &str,
+        change: &SecretChange,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let calls = self.db.for_user(owner);
+        let (owner, name) = (owner.to_string(), plain(name));
+        let changed = Changed::new(change, at);
+        calls
+            .write(move |conn| Ok(update(conn, &owner, &name, &changed)? > 0))
+            .await
+    }
+
+    async fn delete(&self, owner: &UserId, name: &str) -> Result<bool, StoreError> {
+        let calls = self.db.for_user(owner);
+        let key = (owner.to_string(), plain(name));
+        calls
+            .write(move |conn| {
+                let there = diesel::delete(secrets::table.find((&key.0, &key.1))).execute(conn)?;
+                Ok(there > 0)
+            })
+            .await
+    }
+}

@@ -1,0 +1,254 @@
+//! `SealedRecordRepository`.
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::cipher::Sealed;
+use domain::error::StoreError;
+use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository};
+
+use crate::schema::codec::Decode;
+use crate::database::connection::{Any, AnyConnection};
+use crate::error::TransactionError;
+use crate::schema::{sandboxes, secrets, settings, start_tasks, warm_sandboxes};
+use crate::schema::column_types::UuidCol;
+use crate::store::SqlStore;
+
+fn record(location: SealedLocation, text: String) -> SealedRecord {
+    SealedRecord {
+        location,
+        sealed: Sealed::from_text(text),
+    }
+}
+
+fn settings_page(
+    conn: &mut AnyConnection,
+    after: Option<&SealedLocation>,
+    limit: i64,
+) -> Result<Vec<SealedRecord>, TransactionError> {
+    let mut query = settings::table.into_boxed::<Any>();
+    if let Some(SealedLocation::Settings(owner)) = after {
+        query = query.filter(settings::owner.gt(owner.to_string()));
+    }
+    let rows: Vec<(String, String)> = query
+        .order(settings::owner.asc())
+        .limit(limit)
+        .select((settings::owner, settings::document))
+        .load(conn)?;
+    rows.into_iter()
+        .map(|(owner, text)| {
+            let owner = Decode("settings").parse("owner", &owner)?;
+            Ok(record(SealedLocation::Settings(owner), text))
+        })
+        .collect()
+}
+
+fn secrets_page(
+    conn: &mut AnyConnection,
+    after: Option<&SealedLocation>,
+    limit: i64,
+) -> Result<Vec<SealedRecord>, TransactionError> {
+    let mut query = secrets::table.into_boxed::<Any>();
+    if let Some(SealedLocation::Secret(_, id)) = after {
+        query = query.filter(secrets::value_id.gt(UuidCol::from(*id)));
+    }
+    let rows: Vec<(String, UuidCol, String)> = query
+        .order(secrets::value_id.asc())
+        .limit(limit)
+        .select((secrets::owner, secrets::value_id, secrets::value))
+        .load(conn)?;
+    rows.into_iter()
+        .map(|(owner, id, text)| {
+            let owner = Decode("secret").parse("owner", &owner)?;
+            Ok(record(SealedLocation::Secret(owner, id.into()), text))
+        })
+        .collect()
+}
+
+/// Either key of sandboxes.
+fn sandboxes_page(
+    conn: &mut AnyConnection,
+    kind: SealedKind,
+    after: Option<&SealedLocation>,
+    limit: i64,
+) -> Result<Vec<SealedRecord>, TransactionError> {
+    let mut query = sandboxes::table.into_boxed::<Any>();
+    if let Some(SealedLocation::SessionKey(id) | SealedLocation::SecretKey(id)) = after {
+        query = query.filter(sandboxes::id.gt(id.to_string()));
+    }
+    let rows: Vec<(String, String, String)> = query
+        .order(sandboxes::id.asc())
+        .limit(limit)
+        .select((sandboxes::id, sandboxes::session_key, sandboxes::secret_key))
+        .load(conn)?;
+    rows.into_iter()
+        .map(|(id, session, secret)| {
+            let id = Decode("sandbox").parse("id", &id)?;
+            Ok(if kind == SealedKind::SecretKeys {
+                record(SealedLocation::SecretKey(id), secret)
+            } else {
+                record(SealedLocation::SessionKey(id), session)
+            })
+        })
+        .collect()
+}
+
+/// Either key of warm sandboxes.
+fn warm_page(
+    conn: &mut AnyConnection,
+    kind: SealedKind,
+    after: Option<&SealedLocation>,
+    limit: i64,
+) -> Result<Vec<SealedRecord>, TransactionError> {
+    use warm_sandboxes::{id, secret_key, session_key, table};
+    let mut query = table.into_boxed::<Any>();
+    if let Some(SealedLocation::WarmSessionKey(it) | SealedLocation::WarmSecretKey(it)) = after {
+        query = query.filter(id.gt(it.to_string()));
+    }
+    let rows: Vec<(String, String, String)> = query
+        .order(id.asc())
+        .limit(limit)
+        .select((id, session_key, secret_key))
+        .load(conn)?;
+    rows.into_iter()
+        .map(|(text, session, secret)| {
+            let it = Decode("warm sandbox").parse("id", &text)?;
+            Ok(if kind == SealedKind::WarmSecretKeys {
+                record(SealedLocation::WarmSecretKey(it), secret)
+            } else {
+                record(SealedLocation::WarmSessionKey(it), session)
+            })
+        })
+        .collect()
+}
+
+/// Puts a new key in place of the old one.
+fn replace_warm(
+    conn: &mut AnyConnection,
+    location: &SealedLocation,
+    (before, after): (&str, &str),
+) -> QueryResult<usize> {
+    use warm_sandboxes::{secret_key, session_key, table};
+    match location {
+        SealedLocation::WarmSessionKey(it) => {
+            diesel::update(table.find(it.as_str()).filter(session_key.eq(before)))
+                .set(session_key.eq(after))
+                .execute(conn)
+        }
+        SealedLocation::WarmSecretKey(it) => {
+            diesel::update(table.find(it.as_str()).filter(secret_key.eq(before)))
+                .set(secret_key.eq(after))
+                .execute(conn)
+        }
+        _ => Ok(0),
+    }
+}
+
+fn starts_page(
+    conn: &mut AnyConnection,
+    after: Option<&SealedLocation>,
+    limit: i64,
+) -> Result<Vec<SealedRecord>, TransactionError> {
+    let mut query = start_tasks::table
+        .into_boxed::<Any>()
+        .filter(start_tasks::sealed_secrets.is_not_null());
+    if let Some(SealedLocation::StartSecrets(id)) = after {
+        query = query.filter(start_tasks::id.gt(UuidCol::from(*id)));
+    }
+    let rows: Vec<(UuidCol, Option<String>)> = query
+        .order(start_tasks::id.asc())
+        .limit(limit)
+        .select((start_tasks::id, start_tasks::sealed_secrets))
+        .load(conn)?;
+    let with_secrets = rows.into_iter().filter_map(|(id, text)| Some((id, text?)));
+    Ok(with_secrets
+        .map(|(id, text)| record(SealedLocation::StartSecrets(id.into()), text))
+        .collect())
+}
+
+/// The statement itself says what must be stored still; nothing is read first.
+fn replace_one(conn: &mut AnyConnection, it: &ResealedRecord) -> Result<usize, TransactionError> {
+    let (before, after) = (it.before.as_text(), it.after.as_text());
+    let replaced = match &it.location {
+        SealedLocation::Settings(owner) => diesel::update(
+            settings::table
+                .find(owner.as_str())
+                .filter(settings::document.eq(before)),
+        )
+        .set(settings::document.eq(after))
+        .execute(conn),
+        SealedLocation::Secret(owner, id) => diesel::update(
+            secrets::table
+                .filter(secrets::owner.eq(owner.as_str()))
+                .filter(secrets::value_id.eq(UuidCol::from(*id)))
+                .filter(secrets::value.eq(before)),
+        )
+        .set(secrets::value.eq(after))
+        .execute(conn),
+        SealedLocation::SessionKey(id) => diesel::update(
+            sandboxes::table
+                .find(id.as_str())
+                .filter(sandboxes::session_key.eq(before)),
+        )
+        .set(sandboxes::session_key.eq(after))
+        .execute(conn),
+        SealedLocation::SecretKey(id) => diesel::update(
+            sandboxes::table
+                .find(id.as_str())
+                .filter(sandboxes::secret_key.eq(before)),
+        )
+        .set(sandboxes::secret_key.eq(after))
+        .execute(conn),
+        SealedLocation::WarmSessionKey(_) | SealedLocation::WarmSecretKey(_) => {
+            replace_warm(conn, &it.location, (before, after))
+        }
+        SealedLocation::StartSecrets(id) => diesel::update(
+            start_tasks::table
+                .find(UuidCol::from(*id))
+                .filter(start_tasks::sealed_secrets.eq(before)),
+        )
+        .set(start_tasks::sealed_secrets.eq(after))
+        .execute(conn),
+    };
+    Ok(replaced?)
+}
+
+#[async_trait]
+impl SealedRecordRepository for SqlStore {
+    async fn page(
+        &self,
+        kind: SealedKind,
+        after: Option<&SealedLocation>,
+        limit: usize,
+    ) -> Result<Vec<SealedRecord>, StoreError> {
+        let (after, limit) = (after.cloned(), i64::try_from(limit).unwrap_or(i64::MAX));
+        self.db
+            .read_background(move |conn| {
+                let after = after.as_ref();
+                match kind {
+                    SealedKind::Settings => settings_page(conn, after, limit),
+                    SealedKind::Secrets => secrets_page(conn, after, limit),
+                    SealedKind::SessionKeys | SealedKind::SecretKeys => {
+                        sandboxes_page(conn, kind, after, limit)
+                    }
+                    SealedKind::WarmSessionKeys | SealedKind::WarmSecretKeys => {
+                        warm_page(conn, kind, after, limit)
+                    }
+                    SealedKind::StartSecrets => starts_page(conn, after, limit),
+                }
+            })
+            .await
+    }
+
+    async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
+        let batch = batch.to_vec();
+        self.db
+            .write_background(move |conn| {
+                let mut count = 0;
+                for it in &batch {
+                    count += replace_one(conn, it)?;
+                }
+                Ok(count as u64)
+            })
+            .await
+    }
+}

@@ -1,0 +1,150 @@
+//! `VaultRepository`.
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::cipher::Sealed;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::vault::{INSTALLATION_SECRET_CONTEXT, KeyHolder, VaultRepository};
+
+use crate::database::connection::AnyConnection;
+use crate::error::{TransactionError, stale};
+use crate::schema::{key_holders, vault};
+use crate::schema::column_types::TimestampCol;
+use crate::store::SqlStore;
+
+fn stored(conn: &mut AnyConnection) -> Result<Option<Sealed>, TransactionError> {
+    let text: Option<String> = vault::table
+        .find(INSTALLATION_SECRET_CONTEXT)
+        .select(vault::sealed)
+        .first(conn)
+        .optional()?;
+    Ok(text.map(Sealed::from_text))
+}
+
+type HolderRow = (String, String, Option<String>, TimestampCol);
+
+fn holder((id, keys, seals_with, seen_at): HolderRow) -> KeyHolder {
+    KeyHolder {
+        id,
+        keys: keys.split_whitespace().map(str::to_owned).collect(),
+        seals_with,
+        seen_at: seen_at.0,
+    }
+}
+
+#[async_trait]
+impl VaultRepository for SqlStore {
+    async fn installation(&self) -> Result<Option<Sealed>, StoreError> {
+        self.db.read_background(stored).await
+    }
+
+    async fn create_installation(
+        &self,
+        sealed: &Sealed,
+        at: Timestamp,
+    ) -> Result<Sealed, StoreError> {
+        let sealed = sealed.clone();
+        self.db
+            .write_background(move |conn| {
+                if let Some(first) = stored(conn)? {
+                    return Ok(first);
+                }
+                diesel::insert_into(vault::table)
+                    .values((
+                        vault::name.eq(INSTALLATION_SECRET_CONTEXT),
+                        vault::sealed.eq(sealed.as_text()),
+                        vault::changed_at.eq(TimestampCol(at)),
+                    ))
+                    .execute(conn)?;
+                Ok(sealed.clone())
+            })
+            .await
+    }
+
+    async fn replace_installation(
+        &self,
+        before: &Sealed,
+        after: &Sealed,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        let (before, after) = (before.clone(), after.clone());
+        self.db
+            .write_background(move |conn| {
+                let unchanged = vault::table
+                    .find(INSTALLATION_SECRET_CONTEXT)
+                    .filter(vault::sealed.eq(before.as_text()));
+                let replaced = diesel::update(unchanged)
+                    .set((
+                        vault::sealed.eq(after.as_text()),
+                        vault::changed_at.eq(TimestampCol(at)),
+                    ))
+                    .execute(conn)?;
+                if replaced == 0 {
+                    return Err(stale("vault"));
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    async fn announce(&self, holder: &KeyHolder) -> Result<(), StoreError> {
+        let holder = holder.clone();
+        self.db
+            .write_background(move |conn| {
+                let said = (
+                    key_holders::master_keys.eq(holder.keys.join(" ")),
+                    key_holders::seals_with.eq(&holder.seals_with),
+                    key_holders::seen_at.eq(TimestampCol(holder.seen_at)),
+                );
+                let known = key_holders::table.find(&holder.id);
+                if diesel::update(known).set(said.clone()).execute(conn)? == 0 {
+                    diesel::insert_into(key_holders::table)
+                        .values((key_holders::name.eq(&holder.id), said))
+                        .execute(conn)?;
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    async fn withdraw(&self, holder: &str) -> Result<(), StoreError> {
+        let holder = holder.to_owned();
+        self.db
+            .write_background(move |conn| {
+                diesel::delete(key_holders::table.find(&holder)).execute(conn)?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn list_holders(&self, since: Timestamp) -> Result<Vec<KeyHolder>, StoreError> {
+        self.db
+            .read_background(move |conn| {
+                let rows: Vec<HolderRow> = key_holders::table
+                    .filter(key_holders::seen_at.ge(TimestampCol(since)))
+                    .order(key_holders::name.asc())
+                    .load(conn)?;
+                Ok(rows.into_iter().map(holder).collect())
+            })
+            .await
+    }
+
+    async fn prune_holders(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.db
+            .write_background(move |conn| {
+                let silent: Vec<String> = key_holders::table
+                    .filter(key_holders::seen_at.lt(TimestampCol(before)))
+                    .order(key_holders::seen_at.asc())
+                    .limit(limit)
+                    .select(key_holders::name)
+                    .load(conn)?;
+                for name in &silent {
+                    diesel::delete(key_holders::table.find(name)).execute(conn)?;
+                }
+                Ok(silent.len() as u64)
+            })
+            .await
+    }
+}

@@ -1,0 +1,77 @@
+//! Which start tasks a worker gets.
+
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Text};
+use domain::clock::Timestamp;
+use domain::start_task::{ClaimLimit, LeasedStartTask};
+
+use crate::schema::codec::IDS_PER_QUERY;
+use crate::database::connection::{AnyConnection, on_backend};
+use crate::error::TransactionError;
+use crate::schema::start_tasks;
+use crate::schema::column_types::{TimestampCol, Id, Instant, UuidCol};
+use crate::start_tasks::rows::StartTaskRow;
+
+/// Which tasks are claimed next. An owner's leased tasks come first, so that the place of a free one tells how many its
+/// owner would have with it. Both databases take `$1` for the first parameter.
+const NEXT: &str = "SELECT id FROM (
+    SELECT id, created_at, is_leased, row_number() OVER (
+        PARTITION BY owner ORDER BY is_leased DESC, created_at, id
+    ) AS place
+    FROM (
+        SELECT id, owner, created_at,
+            CASE WHEN lease_until > $1 THEN 1 ELSE 0 END AS is_leased
+        FROM start_tasks WHERE host = $2 AND is_open
+    ) AS unfinished
+) AS placed
+WHERE is_leased = 0 AND place <= $3
+ORDER BY place, created_at, id
+LIMIT $4";
+
+/// A row of [`NEXT`].
+#[derive(QueryableByName)]
+struct Next {
+    #[diesel(sql_type = Id)]
+    id: UuidCol,
+}
+
+/// See `StartTaskRepository::claim`.
+pub(crate) fn claim(
+    conn: &mut AnyConnection,
+    host: &str,
+    (now, until): (Timestamp, Timestamp),
+    limit: ClaimLimit,
+) -> Result<Vec<LeasedStartTask>, TransactionError> {
+    let per_owner = i64::try_from(limit.per_owner).unwrap_or(i64::MAX);
+    let most = i64::try_from(limit.tasks.min(IDS_PER_QUERY)).unwrap_or(1);
+    let next: Vec<Next> = on_backend!(&mut *conn, |c| diesel::sql_query(NEXT)
+        .bind::<Instant, _>(TimestampCol(now))
+        .bind::<Text, _>(host)
+        .bind::<BigInt, _>(per_owner)
+        .bind::<BigInt, _>(most)
+        .load(c)?);
+    let ids: Vec<UuidCol> = next.into_iter().map(|row| row.id).collect();
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    diesel::update(start_tasks::table.filter(start_tasks::id.eq_any(&ids)))
+        .set((
+            start_tasks::lease_until.eq(TimestampCol(until)),
+            start_tasks::fence.eq(start_tasks::fence + 1),
+            start_tasks::attempts.eq(start_tasks::attempts + 1),
+        ))
+        .execute(conn)?;
+    let rows = start_tasks::table
+        .filter(start_tasks::id.eq_any(&ids))
+        .order((start_tasks::created_at.asc(), start_tasks::id.asc()))
+        .select(StartTaskRow::as_select())
+        .load(conn)?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(LeasedStartTask {
+                fence: row.fence,
+                task: row.try_into()?,
+            })
+        })
+        .collect()
+}

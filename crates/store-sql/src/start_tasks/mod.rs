@@ -1,0 +1,498 @@
+//! `StartTaskRepository`.
+
+mod leasing;
+pub(crate) mod rows;
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::change::StoreChange;
+use domain::clock::Timestamp;
+use domain::conversation::Conversation;
+use domain::error::{ReachedCap, StoreError};
+use domain::id::{HostId, StartTaskId};
+use domain::idempotency::IdempotencyCheck;
+use domain::page::{Page, PageRequest};
+use domain::sandbox::{SandboxCaps, DesiredState, Sandbox, SandboxStatus};
+use domain::scope::Scope;
+use domain::start_task::{
+    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment,
+    StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
+};
+use uuid::Uuid;
+
+use crate::database::changes::announce;
+use self::leasing::claim;
+use crate::schema::codec::{Decode, IDS_PER_QUERY, in_order, owner};
+use crate::database::connection::{Any, AnyConnection};
+use crate::conversations::rows as conversations;
+use crate::conversations::deletion::{has_lost_one, unneeded_sandboxes};
+use crate::error::{TransactionError, conflict, not_found, stale};
+use crate::idempotency;
+use crate::sandboxes::occupancy::check_room;
+use crate::queries::page_token::{self, Cursor};
+use crate::users::purge;
+use crate::sandboxes::{insert_within_caps, load_wanted, mark_deleted, resume};
+use crate::schema::start_tasks;
+use crate::schema::column_types::{TimestampCol, UuidCol};
+use self::rows::{StartTaskRow, StepColumns, StoredBytes};
+use crate::store::SqlStore;
+
+type Boxed<'a> = start_tasks::BoxedQuery<'a, Any>;
+
+fn load(conn: &mut AnyConnection, id: StartTaskId) -> Result<Option<StartTaskRow>, TransactionError> {
+    Ok(start_tasks::table
+        .find(UuidCol::from(id))
+        .select(StartTaskRow::as_select())
+        .first(conn)
+        .optional()?)
+}
+
+/// A task whose lease the caller still holds, and its status, if it may become `to`.
+fn leased(
+    conn: &mut AnyConnection,
+    id: StartTaskId,
+    fence: i64,
+    to: StartStatus,
+) -> Result<(StartTaskRow, StartStatus), TransactionError> {
+    let row = load(conn, id)?
+        .filter(|row| row.fence == fence)
+        .ok_or_else(|| stale("start task"))?;
+    let status: StartStatus = Decode("start task").parse("status", &row.status)?;
+    if status.can_transition_to(to) {
+        Ok((row, status))
+    } else {
+        Err(stale("start task"))
+    }
+}
+
+fn write_step(
+    conn: &mut AnyConnection,
+    id: StartTaskId,
+    step: &StepColumns,
+) -> Result<StartTask, TransactionError> {
+    diesel::update(start_tasks::table.find(UuidCol::from(id)))
+        .set(step)
+        .execute(conn)?;
+    announce(conn, &StoreChange::StartTask(id))?;
+    let row = load(conn, id)?.ok_or_else(|| stale("start task"))?;
+    Ok(row.try_into()?)
+}
+
+/// Ends the task in ERROR and releases what it held.
+fn fail(
+    conn: &mut AnyConnection,
+    id: StartTaskId,
+    fence: i64,
+    step: &StartTaskUpdate,
+    at: Timestamp,
+) -> Result<StartTask, TransactionError> {
+    let (row, before) = leased(conn, id, fence, StartStatus::Error)?;
+    let columns = StepColumns::new(before, StartStatus::Error, step, at)?;
+    let task = write_step(conn, id, &columns)?;
+    if row.begun {
+        use crate::schema::conversations::table;
+        diesel::delete(table.find(UuidCol::from(task.conversation_id))).execute(conn)?;
+    }
+    let runs = |it: &Sandbox| it.desired == DesiredState::Running;
+    let owned =
+        task.owns_sandbox && load_wanted(conn, &task.sandbox_id)?.is_some_and(|it| runs(&it));
+    let since = task.created_at.minus(CLOCK_SKEW_GRACE);
+    if owned || has_lost_one(conn, &row.sandbox_id, since)? {
+        // The task itself is ended by now and does not count.
+        let unneeded = unneeded_sandboxes(conn, &[row.sandbox_id])?;
+        mark_deleted(conn, &unneeded, at)?;
+    }
+    Ok(task)
+}
+
+/// The answer to a start whose conversation id is known already.
+fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTask>, TransactionError> {
+    if conversations::is_deleted(conn, task.conversation_id)? {
+        return Err(conflict("conversation"));
+    }
+    let row = start_tasks::table
+        .filter(start_tasks::conversation_id.eq(UuidCol::from(task.conversation_id)))
+        .filter(start_tasks::status.ne(StartStatus::Error.as_str()))
+        .select(StartTaskRow::as_select())
+        .first(conn)
+        .optional()?;
+    if let Some(row) = row {
+        let found = StartTask::try_from(row)?;
+        return if found.owner == task.owner {
+            Ok(Some(found))
+        } else {
+            Err(conflict("conversation"))
+        };
+    }
+    // Adopted, or somebody else's: there is no task that could be shown.
+    match conversations::load(conn, task.conversation_id)? {
+        Some(_) => Err(conflict("conversation")),
+        None => Ok(None),
+    }
+}
+
+fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> Result<(), TransactionError> {
+    let task = &start.task;
+    if let SandboxAssignment::New(sandbox) = &start.assignment {
+        return insert_within_caps(conn, sandbox, caps);
+    }
+    let sandbox = load_wanted(conn, &task.sandbox_id)?
+        .filter(|sandbox| sandbox.owner == task.owner)
+        .ok_or_else(|| not_found("sandbox"))?;
+    let runs = sandbox.desired == DesiredState::Running;
+    match start.assignment {
+        SandboxAssignment::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
+            Err(not_found("sandbox"))
+        }
+        SandboxAssignment::Shared { max_conversations } => check_room(conn, &sandbox.id, max_conversations),
+        _ if runs && sandbox.status.is_up() => Ok(()),
+        _ => resume(conn, sandbox, caps, task.created_at).map(drop),
+    }
+}
+
+fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> Result<StartTaskInsertOutcome, TransactionError> {
+    let task = &start.task;
+    if let Some(answer) = &start.answer {
+        let known = idempotency::repetition(conn, &answer.request)?;
+        if known != IdempotencyCheck::New {
+            return Ok(StartTaskInsertOutcome::Repeated(known));
+        }
+    }
+    if let Some(found) = previous(conn, task)? {
+        return Ok(StartTaskInsertOutcome::Existing(found));
+    }
+    let open: i64 = start_tasks::table
+        .filter(start_tasks::owner.eq(task.owner.as_str()))
+        .filter(start_tasks::is_open)
+        .count()
+        .get_result(conn)?;
+    if open >= i64::from(MAX_UNFINISHED_STARTS) {
+        return Err(StoreError::CapReached(ReachedCap::Starts(MAX_UNFINISHED_STARTS)).into());
+    }
+    if let Some(parent) = task.request.parent_conversation_id {
+        conversations::load(conn, parent)?
+            .filter(|it| it.owner.0 == task.owner)
+            .ok_or_else(|| not_found(PARENT_CONVERSATION_ENTITY))?;
+    }
+    take_place(conn, start, caps)?;
+    diesel::insert_into(start_tasks::table)
+        .values(StartTaskRow::try_from(task)?)
+        .execute(conn)
+        .map_err(TransactionError::taken("start task"))?;
+    if let Some(answer) = &start.answer {
+        idempotency::keep(conn, answer)?;
+    }
+    announce(conn, &StoreChange::StartTaskQueued(task.host.clone()))?;
+    Ok(StartTaskInsertOutcome::New)
+}
+
+fn begin(
+    conn: &mut AnyConnection,
+    (id, fence): (StartTaskId, i64),
+    conversation: &Conversation,
+    step: &StartTaskUpdate,
+    at: Timestamp,
+) -> Result<StartTask, TransactionError> {
+    let (row, before) = leased(conn, id, fence, step.status)?;
+    load_wanted(conn, &conversation.sandbox_id)?
+        .filter(|sandbox| sandbox.desired == DesiredState::Running)
+        .ok_or_else(|| not_found("sandbox"))?;
+    if !row.begun {
+        if conversations::is_deleted(conn, conversation.id)? {
+            return Err(conflict("conversation"));
+        }
+        if let Some(parent) = conversation.parent {
+            conversations::load(conn, parent)?.ok_or_else(|| not_found(PARENT_CONVERSATION_ENTITY))?;
+        }
+        conversations::insert(conn, conversation)?;
+        diesel::update(start_tasks::table.find(UuidCol::from(id)))
+            .set(start_tasks::begun.eq(true))
+            .execute(conn)?;
+    }
+    write_step(conn, id, &StepColumns::new(before, step.status, step, at)?)
+}
+
+fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> Boxed<'a> {
+    let mut query = start_tasks::table.into_boxed::<Any>();
+    if let Some(user) = owner(scope) {
+        query = query.filter(start_tasks::owner.eq(user));
+    }
+    if let Some(conversation) = filter.conversation_id {
+        query = query
+            .filter(start_tasks::conversation_id.eq(UuidCol::from(conversation)))
+            .filter(start_tasks::status.eq(StartStatus::Ready.as_str()));
+    }
+    if let Some(from) = filter.created_from {
+        query = query.filter(start_tasks::created_at.ge(TimestampCol(from)));
+    }
+    query
+}
+
+/// Applies the order and the cursor. The first comparison of each cursor is implied by the rest; it is what lets the
+/// index skip to the place.
+fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<Uuid>>) -> Boxed<'_> {
+    macro_rules! keyset {
+        ($column:expr, $reaches:ident, $beyond:ident, $direction:ident) => {{
+            let query = match after {
+                Some(Cursor { key, tie }) => query.filter(
+                    $column
+                        .$reaches(key)
+                        .and($column.$beyond(key).or(start_tasks::id.$beyond(UuidCol(tie)))),
+                ),
+                None => query,
+            };
+            query.order(($column.$direction(), start_tasks::id.$direction()))
+        }};
+    }
+    match order {
+        StartTaskOrder::CreatedAt => keyset!(start_tasks::created_at, ge, gt, asc),
+        StartTaskOrder::CreatedAtDesc => keyset!(start_tasks::created_at, le, lt, desc),
+        StartTaskOrder::UpdatedAt => keyset!(start_tasks::updated_at, ge, gt, asc),
+        StartTaskOrder::UpdatedAtDesc => keyset!(start_tasks::updated_at, le, lt, desc),
+    }
+}
+
+#[async_trait]
+impl StartTaskRepository for SqlStore {
+    async fn insert(&self, start: &NewStartTask, caps: &SandboxCaps) -> Result<StartTaskInsertOutcome, StoreError> {
+        let calls = self.db.for_user(&start.task.owner);
+        let (start, caps) = (start.clone(), *caps);
+        calls.write(move |conn| insert(conn, &start, caps)).await
+    }
+
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[StartTaskId],
+    ) -> Result<Vec<Option<StartTask>>, StoreError> {
+        let calls = self.db.for_scope(scope);
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        calls
+            .read_documents(move |conn| {
+                let mut found = HashMap::new();
+                for part in ids.chunks(IDS_PER_QUERY) {
+                    let keys = part.iter().copied().map(UuidCol::from);
+                    let rows = matching(&scope, &StartTaskFilter::default())
+                        .filter(start_tasks::id.eq_any(keys))
+                        .select(StartTaskRow::as_select())
+                        .load(conn)?;
+                    for row in rows {
+                        let task = StartTask::try_from(row)?;
+                        found.insert(task.id, task);
+                    }
+                }
+                Ok(in_order(&ids, &found))
+            })
+            .await
+    }
+
+    async fn search(
+        &self,
+        scope: &Scope,
+        filter: &StartTaskFilter,
+        order: StartTaskOrder,
+        page: &PageRequest,
+    ) -> Result<Page<StartTask>, StoreError> {
+        let calls = self.db.for_scope(scope);
+        let listing = match order {
+            StartTaskOrder::CreatedAt => "start-tasks+created",
+            StartTaskOrder::CreatedAtDesc => "start-tasks-created",
+            StartTaskOrder::UpdatedAt => "start-tasks+updated",
+            StartTaskOrder::UpdatedAtDesc => "start-tasks-updated",
+        };
+        let by_change = matches!(
+            order,
+            StartTaskOrder::UpdatedAt | StartTaskOrder::UpdatedAtDesc
+        );
+        let after = page_token::read(listing, page)?;
+        let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
+        calls
+            .read_documents(move |conn| {
+                // Only the places at first: a page of large requests must not be in memory to be cut.
+                let stored = StoredBytes::on(conn);
+                let places: Vec<(UuidCol, TimestampCol, TimestampCol, i64)> =
+                    ordered(matching(&scope, &filter), order, after)
+                        .limit(page_token::probe(&page))
+                        .select((
+                            start_tasks::id,
+                            start_tasks::created_at,
+                            start_tasks::updated_at,
+                            stored,
+                        ))
+                        .load(conn)?;
+                let mut page = page.clone();
+                page.limit = page_token::within_budget(page.limit, places.iter().map(|it| it.3));
+                let cut = page_token::cut(listing, &page, places, |place| Cursor {
+                    key: if by_change { place.2 } else { place.1 },
+                    tie: place.0.0,
+                });
+                // The same view, so the same rows.
+                let rows: Vec<StartTaskRow> = ordered(matching(&scope, &filter), order, after)
+                    .limit(i64::try_from(cut.items.len()).unwrap_or(i64::MAX))
+                    .select(StartTaskRow::as_select())
+                    .load(conn)?;
+                let items = rows.into_iter().map(StartTask::try_from);
+                Ok(Page {
+                    items: items.collect::<Result<_, _>>()?,
+                    next: cut.next,
+                })
+            })
+            .await
+    }
+
+    async fn count(&self, scope: &Scope, filter: &StartTaskFilter) -> Result<u64, StoreError> {
+        let calls = self.db.for_scope(scope);
+        let (scope, filter) = (scope.clone(), filter.clone());
+        calls
+            .scan(move |conn| {
+                let count: i64 = matching(&scope, &filter).count().get_result(conn)?;
+                Ok(u64::try_from(count).unwrap_or_default())
+            })
+            .await
+    }
+
+    async fn claim(
+        &self,
+        host: &HostId,
+        now: Timestamp,
+        until: Timestamp,
+        limit: ClaimLimit,
+    ) -> Result<Vec<LeasedStartTask>, StoreError> {
+        let host = host.to_string();
+        self.db
+            .write_background(move |conn| claim(conn, &host, (now, until), limit))
+            .await
+    }
+
+    async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError> {
+        self.db
+            .write_background(move |conn| {
+                let renewed = diesel::update(
+                    start_tasks::table
+                        .find(UuidCol::from(id))
+                        .filter(start_tasks::fence.eq(fence))
+                        .filter(start_tasks::is_open),
+                )
+                .set(start_tasks::lease_until.eq(TimestampCol(until)))
+                .execute(conn)?;
+                if renewed == 0 {
+                    return Err(stale("start task"));
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    async fn release(&self, id: StartTaskId, fence: i64) -> Result<(), StoreError> {
+        self.db
+            .write_background(move |conn| {
+                let (row, _) = leased(conn, id, fence, StartStatus::Error)?;
+                diesel::update(start_tasks::table.find(UuidCol::from(id)))
+                    .set((
+                        start_tasks::lease_until.eq(None::<TimestampCol>),
+                        start_tasks::fence.eq(start_tasks::fence + 1),
+                    ))
+                    .execute(conn)?;
+                let host = StartTask::try_from(row)?.host;
+                announce(conn, &StoreChange::StartTaskQueued(host))
+            })
+            .await
+    }
+
+    async fn advance(
+        &self,
+        id: StartTaskId,
+        fence: i64,
+        step: &StartTaskUpdate,
+        at: Timestamp,
+    ) -> Result<StartTask, StoreError> {
+        let step = step.clone();
+        self.db
+            .write_background(move |conn| {
+                // Whoever says ERROR here means `fail`: nothing may stay behind.
+                if step.status == StartStatus::Error {
+                    return fail(conn, id, fence, &step, at);
+                }
+                let (_, before) = leased(conn, id, fence, step.status)?;
+                write_step(conn, id, &StepColumns::new(before, step.status, &step, at)?)
+            })
+            .await
+    }
+
+    async fn begin_conversation(
+        &self,
+        id: StartTaskId,
+        fence: i64,
+        conversation: &Conversation,
+        step: &StartTaskUpdate,
+        at: Timestamp,
+    ) -> Result<StartTask, StoreError> {
+        let (conversation, step) = (conversation.clone(), step.clone());
+        self.db
+            .write_background(move |conn| begin(conn, (id, fence), &conversation, &step, at))
+            .await
+    }
+
+    async fn fail(
+        &self,
+        id: StartTaskId,
+        fence: i64,
+        step: &StartTaskUpdate,
+        at: Timestamp,
+    ) -> Result<StartTask, StoreError> {
+        let step = step.clone();
+        self.db
+            .write_background(move |conn| fail(conn, id, fence, &step, at))
+            .await
+    }
+
+    async fn release_host(&self, host: &HostId) -> Result<u64, StoreError> {
+        let host = host.to_string();
+        self.db
+            .write_background(move |conn| {
+                let released = diesel::update(
+                    start_tasks::table
+                        .filter(start_tasks::host.eq(&host))
+                        .filter(start_tasks::is_open)
+                        .filter(start_tasks::lease_until.is_not_null()),
+                )
+                .set((
+                    start_tasks::lease_until.eq(None::<TimestampCol>),
+                    // A worker of before may still be writing; its fence no longer opens anything.
+                    start_tasks::fence.eq(start_tasks::fence + 1),
+                ))
+                .execute(conn)?;
+                Ok(u64::try_from(released).unwrap_or(u64::MAX))
+            })
+            .await
+    }
+
+    async fn count_unfinished(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError> {
+        let host = host.to_string();
+        // Looked at every few seconds: it must neither wait for writers nor make them lose a race.
+        self.db
+            .read_background(move |conn| {
+                let open = || {
+                    start_tasks::table
+                        .filter(start_tasks::host.eq(&host))
+                        .filter(start_tasks::is_open)
+                };
+                let all: i64 = open().count().get_result(conn)?;
+                let leased = open().filter(start_tasks::lease_until.gt(TimestampCol(now)));
+                let leased: i64 = leased.count().get_result(conn)?;
+                Ok(StartQueueCounts {
+                    leased: u64::try_from(leased).unwrap_or_default(),
+                    waiting: u64::try_from(all - leased).unwrap_or_default(),
+                })
+            })
+            .await
+    }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        self.db
+            .write_background(move |conn| purge::old_starts(conn, before, limit))
+            .await
+    }
+}

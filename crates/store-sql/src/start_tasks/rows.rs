@@ -1,0 +1,193 @@
+//! Rows of start tasks.
+
+use diesel::backend::Backend;
+use diesel::expression::{AppearsOnTable, SelectableExpression, ValidGrouping, is_aggregate};
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::sql_types::BigInt;
+use domain::cipher::Sealed;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::start_task::{StartStatus, StartTask, StartTaskUpdate};
+
+use crate::schema::codec::{Decode, plain, to_json};
+use crate::database::connection::AnyConnection;
+use crate::schema::start_tasks;
+use crate::schema::column_types::{TimestampCol, RawJsonCol, UuidCol};
+
+/// One row, as it is read and written.
+#[derive(Debug, Clone, Queryable, Selectable, Insertable)]
+#[diesel(table_name = start_tasks, treat_none_as_default_value = false)]
+pub(crate) struct StartTaskRow {
+    pub(crate) id: UuidCol,
+    owner: String,
+    host: String,
+    pub(crate) status: String,
+    detail: Option<String>,
+    notes: RawJsonCol,
+    conversation_id: UuidCol,
+    pub(crate) sandbox_id: String,
+    owns_sandbox: bool,
+    agent_server_url: Option<String>,
+    request: RawJsonCol,
+    sealed_secrets: Option<String>,
+    timings: RawJsonCol,
+    attempts: i64,
+    pub(crate) created_at: TimestampCol,
+    pub(crate) updated_at: TimestampCol,
+    is_open: bool,
+    pub(crate) begun: bool,
+    pub(crate) fence: i64,
+    lease_until: Option<TimestampCol>,
+    request_bytes: i64,
+}
+
+impl TryFrom<&StartTask> for StartTaskRow {
+    type Error = StoreError;
+
+    fn try_from(task: &StartTask) -> Result<Self, StoreError> {
+        let request = to_json(&task.request)?;
+        Ok(Self {
+            request_bytes: i64::try_from(request.0.len()).unwrap_or(i64::MAX),
+            id: task.id.into(),
+            owner: task.owner.to_string(),
+            host: task.host.to_string(),
+            status: task.status.to_string(),
+            detail: task.detail.clone().map(plain),
+            notes: to_json(&task.notes)?,
+            conversation_id: task.conversation_id.into(),
+            sandbox_id: task.sandbox_id.to_string(),
+            owns_sandbox: task.owns_sandbox,
+            agent_server_url: task.agent_server_url.clone(),
+            request,
+            sealed_secrets: task
+                .sealed_secrets
+                .as_ref()
+                .map(|sealed| sealed.as_text().to_owned()),
+            timings: to_json(&task.timings)?,
+            attempts: i64::from(task.attempts),
+            created_at: TimestampCol(task.created_at),
+            updated_at: TimestampCol(task.updated_at),
+            is_open: !task.status.is_terminal(),
+            begun: false,
+            fence: 0,
+            lease_until: None,
+        })
+    }
+}
+
+impl TryFrom<StartTaskRow> for StartTask {
+    type Error = StoreError;
+
+    fn try_from(row: StartTaskRow) -> Result<Self, StoreError> {
+        let decode = Decode("start task");
+        Ok(Self {
+            id: row.id.into(),
+            owner: decode.parse("owner", &row.owner)?,
+            host: decode.parse("host", &row.host)?,
+            status: decode.parse("status", &row.status)?,
+            detail: row.detail,
+            notes: decode.json("notes", &row.notes)?,
+            conversation_id: row.conversation_id.into(),
+            sandbox_id: decode.parse("sandbox_id", &row.sandbox_id)?,
+            owns_sandbox: row.owns_sandbox,
+            agent_server_url: row.agent_server_url,
+            request: decode.json("request", &row.request)?,
+            sealed_secrets: row.sealed_secrets.map(Sealed::from_text),
+            timings: decode.json("timings", &row.timings)?,
+            attempts: u32::try_from(row.attempts).unwrap_or(u32::MAX),
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
+        })
+    }
+}
+
+/// Bytes of what is stored of a task, without reading it.
+#[derive(Clone, Copy)]
+pub(crate) struct StoredBytes(&'static str);
+
+impl StoredBytes {
+    /// As this database says it.
+    pub(crate) const fn on(conn: &AnyConnection) -> Self {
+        Self(match conn {
+            AnyConnection::Sqlite(_) => {
+                "(octet_length(start_tasks.request) + octet_length(start_tasks.notes) \
+                 + coalesce(octet_length(start_tasks.detail), 0) \
+                 + coalesce(octet_length(start_tasks.sealed_secrets), 0))"
+            }
+            #[cfg(feature = "postgres")]
+            AnyConnection::Postgres(_) => {
+                "(octet_length(start_tasks.request::text)::bigint \
+                 + octet_length(start_tasks.notes::text) \
+                 + coalesce(octet_length(start_tasks.detail), 0) \
+                 + coalesce(octet_length(start_tasks.sealed_secrets), 0))"
+            }
+        })
+    }
+}
+
+impl Expression for StoredBytes {
+    type SqlType = BigInt;
+}
+
+impl<From> AppearsOnTable<From> for StoredBytes {}
+impl<From> SelectableExpression<From> for StoredBytes {}
+
+impl<GroupBy> ValidGrouping<GroupBy> for StoredBytes {
+    type IsAggregate = is_aggregate::Never;
+}
+
+impl<DB: Backend> QueryFragment<DB> for StoredBytes {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql(self.0);
+        Ok(())
+    }
+}
+
+impl QueryId for StoredBytes {
+    type QueryId = Self;
+    // Statements are remembered by connection, and each speaks to one database.
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+/// What a step writes. The options that are `None` keep what is stored.
+#[derive(AsChangeset)]
+#[diesel(table_name = start_tasks)]
+#[expect(
+    clippy::option_option,
+    reason = "diesel's changesets: keep, clear or set"
+)]
+pub(crate) struct StepColumns {
+    status: String,
+    detail: Option<Option<String>>,
+    notes: RawJsonCol,
+    agent_server_url: Option<String>,
+    timings: RawJsonCol,
+    updated_at: Option<TimestampCol>,
+    is_open: bool,
+    sealed_secrets: Option<Option<String>>,
+    lease_until: Option<Option<TimestampCol>>,
+}
+
+impl StepColumns {
+    /// The step to `status`; the end of a task also erases its secrets and ends its lease.
+    pub(crate) fn new(
+        before: StartStatus,
+        status: StartStatus,
+        step: &StartTaskUpdate,
+        at: Timestamp,
+    ) -> Result<Self, StoreError> {
+        let ends = status.is_terminal();
+        Ok(Self {
+            status: status.to_string(),
+            detail: Some(step.detail.clone().map(plain)),
+            notes: to_json(&step.notes)?,
+            agent_server_url: step.agent_server_url.clone(),
+            timings: to_json(&step.timings)?,
+            updated_at: (status != before).then_some(TimestampCol(at)),
+            is_open: !ends,
+            sealed_secrets: ends.then_some(None),
+            lease_until: ends.then_some(None),
+        })
+    }
+}

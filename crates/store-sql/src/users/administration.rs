@@ -1,0 +1,81 @@
+//! `AdministrationRepository`: a change and its line in the audit log, in one transaction.
+
+use async_trait::async_trait;
+use domain::audit::AuditEntry;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::identity::{AdminChange, AdministrationRepository, PurgeCounts};
+
+use crate::database::connection::AnyConnection;
+use crate::error::{TransactionError, conflict, not_found};
+use crate::store::SqlStore;
+use crate::users::{self, api_keys, audit_log, purge};
+
+const USER: &str = "user";
+const KEY: &str = "API key";
+
+/// Final, because the transaction is serializable: whoever revokes the key or takes the role comes before it, or after.
+fn authorize(
+    conn: &mut AnyConnection,
+    change: &AdminChange,
+    entry: &AuditEntry,
+) -> Result<(), TransactionError> {
+    if let Some(id) = AdminChange::caller_key(entry) {
+        let found = api_keys::known(conn, id)?;
+        change.authorize(entry, found.as_ref())?;
+    }
+    Ok(())
+}
+
+fn change(conn: &mut AnyConnection, change: &AdminChange, at: Timestamp) -> Result<PurgeCounts, TransactionError> {
+    let found = |is_there: bool, entity| is_there.then_some(()).ok_or_else(|| not_found(entity));
+    match change {
+        AdminChange::CreateUser { user, role } => users::ensure(conn, user.as_str(), *role, at)?
+            .then_some(())
+            .ok_or_else(|| conflict(USER))?,
+        AdminChange::SetRole { user, role } => {
+            found(users::set_role(conn, user.as_str(), *role)?, USER)?;
+        }
+        AdminChange::DeleteUser { user } => {
+            found(users::mark(conn, user.as_str(), at)?, USER)?;
+            return purge::disarm(conn, user.as_str(), at);
+        }
+        AdminChange::CreateKey { key, new_user } => {
+            let user = key.user.as_str();
+            match new_user {
+                Some(role) => {
+                    users::ensure(conn, user, *role, at)?;
+                }
+                None => found(users::is_there(conn, user)?, USER)?,
+            }
+            api_keys::insert(conn, key)?;
+        }
+        AdminChange::RotateKey { old, new, until } => {
+            let ended = api_keys::end(conn, *old, &new.user, new.created_at, *until)?;
+            found(ended, KEY)?;
+            found(users::is_there(conn, new.user.as_str())?, KEY)?;
+            api_keys::insert(conn, new)?;
+        }
+        AdminChange::RevokeKey { id, user } => found(api_keys::revoke(conn, *id, user)?, KEY)?,
+    }
+    Ok(PurgeCounts::default())
+}
+
+#[async_trait]
+impl AdministrationRepository for SqlStore {
+    async fn administer(
+        &self,
+        change: &AdminChange,
+        entry: &AuditEntry,
+    ) -> Result<PurgeCounts, StoreError> {
+        let (change, entry) = (change.clone(), entry.clone());
+        self.db
+            .write(move |conn| {
+                authorize(conn, &change, &entry)?;
+                let purged = self::change(conn, &change, entry.at)?;
+                audit_log::insert(conn, std::slice::from_ref(&entry))?;
+                Ok(purged)
+            })
+            .await
+    }
+}

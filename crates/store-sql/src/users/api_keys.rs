@@ -1,0 +1,212 @@
+//! `ApiKeyRepository`.
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::id::{ApiKeyId, UserId};
+use domain::identity::{ApiKey, ApiKeyRepository, KeyHash, ApiKeyWithRole, Role};
+
+use crate::schema::codec::Decode;
+use crate::database::connection::{Any, AnyConnection};
+use crate::error::TransactionError;
+use crate::schema::{api_keys, users as user_rows};
+use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::store::SqlStore;
+use crate::users;
+
+#[derive(Queryable, Selectable, Insertable)]
+#[diesel(table_name = api_keys, treat_none_as_default_value = false)]
+struct ApiKeyRow {
+    id: UuidCol,
+    user_id: String,
+    hash: String,
+    prefix: String,
+    created_at: TimestampCol,
+    expires_at: Option<TimestampCol>,
+    last_used_at: Option<TimestampCol>,
+    name: Option<String>,
+    made_by: Option<String>,
+}
+
+impl From<&ApiKey> for ApiKeyRow {
+    fn from(key: &ApiKey) -> Self {
+        Self {
+            id: key.id.into(),
+            user_id: key.user.to_string(),
+            hash: key.hash.to_string(),
+            prefix: key.prefix.clone(),
+            created_at: TimestampCol(key.created_at),
+            expires_at: key.expires_at.map(TimestampCol),
+            last_used_at: key.last_used_at.map(TimestampCol),
+            name: key.name.clone(),
+            made_by: key.made_by.clone(),
+        }
+    }
+}
+
+impl TryFrom<ApiKeyRow> for ApiKey {
+    type Error = StoreError;
+
+    fn try_from(row: ApiKeyRow) -> Result<Self, StoreError> {
+        let decode = Decode("API key");
+        Ok(Self {
+            id: row.id.into(),
+            user: decode.parse("user_id", &row.user_id)?,
+            hash: decode.parse("hash", &row.hash)?,
+            prefix: row.prefix,
+            created_at: row.created_at.0,
+            expires_at: row.expires_at.map(|at| at.0),
+            last_used_at: row.last_used_at.map(|at| at.0),
+            name: row.name,
+            made_by: row.made_by,
+        })
+    }
+}
+
+/// Part of the caller's transaction, whose user is there.
+pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), TransactionError> {
+    diesel::insert_into(api_keys::table)
+        .values(ApiKeyRow::from(key))
+        .execute(conn)
+        .map_err(TransactionError::taken("API key"))?;
+    Ok(())
+}
+
+/// The key and the role of its user, whose deletion has not begun; part of the caller's transaction.
+pub(crate) fn known(conn: &mut AnyConnection, id: ApiKeyId) -> Result<Option<ApiKeyWithRole>, TransactionError> {
+    let row: Option<(ApiKeyRow, String)> = api_keys::table
+        .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
+        .filter(api_keys::id.eq(UuidCol::from(id)))
+        .filter(user_rows::deleted_at.is_null())
+        .select((ApiKeyRow::as_select(), user_rows::role))
+        .first(conn)
+        .optional()?;
+    Ok(row.map(known_of).transpose()?)
+}
+
+fn known_of((row, role): (ApiKeyRow, String)) -> Result<ApiKeyWithRole, StoreError> {
+    Ok(ApiKeyWithRole {
+        key: row.try_into()?,
+        role: Decode("user").parse("role", &role)?,
+    })
+}
+
+/// The end of a user's key; whether there was one.
+pub(crate) fn revoke(conn: &mut AnyConnection, id: ApiKeyId, user: &UserId) -> Result<bool, TransactionError> {
+    let theirs = api_keys::table
+        .find(UuidCol::from(id))
+        .filter(api_keys::user_id.eq(user.as_str()));
+    Ok(diesel::delete(theirs).execute(conn)? > 0)
+}
+
+/// Lets a user's key that is good at `now` end at `until`, if not before; whether there was one.
+pub(crate) fn end(
+    conn: &mut AnyConnection,
+    id: ApiKeyId,
+    user: &UserId,
+    now: Timestamp,
+    until: Timestamp,
+) -> Result<bool, TransactionError> {
+    let row: Option<ApiKeyRow> = api_keys::table
+        .find(UuidCol::from(id))
+        .filter(api_keys::user_id.eq(user.as_str()))
+        .select(ApiKeyRow::as_select())
+        .first(conn)
+        .optional()?;
+    let Some(key) = row.map(ApiKey::try_from).transpose()? else {
+        return Ok(false);
+    };
+    if key.is_expired(now) {
+        return Ok(false);
+    }
+    let end = key.expires_at.map_or(until, |end| end.min(until));
+    diesel::update(api_keys::table.find(UuidCol::from(id)))
+        .set(api_keys::expires_at.eq(TimestampCol(end)))
+        .execute(conn)?;
+    Ok(true)
+}
+
+#[async_trait]
+impl ApiKeyRepository for SqlStore {
+    async fn insert(&self, key: &ApiKey) -> Result<(), StoreError> {
+        let (key, user) = (key.clone(), key.user.to_string());
+        self.db
+            .write(move |conn| {
+                users::ensure(conn, &user, Role::User, key.created_at)?;
+                insert(conn, &key)
+            })
+            .await
+    }
+
+    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKeyWithRole>, StoreError> {
+        let hash = hash.to_string();
+        self.db
+            .query(move |conn| {
+                let row: Option<(ApiKeyRow, String)> = api_keys::table
+                    .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
+                    .filter(api_keys::hash.eq(&hash))
+                    .filter(user_rows::deleted_at.is_null())
+                    .select((ApiKeyRow::as_select(), user_rows::role))
+                    .first(conn)
+                    .optional()?;
+                Ok(row.map(known_of).transpose()?)
+            })
+            .await
+    }
+
+    async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError> {
+        let user = user.map(ToString::to_string);
+        self.db
+            .query(move |conn| {
+                let mut query = api_keys::table.into_boxed::<Any>();
+                if let Some(user) = user.clone() {
+                    query = query.filter(api_keys::user_id.eq(user));
+                }
+                let rows = query
+                    .order((api_keys::created_at.asc(), api_keys::id.asc()))
+                    .select(ApiKeyRow::as_select())
+                    .load(conn)?;
+                Ok(rows
+                    .into_iter()
+                    .map(ApiKey::try_from)
+                    .collect::<Result<_, _>>()?)
+            })
+            .await
+    }
+
+    async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError> {
+        self.db
+            .write(move |conn| {
+                let revoked = diesel::delete(api_keys::table.find(UuidCol::from(id))).execute(conn)?;
+                Ok(revoked > 0)
+            })
+            .await
+    }
+
+    async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError> {
+        self.db
+            .write_background(move |conn| {
+                diesel::update(api_keys::table.find(UuidCol::from(id)))
+                    .set(api_keys::last_used_at.eq(TimestampCol(at)))
+                    .execute(conn)?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.db
+            .write_background(move |conn| {
+                let old: Vec<UuidCol> = api_keys::table
+                    .filter(api_keys::expires_at.lt(TimestampCol(before)))
+                    .select(api_keys::id)
+                    .limit(limit)
+                    .load(conn)?;
+                let gone = api_keys::table.filter(api_keys::id.eq_any(old));
+                Ok(diesel::delete(gone).execute(conn)? as u64)
+            })
+            .await
+    }
+}

@@ -1,0 +1,234 @@
+//! `UserRepository`, and how other repositories learn that a user was deleted.
+
+pub(crate) mod administration;
+pub(crate) mod api_keys;
+pub(crate) mod audit_log;
+pub(crate) mod purge;
+mod settings;
+mod usage;
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::id::UserId;
+use domain::identity::{DELETED_USER_ENTITY, USER_NAME_REUSE_GRACE, PurgeCounts, Role, User, UserRepository};
+
+use crate::schema::codec::Decode;
+use crate::database::connection::{Any, AnyConnection};
+use crate::error::{TransactionError, conflict, not_found};
+use self::purge::{has_rows, is_gone};
+use crate::schema::users;
+use crate::schema::column_types::TimestampCol;
+use crate::store::SqlStore;
+
+#[derive(Queryable, Selectable, Insertable)]
+#[diesel(table_name = users, treat_none_as_default_value = false)]
+struct UserRow {
+    id: String,
+    created_at: TimestampCol,
+    deleted_at: Option<TimestampCol>,
+    role: String,
+}
+
+impl TryFrom<UserRow> for User {
+    type Error = StoreError;
+
+    fn try_from(row: UserRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: Decode("user").parse("id", &row.id)?,
+            role: Decode("user").parse("role", &row.role)?,
+            created_at: row.created_at.0,
+            deleted_at: row.deleted_at.map(|at| at.0),
+        })
+    }
+}
+
+fn load(conn: &mut AnyConnection, user: &str) -> Result<Option<UserRow>, TransactionError> {
+    Ok(users::table
+        .find(user)
+        .select(UserRow::as_select())
+        .first(conn)
+        .optional()?)
+}
+
+/// Refuses to store something new of a user who was deleted. Part of the caller's transaction: whoever deletes the user at
+/// the same moment comes before it, or finds what it stores.
+pub(crate) fn refuse_deleted(conn: &mut AnyConnection, user: &str) -> Result<(), TransactionError> {
+    match load(conn, user)? {
+        Some(row) if row.deleted_at.is_some() => Err(not_found(DELETED_USER_ENTITY)),
+        _ => Ok(()),
+    }
+}
+
+/// Makes sure that there is a user who may get a key, with this role if they are new; part of the caller's transaction.
+/// Whether they are new.
+pub(crate) fn ensure(
+    conn: &mut AnyConnection,
+    user: &str,
+    role: Role,
+    at: Timestamp,
+) -> Result<bool, TransactionError> {
+    if let Some(row) = load(conn, user)? {
+        let Some(deleted_at) = row.deleted_at.map(|at| at.0) else {
+            return Ok(false);
+        };
+        if deleted_at.plus(USER_NAME_REUSE_GRACE) > at || !is_gone(conn, user)? {
+            return Err(conflict(DELETED_USER_ENTITY));
+        }
+        diesel::delete(users::table.find(user)).execute(conn)?;
+    }
+    insert(conn, user, role, at, None)?;
+    Ok(true)
+}
+
+/// Whether there is such a user, and their deletion has not begun.
+pub(crate) fn is_there(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
+    Ok(load(conn, user)?.is_some_and(|row| row.deleted_at.is_none()))
+}
+
+/// Whether there was such a user, whose role it is now.
+pub(crate) fn set_role(conn: &mut AnyConnection, user: &str, role: Role) -> Result<bool, TransactionError> {
+    let theirs = users::table.find(user).filter(users::deleted_at.is_null());
+    let changed = diesel::update(theirs)
+        .set(users::role.eq(role.as_str()))
+        .execute(conn)?;
+    Ok(changed > 0)
+}
+
+fn insert(
+    conn: &mut AnyConnection,
+    user: &str,
+    role: Role,
+    at: Timestamp,
+    deleted_at: Option<Timestamp>,
+) -> Result<(), TransactionError> {
+    diesel::insert_into(users::table)
+        .values(UserRow {
+            id: user.to_owned(),
+            created_at: TimestampCol(at),
+            deleted_at: deleted_at.map(TimestampCol),
+            role: role.as_str().to_owned(),
+        })
+        .execute(conn)?;
+    Ok(())
+}
+
+/// From now on nothing of this user can be stored. `false` if there is no such user.
+pub(crate) fn mark(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<bool, TransactionError> {
+    match load(conn, user)? {
+        Some(row) if row.deleted_at.is_some() => {}
+        Some(_) => {
+            diesel::update(users::table.find(user))
+                .set(users::deleted_at.eq(TimestampCol(at)))
+                .execute(conn)?;
+        }
+        None if is_gone(conn, user)? => return Ok(false),
+        None => insert(conn, user, Role::User, at, Some(at))?,
+    }
+    Ok(true)
+}
+
+/// Users who were deleted, the one deleted first first.
+fn deleted<'a>() -> users::BoxedQuery<'a, Any> {
+    users::table
+        .filter(users::deleted_at.is_not_null())
+        .order((users::deleted_at.asc(), users::id.asc()))
+        .into_boxed()
+}
+
+#[async_trait]
+impl UserRepository for SqlStore {
+    async fn list(&self, after: Option<&UserId>, limit: usize) -> Result<Vec<User>, StoreError> {
+        let after = after.map(ToString::to_string);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.db
+            .read(move |conn| {
+                let mut query = users::table.into_boxed::<Any>();
+                if let Some(after) = after.clone() {
+                    query = query.filter(users::id.gt(after));
+                }
+                let rows = query
+                    .order(users::id.asc())
+                    .limit(limit)
+                    .select(UserRow::as_select())
+                    .load(conn)?;
+                Ok(rows
+                    .into_iter()
+                    .map(User::try_from)
+                    .collect::<Result<_, _>>()?)
+            })
+            .await
+    }
+
+    async fn find_oldest(&self) -> Result<Option<User>, StoreError> {
+        self.db
+            .query(|conn| {
+                let row = users::table
+                    .filter(users::deleted_at.is_null())
+                    .order((users::created_at.asc(), users::id.asc()))
+                    .select(UserRow::as_select())
+                    .first(conn)
+                    .optional()?;
+                Ok(row.map(User::try_from).transpose()?)
+            })
+            .await
+    }
+
+    async fn find(&self, user: &UserId) -> Result<Option<User>, StoreError> {
+        let user = user.to_string();
+        self.db
+            .query(move |conn| Ok(load(conn, &user)?.map(User::try_from).transpose()?))
+            .await
+    }
+
+    async fn purge(
+        &self,
+        user: &UserId,
+        at: Timestamp,
+        limit: usize,
+    ) -> Result<Option<PurgeCounts>, StoreError> {
+        let user = user.to_string();
+        self.db
+            .write_background(move |conn| {
+                if !mark(conn, &user, at)? {
+                    return Ok(None);
+                }
+                purge::purge(conn, &user, at, limit).map(Some)
+            })
+            .await
+    }
+
+    async fn list_partially_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
+        self.db
+            .read_background(move |conn| {
+                let all: Vec<String> = deleted().select(users::id).load(conn)?;
+                let mut found = Vec::new();
+                for id in all {
+                    if found.len() < limit && has_rows(conn, &id)? {
+                        found.push(Decode("user").parse("id", &id)?);
+                    }
+                }
+                Ok(found)
+            })
+            .await
+    }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        self.db
+            .write_background(move |conn| {
+                let all: Vec<String> = deleted()
+                    .filter(users::deleted_at.lt(TimestampCol(before)))
+                    .select(users::id)
+                    .load(conn)?;
+                let mut count = 0;
+                for id in all {
+                    if count < limit && is_gone(conn, &id)? {
+                        count += diesel::delete(users::table.find(&id)).execute(conn)?;
+                    }
+                }
+                Ok(count as u64)
+            })
+            .await
+    }
+}

@@ -1,0 +1,95 @@
+//! `SettingsRepository`.
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::cipher::Sealed;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::id::UserId;
+use domain::settings::{Revision, SettingsRepository, StoredSettings};
+
+use crate::database::connection::on_backend;
+use crate::error::{TransactionError, stale};
+use crate::schema::settings;
+use crate::schema::column_types::TimestampCol;
+use crate::store::SqlStore;
+use crate::users::refuse_deleted;
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = settings)]
+struct SettingsRow {
+    document: String,
+    revision: i64,
+    updated_at: TimestampCol,
+}
+
+impl From<SettingsRow> for StoredSettings {
+    fn from(row: SettingsRow) -> Self {
+        Self {
+            document: Sealed::from_text(row.document),
+            revision: Revision(row.revision),
+            updated_at: row.updated_at.0,
+        }
+    }
+}
+
+#[async_trait]
+impl SettingsRepository for SqlStore {
+    async fn load(&self, owner: &UserId) -> Result<Option<StoredSettings>, StoreError> {
+        let calls = self.db.for_user(owner);
+        let owner = owner.to_string();
+        calls
+            .query(move |conn| {
+                let row = on_backend!(conn, |c| settings::table
+                    .find(&owner)
+                    .select(SettingsRow::as_select())
+                    .first(c)
+                    .optional()?);
+                Ok(row.map(StoredSettings::from))
+            })
+            .await
+    }
+
+    async fn save(
+        &self,
+        owner: &UserId,
+        document: &Sealed,
+        expected: Option<Revision>,
+        at: Timestamp,
+    ) -> Result<Revision, StoreError> {
+        let calls = self.db.for_user(owner);
+        let (owner, document) = (owner.to_string(), document.clone());
+        calls
+            .write(move |conn| {
+                refuse_deleted(conn, &owner)?;
+                let next = expected.map_or(1, |revision| revision.0.saturating_add(1));
+                let values = (
+                    settings::document.eq(document.as_text()),
+                    settings::revision.eq(next),
+                    settings::updated_at.eq(TimestampCol(at)),
+                );
+                // Either statement decides by itself whether the expectation holds; no revision is read first.
+                let saved = match expected {
+                    Some(revision) => diesel::update(
+                        settings::table
+                            .find(&owner)
+                            .filter(settings::revision.eq(revision.0)),
+                    )
+                    .set(values)
+                    .execute(conn)?,
+                    None => diesel::insert_into(settings::table)
+                        .values((settings::owner.eq(&owner), values))
+                        .execute(conn)
+                        .map_err(|error| match TransactionError::taken("settings")(error) {
+                            TransactionError::Store(StoreError::Conflict { entity }) => stale(entity),
+                            other => other,
+                        })?,
+                };
+                if saved == 0 {
+                    return Err(stale("settings"));
+                }
+                Ok(Revision(next))
+            })
+            .await
+    }
+}

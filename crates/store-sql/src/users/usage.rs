@@ -1,0 +1,167 @@
+//! `UsageRepository`.
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Text};
+use domain::error::StoreError;
+use domain::event::shorten_document;
+use domain::id::UserId;
+use domain::scope::Scope;
+use domain::usage::{ShortenedEvents, Usage, UsageRepository};
+
+use crate::schema::codec::{Decode, to_json};
+use crate::database::connection::{AnyConnection, on_backend};
+use crate::conversations::rows as rows;
+use crate::error::TransactionError;
+use crate::queries::page_token::fitting;
+use crate::schema::{conversations, events};
+use crate::schema::column_types::{Id, RawJsonCol, UuidCol};
+use crate::store::SqlStore;
+
+/// All figures of a user. The counters of events are read with their conversations' rows; everything else is in an index.
+/// Both databases take `$1` for the first parameter.
+const USAGE: &str = "SELECT
+    theirs.conversations + (SELECT count(*) FROM start_tasks WHERE owner = $1 AND is_open AND NOT begun) AS conversations,
+    theirs.events, theirs.event_bytes, theirs.shortened_events,
+    (SELECT CAST(coalesce(sum(request_bytes), 0) AS BIGINT) FROM start_tasks WHERE owner = $1 AND request_bytes > 0)
+        + waiting.message_bytes AS request_bytes,
+    (SELECT count(*) FROM secrets WHERE owner = $1) AS secrets,
+    waiting.pending_messages
+FROM (
+    SELECT count(*) AS conversations, CAST(coalesce(sum(event_count), 0) AS BIGINT) AS events,
+        CAST(coalesce(sum(event_bytes), 0) AS BIGINT) AS event_bytes,
+        CAST(coalesce(sum(shortened_events), 0) AS BIGINT) AS shortened_events
+    FROM conversations WHERE owner = $1
+) AS theirs, (
+    SELECT count(*) AS pending_messages, CAST(coalesce(sum(message_bytes), 0) AS BIGINT) AS message_bytes
+    FROM pending_messages WHERE owner = $1
+) AS waiting";
+
+/// The user's oldest conversation with a bulky observation. The condition is that of the index `events_bulky`, word for
+/// word: the planner takes the index for no other.
+const WITH_BULKY_EVENTS: &str = "SELECT id FROM conversations WHERE owner = $1 AND EXISTS (
+    SELECT 1 FROM events WHERE conversation_id = conversations.id
+        AND kind = 'ObservationEvent' AND octet_length(body) > 16384
+) ORDER BY created_at, id LIMIT 1";
+
+/// Those observations, with the bytes of their documents.
+const BULKY_EVENTS: &str =
+    "SELECT seq, octet_length(body) AS bytes FROM events WHERE conversation_id = $1
+    AND kind = 'ObservationEvent' AND octet_length(body) > 16384 ORDER BY seq LIMIT 100";
+
+/// Bytes of the documents that are read in one transaction, unless one has more.
+const SHORTENED_AT_ONCE_BYTES: usize = 8 * 1024 * 1024;
+
+#[derive(QueryableByName)]
+struct UsageRow {
+    #[diesel(sql_type = BigInt)]
+    conversations: i64,
+    #[diesel(sql_type = BigInt)]
+    events: i64,
+    #[diesel(sql_type = BigInt)]
+    event_bytes: i64,
+    #[diesel(sql_type = BigInt)]
+    shortened_events: i64,
+    #[diesel(sql_type = BigInt)]
+    request_bytes: i64,
+    #[diesel(sql_type = BigInt)]
+    secrets: i64,
+    #[diesel(sql_type = BigInt)]
+    pending_messages: i64,
+}
+
+impl From<UsageRow> for Usage {
+    fn from(row: UsageRow) -> Self {
+        let figure = |it: i64| u64::try_from(it).unwrap_or_default();
+        Self {
+            conversations: figure(row.conversations),
+            events: figure(row.events),
+            event_bytes: figure(row.event_bytes),
+            shortened_events: figure(row.shortened_events),
+            request_bytes: figure(row.request_bytes),
+            secrets: figure(row.secrets),
+            pending_messages: figure(row.pending_messages),
+        }
+    }
+}
+
+#[derive(QueryableByName)]
+struct IdRow {
+    #[diesel(sql_type = Id)]
+    id: UuidCol,
+}
+
+#[derive(QueryableByName)]
+struct BulkyRow {
+    #[diesel(sql_type = BigInt)]
+    seq: i64,
+    #[diesel(sql_type = diesel::sql_types::Integer)]
+    bytes: i32,
+}
+
+fn usage(conn: &mut AnyConnection, user: &str) -> Result<Usage, TransactionError> {
+    let row: UsageRow = on_backend!(conn, |c| diesel::sql_query(USAGE)
+        .bind::<Text, _>(user)
+        .get_result(c)?);
+    Ok(row.into())
+}
+
+fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, TransactionError> {
+    let found: Option<IdRow> = on_backend!(&mut *conn, |c| diesel::sql_query(WITH_BULKY_EVENTS)
+        .bind::<Text, _>(user)
+        .get_result(c)
+        .optional()?);
+    // It may be gone before it is locked: then the next call finds another one.
+    let Some(row) = found
+        .map(|it| rows::lock(conn, it.id.into()))
+        .transpose()?
+        .flatten()
+    else {
+        return Ok(ShortenedEvents::default());
+    };
+    let bulky: Vec<BulkyRow> = on_backend!(&mut *conn, |c| diesel::sql_query(BULKY_EVENTS)
+        .bind::<Id, _>(row.id)
+        .load(c)?);
+    let fits = fitting(SHORTENED_AT_ONCE_BYTES, bulky.iter().map(|it| it.bytes));
+    let mut done = ShortenedEvents::default();
+    for it in bulky.iter().take(fits) {
+        let event = events::table.find((row.id, it.seq));
+        let body: String = event.select(events::body).first(conn)?;
+        let before = body.len();
+        let body = Decode("event").json("body", &RawJsonCol(body))?;
+        let body = to_json(&shorten_document(body))?.0;
+        done.events += 1;
+        done.bytes += before.saturating_sub(body.len()) as u64;
+        diesel::update(event)
+            .set(events::body.eq(body))
+            .execute(conn)?;
+    }
+    let [events, bytes] = [done.events, done.bytes].map(|it| i64::try_from(it).unwrap_or(0));
+    diesel::update(conversations::table.find(row.id))
+        .set((
+            conversations::event_bytes.eq(conversations::event_bytes - bytes),
+            conversations::shortened_events.eq(conversations::shortened_events + events),
+        ))
+        .execute(conn)?;
+    Ok(done)
+}
+
+#[async_trait]
+impl UsageRepository for SqlStore {
+    async fn usage(&self, scope: &Scope, user: &UserId) -> Result<Usage, StoreError> {
+        if !scope.sees(user) {
+            return Ok(Usage::default());
+        }
+        let user = user.to_string();
+        self.db
+            .for_scope(scope)
+            .query(move |conn| usage(conn, &user))
+            .await
+    }
+
+    async fn shorten_events(&self, user: &UserId) -> Result<ShortenedEvents, StoreError> {
+        let calls = self.db.for_intake_of(user);
+        let user = user.to_string();
+        calls.report(move |conn| shorten(conn, &user)).await
+    }
+}

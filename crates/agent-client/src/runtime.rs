@@ -70,8 +70,8 @@ impl HttpAgentRuntime {
         let entries = mcp::entries(request);
         let patience = self.config.probe;
         let (answering, loading) = futures::join!(
-            mcp::answering(&self.transport, at, &entries, patience),
-            plugins::loading(&self.transport, at, &request.plugins, patience),
+            mcp::reachable_servers(&self.transport, at, &entries, patience),
+            plugins::loadable_plugins(&self.transport, at, &request.plugins, patience),
         );
         let mut notes = Vec::new();
         let mut kept = Vec::new();
@@ -185,12 +185,12 @@ impl HttpAgentRuntime {
 #[async_trait]
 impl AgentRuntime for HttpAgentRuntime {
     async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError> {
-        self.sleeps(Server { sandbox, url }).await
+        self.check_dormant(Server { sandbox, url }).await
     }
 
     async fn prewarm(&self, sandbox: &SandboxId, url: &Url) {
         let span = debug_span!("agent.prewarm");
-        let asked = self.ask_in_advance(Server { sandbox, url });
+        let asked = self.send_prewarm_requests(Server { sandbox, url });
         asked.instrument(span).await;
     }
 
@@ -201,7 +201,7 @@ impl AgentRuntime for HttpAgentRuntime {
         awakening: &InitRequest,
     ) -> Result<(), AgentError> {
         let span = debug_span!("agent.wake");
-        let woken = self.rouse(Server { sandbox, url }, awakening);
+        let woken = self.initialize(Server { sandbox, url }, awakening);
         woken.instrument(span).await
     }
 

@@ -27,7 +27,7 @@ use url::Url;
 use crate::config::{Authorities, Config};
 use crate::guard::{Failed, Guard, Refused};
 
-const USER_AGENT: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
+const AGENT_NAME: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
 /// Redirects within one host: a repository that was renamed, a path that was.
 const MAX_REDIRECTS: usize = 3;
 /// Idle connections that are kept, for each host.
@@ -178,7 +178,7 @@ impl Http {
         let mut request = Request::builder()
             .method(call.method.clone())
             .uri(url.as_str())
-            .header(USER_AGENT, USER_AGENT)
+            .header(USER_AGENT, AGENT_NAME)
             .header(ACCEPT, accept)
             .header(AUTHORIZATION, credentials);
         if call.body.is_some() {

@@ -23,7 +23,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// An answer says next to nothing.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
-const USER_AGENT: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
+const AGENT_NAME: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
 
 /// Where traces go.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl CollectorClient {
 
 fn headers(config: &Config) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
-    headers.insert(USER_AGENT, HeaderValue::from_static(USER_AGENT));
+    headers.insert(USER_AGENT, HeaderValue::from_static(AGENT_NAME));
     for (number, (name, value)) in config.headers.iter().enumerate() {
         let none = |_: &dyn std::error::Error| Error::Header(number + 1);
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| none(&error))?;

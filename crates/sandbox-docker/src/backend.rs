@@ -1,4 +1,4 @@
-//! [`DockerSandboxes`]: the port, each operation a task that its caller cannot leave half done.
+//! [`DockerSandboxes`] implements the port. Each operation is a task that runs to its end even if its caller gives up.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,20 +31,20 @@ use crate::state_cache::StateCache;
 use crate::network::SandboxNetwork;
 use crate::watch::PING_TIMEOUT;
 
-/// Facts that a slow watcher may miss before it lags.
+/// Facts that a slow watcher may lag behind.
 const MAX_BUFFERED_FACTS: usize = 1024;
-/// Starts at the same time: an engine that does more makes all of them late.
+/// Concurrent starts: more of them slow down all starts of an engine.
 const MAX_PARALLEL_STARTS: usize = 8;
-/// How long an operation may wait for others: those on the same sandbox, and starts.
+/// Longest wait for other operations on the same sandbox, and for a start permit.
 pub(crate) const START_QUEUE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Sandboxes that are containers of a Docker engine.
+/// Runs sandboxes as containers of a Docker engine.
 #[derive(Debug)]
 pub struct DockerSandboxes {
     inner: Arc<DockerInner>,
 }
 
-/// What operations and watchers share.
+/// The state that operations and watchers share.
 #[derive(Debug)]
 pub(crate) struct DockerInner {
     pub(crate) config: Arc<DockerConfig>,
@@ -54,22 +54,22 @@ pub(crate) struct DockerInner {
     pub(crate) disk: DiskMonitor,
     pub(crate) states: Arc<StateCache>,
     pub(crate) starts: Arc<Semaphore>,
-    /// `None` until the engine was first tried.
+    /// `None` until the first attempt to reach the engine.
     pub(crate) contact: watch::Sender<Option<BackendReachability>>,
     reached: ReachableUrls,
     locks: SandboxLocks,
-    /// Each by its address: room for all of them is made at once.
+    /// Facts are shared, because the channel allocates its whole capacity at once.
     facts: broadcast::Sender<Arc<BackendFact>>,
-    /// Where tasks run: they outlive requests.
+    /// The runtime of the tasks, which outlive requests.
     runtime: Handle,
-    /// Ends the watching, not the sandboxes.
+    /// Stops the watchers, not the sandboxes.
     closed: CancellationToken,
 }
 
 impl DockerSandboxes {
-    /// Checks the configuration and begins to watch. The engine need not be there yet. Must be called in the runtime that
-    /// is to watch it; that runtime has to live as long as the backend. Containers of an earlier service are found when
-    /// they are first listed, inspected or started.
+    /// Checks the configuration and starts the watchers. The engine need not run yet. Call it in the runtime that shall run
+    /// the watchers; the runtime must outlive the backend. Containers of an earlier service are found when they are listed,
+    /// inspected or started.
     pub fn new(config: DockerConfig) -> Result<Self, SandboxError> {
         check_specs(&config.specs).map_err(unusable)?;
         let runtime =
@@ -97,8 +97,8 @@ impl DockerSandboxes {
         Ok(Self { inner })
     }
 
-    /// The host's address as sandboxes reach it under `host.docker.internal`. `None` if the engine has no such network, or
-    /// is away.
+    /// The host's address behind `host.docker.internal` in sandboxes. `None` if the engine has no such network, or is
+    /// unreachable.
     pub async fn gateway(&self) -> Option<IpAddr> {
         self.inner.network.gateway().await
     }
@@ -107,19 +107,19 @@ impl DockerSandboxes {
         &self.inner
     }
 
-    /// Runs an operation to its end, whatever becomes of the caller.
+    /// Runs an operation to its end, even if the caller gives up.
     async fn detached<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, SandboxError>> + Send + 'static,
     ) -> Result<T, SandboxError> {
-        // What is logged, and the calls in it, belong to whoever asked.
+        // The operation logs in the caller's span.
         let task = self.inner.runtime.spawn(work.in_current_span());
         task.await
             .map_err(|error| SandboxError::Other(Box::new(error)))?
     }
 }
 
-/// Stops watching. The sandboxes go on; the next service finds them.
+/// Stops the watchers. The sandboxes keep running, and the next service finds them.
 impl Drop for DockerSandboxes {
     fn drop(&mut self) {
         self.inner.closed.cancel();
@@ -127,7 +127,7 @@ impl Drop for DockerSandboxes {
 }
 
 impl DockerInner {
-    /// Runs a task until it or this backend ends.
+    /// Runs a task until it ends or the backend is dropped.
     pub(crate) fn spawn(&self, task: impl Future<Output: Send> + Send + 'static) {
         let closed = self.closed.clone();
         self.runtime.spawn(async move {
@@ -139,7 +139,7 @@ impl DockerInner {
         self.locks.lock(id, START_QUEUE_TIMEOUT).await
     }
 
-    /// Tells everybody who watches, which may be nobody.
+    /// Sends a fact to all watchers, if any.
     pub(crate) fn tell(&self, fact: BackendFact) {
         let _ = self.facts.send(Arc::new(fact));
     }
@@ -166,8 +166,8 @@ impl DockerInner {
         let now = labels::address(webhook_url);
         if let Some(made_with) = made_with.filter(|it| **it != now) {
             advice.push(format!(
-                "the sandbox was made to report to {made_with}, and this service is now at {now}: its reports may not \
-                 arrive; a new sandbox reports to the right place"
+                "the sandbox was created to report to {made_with}, and this service is now at {now}: its reports may \
+                     not arrive; a new sandbox reports to the right URL"
             ));
         } else {
             let callback =
@@ -194,7 +194,7 @@ fn check_specs(specs: &[DockerSpec]) -> Result<(), String> {
         let mut names = names.chain(ports);
         if let Some(name) = names.find(|it| it.is_empty() || it.contains(['=', ',', '\0'])) {
             return Err(format!(
-                "the sandbox template {id} has a bad name of a variable or port: {name:?}"
+                "the sandbox template {id} has an invalid name of a variable or port: {name:?}"
             ));
         }
         if spec
@@ -203,7 +203,7 @@ fn check_specs(specs: &[DockerSpec]) -> Result<(), String> {
             .is_some_and(|cpus| !(cpus > 0.0 && cpus < 1e6))
         {
             return Err(format!(
-                "the sandbox template {id} has a bad number of processors"
+                "the sandbox template {id} has an invalid number of processors"
             ));
         }
     }
@@ -233,7 +233,7 @@ impl SandboxBackend for DockerSandboxes {
     async fn prepare(&self, spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError> {
         let (inner, spec, progress) = (Arc::clone(&self.inner), spec.clone(), progress.clone());
         self.detached(async move {
-            // Of a template that is not configured any more there may be containers, which need no image.
+            // A template that is no longer configured may still have containers, which need no image.
             if let Ok(spec) = inner.spec(&spec) {
                 inner.images.ensure(spec, &progress).await?;
             }
@@ -243,7 +243,7 @@ impl SandboxBackend for DockerSandboxes {
     }
 
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
-        // Waiting ends with the caller; what follows does not.
+        // Only the wait ends with the caller, not the operation.
         let guard = self.inner.lock(&launch.id).await?;
         let acquire_start_permit = self.inner.acquire_start_permit().await?;
         let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
@@ -277,7 +277,7 @@ impl SandboxBackend for DockerSandboxes {
                 match facts.recv().await {
                     Ok(fact) => return Some((Arc::unwrap_or_clone(fact), facts)),
                     Err(RecvError::Lagged(missed)) => {
-                        tracing::warn!(missed, "a watcher of sandboxes was too slow");
+                        tracing::warn!(missed, "a watcher of sandboxes was too slow and missed facts");
                     }
                     Err(RecvError::Closed) => return None,
                 }

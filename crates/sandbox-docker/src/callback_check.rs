@@ -1,4 +1,4 @@
-//! Whether reports from inside a container can reach the service: tried, not guessed.
+//! Checks from inside a container whether its reports can reach the service.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -13,36 +13,36 @@ use url::Url;
 use crate::engine::Engine;
 use crate::errors::{EngineError, EngineErrorKind};
 
-/// For everything.
+/// Time for the whole check.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// For one program: told to it, so that it says what happened, and enforced.
+/// Time for one program in seconds: passed to the program, so that it reports the cause.
 const CONNECT_TIMEOUT_SECONDS: &str = "3";
 const OUTPUT_TIMEOUT: Duration = Duration::from_millis(3500);
-/// What is kept of a program's words.
+/// Bytes of a program's output that are kept.
 const MAX_OUTPUT: usize = 8 * 1024;
 
-/// Prints the cause and fails unless an HTTP answer comes, whatever it says.
+/// Fails with the cause unless an HTTP response arrives, with any status.
 const PYTHON: &str = "\
 import sys, urllib.error, urllib.request
 try: urllib.request.urlopen(sys.argv[1], timeout=3)
 except urllib.error.HTTPError: pass
 except OSError as error: sys.exit(str(error))";
 
-/// Callback addresses that were reached from a sandbox: all sandboxes are in one network, so one success is enough.
+/// Callback URLs that were reached from a sandbox. All sandboxes share one network, so one success is enough.
 #[derive(Debug, Default)]
 pub(crate) struct ReachableUrls(Mutex<HashSet<Url>>);
 
-/// How a try ended.
+/// The outcome of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 enum ProbeOutcome {
     Answered,
-    /// With the reason that the program gave.
+    /// With the program's own reason.
     Failed(String),
-    /// It is not there, or cannot be run.
+    /// The program is missing or cannot be executed.
     NoSuchProgram,
 }
 
-/// What the owner of a sandbox should know about its reports. `None`: they arrive, or it cannot be known.
+/// A warning for the owner of a sandbox about its reports. `None`: the reports arrive, or the check was impossible.
 pub(crate) async fn callback(
     engine: &Engine,
     container: &str,
@@ -53,7 +53,7 @@ pub(crate) async fn callback(
     service.set_path("/");
     service.set_query(None);
     service.set_fragment(None);
-    // An address with credentials stays an address: they are neither needed nor anybody's business.
+    // Remove credentials: the check needs none, and they are secret.
     let _ = (service.set_username(""), service.set_password(None));
     if reached.lock().contains(&service) {
         return None;
@@ -66,10 +66,10 @@ pub(crate) async fn callback(
             None
         }
         Ok(Ok(ProbeOutcome::Failed(reason))) => Some(unreachable(&service, &reason)),
-        // No program that could try; or the engine is slow: that says nothing about the way.
+        // Without a suitable program, or with a slow engine, the result is unknown.
         Ok(Ok(ProbeOutcome::NoSuchProgram)) | Err(_) => None,
         Ok(Err(error)) => {
-            tracing::debug!(error = %chain(&error), container, "the way back from the sandbox could not be tried");
+            tracing::debug!(error = %chain(&error), container, "cannot check the callback URL from the sandbox");
             None
         }
     }
@@ -83,7 +83,7 @@ fn unreachable(service: &Url, reason: &str) -> String {
     )
 }
 
-/// Tries with the first of these programs that the image has.
+/// Tries with the first of these programs that the image contains.
 async fn attempt(engine: &Engine, container: &str, url: &Url) -> Result<ProbeOutcome, EngineError> {
     let url = url.as_str();
     let programs: [&[&str]; 4] = [
@@ -101,7 +101,7 @@ async fn attempt(engine: &Engine, container: &str, url: &Url) -> Result<ProbeOut
         ],
         &["python3", "-c", PYTHON, url],
         &[
-            // Without a time-out: one that was linked statically crashes on it.
+            // No time-out option: a statically linked program crashes on it.
             "busybox",
             "wget",
             "-q",
@@ -141,7 +141,7 @@ async fn run(engine: &Engine, container: &str, program: &[&str]) -> Result<Probe
             }
         }
         Ok(StartExecResults::Detached) => String::new(),
-        // Some engines answer so where the program is not there.
+        // Some engines answer like this when the program is missing.
         Err(error) if matches!(error.kind, EngineErrorKind::Other | EngineErrorKind::NotFound) => {
             return Ok(ProbeOutcome::NoSuchProgram);
         }
@@ -154,7 +154,7 @@ async fn run(engine: &Engine, container: &str, program: &[&str]) -> Result<Probe
     Ok(judge(program[0], code, &said))
 }
 
-/// Everything until it ends, its beginning kept.
+/// Reads the output until the program ends, and keeps its beginning.
 async fn read_exit_code(
     mut output: impl Stream<Item = Result<LogOutput, bollard::errors::Error>> + Unpin,
 ) -> String {
@@ -168,18 +168,17 @@ async fn read_exit_code(
 
 fn judge(program: &str, code: Option<i64>, said: &str) -> ProbeOutcome {
     match code {
-        // The shell's codes for "cannot be run" and "not found", which engines use, too, and for the end by a signal: it
-        // crashed.
+        // The shell's codes for "cannot execute" and "not found", which engines use too, and codes of signals (a crash).
         Some(126..) | None => ProbeOutcome::NoSuchProgram,
         Some(0) => ProbeOutcome::Answered,
-        // GNU wget: the server answered with an error. Busybox: the same in words.
+        // GNU wget: the server answered with an error. Busybox prints the same as text.
         Some(8) if program == "wget" => ProbeOutcome::Answered,
         Some(_) if said.contains("server returned error: HTTP/") => ProbeOutcome::Answered,
         Some(code) => ProbeOutcome::Failed(reason(program, code, said)),
     }
 }
 
-/// The last line that says something, without what a terminal would take for commands.
+/// The last meaningful line, without terminal escape sequences.
 fn reason(program: &str, code: i64, said: &str) -> String {
     let mut lines = said.lines().rev().map(str::trim);
     match lines.find(|line| !line.is_empty()) {

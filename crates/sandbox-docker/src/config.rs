@@ -1,4 +1,4 @@
-//! What the Docker backend is told.
+//! Configuration of the Docker backend.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,30 +9,32 @@ use secrecy::SecretString;
 /// Configuration of [`DockerSandboxes`](crate::DockerSandboxes).
 #[derive(Debug, Clone)]
 pub struct DockerConfig {
-    /// The engine: `unix:///var/run/docker.sock`, a rootless or Podman socket, or `tcp://HOST:PORT`. `None`: the usual place.
+    /// The engine: `unix:///var/run/docker.sock`, a rootless or Podman socket, or `tcp://HOST:PORT`. `None`: Docker's
+    /// default.
     pub socket: Option<String>,
-    /// Which installation this is: everything made carries it as a label, so that two services on one engine leave each
-    /// other's alone.
+    /// The installation. All resources carry it as a label, so that two services on one engine leave each other's resources
+    /// alone.
     pub instance: HostId,
     /// The templates, the default first. Never empty.
     pub specs: Vec<DockerSpec>,
     /// The address on which the engine publishes ports: loopback, unless the service or its clients are elsewhere.
     pub publish_address: std::net::IpAddr,
-    /// The host name under which *we* reach published ports. `None`: the publish address (loopback if that is `0.0.0.0`).
+    /// The host name under which the service reaches published ports. `None`: the publish address (loopback if that is
+    /// `0.0.0.0`).
     pub reach_host: Option<String>,
-    /// The host name that clients see in `exposed_urls`. `None`: the same as ours.
+    /// The host name for clients in `exposed_urls`. `None`: the same as for the service.
     pub exposed_host: Option<String>,
     /// OCI runtime, such as `runsc`. `None`: the engine's default.
     pub runtime: Option<String>,
-    /// What to do about the cloud metadata address (169.254.169.254).
+    /// Whether to block the cloud metadata address (169.254.169.254).
     pub metadata: MetadataBlocking,
-    /// How long a stopped agent server may take to deliver its last events before it is killed.
+    /// Time for a stopped agent server to deliver its last events before it is killed.
     pub grace: Duration,
-    /// How long any call to the engine may take that is not a pull or a stop.
+    /// Time for a call to the engine, except pulls and stops.
     pub call_limit: Duration,
-    /// How long a pull may go on without any progress.
+    /// Longest time without progress of a pull.
     pub pull_stall: Duration,
-    /// How often disk limits are looked at where the engine cannot set them.
+    /// Interval of disk measurements.
     pub disk_interval: Duration,
     /// Credentials for pulling images.
     pub registry: Option<RegistryCredentials>,
@@ -41,7 +43,7 @@ pub struct DockerConfig {
 /// Credentials of a registry.
 #[derive(Debug, Clone)]
 pub struct RegistryCredentials {
-    /// The registry's host, as images name it (`ghcr.io`).
+    /// The registry's host as in image names (`ghcr.io`).
     pub server: String,
     /// Account.
     pub username: String,
@@ -49,25 +51,25 @@ pub struct RegistryCredentials {
     pub password: SecretString,
 }
 
-/// How the cloud metadata address is kept from sandboxes.
+/// How sandboxes are kept from the cloud metadata address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MetadataBlocking {
-    /// Blocked where this host allows it (root, `iptables`, the engine's `DOCKER-USER` chain), else a warning.
+    /// Block it if this host allows that (root, `iptables`, the engine's `DOCKER-USER` chain); otherwise warn.
     #[default]
     Auto,
-    /// The backend is not usable unless it is blocked.
+    /// The backend is unusable unless the address is blocked.
     Required,
-    /// Somebody else does it, or sandboxes may use it.
+    /// Do not block it: the operator does, or sandboxes may use it.
     Off,
 }
 
-/// How a sandbox is put down.
+/// How a sandbox is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PauseMode {
-    /// Stopped: memory and processor are free; running programs end.
+    /// Stopped: memory and processor are released; running programs end.
     #[default]
     Stop,
-    /// Frozen: programs stay in memory and go on where they were.
+    /// Frozen: programs stay in memory and continue later.
     Freeze,
 }
 
@@ -80,34 +82,34 @@ pub struct ResourceLimits {
     pub cpus: Option<f64>,
     /// Processes and threads. `None`: no limit.
     pub pids: Option<u32>,
-    /// Bytes that its workspace and its changes to the image may take. `None`: no limit.
+    /// Bytes of its workspace and its changes to the image. `None`: no limit.
     pub disk: Option<u64>,
 }
 
-/// A directory or file of the host inside sandboxes.
+/// A directory or file of the host that is mounted into sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindMount {
     /// Absolute path on the engine's host.
     pub source: String,
-    /// Absolute path inside.
+    /// Absolute path in the sandbox.
     pub target: String,
-    /// Whether it may be written to.
+    /// Whether sandboxes may write to it.
     pub writable: bool,
 }
 
-/// A port inside that clients may reach.
+/// A port of the sandbox that clients may reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExposedPort {
     /// `AGENT_SERVER`, `VSCODE`, `WORKER_1`, …; workers get a variable of this name with the port.
     pub name: String,
-    /// Port inside.
+    /// Port in the sandbox.
     pub port: u16,
 }
 
 /// A template for sandboxes.
 #[derive(Debug, Clone)]
 pub struct DockerSpec {
-    /// Its id on the wire; by default the image.
+    /// Its id in the API; by default the image.
     pub id: SpecId,
     /// The image, with a tag or digest.
     pub image: String,
@@ -115,39 +117,39 @@ pub struct DockerSpec {
     pub entrypoint: Option<Vec<String>>,
     /// Arguments. `None`: the image's own.
     pub command: Option<Vec<String>>,
-    /// Further variables; they never replace what the service itself sets. Shown on the wire: no secrets.
+    /// Additional variables. They never replace what the service sets. Visible in the API, so not for secrets.
     pub env: BTreeMap<String, String>,
-    /// Further variables with secret values. Not shown.
+    /// Additional variables with secret values, which the API does not show.
     pub secret_env: BTreeMap<String, SecretString>,
-    /// Where agents work; in `volume`, or it does not outlive the container.
+    /// The agents' working directory. Must be below `volume` to outlive the container.
     pub working_dir: String,
     /// Where the workspace volume is mounted.
     pub volume: String,
-    /// User inside (`uid`, `uid:gid` or a name). `None`: the image's own.
+    /// User in the container (`uid`, `uid:gid` or a name). `None`: the image's own.
     pub user: Option<String>,
     /// Limits.
     pub resources: ResourceLimits,
-    /// BackendCapabilities that are kept; all others are dropped.
+    /// Linux capabilities to keep; all others are dropped.
     pub capabilities: Vec<String>,
-    /// Whether the image's own files are read-only (`/tmp` and `/run` stay writable, in memory).
+    /// Whether the image's files are read-only (`/tmp` and `/run` stay writable, in memory).
     pub read_only: bool,
-    /// How it is put down.
+    /// How a sandbox is paused.
     pub pause: PauseMode,
-    /// How long it may be RUNNING unused before it is paused.
+    /// Idle time after which a RUNNING sandbox is paused.
     pub idle_stop: Option<Duration>,
-    /// How long it may exist before it is deleted.
+    /// Time after which a sandbox is deleted.
     pub lifetime: Option<Duration>,
-    /// What clients may reach. Holds `AGENT_SERVER`.
+    /// The ports that clients may reach, among them `AGENT_SERVER`.
     pub ports: Vec<ExposedPort>,
-    /// Files of the host inside.
+    /// Mounts of host files.
     pub mounts: Vec<BindMount>,
 }
 
 impl DockerSpec {
-    /// The image of the agent server that this build was tested with.
+    /// The agent server image that this build was tested with.
     pub const DEFAULT_IMAGE: &str = "ghcr.io/openhands/agent-server:1.58.0-python";
 
-    /// A template of this image with the usual ports, directories and limits.
+    /// A template of this image with the default ports, directories and limits.
     pub fn new(id: SpecId, image: impl Into<String>) -> Self {
         let port = |name: &str, port| ExposedPort {
             name: name.to_owned(),
@@ -169,7 +171,7 @@ impl DockerSpec {
                 pids: Some(1024),
                 disk: Some(20 << 30),
             },
-            // What package managers and the usual images need to set owners and to drop to another user.
+            // Package managers and common images need these to set owners and to drop to another user.
             capabilities: ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]
                 .map(str::to_owned)
                 .into(),
@@ -189,7 +191,7 @@ impl DockerSpec {
 }
 
 impl DockerConfig {
-    /// The defaults for this installation with these templates.
+    /// The default configuration of this installation with these templates.
     pub fn new(instance: HostId, specs: Vec<DockerSpec>) -> Self {
         Self {
             socket: None,

@@ -1,4 +1,4 @@
-//! What a container of ours is made of.
+//! The description of a sandbox's container.
 
 use std::collections::HashMap;
 
@@ -13,18 +13,18 @@ use crate::config::{self, DockerConfig, DockerSpec};
 use crate::environment;
 use crate::labels;
 
-/// The name under which the host is reached from inside, also where the engine does not give it by itself (Linux).
+/// The name of the host inside containers, set explicitly for engines that lack it (Linux).
 const HOST_NAME: &str = "host.docker.internal:host-gateway";
 
-/// What an agent server writes to its output is kept in two files of this size by the engine.
+/// The engine keeps two log files of this size for each container.
 const MAX_LOG_SIZE: &str = "10m";
 
-/// What stays writable in an image that is not: in memory, counted against the sandbox's limit. Programs that unpack
-/// themselves run from there.
+/// Writable directories of a read-only image: in memory, counted against the sandbox's limit. Self-extracting programs run
+/// from there.
 const TMPFS_PATHS: [&str; 2] = ["/tmp", "/run"];
 const TMPFS_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777";
 
-/// A container for this sandbox. `storage`: what the engine's storage limits.
+/// The container of this sandbox. `storage`: the engine's storage limits.
 pub(crate) fn body(
     config: &DockerConfig,
     spec: &DockerSpec,
@@ -55,7 +55,7 @@ pub(crate) fn body(
     }
 }
 
-/// How long it may take to end when it is asked to, in whole seconds.
+/// Time for the container to stop, in whole seconds.
 pub(crate) fn grace(config: &DockerConfig) -> i64 {
     i64::try_from(config.grace.as_secs()).unwrap_or(i64::MAX)
 }
@@ -70,18 +70,18 @@ fn host(config: &DockerConfig, spec: &DockerSpec, launch: &SandboxLaunch) -> Hos
     let memory = limits.memory.and_then(|bytes| i64::try_from(bytes).ok());
     let scratch = TMPFS_PATHS.map(|dir| (dir.to_owned(), TMPFS_OPTIONS.to_owned()));
     HostConfig {
-        // Takes over orphans, and makes a program end that would ignore the request as process 1.
+        // An init process reaps orphans, and forwards signals that a program would ignore as process 1.
         init: Some(true),
         runtime: config.runtime.clone(),
         cap_drop: Some(vec!["ALL".to_owned()]),
         cap_add: Some(spec.capabilities.clone()),
-        // The engine's default seccomp profile applies because nothing is said about it.
+        // Without a setting, the engine's default seccomp profile applies.
         security_opt: Some(vec!["no-new-privileges".to_owned()]),
         privileged: Some(false),
         readonly_rootfs: Some(spec.read_only),
         tmpfs: spec.read_only.then(|| scratch.into()),
         memory,
-        // As much as the memory: no swap on top.
+        // Equal to the memory limit, i.e. no swap.
         memory_swap: memory,
         nano_cpus: limits.cpus.map(nano),
         pids_limit: limits.pids.map(i64::from),
@@ -134,7 +134,7 @@ fn mounts(config: &DockerConfig, spec: &DockerSpec, launch: &SandboxLaunch) -> V
         .collect()
 }
 
-/// The engine picks the ports of the host: nobody has to guess which are free.
+/// The engine chooses free ports of the host.
 fn bindings(config: &DockerConfig, spec: &DockerSpec) -> HashMap<String, Option<Vec<PortBinding>>> {
     let binding = PortBinding {
         host_ip: Some(config.publish_address.to_string()),

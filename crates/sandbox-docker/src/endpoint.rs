@@ -1,7 +1,7 @@
-//! Whether what listens on a port leads to a sandbox's container: keys are sent nowhere else.
+//! Proves that a port leads to a sandbox's container before a key is sent there.
 //!
-//! The engine publishes a port by a program of its own that listens on it, or by rules of the firewall, and then nothing listens.
-//! Once the container is gone, any account of the machine can listen there, and the engine can give the port to another container.
+//! The engine publishes a port by a proxy program that listens on it, or by firewall rules without a listener. Once the
+//! container is gone, any account of the machine can listen on the port, and the engine can assign it to another container.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::backend::DockerInner;
 use crate::errors::EngineError;
 use crate::state_cache;
 
-/// It can do as the engine does anyway.
+/// Root controls the engine anyway.
 const ROOT: u32 = 0;
 
 #[async_trait]
@@ -46,7 +46,7 @@ impl EndpointGuard for DockerSandboxes {
 }
 
 impl DockerInner {
-    /// Whether the port is one of the sandbox's. The engine is asked only where that is not known.
+    /// Whether the port belongs to the sandbox. Asks the engine only if the cache does not know.
     async fn leads_to(&self, sandbox: &str, port: u16) -> Result<bool, EngineError> {
         let Ok(id) = SandboxId::parse(sandbox) else {
             return Ok(false);

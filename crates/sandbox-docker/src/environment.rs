@@ -1,6 +1,6 @@
-//! The environment of a sandbox: what its template adds to the image's own, then what the service itself decides.
+//! The environment of a sandbox: the image's variables, the template's, and then the service's own.
 //!
-//! Knows: the variables of the agent server (`OH_*`, contract of releases 1.34 to 1.58).
+//! Knows: the variables of the agent server (`OH_*`, releases 1.34 to 1.58).
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,25 @@ use crate::config::DockerSpec;
 /// Variables by name. Some values are keys, so all are treated as secret.
 pub(crate) type Variables = BTreeMap<String, SecretString>;
 
-/// Where VS Code's server is reached; without it that server would only cost memory.
+/// The port of the VS Code server. Without the port, the server would only waste memory.
 const VSCODE: &str = "VSCODE";
 
-/// Whether the agent server waits to be told what else it needs.
+/// Whether the agent server waits for an init request.
 const DEFERRED_INIT: &str = "OH_DEFERRED_INIT";
-/// What a dormant one is told later. An agent server with a part of it in its environment does not start.
+/// Variables that a dormant agent server gets by its init request. It does not start with a part of them in its
+/// environment.
 const WEBHOOKS_PREFIX: &str = "OH_WEBHOOKS_";
 
 /// Keys of the agent server.
 pub(crate) const SESSION_KEY: &str = "OH_SESSION_API_KEYS_0";
 pub(crate) const SECRET_KEY: &str = "OH_SECRET_KEY";
 
-/// Not secret, and the same in every sandbox.
+/// Not secret, and equal in all sandboxes.
 pub(crate) const FIXED: [(&str, &str); 11] = [
-    // Webhooks carry an event within a second of it, one batch of five at most.
+    // Webhooks deliver an event within a second, in batches of at most five.
     ("OH_WEBHOOKS_0_FLUSH_DELAY", "1"),
     ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5"),
-    // One owner per volume: a lease would only keep a restarted server from its own conversations.
+    // A volume has one owner: a lease would only lock a restarted server out of its own conversations.
     ("OH_LEASE_TTL_SECONDS", "0"),
     ("OH_ENABLE_VNC", "0"),
     // Preloading costs processor time and memory at each start and saves little at the first conversation.
@@ -40,18 +41,18 @@ pub(crate) const FIXED: [(&str, &str); 11] = [
     ("LOG_RICH_TRACEBACKS", "false"),
     ("LOG_JSON", "true"),
     ("PYTHONUNBUFFERED", "1"),
-    // The agent server types secrets into its terminal (`export NAME=value`); a history would keep them on the disk.
+    // The agent server types secrets into its terminal (`export NAME=value`); a shell history would write them to the disk.
     ("HISTFILE", "/dev/null"),
-    // Git that asks would be waited for until the command's time is up: it fails at once.
+    // Git must fail instead of prompting, which would block until the command's time-out.
     ("GIT_TERMINAL_PROMPT", "0"),
 ];
 
-/// Everything that is set on top of the image's own environment.
+/// All variables that are set in addition to the image's own.
 pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> Variables {
     let mut all = Variables::new();
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value.into());
     if spec.read_only {
-        // The image's own home cannot be written to.
+        // The image's own home is not writable.
         set("HOME", spec.volume.clone());
     }
     for (name, value) in &spec.env {
@@ -60,7 +61,7 @@ pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> Variables 
     for (name, value) in &spec.secret_env {
         set(name, value.expose_secret().to_owned());
     }
-    // From here on nothing can be replaced by configuration.
+    // Configuration cannot replace any variable from here on.
     for (name, value) in FIXED {
         set(name, value.to_owned());
     }
@@ -73,7 +74,7 @@ pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> Variables 
         ("OH_CONVERSATIONS_PATH", "conversations"),
         ("OH_PERSISTENCE_DIR", "persist"),
         ("OH_BASH_EVENTS_DIR", "bash_events"),
-        // Its default is a file in the workspace, next to what agents work on.
+        // Its default is a file in the workspace, which agents can write.
         ("OPENHANDS_AGENT_SERVER_CONFIG_PATH", "agent-server.json"),
     ] {
         set(name, format!("{}/{place}", spec.volume));
@@ -91,12 +92,12 @@ pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> Variables 
             set(&port.name, port.port.to_string());
         }
     }
-    // These and the session key a dormant one has from the beginning: its web server takes the origins when it is made, and
-    // VS Code's its token.
+    // A dormant server gets these and the session key at start: its web server reads the origins when it is created, and VS
+    // Code its token.
     for (index, origin) in launch.cors_origins.iter().enumerate() {
         set(&format!("OH_ALLOW_CORS_ORIGINS_{index}"), origin.clone());
     }
-    // Always said: a variable of the image or the template must not leave a sandbox asleep that nobody wakes.
+    // Always set: a variable of the image or the template must not leave a sandbox dormant.
     set(DEFERRED_INIT, if launch.dormant { "1" } else { "0" }.to_owned());
     if launch.dormant {
         all.retain(|name, _| !name.starts_with(WEBHOOKS_PREFIX));

@@ -1,4 +1,4 @@
-//! The one place where the engine's failures get a kind, and become the port's error.
+//! Classifies failures of the engine and maps them to errors of the port.
 
 use std::error::Error;
 use std::fmt;
@@ -7,40 +7,40 @@ use std::io;
 use bollard::errors::Error as ClientError;
 use domain::sandbox::SandboxError;
 
-/// What a failed call means for us.
+/// The kind of a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EngineErrorKind {
-    /// The engine has no such thing (404).
+    /// The resource does not exist (404).
     NotFound,
-    /// The image that a container is to be made of is not there.
+    /// The image of the container to create does not exist.
     ImageMissing,
-    /// The network that a container is to be in is not there.
+    /// The network of the container to create does not exist.
     NetworkMissing,
-    /// In the way of something else: the name is in use, a removal is in progress, a volume is in use (409).
+    /// A conflict: a name is in use, a removal is in progress, or a volume is in use (409).
     Conflict,
     /// The engine's disk is full.
     NoSpace,
-    /// Nobody listens, or the connection was cut.
+    /// The engine does not accept a connection, or closed it.
     Unreachable,
-    /// The socket is there and we may not use it.
+    /// The socket exists, and the service has no permission to use it.
     Forbidden,
-    /// No answer in time.
+    /// The engine did not answer in time.
     TimedOut,
-    /// Whatever else the engine refuses, or an answer that is not understood.
+    /// Another refusal, or an unexpected response.
     Other,
 }
 
-/// A call to the engine that failed.
+/// A failed call to the engine.
 #[derive(Debug)]
 pub(crate) struct EngineError {
     pub(crate) kind: EngineErrorKind,
-    /// What was being done: "creating the container".
+    /// The operation: "creating the container".
     pub(crate) what: &'static str,
     source: Option<ClientError>,
 }
 
 impl EngineError {
-    /// A failure that the client told.
+    /// A failure that the client reported.
     pub(crate) fn new(what: &'static str, source: ClientError) -> Self {
         Self {
             kind: classify(&source),
@@ -49,7 +49,7 @@ impl EngineError {
         }
     }
 
-    /// A failure that we know without asking.
+    /// A failure that the service detected itself.
     pub(crate) fn of(what: &'static str, kind: EngineErrorKind) -> Self {
         Self {
             kind,
@@ -58,7 +58,7 @@ impl EngineError {
         }
     }
 
-    /// Whether the engine itself is the problem, not what was asked of it.
+    /// Whether the engine itself is the problem rather than the request.
     pub(crate) fn is_contact(&self) -> bool {
         matches!(
             self.kind,
@@ -66,8 +66,8 @@ impl EngineError {
         )
     }
 
-    /// Whether a network was refused because its device is there, or being made: Docker says `networks have same bridge name`,
-    /// Podman that the name is `already in use`. All else (no addresses left, no rights) will not be there a moment later.
+    /// Whether a network was refused because its device exists or is being created: Docker reports `networks have same
+    /// bridge name`, Podman `already in use`. Other refusals (no addresses left, no permission) are permanent.
     pub(crate) fn is_taken(&self) -> bool {
         let message = self.message();
         let says = |words: &&str| message.contains(*words);
@@ -75,7 +75,7 @@ impl EngineError {
         is_said || self.kind == EngineErrorKind::Conflict
     }
 
-    /// What the engine said, on one line, without directories of its host.
+    /// The engine's message on one line, without paths of its host.
     pub(crate) fn message(&self) -> String {
         let said = match &self.source {
             Some(
@@ -110,7 +110,7 @@ impl EngineError {
         }
     }
 
-    /// As the failure of a start.
+    /// Converts it to the failure of a start.
     pub(crate) fn start_failed(self) -> SandboxError {
         match self.kind {
             EngineErrorKind::NotFound
@@ -125,7 +125,7 @@ impl EngineError {
         }
     }
 
-    /// As the failure of a removal: still here.
+    /// Converts it to the failure of a removal.
     pub(crate) fn still_here(self) -> SandboxError {
         let detail = format!(
             "not everything of the sandbox could be removed: {}",
@@ -188,13 +188,13 @@ fn classify(error: &ClientError) -> EngineErrorKind {
     }
 }
 
-/// The engine tells more by text than by status.
+/// The message tells more than the status.
 fn refused(status: u16, message: &str) -> EngineErrorKind {
     let message = message.to_ascii_lowercase();
     if message.contains("no space left on device") {
         return EngineErrorKind::NoSpace;
     }
-    // Podman tells both with status 500.
+    // Podman reports both with status 500.
     if message.contains("that name is already in use") {
         return EngineErrorKind::Conflict;
     }
@@ -202,7 +202,7 @@ fn refused(status: u16, message: &str) -> EngineErrorKind {
         return EngineErrorKind::NetworkMissing;
     }
     match status {
-        // Podman says "no such image" with the image's name in between.
+        // Podman puts the image's name in between: "no such image".
         404 if message.contains("no such image") || message.contains("image not known") => {
             EngineErrorKind::ImageMissing
         }
@@ -215,7 +215,7 @@ fn refused(status: u16, message: &str) -> EngineErrorKind {
 }
 
 fn denied(error: &ClientError) -> bool {
-    // This variant stands for its error, so it is not among the sources.
+    // This variant wraps its error without listing it as a source.
     if let ClientError::IOError { err } = error {
         return err.kind() == io::ErrorKind::PermissionDenied;
     }
@@ -231,7 +231,7 @@ fn denied(error: &ClientError) -> bool {
     false
 }
 
-/// Directories in which engines keep things: their paths say nothing to whoever uses a sandbox.
+/// Directories of engines. Their paths mean nothing to the user of a sandbox.
 const HOST_PATH_PREFIXES: [&str; 7] = [
     "/var/lib/",
     "/run/",
@@ -242,7 +242,7 @@ const HOST_PATH_PREFIXES: [&str; 7] = [
     "/proc/",
 ];
 
-/// `source path does not exist: /data/x` keeps its words only.
+/// Replaces paths: `source path does not exist: /data/x`.
 pub(crate) fn without_host_paths(text: &str) -> String {
     let bind_source = text.contains("bind source path") || text.contains("mounting \"");
     let words = text.split_whitespace().map(|word| {

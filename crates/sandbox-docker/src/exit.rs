@@ -1,21 +1,21 @@
-//! How a container ended, in words.
+//! Describes how a container ended.
 
 use bollard::models::ContainerState;
 
 use crate::errors::without_host_paths;
 
-/// Exit code of a process that a signal ended: this and the signal's number.
+/// Added to the signal number in the exit code of a killed process.
 const SIGNAL_EXIT_BASE: i64 = 128;
 const SIGKILL: i64 = 9;
 const SIGTERM: i64 = 15;
 
-/// What is said of its end.
+/// What an inspection reports about the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ContainerExit {
     pub(crate) code: i64,
-    /// A process in it was ended because memory ran out; not necessarily the main one.
+    /// The kernel killed a process for lack of memory; not necessarily the main one.
     pub(crate) out_of_memory: bool,
-    /// The engine's own words, if it could not run.
+    /// The engine's message if the container could not run.
     pub(crate) error: String,
     /// Its memory limit in bytes, 0 for none.
     pub(crate) memory: i64,
@@ -31,22 +31,22 @@ impl ContainerExit {
         }
     }
 
-    /// Whether it looks like the end of a program that was asked to end. Asked for is what only we know.
+    /// Whether the exit looks like the response to a stop request. Only the service knows whether it sent one.
     pub(crate) fn is_orderly(&self) -> bool {
         is_orderly(self.code) && !self.out_of_memory && self.error.is_empty()
     }
 
-    /// Whether its program was not there or not a program (as shells and init processes say it).
+    /// Whether its program is missing or not executable (exit codes of shells and init processes).
     pub(crate) fn is_unrunnable(&self) -> bool {
         matches!(self.code, 126 | 127)
     }
 
-    /// Whether it was killed, and the engine does not say (yet) that memory was the cause.
+    /// Whether it was killed, and the engine does not (yet) report lack of memory as the cause.
     pub(crate) fn is_possible_oom(&self) -> bool {
         self.code == SIGNAL_EXIT_BASE + SIGKILL && !self.out_of_memory
     }
 
-    /// Completes "the agent server".
+    /// Completes the phrase "the agent server …".
     pub(crate) fn describe(&self) -> String {
         if !self.error.is_empty() {
             return format!("could not be run: {}", self.error);
@@ -56,7 +56,7 @@ impl ContainerExit {
             _ if killed && self.out_of_memory => {
                 return format!("was ended because it ran out of memory{}", self.limit());
             }
-            // Engines tell of memory a moment after the end, so not having been told says little.
+            // Engines report lack of memory a moment after the end, so its absence proves little.
             SIGKILL => "was killed (signal 9: by hand, or because memory ran out)".to_owned(),
             signal @ 1..=64 => format!("was ended by signal {signal}"),
             _ => format!("ended with exit code {}", self.code),

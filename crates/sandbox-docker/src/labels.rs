@@ -1,4 +1,4 @@
-//! Names and labels: how what we made is told from what others made, and found again.
+//! Names and labels by which the service recognises its own resources.
 
 use std::collections::HashMap;
 
@@ -8,39 +8,39 @@ use url::Url;
 
 use crate::config::{DockerSpec, PauseMode};
 
-/// The installation. What lacks it is never touched, whatever its name.
+/// The installation. A resource without it is never touched, whatever its name.
 pub(crate) const INSTANCE: &str = "agent-workspace.instance";
 /// The sandbox.
 pub(crate) const SANDBOX: &str = "agent-workspace.sandbox";
-/// Whose it is.
+/// The owner.
 pub(crate) const OWNER: &str = "agent-workspace.owner";
-/// The template it was made from.
+/// The template.
 pub(crate) const SPEC: &str = "agent-workspace.spec";
-/// Where its agent server reports to.
+/// The callback URL of its agent server.
 pub(crate) const CALLBACK: &str = "agent-workspace.callback";
-/// Its ports, as `NAME=PORT` with commas between: a list of sandboxes then needs neither template nor inspection.
+/// Its ports as `NAME=PORT`, separated by commas: a list of sandboxes then needs neither template nor inspection.
 pub(crate) const PORTS: &str = "agent-workspace.ports";
-/// Where agents work in it.
+/// The agents' working directory.
 pub(crate) const WORKSPACE: &str = "agent-workspace.workspace";
-/// How it is put down.
+/// How it is paused.
 pub(crate) const PAUSE: &str = "agent-workspace.pause";
-/// Names (not values) of its secret variables, with commas between: their values are kept out of quotations of its log.
+/// Names (not values) of its secret variables, separated by commas: quotations of its log mask their values.
 pub(crate) const SECRETS: &str = "agent-workspace.secrets";
 
 /// Labels as the engine has them.
 pub(crate) type Labels = HashMap<String, String>;
 
-/// Name of the container and of the volume of a sandbox.
+/// Name of a sandbox's container and volume.
 pub(crate) fn name(id: &SandboxId) -> String {
     format!("agent-workspace-{id}")
 }
 
-/// The filter for everything of this installation.
+/// The filter for all resources of this installation.
 pub(crate) fn of_instance(instance: &HostId) -> String {
     format!("{INSTANCE}={instance}")
 }
 
-/// What the volume of a sandbox carries.
+/// The labels of a sandbox's volume.
 pub(crate) fn of_volume(instance: &HostId, launch: &SandboxLaunch) -> Labels {
     let pairs = [
         (INSTANCE, instance.to_string()),
@@ -54,7 +54,7 @@ pub(crate) fn of_volume(instance: &HostId, launch: &SandboxLaunch) -> Labels {
         .collect()
 }
 
-/// What the container of a sandbox carries.
+/// The labels of a sandbox's container.
 pub(crate) fn of_container(instance: &HostId, launch: &SandboxLaunch, spec: &DockerSpec) -> Labels {
     let ports = spec.ports.iter();
     let ports: Vec<_> = ports.map(|it| format!("{}={}", it.name, it.port)).collect();
@@ -76,18 +76,18 @@ pub(crate) fn of_container(instance: &HostId, launch: &SandboxLaunch, spec: &Doc
     labels
 }
 
-/// An address without what may be secret in it: everybody on the engine's host can read labels.
+/// A URL without secret parts: everybody on the engine's host can read labels.
 pub(crate) fn address(url: &Url) -> String {
     let mut url = url.clone();
-    // An address with credentials stays an address without them.
+    // Remove the credentials and keep the rest.
     let _ = (url.set_username(""), url.set_password(None));
     url.set_query(None);
     url.set_fragment(None);
     url.to_string()
 }
 
-/// The sandbox that this is the container or volume of, if it is ours. The name has to fit: an image made of one of our
-/// containers hands its labels on to whatever is made of it.
+/// The sandbox of this container or volume, if it is the installation's own. The name must match: an image committed from a
+/// sandbox's container passes its labels on to new containers.
 pub(crate) fn sandbox(instance: &HostId, full_name: &str, labels: &Labels) -> Option<SandboxId> {
     if labels.get(INSTANCE).map(String::as_str) != Some(instance.as_str()) {
         return None;
@@ -96,7 +96,7 @@ pub(crate) fn sandbox(instance: &HostId, full_name: &str, labels: &Labels) -> Op
     (full_name.trim_start_matches('/') == name(&id)).then_some(id)
 }
 
-/// The ports that a container was made with, by name.
+/// The ports by name at the container's creation.
 pub(crate) fn ports(labels: &Labels) -> Vec<(String, u16)> {
     let listed = labels.get(PORTS).map(String::as_str).unwrap_or_default();
     let pairs = listed.split(',').filter_map(|pair| pair.rsplit_once('='));
@@ -105,7 +105,7 @@ pub(crate) fn ports(labels: &Labels) -> Vec<(String, u16)> {
         .collect()
 }
 
-/// How a container is put down.
+/// How a container is paused.
 pub(crate) fn pause(labels: &Labels) -> PauseMode {
     match labels.get(PAUSE).map(String::as_str) {
         Some("freeze") => PauseMode::Freeze,

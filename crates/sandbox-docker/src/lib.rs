@@ -1,20 +1,21 @@
-//! Sandboxes as Docker containers.
+//! Docker containers as sandboxes.
 //!
-//! Knows: a Docker engine (through bollard), its containers, volumes, networks, images and events.
-//! Must never know: HTTP, storage, other backends, or who may do what.
+//! Knows: a Docker engine (through bollard), its containers, volumes, networks, images and events. Must never know: HTTP,
+//! storage, other backends, or who may do what.
 //!
-//! # How a sandbox is found again
+//! # How a sandbox is found
 //!
 //! * Its container and its volume are both named `agent-workspace-<id>`: the engine refuses a second one.
-//! * Both carry the labels of this installation, owner and template. What lacks them is never touched, whatever its name.
-//! * Everything else is the engine's own knowledge: there is no file of ours, so every gap between two calls is a state
-//!   that an inspection shows (volume only, created, running, exited, being removed), and each operation begins with it.
+//! * Both carry labels of the installation, owner and template. A resource without them is never touched, whatever its
+//!   name.
+//! * The engine holds all other state. Every gap between two calls is therefore a state that an inspection shows (volume
+//!   only, created, running, exited, being removed), and each operation starts with an inspection.
 //!
-//! # How a change is told
+//! # How a change is reported
 //!
-//! The engine's events, and after every connection a list, say *where* to look; what is told is what the look found
-//! (`watch`). Whether an end was asked for is remembered by this object (`memory`), and guessed from the exit code after
-//! the service was restarted.
+//! The engine's events, and a list after every reconnection, say *which* sandboxes to inspect; the inspection decides what
+//! is reported (`watch`). The state cache remembers whether an exit was requested (`state_cache`). After a restart of the
+//! service the exit code decides.
 
 mod callback_check;
 mod backend;

@@ -1,4 +1,4 @@
-//! One operation at a time on a sandbox in this process. Between processes the engine's unique names keep order.
+//! Serializes the operations on a sandbox within this process. Between processes the engine's unique names do that.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use domain::sandbox::SandboxError;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
-/// All locks of this process.
+/// The locks of all sandboxes.
 #[derive(Debug, Default)]
 pub(crate) struct SandboxLocks {
     held: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,

@@ -1,4 +1,4 @@
-//! Reading the log of a container: its end, and what is written to it from then on.
+//! Reads the log of a container: its end, and optionally what follows.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl DockerInner {
         tail: LogTail,
     ) -> Result<LogStream, SandboxError> {
         let Ownership::Ours(container) = self.container(id).await? else {
-            // With the container its log has gone.
+            // The log is removed with its container.
             let remains = self.observe(id).await?;
             return remains
                 .map(|_| stream::empty().boxed())
@@ -46,7 +46,7 @@ impl DockerInner {
             parts: Some(Box::pin(parts)),
             out: LogMask::new(&keys),
             err: LogMask::new(&keys),
-            // What is followed may be silent for as long as it likes.
+            // A followed log may be silent for any time.
             limit: (!tail.follow).then(|| self.engine.limit()),
         };
         Ok(stream::unfold(reading, ContainerLogReader::next).boxed())
@@ -55,14 +55,14 @@ impl DockerInner {
 
 type Parts = dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send;
 
-/// What one reader is told.
+/// The state of one reader.
 struct ContainerLogReader {
-    /// `None` when it has ended.
+    /// `None` after the end.
     parts: Option<Pin<Box<Parts>>>,
-    /// Both may stop in the middle of a line, each for itself.
+    /// Each stream may stop within a line.
     out: LogMask,
     err: LogMask,
-    /// How long the engine may take for the next part.
+    /// Time for the engine to send the next chunk.
     limit: Option<Duration>,
 }
 

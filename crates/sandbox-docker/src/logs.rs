@@ -1,4 +1,4 @@
-//! The end of a container's log, quotable without its keys.
+//! Quotes the end of a container's log without its keys.
 
 use std::collections::VecDeque;
 
@@ -10,15 +10,15 @@ use secrecy::SecretString;
 
 use crate::engine::Engine;
 
-/// What is asked of the engine, and what is read of its answer at most: one line may be long.
+/// Limits of the lines to request and the bytes to read: a single line may be long.
 const TAIL_LINES: &str = "60";
 const MAX_READ_BYTES: usize = 512 * 1024;
 const MAX_KEPT_BYTES: usize = 32 * 1024;
 const MAX_QUOTED_LINES: usize = 12;
 const MAX_LINE_CHARS: usize = 300;
 
-/// The last lines that a container wrote, for a person, without these keys. Empty when there are none, or when the
-/// engine does not tell: a cause without a quotation is still a cause.
+/// The last lines of a container's log with masked keys. Empty if there are none or the engine fails: the cause is reported
+/// anyway.
 pub(crate) async fn quote(engine: &Engine, container: &str, keys: &[SecretString]) -> String {
     let options = LogsOptionsBuilder::new()
         .stdout(true)
@@ -46,13 +46,13 @@ pub(crate) async fn quote(engine: &Engine, container: &str, keys: &[SecretString
             quotation(if is_cut { whole_lines(&text) } else { &text }, keys)
         }
         Err(error) => {
-            tracing::debug!(error = %chain(&error), container, "the log of an ended sandbox could not be read");
+            tracing::debug!(error = %chain(&error), container, "cannot read the log of an ended sandbox");
             String::new()
         }
     }
 }
 
-/// Without the first line: the half of a key in it would not be recognised.
+/// Drops the first line, which may start in the middle of a key.
 fn whole_lines(text: &str) -> &str {
     text.split_once('\n').map_or("", |(_, rest)| rest)
 }
@@ -67,14 +67,14 @@ fn quotation(text: &str, keys: &[SecretString]) -> String {
     lines[lines.len().saturating_sub(MAX_QUOTED_LINES)..].join("\n")
 }
 
-/// The agent server logs JSON objects; only their message is for people.
+/// The agent server logs JSON objects; people need only the message.
 fn message(line: &str) -> String {
     let Ok(serde_json::Value::Object(object)) = serde_json::from_str(line) else {
         return line.to_owned();
     };
     let text = |name: &str| object.get(name).and_then(serde_json::Value::as_str);
     let message = text("message").or_else(|| text("msg"));
-    // Of a traceback only the last line says what happened.
+    // The last line of a traceback names the error.
     let exception = text("exc_info").and_then(|trace| trace.trim_end().lines().last());
     match (message, exception) {
         (Some(message), Some(exception)) => format!("{message}: {exception}"),

@@ -1,7 +1,6 @@
-//! The cloud's metadata addresses, kept from sandboxes by the host's packet filter.
+//! Blocks the cloud's metadata addresses for sandboxes with the host's packet filter.
 //!
-//! Knows: `iptables`, and that Docker passes what containers send through its chain `DOCKER-USER`, which is there for
-//! rules like ours.
+//! Knows: `iptables`, and Docker's chain `DOCKER-USER` for rules of administrators, which all traffic of containers passes.
 
 use std::io;
 use std::path::Path;
@@ -11,47 +10,47 @@ use std::time::Duration;
 use domain::crash_point;
 use tokio::process::Command;
 
-/// Credentials of the machine (AWS, Google, Azure and those who do as they do), and of its tasks (ECS, where the host does not
-/// redirect the address to a program of its own before the filter sees it).
+/// Credentials of the machine (AWS, Google, Azure and compatible clouds), and of its tasks (ECS, unless the host redirects
+/// the address before the filter).
 const ADDRESSES: [&str; 2] = ["169.254.169.254/32", "169.254.170.2/32"];
-/// Docker's chain for rules of others.
+/// Docker's chain for rules of administrators.
 const CHAIN: &str = "DOCKER-USER";
 const NO_CHAIN: &str = "the engine does not use the packet filter's chain DOCKER-USER here";
-/// How long one run may take, waiting for the filter's lock (`-w`) included.
+/// Time for one run, including the wait for the filter's lock (`-w`).
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 const LOCK_SECONDS: &str = "5";
-/// The engine takes its jump to the chain out and puts it back at the front whenever it makes a network, anybody's
-/// (libnetwork's `EnsureJumpRule`), and on a busy machine there is a while between the two.
+/// The engine removes its jump to the chain and restores it at the front whenever it creates any network (libnetwork's
+/// `EnsureJumpRule`). On a busy machine this takes a while.
 const MAX_ATTEMPTS: u32 = 10;
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// What `iptables` exits with when another program was at the tables at the same moment, or has their lock.
+/// The exit code of `iptables` when another program modifies the tables or holds their lock.
 const XTABLES_BUSY_EXIT_CODE: i32 = 4;
-/// A service's own search path often leaves the administrator's programs out.
+/// The search path of a service often lacks the administrator's programs.
 const PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
 
-/// Whether rules could be set here, as far as that can be known before there is a bridge.
+/// Whether rules can be set here, as far as that is known without a bridge.
 pub(crate) async fn outlook() -> Result<(), String> {
     PacketFilter::of_host().outlook().await
 }
 
-/// Makes sure that nothing from this bridge reaches the addresses. The error is for a person.
+/// Blocks the addresses for this bridge. The error is for a person.
 pub(crate) async fn block(bridge: &str, instance: &str) -> Result<(), String> {
-    // A bridge that is not here is in another network (a rootless or remote engine, a service inside a container): rules
-    // made here would look right and do nothing.
+    // A bridge that does not exist here is in another network namespace (a rootless or remote engine, a service in a
+    // container): rules set here would have no effect.
     if !Path::new("/sys/class/net").join(bridge).exists() {
         return Err("the engine's network is not this host's".to_owned());
     }
     PacketFilter::of_host().block(bridge, instance).await
 }
 
-/// Takes our rules away again. Idempotent.
+/// Removes the rules. Idempotent.
 pub(crate) async fn unblock(bridge: &str, instance: &str) -> Result<(), String> {
     PacketFilter::of_host().unblock(bridge, instance).await
 }
 
-/// The packet filter, by its program.
+/// The packet filter's command line.
 struct PacketFilter<'a> {
-    /// Where the program is looked for.
+    /// The search path of the program.
     path: &'a str,
 }
 
@@ -67,7 +66,7 @@ impl PacketFilter<'_> {
             if self.is_there(&["-C", "FORWARD", "-j", CHAIN]).await? {
                 return Ok(());
             }
-            // An engine that does not use the filter makes no chain either.
+            // An engine that does not use the filter creates no chain either.
             if !self.is_there(&["-S", CHAIN]).await? {
                 break;
             }
@@ -97,11 +96,11 @@ impl PacketFilter<'_> {
         Ok(())
     }
 
-    /// Whether a check (`-C`, `-S`) finds what it asks for.
+    /// Whether a check (`-C`, `-S`) succeeds.
     async fn is_there(&self, check: &[&str]) -> Result<bool, String> {
         match self.patiently(check).await? {
             (Some(0), _) => Ok(true),
-            // No such rule; no such chain.
+            // No such rule or chain.
             (Some(1 | 2), said) if !is_denied(&said) => Ok(false),
             (_, said) => Err(said),
         }
@@ -114,7 +113,7 @@ impl PacketFilter<'_> {
         }
     }
 
-    /// Once more if others were in the way.
+    /// Repeats a command once if another program holds the lock.
     async fn patiently(&self, arguments: &[&str]) -> Result<(Option<i32>, String), String> {
         let (code, said) = self.iptables(arguments).await?;
         if code != Some(XTABLES_BUSY_EXIT_CODE) || is_denied(&said) {
@@ -124,7 +123,7 @@ impl PacketFilter<'_> {
         self.iptables(arguments).await
     }
 
-    /// Exit code and what it said, on one line.
+    /// The exit code, and the output on one line.
     async fn iptables(&self, arguments: &[&str]) -> Result<(Option<i32>, String), String> {
         let mut command = Command::new("iptables");
         command
@@ -142,7 +141,7 @@ impl PacketFilter<'_> {
             Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
                 return Err("there is no program iptables".to_owned());
             }
-            Ok(Err(error)) => return Err(format!("iptables cannot be run: {error}")),
+            Ok(Err(error)) => return Err(format!("cannot run iptables: {error}")),
             Err(_) => return Err("iptables did not end in time".to_owned()),
         };
         let said = String::from_utf8_lossy(&output.stderr);
@@ -151,8 +150,8 @@ impl PacketFilter<'_> {
     }
 }
 
-/// Refused rather than dropped, so that a program that asks fails at once. Only TCP, by which credentials are asked for, and
-/// not the port of name servers: on one cloud the address is also the machine's resolver.
+/// Reject rather than drop, so that requests fail at once. Only TCP, which serves credentials, and not port 53: on one
+/// cloud the address is also the machine's resolver.
 fn rule(bridge: &str, instance: &str, address: &str) -> Vec<String> {
     let comment = format!("agent-workspace {instance}: no metadata");
     [
@@ -195,8 +194,8 @@ mod tests {
 
     use super::*;
 
-    /// A filter that does what `case` of a shell script over its arguments says; `$n` is which run of it this is. Where
-    /// the script says nothing, it has nothing and takes everything. What it took is in `taken`.
+    /// A fake `iptables` with the cases of a shell script over its arguments; `$n` is the number of the run. Without a
+    /// matching case, checks fail and other commands succeed. `taken` records the successful commands.
     struct FakeIptables(TempDir);
 
     impl FakeIptables {
@@ -218,7 +217,7 @@ mod tests {
             PacketFilter { path: &path }.block("aw-here", "here").await
         }
 
-        /// How many rules it took.
+        /// The number of successful commands.
         fn rules(&self) -> usize {
             let taken = fs::read_to_string(self.0.path().join("taken")).unwrap_or_default();
             taken.lines().filter(|it| it.starts_with("-I")).count()

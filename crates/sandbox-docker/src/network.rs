@@ -1,7 +1,7 @@
-//! The one network of this installation: sandboxes reach the outside, and not each other.
+//! The network of this installation: sandboxes reach the outside, but not each other.
 //!
-//! Knows: that a bridge of the engine has a device on the host, which rules for the packet filter can name. The engine
-//! takes two networks of one name, but not two with one device: that is what keeps a race of two creates from making two.
+//! Knows: a bridge of the engine has a device on the host, which rules of the packet filter can name. The engine accepts
+//! two networks of one name but not of one device, so two concurrent creations cannot both succeed.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -25,11 +25,11 @@ use crate::errors::{EngineError, EngineErrorKind};
 use crate::labels;
 use crate::metadata;
 
-/// The engine's own network, whose gateway is what `host-gateway` stands for.
+/// The engine's own network; `host-gateway` is its gateway.
 const DEFAULT_NETWORK: &str = "bridge";
 const ICC_OPTION: &str = "com.docker.network.bridge.enable_icc";
 const BRIDGE_NAME_OPTION: &str = "com.docker.network.bridge.name";
-/// How often a network is looked for that another is making, and how long it is left alone in between.
+/// Attempts to find a network that another process is creating, and the interval between them.
 const MAX_ATTEMPTS: u32 = 20;
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -39,14 +39,14 @@ pub(crate) struct SandboxNetwork {
     engine: Engine,
     config: Arc<DockerConfig>,
     device: String,
-    /// Its id, once it is known to be ready. One task at a time looks or creates.
+    /// Its id, once it is ready. One task at a time searches or creates it.
     ready: Mutex<Option<String>>,
     has_warned_metadata: AtomicBool,
     has_warned_open: AtomicBool,
 }
 
 impl SandboxNetwork {
-    /// Nothing is asked of the engine yet.
+    /// Creates no resource yet.
     pub(crate) fn new(engine: Engine, config: Arc<DockerConfig>) -> Self {
         Self {
             device: device(config.instance.as_str()),
@@ -58,7 +58,7 @@ impl SandboxNetwork {
         }
     }
 
-    /// The id of the network, which exists and has its rules when this returns.
+    /// Ensures that the network exists and has its rules. Returns its id.
     pub(crate) async fn ensure(&self) -> Result<String, SandboxError> {
         let mut ready = self.ready.lock().await;
         if let Some(id) = &*ready {
@@ -73,28 +73,27 @@ impl SandboxNetwork {
         Ok(id)
     }
 
-    /// The engine says that the network is not there (any more).
+    /// Forgets the network: the engine reported that it does not exist.
     pub(crate) async fn forget(&self) {
         *self.ready.lock().await = None;
     }
 
-    /// Sets the rules of the packet filter again if there is a network: after the engine was away they may be lost.
+    /// Restores the rules of the packet filter if there is a network: a restart of the engine may have removed them.
     pub(crate) async fn restore_rules(&self) -> Result<(), SandboxError> {
-        // Looking for a rule and setting it are two steps, which must not be done twice at once.
+        // Checking a rule and setting it are two steps, which must not interleave.
         let mut ready = self.ready.lock().await;
         if self.settled().await.map_err(failed)?.is_none() {
             return Ok(());
         }
         let blocked = self.block_metadata().await;
         if blocked.is_err() {
-            // They are required: nothing starts until they are in place.
+            // Rules are required: no sandbox starts until they are set.
             *ready = None;
         }
         blocked
     }
 
-    /// Whether sandboxes could be put into it right now. Only where rules are required that may be in the way: otherwise
-    /// there is nothing that the first start would not do.
+    /// Whether a sandbox could be attached now. Only required rules can prevent that; the first start does everything else.
     pub(crate) async fn check(&self) -> Result<(), SandboxError> {
         match self.config.metadata {
             MetadataBlocking::Required => self.ensure().await.map(drop),
@@ -102,7 +101,7 @@ impl SandboxNetwork {
         }
     }
 
-    /// The host's address as containers reach it by `host-gateway`. `None` if the engine has no such network, or is away.
+    /// The host's address behind `host-gateway`. `None` if the engine has no such network, or is unreachable.
     pub(crate) async fn gateway(&self) -> Option<IpAddr> {
         let network = self.engine.call("looking for the gateway", |docker| {
             docker.inspect_network(DEFAULT_NETWORK, None::<InspectNetworkOptions>)
@@ -111,7 +110,7 @@ impl SandboxNetwork {
         ranges.iter().find_map(gateway_of)
     }
 
-    /// Removes it if no container of ours is left, running or not.
+    /// Removes the network unless it has containers, running or not.
     pub(crate) async fn remove_if_unused(&self) -> Result<(), SandboxError> {
         let mut ready = self.ready.lock().await;
         if self.has_containers().await.map_err(failed)? {
@@ -121,9 +120,9 @@ impl SandboxNetwork {
         for network in self.list().await.map_err(failed)? {
             match self.remove(&network).await {
                 Ok(()) => {}
-                // Something not of ours was put into it by hand: it stays until that is gone.
+                // It has a foreign container, attached by hand: keep it until that is gone.
                 Err(error) if matches!(error.kind, EngineErrorKind::Conflict | EngineErrorKind::Other) => {
-                    tracing::warn!(error = %chain(&error), said = error.message(), "the network of the sandboxes stays");
+                    tracing::warn!(error = %chain(&error), said = error.message(), "cannot remove the sandboxes' network");
                     return Ok(());
                 }
                 Err(error) => return Err(failed(error)),
@@ -137,7 +136,7 @@ impl SandboxNetwork {
         Ok(())
     }
 
-    /// The best network of ours, the others removed. `None` if there is none.
+    /// Returns the best network of the installation, and removes the others. `None` if there is none.
     async fn settled(&self) -> Result<Option<String>, EngineError> {
         let mut networks = self.list().await?.into_iter();
         let Some(best) = networks.next() else {
@@ -145,13 +144,13 @@ impl SandboxNetwork {
         };
         if !is_closed(&best) && !self.has_warned_open.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "sandboxes can reach each other's ports: the engine does not close its networks inside ({ICC_OPTION}), as \
-                 Docker does"
+                "sandboxes can reach each other's ports: the engine does not isolate containers of a network \
+                     ({ICC_OPTION}), as Docker does"
             );
         }
         for other in networks {
             if let Err(error) = self.remove(&other).await {
-                tracing::warn!(error = %chain(&error), "a second network of the sandboxes stays");
+                tracing::warn!(error = %chain(&error), "cannot remove a second network of the sandboxes");
             }
         }
         Ok(best.id)
@@ -163,15 +162,15 @@ impl SandboxNetwork {
             docker.create_network(request)
         });
         match created.await {
-            // What another task or process made at the same moment may be older.
+            // Another task or process may have created an older one at the same time.
             Ok(created) => Ok(self.settled().await?.unwrap_or(created.id)),
             Err(error) if error.is_taken() => self.of_another().await?.ok_or(error),
             Err(error) => Err(error),
         }
     }
 
-    /// What another task or process is making at this moment: the engine refuses a second network with its device before the
-    /// first one is in its list. `None` if there is still none after a while, so that it was refused for another reason.
+    /// Waits for a network that another task or process is creating: the engine refuses a second network of the same device
+    /// before its list contains the first one. `None` if there is still none, i.e. the refusal had another cause.
     async fn of_another(&self) -> Result<Option<String>, EngineError> {
         for _ in 0..MAX_ATTEMPTS {
             let found = self.settled().await?;
@@ -187,7 +186,7 @@ impl SandboxNetwork {
         let options = [(ICC_OPTION, "false"), (BRIDGE_NAME_OPTION, &self.device)];
         let instance = self.config.instance.as_str();
         NetworkCreateRequest {
-            // The whole of it: an engine with two networks of one name refuses to start what is in either.
+            // Use the full id: an engine with two networks of one name refuses to start their containers.
             name: format!("agent-workspace-{instance}"),
             driver: Some("bridge".to_owned()),
             enable_ipv6: Some(false),
@@ -197,7 +196,7 @@ impl SandboxNetwork {
         }
     }
 
-    /// Networks with our label, closed ones first, then the oldest. No other is ever touched.
+    /// Networks with the installation's label, isolated ones first, then the oldest. Others are never touched.
     async fn list(&self) -> Result<Vec<Listed>, EngineError> {
         let label = labels::of_instance(&self.config.instance);
         let filters = HashMap::from([("label", vec![label.as_str()])]);
@@ -276,7 +275,7 @@ impl SandboxNetwork {
 const METADATA_ADVICE: &str = "run the service as root on the engine's host, or block the address yourself and set \
     WORKSPACE_DOCKER__BLOCK_METADATA=off";
 
-/// Whether what is in it cannot talk to each other. Podman takes the option and forgets it.
+/// Whether its containers cannot reach each other. Podman accepts the option and ignores it.
 fn is_closed(network: &Listed) -> bool {
     let options = network.options.as_ref();
     options.is_some_and(|options| options.get(ICC_OPTION).is_some_and(|icc| icc == "false"))
@@ -293,7 +292,7 @@ fn owned<const N: usize>(pairs: [(&str, &str); N]) -> HashMap<String, String> {
         .collect()
 }
 
-/// A name that fits the kernel's 15 bytes, the same at every start, and another one for every installation.
+/// A device name that fits the kernel's 15 bytes: stable across starts, unique per installation.
 fn device(instance: &str) -> String {
     let mut device = "aw-".to_owned();
     for byte in Sha256::digest(instance.as_bytes()).iter().take(6) {
@@ -303,10 +302,10 @@ fn device(instance: &str) -> String {
     device
 }
 
-/// Engines leave out the gateway that they chose themselves: it is the first address then.
+/// Engines omit a gateway that they chose themselves: it is the first address.
 fn gateway_of(range: &IpamConfig) -> Option<IpAddr> {
     if let Some(gateway) = &range.gateway {
-        // Some engines write a prefix length behind it.
+        // Some engines append a prefix length.
         return gateway.split('/').next()?.parse().ok();
     }
     let network: Ipv4Addr = range.subnet.as_ref()?.split('/').next()?.parse().ok()?;
@@ -330,7 +329,7 @@ mod tests {
     #[tokio::test]
     async fn a_metadata_address_that_must_be_blocked_and_cannot_be_is_an_error() {
         let spec = DockerSpec::new(SpecId::parse("x").expect("an id"), "x:1");
-        // Never on any engine, so its bridge is not there.
+        // No engine has this network, so its bridge does not exist.
         let instance = HostId::parse("nowhere").expect("an id");
         let mut config = DockerConfig::new(instance, vec![spec]);
         for (metadata, expected) in [

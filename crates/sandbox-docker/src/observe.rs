@@ -1,4 +1,4 @@
-//! What is there: reading states, without ever waiting for an operation.
+//! Reads the state of sandboxes without waiting for operations.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -27,39 +27,39 @@ use crate::published_ports;
 use crate::logs;
 use crate::state_cache::{KnownState, ListedState};
 
-/// Ended containers whose logs are read at the same time.
+/// Concurrent inspections of exited containers.
 const MAX_PARALLEL_INSPECTIONS: usize = 8;
 
-/// How long after an end an engine may find out that memory was the cause.
+/// Time after an exit in which an engine may still report lack of memory as the cause.
 const OOM_REPORT_GRACE: Duration = Duration::from_millis(250);
 const RECENT_EXIT_AGE: Duration = Duration::from_secs(5);
-/// A container that worked for somebody ran longer.
+/// A container that ran longer may hold a user's work.
 const MAX_SHORT_RUN: Duration = Duration::from_secs(10);
 
-/// What bears the name of a sandbox.
+/// The result of a lookup by a sandbox's name.
 pub(crate) enum Ownership<T> {
     Missing,
-    /// Somebody else's: never touched.
+    /// Belongs to another installation or program, and is never touched.
     Foreign,
     Ours(T),
 }
 
-/// A container of ours, as an inspection shows it.
+/// A container of this installation, as inspected.
 pub(crate) struct ContainerSnapshot {
     pub(crate) id: String,
     pub(crate) status: Status,
     pub(crate) labels: Labels,
     pub(crate) exit: ContainerExit,
-    /// Whether it was started at least once, so that it may hold somebody's work.
+    /// Whether it was ever started, so that it may hold a user's work.
     pub(crate) has_run: bool,
     started_at: String,
     finished_at: String,
     ports: PortMap,
-    /// `NAME=VALUE`. Holds keys: nothing prints it.
+    /// `NAME=VALUE`. Contains keys and is never printed.
     environment: Vec<String>,
 }
 
-/// An answer that lacks what every engine tells.
+/// A response without a mandatory field.
 const UNEXPECTED_RESPONSE: EngineErrorKind = EngineErrorKind::Other;
 
 impl ContainerSnapshot {
@@ -71,7 +71,7 @@ impl ContainerSnapshot {
             id: seen.id?,
             status: state.status?,
             exit: ContainerExit::new(&state, memory),
-            // The engine's word for never.
+            // The engine's value for "never".
             has_run: !started.is_empty() && !started.starts_with("0001-"),
             finished_at: state.finished_at.unwrap_or_default(),
             started_at: started.to_owned(),
@@ -84,7 +84,7 @@ impl ContainerSnapshot {
         })
     }
 
-    /// Whether processes of it live, frozen or not.
+    /// Whether its processes exist, frozen or not.
     pub(crate) fn is_alive(&self) -> bool {
         matches!(
             self.status,
@@ -92,11 +92,11 @@ impl ContainerSnapshot {
         )
     }
 
-    /// Whether it ended so soon that nothing can have been done in it.
+    /// Whether it ended so soon that it cannot hold work.
     pub(crate) fn is_short_run(&self) -> bool {
         let time = |text: &str| DateTime::parse_from_rfc3339(text);
         match (time(&self.started_at), time(&self.finished_at)) {
-            // One that ends at once may have ended before it began, by the words of the engine.
+            // The engine's times of a short run may be out of order.
             (Ok(start), Ok(end)) => (end - start).to_std().map_or(true, |ran| ran < MAX_SHORT_RUN),
             _ => false,
         }
@@ -115,7 +115,7 @@ impl ContainerSnapshot {
         age.is_ok_and(|age| age < RECENT_EXIT_AGE)
     }
 
-    /// The values that must not be quoted.
+    /// The values to mask in quotations.
     pub(crate) fn keys(&self) -> Vec<SecretString> {
         let listed = self.labels.get(labels::SECRETS).map(String::as_str);
         let listed = listed.unwrap_or_default().split(',');
@@ -129,7 +129,7 @@ impl ContainerSnapshot {
 }
 
 impl DockerInner {
-    /// The container of a sandbox.
+    /// Looks up the container of a sandbox.
     pub(crate) async fn container(&self, id: &SandboxId) -> Result<Ownership<ContainerSnapshot>, EngineError> {
         let name = labels::name(id);
         let Some(container) = self.inspected(&name).await? else {
@@ -143,7 +143,7 @@ impl DockerInner {
         })
     }
 
-    /// The container of this name or id.
+    /// Inspects the container of this name or id.
     async fn inspected(&self, container: &str) -> Result<Option<ContainerSnapshot>, EngineError> {
         const OPERATION: &str = "inspecting the container";
         let seen = self.engine.call(OPERATION, |docker| {
@@ -158,7 +158,7 @@ impl DockerInner {
         }
     }
 
-    /// The volume of a sandbox.
+    /// Looks up the volume of a sandbox.
     pub(crate) async fn volume(&self, id: &SandboxId) -> Result<Ownership<()>, EngineError> {
         let name = labels::name(id);
         let seen = self.engine.call("inspecting the volume", |docker| {
@@ -176,7 +176,7 @@ impl DockerInner {
         labels::sandbox(&self.config.instance, name, labels).as_ref() == Some(id)
     }
 
-    /// The state of one sandbox; `None` if there is nothing of it.
+    /// The state of one sandbox; `None` if it has no resource.
     pub(crate) async fn observe(
         &self,
         id: &SandboxId,
@@ -190,7 +190,7 @@ impl DockerInner {
         }
     }
 
-    /// Where a running container is.
+    /// The endpoints of a running container; also caches its ports.
     pub(crate) fn endpoints_of(&self, id: &SandboxId, container: &ContainerSnapshot) -> Option<SandboxEndpoints> {
         let published = published_ports::from_inspection(&container.ports, &container.labels);
         let endpoints = published_ports::endpoints(&self.config, &container.labels, &published)?;
@@ -217,7 +217,7 @@ impl DockerInner {
         }
     }
 
-    /// What an ended container's state is, as far as that is known without asking the engine.
+    /// The state of an exited container, as far as the cache knows it without the engine.
     fn known_exit_state(&self, id: &SandboxId, is_orderly: bool) -> Option<BackendState> {
         match self.states.recall(id) {
             (KnownState::Stopped, _) => Some(BackendState::Stopped),
@@ -227,12 +227,12 @@ impl DockerInner {
         }
     }
 
-    /// Why an ended container ended.
+    /// Describes why a container ended.
     pub(crate) async fn post_mortem(&self, container: &ContainerSnapshot) -> String {
         let keys = container.keys();
         let mut exit = container.exit.clone();
         if exit.is_possible_oom() && container.has_just_ended() {
-            // Engines tell of memory a moment after the end.
+            // Engines report lack of memory a moment after the end.
             sleep(OOM_REPORT_GRACE).await;
             if let Ok(Some(again)) = self.inspected(&container.id).await {
                 exit = again.exit;
@@ -247,16 +247,17 @@ impl DockerInner {
         }
     }
 
-    /// Every sandbox of this installation. Asks the engine twice, and again only for ends that nobody has explained yet.
+    /// The states of all sandboxes of this installation. Makes two calls to the engine, and one more for each exit without
+    /// a known cause.
     pub(crate) async fn observe_all(&self) -> Result<Vec<BackendFact>, SandboxError> {
         let (volumes, containers) = self.list_resources().await?;
         let states = containers.into_iter().map(|(id, listed)| async move {
             let state = match self.listed_state(&id, &listed) {
                 Some(state) => Some(state),
                 None => match self.inspected_state(&id).await {
-                    // One that the engine cannot show must not hide all others.
+                    // A container that the engine cannot inspect must not hide all others.
                     Err(error) if !error.is_contact() => {
-                        tracing::warn!(sandbox.id = %id, error = %chain(&error), "a container that ended cannot be looked at");
+                        tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot inspect an exited container");
                         let detail = format!("its container ended, and {}", error.detail());
                         Some(BackendState::Exited { detail })
                     }
@@ -290,7 +291,7 @@ impl DockerInner {
         Ok(state)
     }
 
-    /// The state as far as a list tells it.
+    /// The state as far as the list contains it.
     fn listed_state(&self, id: &SandboxId, listed: &ContainerSummary) -> Option<BackendState> {
         let none = Labels::new();
         let labels = listed.labels.as_ref().unwrap_or(&none);
@@ -309,7 +310,7 @@ impl DockerInner {
         }
     }
 
-    /// Which sandboxes there are, roughly.
+    /// The coarse states of all sandboxes.
     pub(crate) async fn overview(&self) -> Result<HashMap<SandboxId, ListedState>, EngineError> {
         let (volumes, containers) = self.list_resources().await?;
         let volumes = volumes.into_iter().map(|id| (id, ListedState::VolumeOnly));
@@ -324,8 +325,8 @@ impl DockerInner {
         Ok(volumes.chain(containers).collect())
     }
 
-    /// All volumes and containers of this installation. The volumes first: a volume is made before its container, so the
-    /// other way round a sandbox that is being made would look like one whose container is gone.
+    /// Lists volumes and containers of this installation, volumes first. A volume is created before its container, so the
+    /// other order would make a new sandbox look like one that lost its container.
     async fn list_resources(
         &self,
     ) -> Result<(Vec<SandboxId>, Vec<(SandboxId, ContainerSummary)>), EngineError> {
@@ -355,7 +356,7 @@ impl DockerInner {
     }
 }
 
-/// Something runs that nobody can talk to.
+/// A container runs, but its port is not published.
 fn unpublished() -> BackendState {
     BackendState::Exited {
         detail: "the container runs, but its agent server's port is not published any more (it was taken off its \

@@ -1,4 +1,4 @@
-//! Where a running sandbox is reached, from what the engine published.
+//! The endpoints of a running sandbox, from the ports that the engine published.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,10 +10,10 @@ use crate::config::DockerConfig;
 use crate::container;
 use crate::labels::{self, Labels};
 
-/// A port inside and the one of the host that leads to it.
+/// Pairs of a port in the container and the host's port.
 pub(crate) type PublishedPorts = Vec<(u16, u16)>;
 
-/// What an inspection says.
+/// Reads the ports of an inspection.
 pub(crate) fn from_inspection(ports: &PortMap, labels: &Labels) -> PublishedPorts {
     let inside = labels::ports(labels).into_iter().map(|(_, port)| port);
     inside
@@ -25,7 +25,7 @@ pub(crate) fn from_inspection(ports: &PortMap, labels: &Labels) -> PublishedPort
         .collect()
 }
 
-/// What a list says.
+/// Reads the ports of a list.
 pub(crate) fn from_list(ports: &[PortSummary]) -> PublishedPorts {
     let tcp = ports
         .iter()
@@ -34,7 +34,7 @@ pub(crate) fn from_list(ports: &[PortSummary]) -> PublishedPorts {
         .collect()
 }
 
-/// Where a container with these labels is. `None` if its agent server's port is not published (any more).
+/// The endpoints of a container with these labels. `None` if its agent server's port is not published.
 pub(crate) fn endpoints(
     config: &DockerConfig,
     labels: &Labels,
@@ -67,7 +67,7 @@ pub(crate) fn endpoints(
     })
 }
 
-/// What is published on every address is reached on loopback.
+/// A port published on all addresses is reached on loopback.
 fn reachable(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.to_string(),

@@ -1,4 +1,4 @@
-//! What a cold start would be made of now.
+//! The fingerprint of a cold start.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use crate::container;
 use crate::errors::EngineErrorKind;
 
 impl DockerInner {
-    /// Of a template that is configured, while its image is here.
+    /// The fingerprint for a configured template whose image exists.
     pub(crate) async fn recipe(&self, id: &SpecId) -> Result<String, SandboxError> {
         let spec = self.spec(id)?;
         let seen = self.engine.call("looking for the image", |docker| {
@@ -35,8 +35,7 @@ impl DockerInner {
     }
 }
 
-/// Stands for the image and for all that its container is made with, and says nothing of it. What differs between sandboxes
-/// is the same in it.
+/// Hashes the image and all settings of its container; what differs between sandboxes is constant here.
 fn of(config: &DockerConfig, spec: &DockerSpec, image: &str) -> Result<String, SandboxError> {
     let other = |error: Box<dyn std::error::Error + Send + Sync>| SandboxError::Other(error);
     let webhook_url = Url::parse("http://recipe/").map_err(|error| other(error.into()))?;
@@ -55,7 +54,7 @@ fn of(config: &DockerConfig, spec: &DockerSpec, image: &str) -> Result<String, S
     let mut hash = Sha256::new();
     hash.update(image);
     hash.update([0]);
-    // Set where the engine can, so it is not in the container's own description.
+    // The engine applies this setting where it can, so the container's own description lacks it.
     hash.update(format!("{:?}", spec.resources.disk));
     hash.update(sorted(body).to_string());
     let mut text = String::new();
@@ -66,7 +65,7 @@ fn of(config: &DockerConfig, spec: &DockerSpec, image: &str) -> Result<String, S
     Ok(text)
 }
 
-/// The same document, whatever the order of its maps was.
+/// The same document with sorted keys.
 fn sorted(document: Value) -> Value {
     match document {
         Value::Object(map) => {

@@ -9,14 +9,14 @@ use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
 use crate::config::{DockerConfig, DockerSpec};
 use crate::environment::FIXED;
 
-/// Catalogue of the templates in the order in which they are configured, the default first.
+/// The templates in configured order, the default first.
 #[derive(Debug, Clone)]
 pub struct DockerSpecs {
     specs: Arc<[SandboxSpec]>,
 }
 
 impl DockerSpecs {
-    /// `now` becomes their creation time: the service learns of them when it starts.
+    /// `now` becomes their creation time in the API.
     pub fn new(config: &DockerConfig, now: Timestamp) -> Self {
         let specs = config.specs.iter();
         Self {
@@ -25,10 +25,10 @@ impl DockerSpecs {
     }
 }
 
-/// What clients see: never a variable with a secret value.
+/// The API's view, without secret values.
 fn on_the_wire(spec: &DockerSpec, now: Timestamp) -> SandboxSpec {
     let mut initial_env = spec.env.clone();
-    // The same precedence as inside: secret values win over others, and what the service fixes over both.
+    // The same precedence as in the container: secret variables override others, and the service's own override both.
     initial_env.retain(|name, _| !spec.secret_env.contains_key(name));
     let fixed = FIXED.iter();
     initial_env.extend(fixed.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(value("PLAIN"), Some("1"));
         assert_eq!(value("BOTH"), None);
         assert_eq!(value("TOKEN"), None);
-        // What is the same in every sandbox cannot be replaced.
+        // Fixed variables cannot be replaced.
         assert_eq!(value("LOG_JSON"), Some("true"));
         assert_eq!(value("OH_SESSION_API_KEYS_0"), None);
         assert_eq!(first.command, config.specs[0].command);

@@ -1,19 +1,19 @@
-//! When a sandbox that is over its limit is put down: not the moment its owner brought it back to tidy it.
+//! Delays the stop of a sandbox over its disk limit, so that its owner can resume it and delete files.
 
 use std::collections::HashMap;
 
 use domain::id::SandboxId;
 
-/// How many looks one that was over its limit when it was first seen is left alone.
+/// Measurements during which a sandbox may stay over its limit if the first one already found it so.
 const MEASUREMENTS_OF_GRACE: u32 = 2;
 
-/// Remaining looks of running sandboxes, by id.
+/// Remaining measurements of grace of running sandboxes, by id.
 #[derive(Debug, Default)]
 pub(super) struct OverLimitGrace(HashMap<SandboxId, u32>);
 
 impl OverLimitGrace {
-    /// Takes in one look: which of the running sandboxes are over their limit. Returns those to be put down; they count
-    /// as new when they are seen again.
+    /// Records a measurement: which running sandboxes are over their limits. Returns those to stop; they count as new when
+    /// they run again.
     pub(super) fn judge(
         &mut self,
         seen: impl IntoIterator<Item = (SandboxId, bool)>,
@@ -41,7 +41,7 @@ impl OverLimitGrace {
 mod tests {
     use super::*;
 
-    /// One look at one running sandbox, `None` when it does not run. Whether it is put down.
+    /// Measures one sandbox; `None` when it does not run. Returns whether it is stopped.
     fn look(grace: &mut OverLimitGrace, is_over: Option<bool>) -> bool {
         let id = SandboxId::parse("a").expect("an id");
         !grace.judge(is_over.map(|is_over| (id, is_over))).is_empty()

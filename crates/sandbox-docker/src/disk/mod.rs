@@ -1,4 +1,4 @@
-//! Disk limits: set by the engine where its storage can, and watched everywhere, because no engine limits volumes.
+//! Disk limits: set by the engine if its storage supports them, and measured in any case, because no engine limits volumes.
 
 mod grace;
 mod usage;
@@ -20,7 +20,8 @@ use crate::engine::Engine;
 use crate::errors::{EngineError, EngineErrorKind};
 use crate::labels;
 
-/// Engines measure once at a time, so a look may fail because somebody else measures: not worth a word.
+/// Engines run one measurement at a time, so a measurement may fail because of another client; single failures are not
+/// logged.
 const WARN_AFTER_FAILURES: u32 = 5;
 
 /// The disk limits of all sandboxes.
@@ -28,18 +29,18 @@ const WARN_AFTER_FAILURES: u32 = 5;
 pub(crate) struct DiskMonitor {
     engine: Engine,
     config: Arc<DockerConfig>,
-    /// Whether the engine's storage may know limits for containers.
+    /// Whether the engine's storage may support limits of containers.
     may_limit: OnceCell<bool>,
-    /// It turned out that it does not.
+    /// The engine has refused such a limit.
     has_refused: AtomicBool,
-    /// Held while looking: one look at a time.
+    /// Also serializes measurements.
     grace: Mutex<OverLimitGrace>,
-    /// Looks in a row that failed.
+    /// Consecutive failed measurements.
     failures: AtomicU32,
 }
 
 impl DiskMonitor {
-    /// Nothing is asked of the engine yet.
+    /// Sends no request yet.
     pub(crate) fn new(engine: Engine, config: Arc<DockerConfig>) -> Self {
         Self {
             engine,
@@ -51,7 +52,7 @@ impl DiskMonitor {
         }
     }
 
-    /// `storage_opt` for a container of this template: limits what it changes in its image, not its volume.
+    /// `storage_opt` for a container of this template: limits changes to the image, not the volume.
     pub(crate) async fn storage_options(
         &self,
         spec: &DockerSpec,
@@ -66,13 +67,13 @@ impl DiskMonitor {
                 .call("asking for the engine's storage", Docker::info);
             info.await.map(|info| may_limit(&info))
         });
-        // An engine that does not answer will say so when the container is created.
+        // An unreachable engine fails the creation anyway.
         let can = *asked.await.unwrap_or(&false);
         can.then(|| HashMap::from([("size".to_owned(), limit.to_string())]))
     }
 
-    /// Whether a create failed because of [`storage_options`](Self::storage_options); they are not given out again, and
-    /// the create may be tried without them.
+    /// Whether a creation failed because of [`storage_options`](Self::storage_options). Later creations omit them, and this
+    /// one can be repeated.
     pub(crate) fn is_refusal(&self, error: &EngineError) -> bool {
         let said = error.message().to_ascii_lowercase();
         let is_refusal = ["storage-opt", "storage opt", "quota"]
@@ -82,13 +83,13 @@ impl DiskMonitor {
             self.has_refused.store(true, Ordering::Relaxed);
             tracing::info!(
                 said = error.message(),
-                "the engine's storage has no limits for containers: disk usage is watched instead"
+                "the engine's storage cannot limit containers: the service measures disk usage instead"
             );
         }
         is_refusal
     }
 
-    /// Looks once at everything that runs. Returns the sandboxes to be put down, with the cause for their owners.
+    /// Measures all running sandboxes once. Returns those to stop, with the cause for their owners.
     pub(crate) async fn check_limits(&self) -> Result<Vec<(SandboxId, String)>, EngineError> {
         let looked = self.measure_once().await;
         match &looked {
@@ -100,7 +101,7 @@ impl DiskMonitor {
                     tracing::warn!(
                         error = %chain(&error),
                         said = error.message(),
-                        "disk limits of sandboxes are not kept: the engine does not tell how much disk they use"
+                        "disk limits of sandboxes are not enforced: the engine does not report disk usage"
                     );
                 }
             }
@@ -133,7 +134,7 @@ impl DiskMonitor {
             .collect())
     }
 
-    /// Limits of the running sandboxes, as far as they have any.
+    /// The limits of running sandboxes that have one.
     async fn limits(&self) -> Result<HashMap<SandboxId, u64>, EngineError> {
         let specs = self.config.specs.iter();
         let by_spec: HashMap<&str, u64> = specs
@@ -160,8 +161,8 @@ impl DiskMonitor {
     }
 }
 
-/// Whether a size can be asked for. With overlay2 it takes a mount option that the engine does not tell of: it says so
-/// when a container is created.
+/// Whether the engine may support a limit. overlay2 needs a mount option that the engine does not report; the creation of a
+/// container fails without it.
 pub(crate) fn may_limit(info: &SystemInfo) -> bool {
     match info.driver.as_deref() {
         Some("btrfs" | "zfs") => true,
@@ -182,7 +183,7 @@ fn cause(used: u64, limit: u64) -> String {
     )
 }
 
-/// Rounded up, so that what is over a limit never looks like the limit.
+/// Rounds up, so that usage over a limit is never shown as the limit.
 fn size(bytes: u64) -> String {
     const MIB: u64 = 1 << 20;
     if bytes < 1024 * MIB {

@@ -1,4 +1,4 @@
-//! How much every container and volume takes, in one call.
+//! Reads the disk usage of all containers and volumes in one call.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use serde::Deserialize;
 use crate::engine::Engine;
 use crate::errors::EngineError;
 
-/// The engine walks through every volume for this, which takes minutes where there are millions of files.
+/// The engine walks through every volume, which takes minutes with millions of files.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// No engine has so many containers and volumes.
+/// Larger than any realistic response.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 const QUERY: &str = "/system/df?type=container&type=volume&verbose=true";
 
-/// What the engine measured. Engines before API 1.52 have the first two, newer ones the others.
+/// The response. Engines before API 1.52 fill the first two fields, newer ones the others.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct DiskUsage {
@@ -34,7 +34,7 @@ struct UsageItems {
     items: Option<Vec<UsageItem>>,
 }
 
-/// A container (whose names are in a list) or a volume.
+/// A container (with a list of names) or a volume.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct UsageItem {
@@ -51,7 +51,7 @@ struct UsageData {
 }
 
 impl DiskUsage {
-    /// Bytes by name: of the container and the volume of that name together. (Not every engine tells labels here.)
+    /// Bytes by name, the container and the volume of one name together. (Not every engine includes labels here.)
     pub(super) fn by_name(&self) -> HashMap<&str, u64> {
         let lists = [
             &self.containers,
@@ -72,7 +72,7 @@ impl DiskUsage {
 }
 
 impl UsageItem {
-    /// What is not known (-1) counts for nothing.
+    /// Unknown sizes (-1) count as zero.
     fn bytes(&self) -> u64 {
         let usage = self.usage_data.as_ref().map(|usage| usage.size);
         [self.size_rw, usage]
@@ -83,12 +83,12 @@ impl UsageItem {
     }
 }
 
-/// Asks the engine to measure.
+/// Makes the engine measure.
 pub(super) async fn measure(engine: &Engine) -> Result<DiskUsage, EngineError> {
     const OPERATION: &str = "measuring disk usage";
     let answer = engine.call_within(OPERATION, MEASURE_TIMEOUT, |docker| {
-        // The client's own `df` reads only what engines since API 1.52 answer. Of its calls this one gives the bytes as
-        // they come; all that is taken from it is the transport.
+        // bollard's own `df` understands only engines since API 1.52. This call gives access to the raw bytes of the
+        // response.
         let docker = docker.clone().with_request_modifier(|mut request| {
             let uri = request.uri().to_string();
             let measured = uri.replacen("/images/usage/get", QUERY, 1).parse();

@@ -1,4 +1,4 @@
-//! Why an image could not be pulled, for a person: what the registry and the engine say is text only.
+//! Explains failed pulls: the registry and the engine report only text.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use domain::sandbox::SandboxError;
 use super::reference;
 use crate::errors::{EngineError, EngineErrorKind};
 
-/// A pull that failed, for everybody who waited for it.
+/// A failed pull, shared by all waiters.
 #[derive(Debug, thiserror::Error)]
 #[error("{detail}")]
 pub(super) struct PullError {
@@ -59,7 +59,7 @@ impl PullError {
     }
 }
 
-/// Words by which causes are known, the more telling first, and what is to be done.
+/// Texts that identify causes, the most specific first, with advice.
 const CAUSES: [(&[&str], &str); 7] = [
     (
         &["toomanyrequests", "too many requests", "rate limit"],
@@ -140,7 +140,7 @@ fn refused(image: &str, said: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What engine 20.10 and Podman 4.3 say.
+    /// Messages of engine 20.10 and Podman 4.3.
     #[test]
     fn causes_are_known_by_their_words() {
         for (said, expected) in [

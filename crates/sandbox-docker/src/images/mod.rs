@@ -27,10 +27,10 @@ use crate::config::{DockerConfig, DockerSpec};
 use crate::engine::Engine;
 use crate::errors::EngineErrorKind;
 
-/// How long an image that was seen is taken to be there still. Being wrong costs a start that fails and asks again.
+/// How long an image is assumed to exist after it was seen. A wrong assumption costs one failed start.
 const PRESENCE_CACHE_TTL: Duration = Duration::from_secs(60);
 
-/// How often at most a waiter hears how far a pull is.
+/// Shortest interval of progress reports to a waiter.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The images of an engine. Cheap to clone.
@@ -41,19 +41,19 @@ pub(crate) struct Images(Arc<ImageCache>);
 struct ImageCache {
     engine: Engine,
     config: Arc<DockerConfig>,
-    /// Where pulls run: they outlive requests and the threads that serve them.
+    /// The runtime of pulls, which outlive requests and their threads.
     runtime: Handle,
     state: Mutex<ImageCacheState>,
 }
 
-/// By image as the templates name them, so never more than there are templates.
+/// Images by their name in the templates, so the map is bounded.
 #[derive(Debug, Default)]
 struct ImageCacheState {
     known: HashMap<String, Instant>,
     pulls: HashMap<String, PullInProgress>,
 }
 
-/// A pull under way. It belongs to nobody's request: one that gives up does not stop it.
+/// A pull in progress. It is independent of requests: a caller that gives up does not stop it.
 #[derive(Debug, Clone)]
 struct PullInProgress {
     line: watch::Receiver<String>,
@@ -61,7 +61,7 @@ struct PullInProgress {
 }
 
 impl Images {
-    /// Nothing is asked of the engine yet. Pulls run on the runtime in which this is called.
+    /// Sends no request yet. Pulls run on the current runtime.
     pub(crate) fn new(engine: Engine, config: Arc<DockerConfig>) -> Self {
         Self(Arc::new(ImageCache {
             engine,
@@ -71,7 +71,7 @@ impl Images {
         }))
     }
 
-    /// Returns when the template's image is on the engine, pulling it if it is not.
+    /// Ensures that the engine has the template's image, and pulls it if needed.
     pub(crate) async fn ensure(
         &self,
         spec: &DockerSpec,
@@ -99,7 +99,7 @@ impl Images {
         }
     }
 
-    /// The engine says that the image is not there (any more).
+    /// Forgets an image: the engine reported that it does not exist.
     pub(crate) fn forget(&self, image: &str) {
         self.0.lock().known.remove(image);
     }
@@ -111,7 +111,7 @@ impl Images {
             return None;
         }
         let pull = match state.pulls.get(image) {
-            // One that failed takes itself off the list; one that panicked could not.
+            // A failed pull removes itself; one that panicked could not.
             Some(pull) if pull.outcome.peek().is_none() => pull.clone(),
             _ => self.begin(image),
         };
@@ -161,13 +161,13 @@ impl ImageCacheState {
 }
 
 impl PullInProgress {
-    /// Waits for the end, telling every line from the present one on.
+    /// Waits for the end, and reports every line from now on.
     async fn wait(mut self, progress: &PrepareProgress) -> Result<(), SandboxError> {
         loop {
             let line = self.line.borrow_and_update().clone();
             progress.report(&line);
             tokio::select! {
-                // The last line comes together with the outcome, which says more.
+                // The last line arrives with the outcome, which says more.
                 biased;
                 outcome = self.outcome.clone() => {
                     return outcome.map_err(|error| error.to_sandbox_error());
@@ -178,7 +178,7 @@ impl PullInProgress {
     }
 }
 
-/// Returns when there is something to tell again. Never, if nothing more will come.
+/// Returns when there is a new line to report. Never returns after the last one.
 async fn news(line: &mut watch::Receiver<String>) {
     tokio::time::sleep(PROGRESS_INTERVAL).await;
     if line.changed().await.is_err() {

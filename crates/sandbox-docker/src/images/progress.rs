@@ -1,4 +1,4 @@
-//! How far a pull is, out of what the engine tells about each layer.
+//! Aggregates the progress of a pull over its layers.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use bollard::models::CreateImageInfo;
 
 const MIB: u64 = 1 << 20;
 
-/// The layers of an image that is being pulled.
+/// The progress of all layers of an image.
 #[derive(Debug, Default)]
 pub(super) struct PullProgress(BTreeMap<String, LayerProgress>);
 
 #[derive(Debug, Default, PartialEq)]
 struct LayerProgress {
     stage: LayerStage,
-    /// Bytes fetched.
+    /// Fetched bytes.
     fetched: u64,
-    /// Bytes there are, once the engine knows.
+    /// Total bytes, once the engine knows them.
     size: Option<u64>,
-    /// Bytes of the unpacked layer written.
+    /// Unpacked bytes.
     unpacked: u64,
 }
 
@@ -32,10 +32,10 @@ enum LayerStage {
 }
 
 impl PullProgress {
-    /// Takes in what the engine said. Whether anything moved: an engine that tries again and again tells a lot, too.
+    /// Records an update. Returns whether there was progress: an engine that retries also sends updates.
     pub(super) fn update(&mut self, info: &CreateImageInfo) -> bool {
         let (Some(id), Some(status)) = (&info.id, &info.status) else {
-            // About the image as a whole, such as its digest.
+            // About the image as a whole, e.g. its digest.
             return info.status.is_some();
         };
         let detail = info.progress_detail.as_ref();
@@ -48,7 +48,7 @@ impl PullProgress {
             "Verifying Checksum" | "Download complete" => LayerStage::Fetched,
             "Extracting" => LayerStage::Unpacking,
             "Pull complete" | "Already exists" => LayerStage::Done,
-            // "Pulling from library/busybox" names a tag where layers have their id.
+            // "Pulling from library/busybox" has a tag instead of a layer id.
             other => return !other.starts_with("Retrying"),
         };
         let is_new = !self.0.contains_key(id);
@@ -67,7 +67,7 @@ impl PullProgress {
         is_new || before != (layer.stage, layer.fetched, layer.unpacked)
     }
 
-    /// One line for a person.
+    /// Formats the progress on one line.
     pub(super) fn line(&self, image: &str) -> String {
         let layers = self.0.values();
         let count = layers.len();
@@ -79,7 +79,7 @@ impl PullProgress {
             .filter(|layer| layer.stage == LayerStage::Done)
             .count();
         let fetched: u64 = layers.clone().map(|layer| layer.fetched).sum();
-        // What another image brought has no size, and neither has what waits for its turn.
+        // Layers that already exist, and those that wait, have no size.
         let is_complete = layers.clone().all(|layer| layer.stage != LayerStage::Known);
         let size: u64 = layers.filter_map(|layer| layer.size).sum();
         let fetched = fetched.div_ceil(MIB);

@@ -1,4 +1,4 @@
-//! One pull, from the first byte to an image that is there.
+//! Pulls one image.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::config::DockerConfig;
 use crate::engine::Engine;
 use crate::errors::EngineError;
 
-/// How often the log says how far it is.
+/// Interval of progress in the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Pulls the image and makes sure that it is there.
+/// Pulls the image and verifies that it exists.
 pub(super) async fn run(
     engine: &Engine,
     config: &DockerConfig,
@@ -48,12 +48,12 @@ pub(super) async fn run(
             let seconds = began.elapsed().as_secs();
             tracing::info!(image, seconds, "pulled an image");
         }
-        Err(error) => tracing::error!(image, error = error.detail, "an image is not pulled"),
+        Err(error) => tracing::error!(image, error = error.detail, "cannot pull an image"),
     }
     outcome
 }
 
-/// Follows the engine until it says no more. Going away ends the pull on the engine, so the task is never cancelled.
+/// Reads the engine's updates to their end. Disconnecting aborts the pull on the engine, so the task is never cancelled.
 async fn fetch(
     engine: &Engine,
     config: &DockerConfig,
@@ -96,7 +96,7 @@ async fn fetch(
     }
 }
 
-/// The configured credentials if they are for the image's registry: no other may see them.
+/// The configured credentials, if they belong to the image's registry: no other registry may receive them.
 fn credentials(config: &DockerConfig, image: &str) -> Option<DockerCredentials> {
     let registry = config.registry.as_ref()?;
     Some(DockerCredentials {
@@ -107,8 +107,8 @@ fn credentials(config: &DockerConfig, image: &str) -> Option<DockerCredentials> 
     })
 }
 
-/// Engines read this header in the URL alphabet of base64, and take what they cannot read for no credentials; bollard
-/// 0.21.1 writes the standard alphabet.
+/// Engines expect this header in URL-safe base64 and ignore credentials that they cannot decode; bollard 0.21.1 writes
+/// standard base64.
 fn readable_credentials(docker: Docker) -> Docker {
     const HEADER: &str = "x-registry-auth";
     docker.with_request_modifier(|mut request| {

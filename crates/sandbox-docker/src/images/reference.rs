@@ -1,13 +1,13 @@
-//! Names of images: which registry they come from, and what exactly is pulled.
+//! Parses image names: the registry, and the exact reference to pull.
 
 use crate::config::RegistryCredentials;
 
 /// The registry of names without a host.
 const HUB: &str = "docker.io";
-/// Under which name the engine knows the credentials of [`HUB`].
+/// The name under which the engine stores the credentials of [`HUB`].
 const HUB_LOGIN: &str = "https://index.docker.io/v1/";
 
-/// What is asked of the registry: without a tag or digest the engine would pull every tag there is.
+/// The reference to pull. Without a tag or digest the engine would pull all tags.
 pub(super) fn with_tag(image: &str) -> String {
     let name = image.rsplit('/').next().unwrap_or(image);
     if name.contains([':', '@']) {
@@ -17,7 +17,7 @@ pub(super) fn with_tag(image: &str) -> String {
     }
 }
 
-/// The host that an image is pulled from. As Docker reads it: the first part is one if it could not be anything else.
+/// The registry of an image by Docker's rules: the first part is a host if it cannot be anything else.
 pub(super) fn registry(image: &str) -> &str {
     match image.split_once('/') {
         Some((host, _)) if host == "localhost" || host.contains(['.', ':']) => host_of(host),
@@ -25,7 +25,7 @@ pub(super) fn registry(image: &str) -> &str {
     }
 }
 
-/// The address that goes with the credentials, if they are for this image's registry.
+/// The server address of the credentials, if they belong to this image's registry.
 pub(super) fn login(image: &str, credentials: &RegistryCredentials) -> Option<String> {
     let host = registry(image);
     (host_of(&credentials.server) == host).then(|| match host {
@@ -34,7 +34,7 @@ pub(super) fn login(image: &str, credentials: &RegistryCredentials) -> Option<St
     })
 }
 
-/// A registry's host out of any way to write it.
+/// The host of a registry in any notation.
 fn host_of(server: &str) -> &str {
     let server = ["https://", "http://"]
         .iter()

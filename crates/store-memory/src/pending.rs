@@ -98,7 +98,7 @@ impl PendingMessageRepository for MemoryStore {
         if let Some(answer) = message.answers.first() {
             match state.check_idempotency(&answer.request) {
                 IdempotencyCheck::New => {}
-                known => return Ok(EnqueueOutcome::Repeated(known)),
+                known => return Ok(EnqueueOutcome::KeyUsed(known)),
             }
         }
         state.check_not_deleted(&message.owner)?;
@@ -133,7 +133,7 @@ impl PendingMessageRepository for MemoryStore {
                 host: sandbox.host.clone(),
             });
         }
-        Ok(EnqueueOutcome::At(count + 1))
+        Ok(EnqueueOutcome::Queued(count + 1))
     }
 
     async fn list_deliverable(

@@ -180,7 +180,7 @@ impl StartTaskRepository for MemoryStore {
         if let Some(answer) = &start.answer {
             match state.check_idempotency(&answer.request) {
                 IdempotencyCheck::New => {}
-                known => return Ok(StartTaskInsertOutcome::Repeated(known)),
+                known => return Ok(StartTaskInsertOutcome::KeyUsed(known)),
             }
         }
         if let Some(found) = state.find_existing(task)? {

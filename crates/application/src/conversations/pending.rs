@@ -126,7 +126,7 @@ impl PendingMessages {
 
     async fn add(&self, new: &NewPendingMessage) -> Result<IdempotentResult<QueuedMessage>, AppError> {
         match self.0.ports.pending.enqueue(new).await? {
-            EnqueueOutcome::At(position) => {
+            EnqueueOutcome::Queued(position) => {
                 self.0.quotas.add(&new.owner, &cost(new));
                 self.0.syncer.notify_news();
                 Ok(IdempotentResult::New(QueuedMessage {
@@ -134,7 +134,7 @@ impl PendingMessages {
                     position,
                 }))
             }
-            EnqueueOutcome::Repeated(known) => {
+            EnqueueOutcome::KeyUsed(known) => {
                 let answer = earlier_response(known)?.ok_or(AppError::IdempotencyKeyReused)?;
                 Ok(IdempotentResult::Repeated(answer))
             }

@@ -258,7 +258,7 @@ impl StartService {
                 Ok(IdempotentResult::New(task))
             }
             Ok(StartTaskInsertOutcome::Existing(task)) => Ok(IdempotentResult::New(task)),
-            Ok(StartTaskInsertOutcome::Repeated(known)) => {
+            Ok(StartTaskInsertOutcome::KeyUsed(known)) => {
                 let answer = earlier_response(known)?.ok_or(AppError::IdempotencyKeyReused)?;
                 Ok(IdempotentResult::Repeated(answer))
             }

@@ -79,7 +79,7 @@ fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Enqueu
     if let Some(answer) = message.answers.first() {
         let known = idempotency::repetition(conn, &answer.request)?;
         if known != IdempotencyCheck::New {
-            return Ok(EnqueueOutcome::Repeated(known));
+            return Ok(EnqueueOutcome::KeyUsed(known));
         }
     }
     refuse_deleted(conn, owner)?;
@@ -114,7 +114,7 @@ fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Enqueu
         idempotency::keep(conn, answer)?;
     }
     tell(conn, conversation)?;
-    Ok(EnqueueOutcome::At(count + 1))
+    Ok(EnqueueOutcome::Queued(count + 1))
 }
 
 /// Whoever serves the sandbox of the conversation hears that there is something to say.

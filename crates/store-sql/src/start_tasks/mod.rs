@@ -157,7 +157,7 @@ fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> 
     if let Some(answer) = &start.answer {
         let known = idempotency::repetition(conn, &answer.request)?;
         if known != IdempotencyCheck::New {
-            return Ok(StartTaskInsertOutcome::Repeated(known));
+            return Ok(StartTaskInsertOutcome::KeyUsed(known));
         }
     }
     if let Some(found) = previous(conn, task)? {

@@ -224,7 +224,7 @@ async fn messages(ports: &StorePorts) -> String {
     let target = MessageTarget::Conversation(conversation_id(1));
     let message = message(1, "alice", target);
     let queued = ports.pending.enqueue(&message).await.unwrap();
-    assert_eq!(queued, EnqueueOutcome::At(1));
+    assert_eq!(queued, EnqueueOutcome::Queued(1));
     format!("{:#?}", ports.pending.list_waiting(conversation_id(1)).await)
 }
 

@@ -106,7 +106,7 @@ async fn ready(ports: &StorePorts, n: u64) {
 pub async fn messages_are_queued_in_order_of_arrival(ports: &StorePorts) {
     let fence = ports.claimed(&start(1, "alice", "s1", at(0))).await.fence;
     for (place, n, name) in [(1, 30, TASK(1)), (2, 20, CONVERSATION(1)), (3, 10, TASK(1))] {
-        assert_eq!(queue(ports, n, name).await, EnqueueOutcome::At(place));
+        assert_eq!(queue(ports, n, name).await, EnqueueOutcome::Queued(place));
     }
     assert_eq!(waiting(ports, 1).await, [0; 0], "it is not there yet");
     begin(ports, 1, fence).await;
@@ -122,7 +122,7 @@ pub async fn messages_are_queued_in_order_of_arrival(ports: &StorePorts) {
     ports.pending.complete_delivery(uuid(20)).await.unwrap();
     assert_eq!(
         queue(ports, 40, CONVERSATION(1)).await,
-        EnqueueOutcome::At(3)
+        EnqueueOutcome::Queued(3)
     );
     assert_eq!(waiting(ports, 1).await, [30, 10, 40]);
 }
@@ -133,19 +133,19 @@ pub async fn the_queue_of_a_conversation_is_bounded(ports: &StorePorts) {
     store_conversation(ports, 2).await;
     for (n, place) in (1..).zip(1..=MAX_PENDING_MESSAGES) {
         let name = if n % 2 == 0 { TASK } else { CONVERSATION };
-        assert_eq!(queue(ports, n, name(1)).await, EnqueueOutcome::At(place));
+        assert_eq!(queue(ports, n, name(1)).await, EnqueueOutcome::Queued(place));
     }
     for name in [TASK(1), CONVERSATION(1)] {
         assert_eq!(queue(ports, 50, name).await, EnqueueOutcome::Full);
     }
     assert_eq!(
         queue(ports, 51, CONVERSATION(2)).await,
-        EnqueueOutcome::At(1)
+        EnqueueOutcome::Queued(1)
     );
     ports.pending.complete_delivery(uuid(3)).await.unwrap();
     assert_eq!(
         queue(ports, 52, TASK(1)).await,
-        EnqueueOutcome::At(MAX_PENDING_MESSAGES)
+        EnqueueOutcome::Queued(MAX_PENDING_MESSAGES)
     );
 }
 
@@ -157,7 +157,7 @@ pub async fn the_last_position_is_assigned_once(ports: &StorePorts) {
     }
     let asked = (100..108).map(|n| queue(ports, n, CONVERSATION(1)));
     let given = join_all(asked).await;
-    let last = |it: &&EnqueueOutcome| **it == EnqueueOutcome::At(MAX_PENDING_MESSAGES);
+    let last = |it: &&EnqueueOutcome| **it == EnqueueOutcome::Queued(MAX_PENDING_MESSAGES);
     assert_eq!(given.iter().filter(last).count(), 1, "{given:?}");
     assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
 }
@@ -176,7 +176,7 @@ pub async fn messages_need_a_visible_conversation(ports: &StorePorts) {
     let (host, limit) = (host(), ClaimLimit::tasks(1));
     let claimed = ports.tasks.claim(&host, at(1), at(60), limit);
     let fence = claimed.await.unwrap()[0].fence;
-    assert_eq!(queue(ports, 4, TASK(3)).await, EnqueueOutcome::At(1));
+    assert_eq!(queue(ports, 4, TASK(3)).await, EnqueueOutcome::Queued(1));
     let mut failed = status_update(StartStatus::Error);
     failed.detail = Some("no model".to_owned());
     let ended = ports.tasks.fail(task_id(3), fence, &failed, at(2));
@@ -190,9 +190,9 @@ pub async fn messages_need_a_visible_conversation(ports: &StorePorts) {
     ports.start(&again).await;
     assert_eq!(
         queue(ports, 7, CONVERSATION(3)).await,
-        EnqueueOutcome::At(2)
+        EnqueueOutcome::Queued(2)
     );
-    assert_eq!(queue(ports, 8, TASK(6)).await, EnqueueOutcome::At(3));
+    assert_eq!(queue(ports, 8, TASK(6)).await, EnqueueOutcome::Queued(3));
 }
 
 /// A conversation is deliverable if its start has ended and its sandbox on this host is RUNNING and desired to run.
@@ -240,7 +240,7 @@ pub async fn messages_wait_for_the_end_of_a_start(ports: &StorePorts) {
     assert_eq!(list_deliverable(ports).await, [0; 0]);
     end(ports, 1, fence).await;
     assert_eq!(list_deliverable(ports).await, [1]);
-    assert_eq!(queue(ports, 8, TASK(1)).await, EnqueueOutcome::At(2));
+    assert_eq!(queue(ports, 8, TASK(1)).await, EnqueueOutcome::Queued(2));
     assert_eq!(waiting(ports, 1).await, [7, 8]);
 }
 
@@ -409,15 +409,15 @@ pub async fn a_repeated_message_is_queued_once(ports: &StorePorts) {
     };
     queue(ports, 1, CONVERSATION(1)).await;
     let first = ports.pending.enqueue(&keyed(2, "a")).await.unwrap();
-    assert_eq!(first, EnqueueOutcome::At(2));
+    assert_eq!(first, EnqueueOutcome::Queued(2));
     for n in 10..18 {
         queue(ports, n, CONVERSATION(1)).await;
     }
     let again = ports.pending.enqueue(&keyed(3, "a")).await.unwrap();
     let same = IdempotencyCheck::Replay("2 is 2".to_owned());
-    assert_eq!(again, EnqueueOutcome::Repeated(same));
+    assert_eq!(again, EnqueueOutcome::KeyUsed(same));
     let other = ports.pending.enqueue(&keyed(4, "b")).await.unwrap();
-    assert_eq!(other, EnqueueOutcome::Repeated(IdempotencyCheck::Mismatch));
+    assert_eq!(other, EnqueueOutcome::KeyUsed(IdempotencyCheck::Mismatch));
     assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
 }
 

@@ -58,12 +58,12 @@ pub async fn a_repeated_start_creates_once(ports: &StorePorts) {
     let again = keyed_start(2, response(asked, "two"));
     assert_eq!(
         ports.tasks.insert(&again, &none).await.unwrap(),
-        StartTaskInsertOutcome::Repeated(same)
+        StartTaskInsertOutcome::KeyUsed(same)
     );
     let other = keyed_start(3, response(request("alice", "k", "that"), "three"));
     assert_eq!(
         ports.tasks.insert(&other, &none).await.unwrap(),
-        StartTaskInsertOutcome::Repeated(IdempotencyCheck::Mismatch)
+        StartTaskInsertOutcome::KeyUsed(IdempotencyCheck::Mismatch)
     );
     for n in [2, 3] {
         assert_eq!(
@@ -135,7 +135,7 @@ pub async fn a_race_creates_one(ports: &StorePorts) {
     for (n, inserted) in join_all(race).await.into_iter().enumerate() {
         match inserted.unwrap() {
             StartTaskInsertOutcome::New => made.push(n),
-            StartTaskInsertOutcome::Repeated(known) => repeated.push(known),
+            StartTaskInsertOutcome::KeyUsed(known) => repeated.push(known),
             other @ StartTaskInsertOutcome::Existing(_) => panic!("{other:?}"),
         }
     }
@@ -199,7 +199,7 @@ pub async fn a_response_without_a_creation_is_stored(ports: &StorePorts) {
     );
     let start = keyed_start(1, response(asked, "four"));
     let inserted = ports.tasks.insert(&start, &PLENTY).await.unwrap();
-    assert_eq!(inserted, StartTaskInsertOutcome::Repeated(same));
+    assert_eq!(inserted, StartTaskInsertOutcome::KeyUsed(same));
 }
 
 /// The latest responses of a user are stored, and those of other users are unaffected.

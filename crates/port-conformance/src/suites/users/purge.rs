@@ -124,7 +124,7 @@ async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
         (n + 12, MessageTarget::Conversation(conversation_id(n + 4))),
     ] {
         let queued = ports.pending.enqueue(&message(n, owner, target)).await;
-        assert_eq!(queued.unwrap(), EnqueueOutcome::At(1));
+        assert_eq!(queued.unwrap(), EnqueueOutcome::Queued(1));
     }
     fence
 }

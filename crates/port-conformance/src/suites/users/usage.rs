@@ -153,7 +153,7 @@ pub async fn usage_equals_a_recount(ports: &StorePorts) {
     for n in [1, 2] {
         let waiting = message(n, "alice", MessageTarget::Conversation(conversation_id(n)));
         let queued = ports.pending.enqueue(&waiting).await;
-        assert_eq!(queued.unwrap(), EnqueueOutcome::At(1));
+        assert_eq!(queued.unwrap(), EnqueueOutcome::Queued(1));
     }
     for n in [1, 2] {
         let secret = secret(n, "alice", &format!("S{n}"), at(1));

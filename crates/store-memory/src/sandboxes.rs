@@ -46,13 +46,13 @@ impl MemoryState {
     }
 
     /// Whether the reason for a retirement applies now.
-    fn can_retire(&self, sandbox: &Sandbox, why: RetirementReason) -> bool {
+    fn can_retire(&self, sandbox: &Sandbox, reason: RetirementReason) -> bool {
         let mut conversations = self
             .conversations
             .values()
             .map(|row| &row.it)
             .filter(|it| it.sandbox_id == sandbox.id);
-        let due = match why {
+        let due = match reason {
             RetirementReason::IdleSince(since) => {
                 sandbox.desired == DesiredState::Running
                     && sandbox.status == SandboxStatus::Running
@@ -294,14 +294,14 @@ impl SandboxRepository for MemoryStore {
     async fn list_retirable(
         &self,
         host: &HostId,
-        why: RetirementReason,
+        reason: RetirementReason,
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError> {
         let state = self.lock();
         let mut found: Vec<Sandbox> = state
             .sandboxes
             .values()
-            .filter(|it| it.host == *host && state.can_retire(it, why))
+            .filter(|it| it.host == *host && state.can_retire(it, reason))
             .cloned()
             .collect();
         found.sort_by(|a, b| (a.updated_at, &a.id).cmp(&(b.updated_at, &b.id)));
@@ -312,15 +312,15 @@ impl SandboxRepository for MemoryStore {
     async fn retire(
         &self,
         id: &SandboxId,
-        why: RetirementReason,
+        reason: RetirementReason,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
         let mut state = self.lock();
         let found = state.sandboxes.get(id).cloned();
-        let Some(mut sandbox) = found.filter(|it| state.can_retire(it, why)) else {
+        let Some(mut sandbox) = found.filter(|it| state.can_retire(it, reason)) else {
             return Ok(None);
         };
-        sandbox.desired = why.desired();
+        sandbox.desired = reason.desired();
         if sandbox.desired == DesiredState::Paused {
             sandbox.paused_at = Some(at);
         }

@@ -97,7 +97,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
     async fn list_retirable(
         &self,
         host: &HostId,
-        why: RetirementReason,
+        reason: RetirementReason,
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError>;
     /// Commits [`RetirementReason::desired`] if the reason still applies, else returns `None`. The check and the change
@@ -106,7 +106,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
     async fn retire(
         &self,
         id: &SandboxId,
-        why: RetirementReason,
+        reason: RetirementReason,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError>;
     /// Sets the detail of all rows of a host in STARTING, RUNNING or PAUSED, or clears it with `None`. It says that the

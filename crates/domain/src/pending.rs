@@ -58,7 +58,7 @@ pub struct PendingMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnqueueOutcome {
     /// The message is at this position of the queue, from 1.
-    At(usize),
+    Queued(usize),
     /// The queue holds [`MAX_PENDING_MESSAGES`].
     Full,
     /// The user has no such start task or conversation.
@@ -66,7 +66,7 @@ pub enum EnqueueOutcome {
     /// The start of the conversation failed with this cause, so the message can never be delivered.
     Failed(Option<String>),
     /// The request's key was used before, for this or another request. Never [`IdempotencyCheck::New`].
-    Repeated(IdempotencyCheck),
+    KeyUsed(IdempotencyCheck),
 }
 
 /// Pending messages. They are deleted with their conversation, with the last record of a failed start, and with their

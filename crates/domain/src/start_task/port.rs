@@ -58,7 +58,7 @@ pub enum StartTaskInsertOutcome {
     Existing(StartTask),
     /// The request's key was used before, for this or another request. Nothing was written. Never
     /// [`IdempotencyCheck::New`].
-    Repeated(IdempotencyCheck),
+    KeyUsed(IdempotencyCheck),
 }
 
 /// A start task under a lease.
@@ -145,7 +145,7 @@ pub struct StartQueueCounts {
 #[async_trait]
 pub trait StartTaskRepository: Send + Sync + 'static {
     /// Commits a task, its sandbox and the response in one transaction.
-    /// * The idempotency key is checked first: if it was used before, nothing else is checked (`Repeated`).
+    /// * The idempotency key is checked first: if it was used before, nothing else is checked (`KeyUsed`).
     /// * The caps apply if a sandbox is created or resumed (`CapReached`).
     /// * An owner may have [`MAX_UNFINISHED_STARTS`] unfinished tasks (`CapReached`).
     /// * The parent must be a conversation of the owner (`NotFound` of [`PARENT_CONVERSATION_ENTITY`]).

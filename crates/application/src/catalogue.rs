@@ -65,7 +65,10 @@ impl ModelCatalogue {
 
     fn parse(text: &'static str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
-        let models: Vec<_> = lines.filter(|line| !line.is_empty()).map(parse_model).collect();
+        let models: Vec<_> = lines
+            .filter(|line| !line.is_empty())
+            .map(parse_model)
+            .collect();
         let names: BTreeSet<_> = models.iter().filter_map(|model| model.provider).collect();
         let verified: BTreeSet<_> = models
             .iter()

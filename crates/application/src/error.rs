@@ -103,7 +103,7 @@ impl Classify for AppError {
             Self::Sandbox(e) => e.public(),
             Self::Agent(e) => e.public(),
             Self::Cipher(e) => e.public(),
-            Self::TakenOver => Cow::Borrowed("Another process goes on with this. Try again."),
+            Self::TakenOver => Cow::Borrowed("Another process continues this work. Try again."),
             Self::IdempotencyKeyReused => Cow::Borrowed(IDEMPOTENCY_KEY_REUSED),
             Self::ReportRate {
                 bytes_per_minute, ..

@@ -32,12 +32,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::identity::ApiKeyWithRole;
-use domain::sandbox::{SandboxCaps, Sandbox};
+use domain::sandbox::{Sandbox, SandboxCaps};
 use domain::usage::QuotaLimits;
 pub use error::AppError;
+pub use ports::{AuthMode, Policy, Ports, Retention};
 pub use runtime::live_setting::LiveSetting;
 pub use runtime::metrics::ApplicationMetrics;
-pub use ports::{AuthMode, Policy, Ports, Retention};
 pub use tasks::BackgroundTasks;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -47,18 +47,18 @@ use crate::administration::Administration;
 use crate::audit::{Audit, AuditBuffer};
 use crate::authenticate::KeyAuthenticator;
 use crate::conversations::Conversations;
+use crate::conversations::stream_registry::StreamRegistry;
+use crate::event_streams::EventStreams;
 use crate::events::Events;
 use crate::export::Exports;
-use crate::event_streams::EventStreams;
-use crate::conversations::stream_registry::StreamRegistry;
 use crate::gateway::Gateway;
 use crate::git::GitService;
-use crate::inspection::SandboxInspector;
 use crate::identity::key_cache::KeyCache;
-use crate::runtime::metrics::MetricsRecorder;
+use crate::inspection::SandboxInspector;
 use crate::pending::PendingMessages;
 use crate::quotas::Quotas;
-use crate::sandboxes::{SandboxReconciler, LogReaderLimiter, Sandboxes, SessionKeyCache};
+use crate::runtime::metrics::MetricsRecorder;
+use crate::sandboxes::{LogReaderLimiter, SandboxReconciler, Sandboxes, SessionKeyCache};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::skills::Skills;
@@ -178,8 +178,14 @@ impl App {
             policy.clone(),
             (streams.clone(), quotas.clone()),
         );
-        let reconciler = SandboxReconciler::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
-        let warm = WarmSandboxPool::new(ports.clone(), policy.clone(), reconciler.clone(), tasks.clone());
+        let reconciler =
+            SandboxReconciler::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
+        let warm = WarmSandboxPool::new(
+            ports.clone(),
+            policy.clone(),
+            reconciler.clone(),
+            tasks.clone(),
+        );
         let inner = Arc::new(Inner {
             warm,
             ports,

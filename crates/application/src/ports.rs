@@ -18,7 +18,7 @@ use domain::identity::{AdministrationRepository, ApiKeyRepository, UserRepositor
 use domain::lease::LeaseRepository;
 use domain::pending::PendingMessageRepository;
 use domain::sandbox::{
-    SandboxCaps, SandboxBackend, SandboxRepository, SandboxSpecCatalog, WarmRepository,
+    SandboxBackend, SandboxCaps, SandboxRepository, SandboxSpecCatalog, WarmRepository,
 };
 use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;

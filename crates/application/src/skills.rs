@@ -13,8 +13,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
 
 use crate::conversations::check_branch;
-use crate::settings::marketplaces;
 use crate::keyed_semaphore::KeyedSemaphore;
+use crate::settings::marketplaces;
 use crate::{AppError, Inner};
 
 /// Marketplaces of one request, parallel fetches of one request, and the time for all of them.
@@ -78,7 +78,10 @@ impl Skills {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self {
             inner,
-            fetch_slots: Arc::new(KeyedSemaphore::new(MAX_REQUESTS_PER_USER, MAX_WAITING_PER_USER)),
+            fetch_slots: Arc::new(KeyedSemaphore::new(
+                MAX_REQUESTS_PER_USER,
+                MAX_WAITING_PER_USER,
+            )),
         }
     }
 
@@ -191,7 +194,7 @@ fn repository_url(source: &str) -> Result<Url, String> {
         let repository_url = format!("https://github.com/{repository}.git");
         return repository_url
             .parse()
-            .map_err(|_| "it is no repository on GitHub".to_owned());
+            .map_err(|_| "it is not a valid GitHub repository".to_owned());
     }
     let is_address = ["https://", "http://"]
         .iter()
@@ -199,7 +202,7 @@ fn repository_url(source: &str) -> Result<Url, String> {
     if is_address {
         let url: Url = source
             .parse()
-            .map_err(|_| "its address cannot be read".to_owned())?;
+            .map_err(|_| "its URL cannot be parsed".to_owned())?;
         return if url.query().is_some() || url.fragment().is_some() {
             Err("its address must have neither `?` nor `#`".to_owned())
         } else {
@@ -268,7 +271,7 @@ mod tests {
             ("ext::sh", "https://"),
             ("skills/own", "path"),
             ("https://h/r?x=1", "neither"),
-            ("https://", "read"),
+            ("https://", "parsed"),
         ] {
             let said = repository_url(source).unwrap_err();
             assert!(said.contains(word), "{source}: {said}");

@@ -161,7 +161,12 @@ impl EventStream {
             // A wake-up from here on may be about events that this read does not see.
             self.woken.mark_unchanged();
             let events = &self.inner.ports.events;
-            let arrived = events.list_after(&self.scope, self.conversation, self.last_sequence, MAX_READ_EVENTS);
+            let arrived = events.list_after(
+                &self.scope,
+                self.conversation,
+                self.last_sequence,
+                MAX_READ_EVENTS,
+            );
             self.last_read = match arrived.await {
                 Ok(None) => return StreamItem::End(StreamEndReason::Deleted),
                 Ok(Some(events)) => match events.last().map(|last| last.seq) {

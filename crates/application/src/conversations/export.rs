@@ -122,7 +122,11 @@ impl Export {
 struct ActiveExports(Mutex<Vec<(UserId, ConversationId)>>);
 
 impl ActiveExports {
-    fn acquire(self: &Arc<Self>, user: &UserId, id: ConversationId) -> Result<ExportSlot, AppError> {
+    fn acquire(
+        self: &Arc<Self>,
+        user: &UserId,
+        id: ConversationId,
+    ) -> Result<ExportSlot, AppError> {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_user = || running.iter().filter(|(of, _)| of == user);
         if of_user().any(|(_, known)| *known == id) {

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use domain::agent::{AgentError, MessageDelivery};
 use domain::clock::Timestamp;
 use domain::conversation::{
-    ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, MessageInput,
-    ConversationReport,
+    ConversationChange, ConversationFilter, ConversationReport, ConversationView, ExecutionStatus,
+    MessageInput,
 };
 use domain::error::{ErrorClass, StoreError, chain};
 use domain::id::{ConversationId, SandboxId};

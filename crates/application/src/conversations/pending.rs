@@ -19,7 +19,9 @@ use domain::conversation::{ExecutionStatus, MessageInput};
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::json::serialized_bytes;
-use domain::pending::{MessageTarget, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, EnqueueOutcome};
+use domain::pending::{
+    EnqueueOutcome, MAX_PENDING_MESSAGES, MessageTarget, NewPendingMessage, PendingMessage,
+};
 use domain::scope::Scope;
 use domain::start_task::CLOCK_SKEW_GRACE;
 use domain::usage::Quota;
@@ -28,9 +30,9 @@ use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
-use self::message_match::{is_permanent_refusal, is_event_of};
+use self::message_match::{is_event_of, is_permanent_refusal};
 use crate::conversations::mark_running;
-use crate::idempotency::{IdempotentResult, IdempotentCall, earlier_response};
+use crate::idempotency::{IdempotentCall, IdempotentResult, earlier_response};
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner};
 
@@ -109,7 +111,12 @@ impl PendingMessages {
         self.add(&new).await
     }
 
-    fn new_message(&self, owner: &UserId, target: MessageTarget, message: MessageInput) -> NewPendingMessage {
+    fn new_message(
+        &self,
+        owner: &UserId,
+        target: MessageTarget,
+        message: MessageInput,
+    ) -> NewPendingMessage {
         NewPendingMessage {
             id: self.0.ports.ids.uuid(),
             owner: owner.clone(),
@@ -124,7 +131,10 @@ impl PendingMessages {
         self.0.quotas.check(&new.owner, &cost(new)).await
     }
 
-    async fn add(&self, new: &NewPendingMessage) -> Result<IdempotentResult<QueuedMessage>, AppError> {
+    async fn add(
+        &self,
+        new: &NewPendingMessage,
+    ) -> Result<IdempotentResult<QueuedMessage>, AppError> {
         match self.0.ports.pending.enqueue(new).await? {
             EnqueueOutcome::Queued(position) => {
                 self.0.quotas.add(&new.owner, &cost(new));
@@ -228,7 +238,11 @@ impl PendingDelivery {
     /// Conversations with messages to deliver now.
     async fn due(&self, busy: &BTreeSet<ConversationId>) -> Vec<ConversationId> {
         let (ports, host) = (&self.inner.ports, &self.inner.policy.host);
-        let found = match ports.pending.list_deliverable(host, MAX_DUE_CONVERSATIONS).await {
+        let found = match ports
+            .pending
+            .list_deliverable(host, MAX_DUE_CONVERSATIONS)
+            .await
+        {
             Ok(found) => found,
             Err(error) => {
                 tracing::debug!(error = %chain(&error), "cannot list deliverable messages; trying again later");
@@ -239,9 +253,12 @@ impl PendingDelivery {
         let mut backoffs = self.backoffs();
         // Forget conversations without waiting messages.
         backoffs.retain(|id, backoff| backoff.until > now || found.contains(id));
-        let is_rested = |id: &ConversationId| backoffs.get(id).is_none_or(|backoff| backoff.until <= now);
+        let is_rested =
+            |id: &ConversationId| backoffs.get(id).is_none_or(|backoff| backoff.until <= now);
         let due = found.into_iter().filter(|id| !busy.contains(id));
-        due.filter(is_rested).take(MAX_PARALLEL_DELIVERIES - busy.len()).collect()
+        due.filter(is_rested)
+            .take(MAX_PARALLEL_DELIVERIES - busy.len())
+            .collect()
     }
 
     /// When the next pause ends.
@@ -258,7 +275,9 @@ impl PendingDelivery {
             Ok(()) => {
                 self.backoffs().remove(&id);
             }
-            Err(DeliveryStop::OtherProcess) => self.update_backoff(id, |backoff| backoff.until = Instant::now() + MIN_RETRY_BACKOFF),
+            Err(DeliveryStop::OtherProcess) => self.update_backoff(id, |backoff| {
+                backoff.until = Instant::now() + MIN_RETRY_BACKOFF
+            }),
             Err(DeliveryStop::Failed(error)) => {
                 tracing::debug!(conversation.id = %id, error = %chain(&error), "cannot deliver pending messages; trying again later");
                 self.update_backoff(id, |backoff| {
@@ -311,7 +330,10 @@ impl PendingDelivery {
         let sandbox = sandbox.ok_or_else(|| AppError::not_found("Sandbox not found"))?;
         let url = sandbox.agent_url.as_ref();
         let url = url.ok_or_else(|| {
-            AppError::refused(ErrorClass::Unavailable, "The sandbox has no address yet")
+            AppError::refused(
+                ErrorClass::Unavailable,
+                "The sandbox has no agent server URL yet",
+            )
         })?;
         Ok((sandbox.id.clone(), endpoint(ports, &sandbox, url)?))
     }
@@ -348,7 +370,10 @@ impl PendingDelivery {
         let (may_still_arrive, is_past_timeout) = match ours.map(|backoff| backoff.unanswered) {
             // The call ended, so the log is conclusive.
             Some(None) => return Ok(false),
-            Some(Some(since)) => (since.elapsed() < IDLE_AGENT_TIMEOUT, since.elapsed() >= RUNNING_AGENT_TIMEOUT),
+            Some(Some(since)) => (
+                since.elapsed() < IDLE_AGENT_TIMEOUT,
+                since.elapsed() >= RUNNING_AGENT_TIMEOUT,
+            ),
             // The attempt was made by an earlier process, or by another one that may have called a moment ago.
             None => {
                 let now = self.inner.ports.clock.now();
@@ -359,7 +384,7 @@ impl PendingDelivery {
             }
         };
         if !is_past_timeout && (may_still_arrive || self.is_running(at, id).await?) {
-            let detail = "The agent server has not answered yet whether it takes a message";
+            let detail = "The agent server has not confirmed an earlier message yet";
             return Err(AppError::refused(ErrorClass::Unavailable, detail));
         }
         // The message may have arrived since the first search.
@@ -412,7 +437,9 @@ impl PendingDelivery {
         {
             return Err(DeliveryStop::OtherProcess);
         }
-        self.update_backoff(id, |backoff| (backoff.tried, backoff.unanswered) = (Some(now), None));
+        self.update_backoff(id, |backoff| {
+            (backoff.tried, backoff.unanswered) = (Some(now), None)
+        });
         let sent = ports.agents.send(at, id, &message.message);
         let sent = tokio::time::timeout(CALL_TIMEOUT, sent).await;
         match sent.unwrap_or(Err(AgentError::TimedOut(CALL_TIMEOUT))) {
@@ -423,12 +450,12 @@ impl PendingDelivery {
                 }
             }
             Ok(MessageDelivery::RunRefused) => {
-                let note = "A message that waited is saved, but the sandbox already ran as many conversations as it may.";
+                let note = "A pending message is saved, but the sandbox already ran as many conversations as it may.";
                 ports.pending.drop_with_note(message.id, note).await?;
             }
             Err(error) if is_permanent_refusal(&error) => {
-                tracing::warn!(conversation.id = %id, message.id = %message.id, "an agent server refuses a waiting message for good; it is dropped");
-                let note = format!("A message that waited was dropped: {error}.");
+                tracing::warn!(conversation.id = %id, message.id = %message.id, "the agent server permanently refuses a pending message; dropping it");
+                let note = format!("A pending message was dropped: {error}.");
                 ports.pending.drop_with_note(message.id, &note).await?;
             }
             Err(error) => {

@@ -49,8 +49,13 @@ impl StreamRegistry {
         conversation: ConversationId,
     ) -> Result<(StreamSlot, watch::Receiver<()>), AppError> {
         let mut open = self.lock();
-        if open.users.get(user).is_some_and(|count| *count >= MAX_STREAMS_PER_USER) {
-            let detail = format!("At most {MAX_STREAMS_PER_USER} event streams at a time: close one");
+        if open
+            .users
+            .get(user)
+            .is_some_and(|count| *count >= MAX_STREAMS_PER_USER)
+        {
+            let detail =
+                format!("At most {MAX_STREAMS_PER_USER} event streams at a time: close one");
             return Err(AppError::refused(ErrorClass::RateLimited, detail));
         }
         if open.all >= MAX_STREAMS {
@@ -134,7 +139,9 @@ mod tests {
     fn users_have_so_many_streams_each_and_all_together_too() {
         let registry = StreamRegistry::default();
         let enter = |name: &str| registry.register(&user(name), conversation(1));
-        let mut open: Vec<_> = (0..MAX_STREAMS_PER_USER).map(|_| enter("ada").unwrap()).collect();
+        let mut open: Vec<_> = (0..MAX_STREAMS_PER_USER)
+            .map(|_| enter("ada").unwrap())
+            .collect();
         let refused = enter("ada").unwrap_err();
         assert_eq!(refused.class(), ErrorClass::RateLimited);
         open.pop();

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
 use domain::clock::Timestamp;
-use domain::conversation::{Conversation, ExecutionStatus, ConversationReport, UnsettledConversation};
+use domain::conversation::{
+    Conversation, ConversationReport, ExecutionStatus, UnsettledConversation,
+};
 use domain::error::chain;
 use domain::event::AppendOutcome;
 use domain::id::{ConversationId, EventId, SandboxId};
@@ -243,9 +245,10 @@ impl ConversationSyncer {
     async fn list_unsettled(&self) -> BTreeSet<SandboxId> {
         let (ports, host) = (&self.0.ports, &self.0.policy.host);
         let untitled_since = ports.clock.now().minus(TITLE_TIMEOUT);
-        let found = ports
-            .conversations
-            .list_unsettled(host, untitled_since, MAX_UNSETTLED_CONVERSATIONS);
+        let found =
+            ports
+                .conversations
+                .list_unsettled(host, untitled_since, MAX_UNSETTLED_CONVERSATIONS);
         match found.await {
             Ok(found) if found.len() < MAX_UNSETTLED_CONVERSATIONS => found
                 .into_iter()
@@ -312,7 +315,9 @@ impl ConversationSyncer {
         let watermark = self.watermark(id);
         if watermark.complete_at.is_none() || watermark.complete_at != info.updated_at {
             match self.backfill(row, at, id, watermark).await {
-                Ok(Backfill::Complete) => self.update_watermark(id, |k| k.complete_at = info.updated_at),
+                Ok(Backfill::Complete) => {
+                    self.update_watermark(id, |k| k.complete_at = info.updated_at)
+                }
                 // The status is only stored once the log is complete.
                 Ok(Backfill::Partial) => {
                     self.request(&row.id);
@@ -400,7 +405,12 @@ impl ConversationSyncer {
                 () = self.0.deleted.notified() => {}
                 _ = tick.tick() => {}
             }
-            let forgotten = self.0.ports.conversations.list_pending_agent_deletions(MAX_AGENT_DELETIONS).await;
+            let forgotten = self
+                .0
+                .ports
+                .conversations
+                .list_pending_agent_deletions(MAX_AGENT_DELETIONS)
+                .await;
             let mut by_sandbox: BTreeMap<SandboxId, Vec<ConversationId>> = BTreeMap::new();
             for entry in forgotten.unwrap_or_default() {
                 by_sandbox
@@ -419,7 +429,11 @@ impl ConversationSyncer {
     }
 
     /// Stops at the first failure: a sandbox that does not answer is tried again in the next round.
-    async fn delete_in_agent(&self, sandbox: &SandboxId, ids: &[ConversationId]) -> Result<(), AppError> {
+    async fn delete_in_agent(
+        &self,
+        sandbox: &SandboxId,
+        ids: &[ConversationId],
+    ) -> Result<(), AppError> {
         let ports = &self.0.ports;
         let row = ports
             .sandboxes
@@ -454,7 +468,11 @@ impl ConversationSyncer {
     }
 
     fn update_watermark(&self, id: ConversationId, change: impl FnOnce(&mut LogWatermark)) {
-        let mut watermark = self.0.watermark.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watermark = self
+            .0
+            .watermark
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if watermark.len() >= MAX_WATERMARKS && !watermark.contains_key(&id) {
             watermark.clear();
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::agent::AgentConversation;
 use domain::agent::document::STREAMING_DELTA;
 use domain::clock::Timestamp;
-use domain::conversation::{Conversation, ExecutionStatus, Metrics, ConversationReport};
+use domain::conversation::{Conversation, ConversationReport, ExecutionStatus, Metrics};
 use domain::error::{Classify as _, ErrorClass};
 use domain::event::{AppendOutcome, Event};
 use domain::id::ConversationId;
@@ -73,7 +73,9 @@ impl Webhooks {
         };
         let mut appended = append().await?;
         if is_foreign_or_unknown(&appended) {
-            let adopted = self.adopt(from, &adopted_conversation(from, conversation, now)).await?;
+            let adopted = self
+                .adopt(from, &adopted_conversation(from, conversation, now))
+                .await?;
             appended = resolve_outcome(from, conversation, &adopted, append().await?)?;
         }
         if let AppendOutcome::Stored { new } = appended
@@ -156,7 +158,9 @@ impl Webhooks {
 
     async fn may_still_report(&self, from: &Sandbox) -> Result<bool, AppError> {
         let adopted_conversation = self.0.ports.sandboxes.find(&Scope::System, &from.id);
-        Ok(adopted_conversation.await?.is_some_and(|it| self.0.may_report(&it)))
+        Ok(adopted_conversation
+            .await?
+            .is_some_and(|it| self.0.may_report(&it)))
     }
 }
 

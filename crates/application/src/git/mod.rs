@@ -12,7 +12,7 @@ use std::time::Duration;
 use domain::conversation::GitProvider;
 use domain::error::{Classify, ErrorClass, chain};
 use domain::git::{
-    GitBranch, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser, GitRepository,
+    GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest, GitRepository, GitUser,
     RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use domain::id::UserId;
@@ -219,7 +219,10 @@ impl GitService {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        Err(failure.map_or(GitServiceError::AllTokensRejected, GitServiceError::Provider))
+        Err(failure.map_or(
+            GitServiceError::AllTokensRejected,
+            GitServiceError::Provider,
+        ))
     }
 }
 
@@ -262,7 +265,11 @@ impl TaskCursor {
     }
 }
 
-fn page_of(tasks: Vec<SuggestedTask>, after: Option<&TaskCursor>, limit: usize) -> GitPage<SuggestedTask> {
+fn page_of(
+    tasks: Vec<SuggestedTask>,
+    after: Option<&TaskCursor>,
+    limit: usize,
+) -> GitPage<SuggestedTask> {
     let start = after.map_or(0, |cursor| {
         // If the task has disappeared, its position belongs to the next one.
         let found = tasks.iter().position(|task| cursor.matches(task));
@@ -334,7 +341,10 @@ mod tests {
             numbers(&page_of(tasks([9, 1, 2, 3, 4]), Some(&cursor), 2)),
             [3, 4]
         );
-        assert_eq!(numbers(&page_of(tasks([1, 3, 4, 5]), Some(&cursor), 2)), [3, 4]);
+        assert_eq!(
+            numbers(&page_of(tasks([1, 3, 4, 5]), Some(&cursor), 2)),
+            [3, 4]
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use domain::git::{GitBranch, GitError, GitPage, GitPageRequest, GitRepository, R
 use domain::id::UserId;
 use futures::future::join_all;
 
-use super::{GitServiceError, GitService};
+use super::{GitService, GitServiceError};
 
 /// The last page that can be requested.
 pub const MAX_PAGE_NUMBER: u32 = 20;
@@ -178,7 +178,9 @@ mod tests {
             (21, 2, None, 0, false),
             (u32::MAX, 1, None, 0, false),
         ] {
-            let page = read_up_to(PageNumber { number, length }, numbers).await.unwrap();
+            let page = read_up_to(PageNumber { number, length }, numbers)
+                .await
+                .unwrap();
             let found = (page.items.first().copied(), page.items.len(), page.has_next);
             assert_eq!(found, (first, count, has_next), "page {number} of {length}");
         }

@@ -5,13 +5,13 @@ use std::time::Duration;
 use domain::agent::McpServer;
 use domain::conversation::GitProvider;
 use domain::error::{Classify as _, chain};
-use domain::git::{GitError, OpenedPullRequest, NewPullRequest};
+use domain::git::{GitError, NewPullRequest, OpenedPullRequest};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 use url::Url;
 
-use crate::git::{GitServiceError, GitService};
+use crate::git::{GitService, GitServiceError};
 use crate::settings::{LaunchProfile, token_name};
 use crate::{AppError, Inner};
 

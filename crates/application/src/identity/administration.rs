@@ -15,8 +15,8 @@ use domain::clock::Timestamp;
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{ApiKeyId, IdGenerator, UserId};
 use domain::identity::{
-    ADMINISTRATOR_ENTITY, AdminChange, AdministrationRepository, ApiKey, CALLER_ENTITY, BOOTSTRAP_KEY_ID,
-    DELETED_USER_ENTITY, KeyHash, MAX_KEYS_PER_USER, PurgeCounts, Role, User,
+    ADMINISTRATOR_ENTITY, AdminChange, AdministrationRepository, ApiKey, BOOTSTRAP_KEY_ID,
+    CALLER_ENTITY, DELETED_USER_ENTITY, KeyHash, MAX_KEYS_PER_USER, PurgeCounts, Role, User,
 };
 use domain::page::{Page, PageRequest, PageToken};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -234,7 +234,11 @@ impl Administration {
     }
 
     /// Deletes a user and all their data; see [`crate::users::Users::delete`]. Users cannot delete themselves.
-    pub async fn delete_user(&self, origin: &Origin, user: &UserId) -> Result<PurgeCounts, AppError> {
+    pub async fn delete_user(
+        &self,
+        origin: &Origin,
+        user: &UserId,
+    ) -> Result<PurgeCounts, AppError> {
         if is_self(origin, user) {
             return Err(AppError::conflict(
                 "You cannot delete yourself: another administrator can",
@@ -327,7 +331,11 @@ impl Administration {
         Ok(())
     }
 
-    async fn administer(&self, origin: &Origin, change: &AdminChange) -> Result<PurgeCounts, AppError> {
+    async fn administer(
+        &self,
+        origin: &Origin,
+        change: &AdminChange,
+    ) -> Result<PurgeCounts, AppError> {
         let ports = &self.0.ports;
         let (ids, now) = (ports.ids.as_ref(), ports.clock.now());
         let done = administer(ports.administration.as_ref(), origin, ids, now, change).await;
@@ -388,7 +396,7 @@ pub async fn administer(
 fn check_authenticated(origin: &Origin) -> Result<(), AppError> {
     if matches!(origin.actor, AuditActor::User(_)) && origin.key.is_none() {
         return Err(AppError::conflict(
-            "Requests need no key here, so none makes keys: use `agent-workspace keys create`",
+            "Requests cannot create keys in open mode: use `agent-workspace keys create`",
         ));
     }
     Ok(())
@@ -398,7 +406,7 @@ fn check_authenticated(origin: &Origin) -> Result<(), AppError> {
 fn check_not_bootstrap_key(id: ApiKeyId) -> Result<(), AppError> {
     if id == BOOTSTRAP_KEY_ID {
         return Err(AppError::conflict(
-            "This key is configured (auth.bootstrap_key): change it there",
+            "This key is configured by auth.bootstrap_key: change that setting instead",
         ));
     }
     Ok(())

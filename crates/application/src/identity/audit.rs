@@ -142,7 +142,11 @@ impl AuditQueue {
             again.last = entry;
             return;
         }
-        let taken = self.keys_per_actor.get(&entry.actor).copied().unwrap_or_default();
+        let taken = self
+            .keys_per_actor
+            .get(&entry.actor)
+            .copied()
+            .unwrap_or_default();
         if taken >= MAX_REPEAT_KEYS_PER_ACTOR || self.repeats.len() >= MAX_REPEAT_KEYS {
             self.untracked = self.untracked.saturating_add(1);
             return;
@@ -163,7 +167,13 @@ impl AuditQueue {
         let untracked = std::mem::take(&mut self.untracked);
         if untracked > 0 {
             let outcome = AuditOutcome::Refused;
-            self.push(summary_entry(UNTRACKED_ENTRIES_ACTION, outcome, untracked, id(), now));
+            self.push(summary_entry(
+                UNTRACKED_ENTRIES_ACTION,
+                outcome,
+                untracked,
+                id(),
+                now,
+            ));
         }
     }
 }
@@ -206,7 +216,12 @@ impl Audit {
 
     /// Records an action without a response: the client disconnected or the handler failed. The action may have taken
     /// effect.
-    pub fn record_unanswered(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
+    pub fn record_unanswered(
+        &self,
+        origin: Origin,
+        object: Option<String>,
+        detail: Option<String>,
+    ) {
         self.enqueue(AuditOutcome::Failed, origin, object, detail);
     }
 
@@ -283,7 +298,13 @@ impl Audit {
         let (trail, ports) = (&self.0.trail, &self.0.ports);
         let _turn = trail.turn.lock().await;
         loop {
-            let batch: Vec<_> = trail.lock().queue.iter().take(MAX_BATCH_ENTRIES).cloned().collect();
+            let batch: Vec<_> = trail
+                .lock()
+                .queue
+                .iter()
+                .take(MAX_BATCH_ENTRIES)
+                .cloned()
+                .collect();
             if batch.is_empty() {
                 return Ok(());
             }
@@ -293,7 +314,13 @@ impl Audit {
             let lost = std::mem::take(&mut waiting.lost);
             if lost > 0 {
                 let (id, now) = (ports.ids.uuid(), ports.clock.now());
-                waiting.push(summary_entry(LOST_ENTRIES_ACTION, AuditOutcome::Failed, lost, id, now));
+                waiting.push(summary_entry(
+                    LOST_ENTRIES_ACTION,
+                    AuditOutcome::Failed,
+                    lost,
+                    id,
+                    now,
+                ));
             }
         }
     }
@@ -340,7 +367,10 @@ mod tests {
         waiting.close_window(Timestamp::from_micros(9), || Uuid::from_u128(999));
         assert_eq!(waiting.queue.len(), MAX_REPEAT_KEYS_PER_ACTOR + 1);
         assert_eq!(counts(&waiting).last(), Some(&(999, 7)));
-        assert_eq!(waiting.queue.back().unwrap().action, UNTRACKED_ENTRIES_ACTION);
+        assert_eq!(
+            waiting.queue.back().unwrap().action,
+            UNTRACKED_ENTRIES_ACTION
+        );
         waiting.record(entry(6, "one", AuditOutcome::Refused));
         assert_eq!(counts(&waiting).last(), Some(&(6, 1)), "another window");
     }
@@ -373,7 +403,10 @@ mod tests {
                 ..entry(n + 1, "one", AuditOutcome::Ok)
             });
         }
-        assert_eq!((waiting.repeats.len(), waiting.untracked), (MAX_REPEAT_KEYS, 3));
+        assert_eq!(
+            (waiting.repeats.len(), waiting.untracked),
+            (MAX_REPEAT_KEYS, 3)
+        );
         assert_eq!(waiting.keys_per_actor.len(), MAX_REPEAT_KEYS);
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::clock::Timestamp;
 use domain::error::chain;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{KeyHash, ApiKeyWithRole, Role};
+use domain::identity::{ApiKeyWithRole, KeyHash, Role};
 use domain::sandbox::Sandbox;
 
 use crate::{AppError, AuthMode, Inner};

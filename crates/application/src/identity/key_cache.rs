@@ -118,7 +118,10 @@ impl<T> KeyCache<T> {
         let mut cache = self.lock();
         if let Some(known) = cache.get(hash).filter(|it| it.is_usable()) {
             let found = known.found.borrow().clone();
-            return found.map_or_else(|| CacheLookup::Pending(known.found.clone()), CacheLookup::Hit);
+            return found.map_or_else(
+                || CacheLookup::Pending(known.found.clone()),
+                CacheLookup::Hit,
+            );
         }
         if cache.len() >= MAX_ENTRIES {
             cache.retain(|_, it| it.is_usable());
@@ -166,11 +169,7 @@ mod tests {
         answer
     }
 
-    async fn found(
-        cache: &KeyCache<u32>,
-        asked: &AtomicUsize,
-        answer: Option<u32>,
-    ) -> Option<u32> {
+    async fn found(cache: &KeyCache<u32>, asked: &AtomicUsize, answer: Option<u32>) -> Option<u32> {
         let found = cache.find(&hash(1), || query(asked, Ok(answer))).await;
         found.unwrap().found.map(|it| *it)
     }
@@ -199,10 +198,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn misses_are_not_cached_even_for_waiting_requests() {
         let (cache, asked) = (KeyCache::default(), AtomicUsize::new(0));
-        let both = tokio::join!(
-            found(&cache, &asked, None),
-            found(&cache, &asked, Some(7))
-        );
+        let both = tokio::join!(found(&cache, &asked, None), found(&cache, &asked, Some(7)));
         assert_eq!(both, (None, Some(7)));
         assert_eq!(found(&cache, &asked, Some(8)).await, Some(8));
     }

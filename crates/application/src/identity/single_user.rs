@@ -19,7 +19,7 @@ const ADVICE: &str = "Run sandboxes in containers (WORKSPACE_SANDBOX__BACKEND=do
 pub async fn refuse_second_user(users: &dyn UserRepository, user: &UserId) -> Result<(), AppError> {
     match users.find_oldest().await? {
         Some(oldest) if oldest.id != *user => Err(AppError::conflict(format!(
-            "Sandboxes are processes of one machine account, so this service takes no second user. {ADVICE}"
+            "Sandboxes are processes of one machine account, so this service accepts no second user. {ADVICE}"
         ))),
         _ => Ok(()),
     }

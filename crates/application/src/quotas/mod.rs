@@ -256,7 +256,9 @@ impl Quotas {
     /// Counts the bytes of a report.
     pub(crate) fn count_report(&self, sandbox: &SandboxId, bytes: u64) {
         if let Some(bytes_per_minute) = self.0.limits.get().report_bytes_per_minute {
-            self.0.report_rate.withdraw(sandbox, bytes, bytes_per_minute);
+            self.0
+                .report_rate
+                .withdraw(sandbox, bytes, bytes_per_minute);
         }
     }
 

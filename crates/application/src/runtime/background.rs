@@ -8,8 +8,8 @@ use domain::error::chain;
 use domain::sandbox::{BackendReachability, PrepareProgress};
 use futures::StreamExt;
 
-use crate::runtime::housekeeping::Housekeeping;
 use crate::pending::PendingDelivery;
+use crate::runtime::housekeeping::Housekeeping;
 use crate::start::StartService;
 use crate::{App, Inner};
 
@@ -28,13 +28,17 @@ pub fn spawn(app: &App) {
     inner.tasks.spawn(follow_contact(Arc::clone(inner)));
     inner.tasks.spawn(relist_periodically(Arc::clone(inner)));
     inner.tasks.spawn(retire_periodically(Arc::clone(inner)));
-    inner.tasks.spawn(count_queue_periodically(Arc::clone(inner)));
+    inner
+        .tasks
+        .spawn(count_queue_periodically(Arc::clone(inner)));
     inner.tasks.spawn(inner.warm.clone().run());
     inner
         .tasks
         .spawn(follow_changes(Arc::clone(inner), app.starts.clone()));
     inner.tasks.spawn(inner.syncer.clone().run());
-    inner.tasks.spawn(PendingDelivery::new(Arc::clone(inner)).run());
+    inner
+        .tasks
+        .spawn(PendingDelivery::new(Arc::clone(inner)).run());
     let work = app.starts.clone().run_worker();
     inner.tasks.spawn(inner.starting.track_future(work));
     inner.tasks.spawn(app.audit.clone().run());

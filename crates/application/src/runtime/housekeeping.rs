@@ -8,8 +8,8 @@ use std::time::Duration;
 use domain::error::{StoreError, chain};
 use domain::identity::USER_NAME_REUSE_GRACE;
 
-use crate::ports::{Policy, Ports};
 use crate::idempotency::RESPONSE_TTL;
+use crate::ports::{Policy, Ports};
 use crate::{AppError, users};
 
 /// Rows of one transaction.
@@ -124,7 +124,10 @@ impl Housekeeping {
     async fn take_lease(&self) -> bool {
         let now = self.ports.clock.now();
         let until = now.plus(self.policy.housekeeping_interval);
-        let taken = self.ports.leases.acquire(LEASE_NAME, &self.holder, now, until);
+        let taken = self
+            .ports
+            .leases
+            .acquire(LEASE_NAME, &self.holder, now, until);
         taken.await.unwrap_or_else(|error| {
             tracing::warn!(error = %chain(&error), "cannot take the housekeeping lease; trying again later");
             false
@@ -142,17 +145,42 @@ impl Housekeeping {
                 None => Ok(0),
             },
             PruneKind::DeletedConversations => match kept(retention.deleted_conversations) {
-                Some(before) => ports.conversations.prune_deleted(before, MAX_BATCH_ROWS).await,
+                Some(before) => {
+                    ports
+                        .conversations
+                        .prune_deleted(before, MAX_BATCH_ROWS)
+                        .await
+                }
                 None => Ok(0),
             },
             PruneKind::PendingMessages => match kept(retention.pending_messages) {
                 Some(before) => ports.pending.prune(before, MAX_BATCH_ROWS).await,
                 None => Ok(0),
             },
-            PruneKind::Answers => ports.answers.prune(before(RESPONSE_TTL), MAX_BATCH_ROWS).await,
-            PruneKind::Leases => ports.leases.prune(before(ENDED_LEASE_TTL), MAX_BATCH_ROWS).await,
-            PruneKind::DeletedUsers => ports.users.prune(before(USER_NAME_REUSE_GRACE), MAX_BATCH_ROWS).await,
-            PruneKind::KeyHolders => ports.vault.prune_holders(before(ENDED_LEASE_TTL), MAX_BATCH_ROWS).await,
+            PruneKind::Answers => {
+                ports
+                    .answers
+                    .prune(before(RESPONSE_TTL), MAX_BATCH_ROWS)
+                    .await
+            }
+            PruneKind::Leases => {
+                ports
+                    .leases
+                    .prune(before(ENDED_LEASE_TTL), MAX_BATCH_ROWS)
+                    .await
+            }
+            PruneKind::DeletedUsers => {
+                ports
+                    .users
+                    .prune(before(USER_NAME_REUSE_GRACE), MAX_BATCH_ROWS)
+                    .await
+            }
+            PruneKind::KeyHolders => {
+                ports
+                    .vault
+                    .prune_holders(before(ENDED_LEASE_TTL), MAX_BATCH_ROWS)
+                    .await
+            }
             PruneKind::ExpiredKeys => {
                 let before = before(EXPIRED_KEY_TTL);
                 ports.api_keys.prune(before, MAX_BATCH_ROWS).await

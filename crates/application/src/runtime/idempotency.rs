@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::clock::Timestamp;
 use domain::id::UserId;
-use domain::idempotency::{IdempotentResponse, IdempotentRequest, IdempotencyCheck};
+use domain::idempotency::{IdempotencyCheck, IdempotentRequest, IdempotentResponse};
 
 use crate::AppError;
 use crate::ports::Ports;

@@ -44,7 +44,10 @@ impl<K: Eq + Hash + Clone> KeyedSemaphore<K> {
     }
 
     fn semaphore(&self, key: &K) -> Arc<Semaphore> {
-        let mut semaphores = self.semaphores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut semaphores = self
+            .semaphores
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = semaphores.get(key).and_then(Weak::upgrade) {
             return own;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::metrics::{Counter, DurationHistogram, GaugeGuard, Gauge, HistogramSnapshot};
+use domain::metrics::{Counter, DurationHistogram, Gauge, GaugeGuard, HistogramSnapshot};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartQueueCounts, StartStatus};
 

@@ -142,7 +142,8 @@ impl MasterKeyRotation<'_> {
         let mut waited_for = Vec::new();
         loop {
             let since = self.clock.now().minus(KEY_HOLDER_TTL);
-            let mut missing = retry_while_unavailable(async || self.vault.list_holders(since).await).await?;
+            let mut missing =
+                retry_while_unavailable(async || self.vault.list_holders(since).await).await?;
             missing.retain(|holder| !is_ready(holder));
             missing.retain(|holder| {
                 let now = Instant::now();
@@ -185,7 +186,9 @@ impl MasterKeyRotation<'_> {
             _ => MAX_BATCH_RECORDS,
         };
         loop {
-            let page = retry_while_unavailable(async || self.records.page(kind, after.as_ref(), limit).await);
+            let page = retry_while_unavailable(async || {
+                self.records.page(kind, after.as_ref(), limit).await
+            });
             let page = page.await?;
             let is_last = page.len() < limit;
             count.total += page.len() as u64;

@@ -28,7 +28,11 @@ pub(crate) fn current_context(traces: Option<TracePropagation>) -> BTreeMap<Stri
 }
 
 /// Makes the span a part of the stored trace.
-pub(crate) fn continue_trace(traces: Option<TracePropagation>, context: &BTreeMap<String, String>, span: &Span) {
+pub(crate) fn continue_trace(
+    traces: Option<TracePropagation>,
+    context: &BTreeMap<String, String>,
+    span: &Span,
+) {
     let Some(traces) = traces else { return };
     let headers = HEADER_NAMES.iter().filter_map(|name| {
         let value = context.get(*name)?;

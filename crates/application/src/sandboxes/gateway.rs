@@ -13,7 +13,7 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use secrecy::SecretString;
 
-use crate::sandboxes::client_paths::{to_sandbox_path, outside_workspace, map_resolve_error};
+use crate::sandboxes::client_paths::{map_resolve_error, outside_workspace, to_sandbox_path};
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner};
 
@@ -161,7 +161,7 @@ fn agent_address(sandbox: &Sandbox) -> Result<&url::Url, AppError> {
             "Sandbox has failed; its status_detail says why. Resume it to try again.",
         )),
         (DesiredState::Running, Missing) => Err(AppError::conflict(
-            "Nothing is left of this sandbox; start another one.",
+            "The sandbox no longer exists; start another one.",
         )),
         (DesiredState::Running, Running) => sandbox.agent_url.as_deref().ok_or_else(starting),
     }

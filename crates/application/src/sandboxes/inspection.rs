@@ -19,8 +19,8 @@ use serde_json::Value;
 
 pub use hooks::{EventHooks, Hook, HookMatcher};
 
-use self::limiter::{InspectionPermit, InspectionLimiter};
-use crate::sandboxes::client_paths::{to_sandbox_path, outside_workspace, map_resolve_error};
+use self::limiter::{InspectionLimiter, InspectionPermit};
+use crate::sandboxes::client_paths::{map_resolve_error, outside_workspace, to_sandbox_path};
 use crate::sandboxes::endpoint;
 use crate::settings::SettingsService;
 use crate::start::{plan_path, project_of};
@@ -152,7 +152,11 @@ impl SandboxInspector {
     }
 
     /// Lists skills of the project; none if they cannot be read.
-    pub async fn skills(&self, scope: &Scope, id: ConversationId) -> Result<Vec<ProjectSkill>, AppError> {
+    pub async fn skills(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+    ) -> Result<Vec<ProjectSkill>, AppError> {
         let Some(agent) = self.find_agent(scope, id, InspectionKind::Project).await? else {
             return Ok(Vec::new());
         };
@@ -188,7 +192,9 @@ impl SandboxInspector {
         name: &str,
     ) -> Result<(), AppError> {
         let profile = self.settings.llm_profile(owner, name).await?;
-        let agent = self.require_agent(scope, id, InspectionKind::Profile).await?;
+        let agent = self
+            .require_agent(scope, id, InspectionKind::Profile)
+            .await?;
         if agent.conversation.agent_kind == "acp" {
             return Err(AppError::invalid(
                 "The agent of this conversation is a program with models of its own. Use switch_acp_model.",
@@ -322,7 +328,11 @@ fn unreachable_reason(desired: DesiredState, status: SandboxStatus) -> Option<Un
 
 /// The responses while the agent server is unreachable (`docs/reference/wire/conversations.md`). `None` is an empty
 /// response.
-fn refusal(kind: InspectionKind, unreachable_reason: UnreachableReason, id: ConversationId) -> Option<AppError> {
+fn refusal(
+    kind: InspectionKind,
+    unreachable_reason: UnreachableReason,
+    id: ConversationId,
+) -> Option<AppError> {
     use UnreachableReason::{NoConversation, NoSandbox, NotRunning, Paused};
     let of_project = |what: &str| {
         let what = what.replace("{}", &id.dashed());
@@ -336,14 +346,20 @@ fn refusal(kind: InspectionKind, unreachable_reason: UnreachableReason, id: Conv
         (InspectionKind::File, _) | (InspectionKind::Project, Paused) => None,
         (InspectionKind::Project, NoConversation) => of_project("Conversation {} not found"),
         (InspectionKind::Project, NoSandbox) => of_project("Sandbox not found for conversation {}"),
-        (InspectionKind::Project, NotRunning) => of_project("Sandbox not ready for conversation {}"),
+        (InspectionKind::Project, NotRunning) => {
+            of_project("Sandbox not ready for conversation {}")
+        }
         (InspectionKind::Files, Paused) => paused("listing files"),
         (InspectionKind::Git, Paused) => paused("reading git state"),
         (InspectionKind::Profile, Paused) => paused("switching profiles"),
         (InspectionKind::Model, Paused) => paused("switching models"),
-        (InspectionKind::Files | InspectionKind::Git | InspectionKind::Profile | InspectionKind::Model, _) => {
-            Some(not_reachable(id))
-        }
+        (
+            InspectionKind::Files
+            | InspectionKind::Git
+            | InspectionKind::Profile
+            | InspectionKind::Model,
+            _,
+        ) => Some(not_reachable(id)),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use domain::error::{ErrorClass, chain};
 use domain::id::{SandboxId, UserId};
-use domain::sandbox::{LogTail, LogStream, Sandbox};
+use domain::sandbox::{LogStream, LogTail, Sandbox};
 use domain::scope::Scope;
 use futures::StreamExt;
 use secrecy::SecretString;
@@ -46,7 +46,10 @@ impl LogReaderLimiter {
 
     fn acquire(&self, user: &UserId) -> Result<LogReaderSlot, AppError> {
         let mut users = self.lock();
-        if users.get(user).is_some_and(|count| *count >= MAX_READERS_PER_USER) {
+        if users
+            .get(user)
+            .is_some_and(|count| *count >= MAX_READERS_PER_USER)
+        {
             let detail = format!("At most {MAX_READERS_PER_USER} logs at a time: close one");
             return Err(AppError::refused(ErrorClass::RateLimited, detail));
         }
@@ -152,7 +155,9 @@ mod tests {
     fn users_read_so_many_logs_each_and_all_together_too() {
         let readers = LogReaderLimiter::default();
         let acquire = |name: &str| readers.acquire(&UserId::parse(name).unwrap());
-        let mut open: Vec<_> = (0..MAX_READERS_PER_USER).map(|_| acquire("ada").unwrap()).collect();
+        let mut open: Vec<_> = (0..MAX_READERS_PER_USER)
+            .map(|_| acquire("ada").unwrap())
+            .collect();
         assert_eq!(acquire("ada").unwrap_err().class(), ErrorClass::RateLimited);
         open.pop();
         open.push(acquire("ada").unwrap());

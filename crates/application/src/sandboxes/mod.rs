@@ -16,19 +16,21 @@ use domain::id::{SandboxId, SpecId, UserId};
 use domain::idempotency::IdempotencyCheck;
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{DesiredState, Sandbox, SandboxSpec, SandboxStatus, SandboxView, SealedSessionKey};
+use domain::sandbox::{
+    DesiredState, Sandbox, SandboxSpec, SandboxStatus, SandboxView, SealedSessionKey,
+};
 use domain::scope::Scope;
 use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
 
-pub use reconcile::SandboxReconciler;
-pub(crate) use reconcile::{SpareBootSlot, endpoint, is_known};
 pub(crate) use logs::LogReaderLimiter;
 pub use logs::SandboxLogReader;
+pub use reconcile::SandboxReconciler;
+pub(crate) use reconcile::{SpareBootSlot, endpoint, is_known};
 pub(crate) use session_key_cache::SessionKeyCache;
 
+use crate::idempotency::{IdempotentCall, IdempotentResult, earlier_response};
 use crate::ports::{Policy, Ports};
-use crate::idempotency::{IdempotentResult, IdempotentCall, earlier_response};
 use crate::settings::SettingsService;
 use crate::warm::WarmClaim;
 use crate::{AppError, Inner};
@@ -124,7 +126,10 @@ impl Sandboxes {
 
     /// The session key, which the owner sees while the sandbox is RUNNING. A key that does not open is logged and
     /// shown as none, so that one damaged row does not spoil a list.
-    pub fn session_key<'a>(&self, of: impl Into<SealedSessionKey<'a>>) -> Option<Arc<SecretString>> {
+    pub fn session_key<'a>(
+        &self,
+        of: impl Into<SealedSessionKey<'a>>,
+    ) -> Option<Arc<SecretString>> {
         let of = of.into();
         if of.status != SandboxStatus::Running {
             return None;
@@ -286,7 +291,8 @@ impl Sandboxes {
                 // Notifications may be lost, so poll as well.
                 let hint = async {
                     while let Some(change) = changes.next().await {
-                        if matches!(&change, StoreChange::Sandbox { id: other, .. } if other == id) {
+                        if matches!(&change, StoreChange::Sandbox { id: other, .. } if other == id)
+                        {
                             return;
                         }
                     }
@@ -327,6 +333,6 @@ impl Sandboxes {
 }
 
 fn still_in_progress() -> AppError {
-    let detail = "This is taking long; it goes on, and the sandbox's status will show it.";
+    let detail = "The operation takes long and continues; the sandbox's status shows its progress.";
     AppError::refused(ErrorClass::Unavailable, detail)
 }

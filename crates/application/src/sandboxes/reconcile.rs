@@ -4,26 +4,26 @@
 //! does not matter who triggers it (a request, the start worker, start-up, the periodic relist) or how often. A crash
 //! between any two lines leaves a row that the next pass converges.
 
-mod boot_slots;
 mod backend_contact;
+mod boot_slots;
+mod bring_up;
 mod pause_and_remove;
 mod relist;
-mod sandbox_lease;
 mod retire;
-mod bring_up;
+mod sandbox_lease;
 mod wake;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-pub(crate) use boot_slots::{SpareBootSlot, BootSlots};
 pub(crate) use backend_contact::is_known;
+pub(crate) use boot_slots::{BootSlots, SpareBootSlot};
 use domain::agent::AgentEndpoint;
 use domain::clock::Timestamp;
 use domain::id::SandboxId;
 use domain::metrics::Gauge;
-use domain::sandbox::{DesiredState, SandboxEndpoints, Sandbox, SandboxFacts, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxEndpoints, SandboxFacts, SandboxStatus};
 use domain::scope::Scope;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::Instrument;
@@ -151,7 +151,12 @@ impl ProgressFollower {
 
 impl SandboxReconciler {
     /// A reconciler for the sandboxes of this host.
-    pub(crate) fn new(ports: Ports, policy: Policy, syncer: ConversationSyncer, tasks: BackgroundTasks) -> Self {
+    pub(crate) fn new(
+        ports: Ports,
+        policy: Policy,
+        syncer: ConversationSyncer,
+        tasks: BackgroundTasks,
+    ) -> Self {
         let started_at = ports.clock.now();
         Self(Arc::new(ReconcilerShared {
             started_at,
@@ -298,7 +303,9 @@ impl SandboxReconciler {
 
     async fn act(&self, row: Sandbox, guard: &mut SandboxGuard) -> Result<(), AppError> {
         match row.desired {
-            DesiredState::Running if row.status.is_up() => self.bring_up(row, guard).await.map(drop),
+            DesiredState::Running if row.status.is_up() => {
+                self.bring_up(row, guard).await.map(drop)
+            }
             // It failed meanwhile and waits for its owner.
             DesiredState::Running => Ok(()),
             DesiredState::Paused => guard.unless_lease_lost(self.pause_sandbox(&row)).await,
@@ -308,7 +315,10 @@ impl SandboxReconciler {
 
     /// Returns the running sandbox once its agent server answers; starts it within the caps if needed. For the start
     /// worker.
-    pub async fn ensure_running(&self, id: &SandboxId) -> Result<(Sandbox, SandboxEndpoints), AppError> {
+    pub async fn ensure_running(
+        &self,
+        id: &SandboxId,
+    ) -> Result<(Sandbox, SandboxEndpoints), AppError> {
         let mut guard = self.acquire(id).await;
         let mut row = self.row(id).await?.ok_or_else(start_cancelled)?;
         if row.desired == DesiredState::Running && !row.status.is_up() {

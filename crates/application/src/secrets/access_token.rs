@@ -98,7 +98,10 @@ impl AccessTokens {
         if text.len() > MAX_TOKEN_BYTES {
             return None;
         }
-        let opened = self.cipher.open(SEAL_CONTEXT, &Sealed::from_text(text)).ok()?;
+        let opened = self
+            .cipher
+            .open(SEAL_CONTEXT, &Sealed::from_text(text))
+            .ok()?;
         let grant: AccessGrant = serde_json::from_str(opened.expose_secret()).ok()?;
         (self.clock.now() < grant.expires_at).then_some(grant)
     }

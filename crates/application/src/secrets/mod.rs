@@ -7,8 +7,8 @@
 //! * Every write is one transaction that does not depend on an earlier read, so parallel writers lose nothing.
 
 mod access_token;
-mod validation;
 mod sandbox_access;
+mod validation;
 
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{SecretId, UserId};
@@ -24,9 +24,9 @@ use crate::quotas::Quotas;
 use crate::settings::SettingsService;
 
 pub use access_token::{AccessTokens, TokenUse};
+pub use sandbox_access::{SecretInfo, may_read_secrets};
 pub(crate) use validation::{MAX_SECRET_VALUE_BYTES, is_reserved};
 pub use validation::{check_description, check_name, check_value};
-pub use sandbox_access::{SecretInfo, may_read_secrets};
 
 /// What a new secret uses of the quotas.
 const ONE_SECRET: [(Quota, u64); 1] = [(Quota::Secrets, 1)];

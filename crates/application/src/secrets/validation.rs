@@ -73,7 +73,9 @@ pub fn check_description(text: &str) -> Result<(), String> {
 pub fn check_value(value: &SecretString) -> Result<(), String> {
     let text = value.expose_secret();
     if text.len() > MAX_SECRET_VALUE_BYTES {
-        return Err(format!("The value is larger than {MAX_SECRET_VALUE_BYTES} bytes"));
+        return Err(format!(
+            "The value is larger than {MAX_SECRET_VALUE_BYTES} bytes"
+        ));
     }
     if text.contains('\0') {
         return Err("The value must not contain the character NUL".to_owned());

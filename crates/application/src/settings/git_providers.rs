@@ -13,9 +13,9 @@ use domain::id::UserId;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
+use super::issues::{Issue, IssueKind};
 use super::mcp::McpConfig;
 use super::model::{ProviderToken, SecretInput, Settings};
-use super::issues::{Issue, IssueKind};
 use super::{SettingsService, UpdateError};
 use crate::error::AppError;
 
@@ -78,7 +78,8 @@ impl SettingsService {
     /// Deletes all git tokens. Stores nothing if there are none.
     pub async fn unset_git_providers(&self, owner: &UserId) -> Result<(), AppError> {
         let nothing_there = self.load(owner).await?.is_none_or(|settings| {
-            settings.provider_tokens.is_empty() && !settings.unread.contains_key(PROVIDER_TOKENS_KEY)
+            settings.provider_tokens.is_empty()
+                && !settings.unread.contains_key(PROVIDER_TOKENS_KEY)
         });
         if nothing_there {
             return Ok(());

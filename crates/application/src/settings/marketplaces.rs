@@ -81,7 +81,9 @@ fn normalise_one(item: &Value) -> Result<Value, String> {
 fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, &'static str> {
     match map.get(key) {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) if text.len() <= MAX_TEXT_BYTES && !text.contains(char::is_control) => {
+        Some(Value::String(text))
+            if text.len() <= MAX_TEXT_BYTES && !text.contains(char::is_control) =>
+        {
             Ok(Some(text))
         }
         Some(_) => Err("Input should be a valid string"),

@@ -17,6 +17,8 @@
 
 mod document;
 mod fields;
+mod git_providers;
+mod issues;
 mod launch;
 mod legacy;
 mod llm;
@@ -24,11 +26,9 @@ pub(crate) mod marketplaces;
 mod mcp;
 mod model;
 mod profiles;
-mod git_providers;
-mod issues;
-mod view_cache;
 mod update_queues;
 mod v1;
+mod view_cache;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +43,8 @@ use secrecy::ExposeSecret;
 
 use crate::error::AppError;
 
+pub use git_providers::{GitProvidersInput, TokenInput, TokenRefusal};
+pub use issues::{Issue, IssueKind};
 pub use launch::{LaunchProfile, MissingSettings, token_name};
 pub use legacy::LegacySettings;
 pub use llm::llm_endpoint;
@@ -51,10 +53,8 @@ pub use model::{
     AgentDocument, GROUPINGS, LLM_API_KEY, MASK, ProviderToken, SecretInput, Settings,
 };
 pub use profiles::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal, Profiles, SaveProfile};
-pub use git_providers::{GitProvidersInput, TokenInput, TokenRefusal};
-pub use issues::{Issue, IssueKind};
-pub use view_cache::ViewCache;
 pub use v1::{SecretVisibility, V1Refusal, agent_schema, conversation_schema};
+pub use view_cache::ViewCache;
 
 /// How long a change waits and retries. Each failure means that another save succeeded, so this only ends under a
 /// steady stream of saves for one user.

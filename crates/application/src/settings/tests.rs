@@ -244,7 +244,11 @@ async fn a_new_token_is_shown_to_its_own_provider_and_kept_unless_that_says_no()
     let accepted = tokens(&[(Github, "gh", None), (Forgejo, "fj", Some("git.example"))]);
     service.add_git_providers(&user, &accepted).await.unwrap();
     let asked = [(Github, "gh".to_owned()), (Forgejo, "fj".to_owned())];
-    assert_eq!(git.calls(), asked, "each its own, and nobody else");
+    assert_eq!(
+        git.calls(),
+        asked,
+        "each token goes to its own provider only"
+    );
 
     let refused = |outcome| match outcome {
         Err(UpdateError::Refused(refusal)) => refusal,
@@ -264,7 +268,7 @@ async fn a_new_token_is_shown_to_its_own_provider_and_kept_unless_that_says_no()
     assert_eq!(kept, [Github, Forgejo]);
     assert_eq!(stored[&Github].token.expose_secret(), "gh");
 
-    // Nobody is asked about what is kept, or refused anyway.
+    // No provider is called for kept or refused tokens.
     let before = git.calls().len();
     let same = tokens(&[(Github, "", None), (Gitlab, "", None)]);
     service.add_git_providers(&user, &same).await.unwrap();

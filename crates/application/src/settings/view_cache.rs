@@ -125,7 +125,11 @@ mod tests {
     }
 
     /// The shown language.
-    async fn ask(service: &SettingsService, memory: &ViewCache<String>, rendered: &Cell<u32>) -> String {
+    async fn ask(
+        service: &SettingsService,
+        memory: &ViewCache<String>,
+        rendered: &Cell<u32>,
+    ) -> String {
         let show = |settings: &Settings| {
             rendered.set(rendered.get() + 1);
             Ok::<_, AppError>(settings.language.clone().unwrap_or_default())

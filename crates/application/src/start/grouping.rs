@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use domain::conversation::ConversationView;
 use domain::error::chain;
 use domain::id::{ConversationId, UserId};
-use domain::sandbox::{SandboxGrouping, Sandbox, SandboxStatus};
+use domain::sandbox::{Sandbox, SandboxGrouping, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::StartRequest;
 

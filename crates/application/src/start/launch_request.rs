@@ -10,9 +10,9 @@ use domain::start_task::{AgentType, StartRequest, StartTask};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
+use super::prepare::PreparedWorkspace;
 use super::request_checks::wants_auto_title;
 use super::working_dir::plan_path;
-use super::prepare::PreparedWorkspace;
 use crate::ports::Ports;
 use crate::secrets::SecretsService;
 use crate::settings::LaunchProfile;

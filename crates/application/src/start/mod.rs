@@ -1,16 +1,16 @@
 //! Starts of conversations: check at once, commit a start task, let a worker run it.
 
-mod request_checks;
-mod interrupted;
 mod grouping;
+mod interrupted;
 mod launch_request;
-mod working_dir;
 mod prepare;
-mod start_run;
 mod profile_seeding;
+mod request_checks;
+mod start_run;
 mod updates;
 mod warm_claim;
 mod worker;
+mod working_dir;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,20 +23,20 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{MAX_SHARED_CONVERSATIONS, Sandbox};
 use domain::scope::Scope;
 use domain::start_task::{
-    StartTaskInsertOutcome, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartRequest, StartStatus, StartTask, StartTaskFilter,
-    StartTaskOrder,
+    NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartRequest, StartStatus,
+    StartTask, StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder,
 };
 use domain::usage::Quota;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Notify, mpsc};
 
 pub use request_checks::check_secrets;
-pub(crate) use working_dir::{plan_path, project_of};
 pub use updates::StartUpdates;
+pub(crate) use working_dir::{plan_path, project_of};
 
 use self::grouping::SandboxChoice;
 
-use crate::idempotency::{IdempotentResult, IdempotentCall, earlier_response};
+use crate::idempotency::{IdempotentCall, IdempotentResult, earlier_response};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::{AppError, Inner, trace};
@@ -155,7 +155,8 @@ impl StartService {
         // Subscribe before the commit, so that no state is missed.
         let updates = self.inner.updates.subscribe(&planned.start.task);
         let map_commit = self.commit(planned).await;
-        let IdempotentResult::New(task) = map_commit.inspect_err(|_| self.inner.updates.end(id))? else {
+        let IdempotentResult::New(task) = map_commit.inspect_err(|_| self.inner.updates.end(id))?
+        else {
             return Err(AppError::IdempotencyKeyReused);
         };
         if task.id == id && !task.status.is_terminal() {
@@ -213,7 +214,10 @@ impl StartService {
 
     /// Commits the start where there is room. Only the transaction knows whether a sandbox has room: one that has
     /// filled up, stopped or gone meanwhile is skipped, and the new one is the last choice.
-    async fn commit(&self, mut planned: PlannedStart) -> Result<IdempotentResult<StartTask>, AppError> {
+    async fn commit(
+        &self,
+        mut planned: PlannedStart,
+    ) -> Result<IdempotentResult<StartTask>, AppError> {
         planned.start.task.request.trace = trace::current_context(self.inner.policy.traces);
         for sandbox in planned.shared {
             let mut start = planned.start.clone();
@@ -224,7 +228,12 @@ impl StartService {
                 max_conversations: MAX_SHARED_CONVERSATIONS,
             };
             match self.insert(&start).await {
-                Err(StoreError::Full { .. } | StoreError::NotFound { entity: SANDBOX_ENTITY }) => {}
+                Err(
+                    StoreError::Full { .. }
+                    | StoreError::NotFound {
+                        entity: SANDBOX_ENTITY,
+                    },
+                ) => {}
                 done => return self.map_commit(start.task, done),
             }
         }
@@ -265,9 +274,9 @@ impl StartService {
             Err(StoreError::Conflict { .. } | StoreError::Full { .. }) => {
                 Err(AppError::conflict("conversation_id is already in use"))
             }
-            Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY }) => {
-                Err(AppError::not_found("Parent conversation not found"))
-            }
+            Err(StoreError::NotFound {
+                entity: PARENT_CONVERSATION_ENTITY,
+            }) => Err(AppError::not_found("Parent conversation not found")),
             Err(StoreError::NotFound { .. }) => Err(AppError::not_found("Sandbox not found")),
             Err(error) => Err(error.into()),
         }
@@ -383,7 +392,9 @@ impl StartService {
         NewStartTask {
             task,
             // If the predecessor fails at this moment, nothing starts in its place.
-            assignment: SandboxAssignment::Shared { max_conversations: 0 },
+            assignment: SandboxAssignment::Shared {
+                max_conversations: 0,
+            },
             answer: None,
         }
     }

@@ -29,6 +29,6 @@ pub(super) async fn seed(ports: &Ports, at: &AgentEndpoint, settings: &Settings)
     };
     tracing::warn!(error = cause, "cannot seed a sandbox with model profiles");
     Some(format!(
-        "The profiles of models were not handed to the sandbox: {why}."
+        "The model profiles were not sent to the sandbox: {why}."
     ))
 }

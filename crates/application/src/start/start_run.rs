@@ -10,14 +10,16 @@ use domain::agent::{AgentConversation, AgentEndpoint, AgentError, LaunchRequest}
 use domain::conversation::{Conversation, GitProvider, Metrics};
 use domain::error::{Classify, StoreError, chain};
 use domain::id::{SandboxId, StartTaskId};
-use domain::sandbox::{SandboxEndpoints, Sandbox};
+use domain::sandbox::{Sandbox, SandboxEndpoints};
 use domain::scope::Scope;
-use domain::start_task::{LeasedStartTask, PARENT_CONVERSATION_ENTITY, StartStatus, StartTask, StartTaskUpdate};
+use domain::start_task::{
+    LeasedStartTask, PARENT_CONVERSATION_ENTITY, StartStatus, StartTask, StartTaskUpdate,
+};
 use tokio::time::Instant;
 
-use super::request_checks::wants_auto_title;
 use super::grouping::directory_tag;
-use super::prepare::{PreparationPlan, WorkspacePreparation, PreparedWorkspace};
+use super::prepare::{PreparationPlan, PreparedWorkspace, WorkspacePreparation};
+use super::request_checks::wants_auto_title;
 use super::{interrupted, launch_request, profile_seeding};
 use crate::conversations::provisional_title;
 use crate::runtime::metrics::StartOutcome;
@@ -152,7 +154,10 @@ impl StartRun {
         let plan = PreparationPlan::of(&self.inner.ports, &self.task, &profile, &settings).await?;
         self.enter(StartStatus::WaitingForSandbox).await?;
         let (sandbox, endpoints) = self.ensure_sandbox().await?;
-        let at = self.inner.reconciler.endpoint(&sandbox, &endpoints.agent_url)?;
+        let at = self
+            .inner
+            .reconciler
+            .endpoint(&sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
         let seeded = profile_seeding::seed(&self.inner.ports, &at, &settings).await;
         self.add_notes(seeded.into_iter().collect());
@@ -197,9 +202,13 @@ impl StartRun {
             return Ok(None);
         }
         let (sandbox, endpoints) = self.ensure_sandbox().await?;
-        let at = self.inner.reconciler.endpoint(&sandbox, &endpoints.agent_url)?;
+        let at = self
+            .inner
+            .reconciler
+            .endpoint(&sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
-        let found = interrupted::find_earlier_conversation(&self.inner.ports, &at, &self.task).await;
+        let found =
+            interrupted::find_earlier_conversation(&self.inner.ports, &at, &self.task).await;
         Ok(found.map(|info| (sandbox.id, info)))
     }
 
@@ -254,7 +263,8 @@ impl StartRun {
         root: &str,
     ) -> Result<PreparedWorkspace, RunStop> {
         let (inner, task) = (Arc::clone(&self.inner), self.task.clone());
-        let mut work = WorkspacePreparation::new(&inner.ports, &inner.policy, at, plan, &task, root);
+        let mut work =
+            WorkspacePreparation::new(&inner.ports, &inner.policy, at, plan, &task, root);
         self.enter_with(StartStatus::PreparingRepository, work.progress_detail())
             .await?;
         work.repository(&task).await?;
@@ -363,7 +373,9 @@ impl StartRun {
             .await;
         match stored {
             Ok(task) => self.apply_stored(task),
-            Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY }) => {
+            Err(StoreError::NotFound {
+                entity: PARENT_CONVERSATION_ENTITY,
+            }) => {
                 return Err(RunStop::failed(
                     "the parent conversation was deleted while this one was starting".to_owned(),
                 ));

@@ -6,7 +6,7 @@ use domain::error::{Classify, chain};
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::identity::KeyHash;
 use domain::sandbox::{
-    SandboxEndpoints, PrepareProgress, Sandbox, SandboxError, SandboxLaunch, WarmSandbox, WarmState,
+    PrepareProgress, Sandbox, SandboxEndpoints, SandboxError, SandboxLaunch, WarmSandbox, WarmState,
 };
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
@@ -103,7 +103,12 @@ impl WarmSandboxPool {
         Ok(())
     }
 
-    fn new_row(&self, id: SandboxId, spec: SpecId, recipe: String) -> Result<WarmSandbox, AppError> {
+    fn new_row(
+        &self,
+        id: SandboxId,
+        spec: SpecId,
+        recipe: String,
+    ) -> Result<WarmSandbox, AppError> {
         let ports = &self.0.ports;
         let (session_key, context) = (ports.ids.secret(), Sandbox::key_context(&id));
         let now = ports.clock.now();
@@ -177,7 +182,11 @@ impl WarmSandboxPool {
 
     async fn record_ready(&self, row: &WarmSandbox, endpoints: &SandboxEndpoints, began: Instant) {
         let ports = &self.0.ports;
-        match ports.warm.mark_ready(&row.id, endpoints, ports.clock.now()).await {
+        match ports
+            .warm
+            .mark_ready(&row.id, endpoints, ports.clock.now())
+            .await
+        {
             Ok(is_ready) => {
                 let mut state = self.state();
                 state.demand.record_boot(began.elapsed());

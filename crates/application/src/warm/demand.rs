@@ -93,7 +93,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// After so many arrivals, evenly over so many seconds; and the moment of the last.
+    /// The demand after `arrivals` starts, evenly over `over` seconds, and the moment of the last.
     fn after(arrivals: u32, over: u64, boot: u64) -> (WarmDemand, Instant) {
         let first = Instant::now();
         let mut demand = WarmDemand::new(first);
@@ -141,7 +141,7 @@ mod tests {
         let mut before = demand.target(4, 50, now);
         for minute in 1..=20 {
             let target = demand.target(4, 50, now + seconds(60) * minute);
-            assert!(target <= before, "it only falls while nobody comes");
+            assert!(target <= before, "it only falls without arrivals");
             before = target;
         }
         assert_eq!(before, 4);

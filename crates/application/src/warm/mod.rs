@@ -11,8 +11,8 @@
 
 mod boot;
 mod claim;
-mod pool;
 mod demand;
+mod pool;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -115,7 +115,12 @@ struct PoolState {
 }
 
 impl WarmSandboxPool {
-    pub(crate) fn new(ports: Ports, policy: Policy, reconciler: SandboxReconciler, tasks: BackgroundTasks) -> Self {
+    pub(crate) fn new(
+        ports: Ports,
+        policy: Policy,
+        reconciler: SandboxReconciler,
+        tasks: BackgroundTasks,
+    ) -> Self {
         Self(Arc::new(WarmShared {
             ports,
             policy,
@@ -154,7 +159,11 @@ impl WarmSandboxPool {
     /// The target size.
     fn target(&self) -> u32 {
         let (policy, now) = (&self.0.policy, Instant::now());
-        let room = policy.caps.get().overall.saturating_sub(self.0.reconciler.running_count());
+        let room = policy
+            .caps
+            .get()
+            .overall
+            .saturating_sub(self.0.reconciler.running_count());
         let mut state = self.state();
         let target = state.demand.target(policy.warm.keep, room, now);
         state.counts.target = target;

@@ -144,7 +144,9 @@ impl WarmSandboxPool {
                     match self.eviction_reason(&row, runs) {
                         None => found.ready.push(row),
                         Some(EvictionReason::Outdated(_)) if !is_known => found.ready.push(row),
-                        Some(EvictionReason::Outdated(_)) if self.is_reserved_for_replicas(&row) => {
+                        Some(EvictionReason::Outdated(_))
+                            if self.is_reserved_for_replicas(&row) =>
+                        {
                             found.elsewhere += 1;
                         }
                         Some(EvictionReason::Outdated(why) | EvictionReason::Unusable(why)) => {
@@ -308,6 +310,8 @@ impl WarmSandboxPool {
     /// Removes one in the background, because it may take seconds.
     fn remove_soon(&self, row: WarmSandbox, why: &'static str) {
         let warm = self.clone();
-        self.0.tasks.spawn(async move { warm.remove(&row, why).await });
+        self.0
+            .tasks
+            .spawn(async move { warm.remove(&row, why).await });
     }
 }

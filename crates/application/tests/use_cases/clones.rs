@@ -36,7 +36,11 @@ async fn store(fixture: &Fixture, provider: GitProvider, token: &str, host: Opti
         )],
         mcp_config: None,
     };
-    let stored = fixture.app.settings.add_git_providers(&alice(), &input).await;
+    let stored = fixture
+        .app
+        .settings
+        .add_git_providers(&alice(), &input)
+        .await;
     stored.expect("the token is stored");
 }
 
@@ -87,7 +91,9 @@ async fn a_note_shows_no_key_of_the_sandbox_and_no_half_of_a_pair() {
     };
     let (key, secret_key) = (opened(&sandbox.session_key), opened(&sandbox.secret_key));
     let said = format!("A={key} B={secret_key} C=half-of-it /home/a/.agent-workspace/1/x");
-    fixture.workspace.answer(CLONE_COMMAND, Some(0), "has=setup.sh\n");
+    fixture
+        .workspace
+        .answer(CLONE_COMMAND, Some(0), "has=setup.sh\n");
     fixture.workspace.answer(SETUP_COMMAND, Some(1), &said);
     let mut asked = tools();
     asked.request.sandbox_id = Some(sandbox.id.clone());
@@ -124,7 +130,9 @@ async fn the_provider_of_a_repository_does_not_change_with_the_settings() {
     let part = fixture.started(part).await;
     assert_eq!(part.status, StartStatus::Ready, "{:?}", part.detail);
     let commands = fixture.workspace.commands();
-    let mut clones = commands.iter().filter(|it| it.script.contains(CLONE_COMMAND));
+    let mut clones = commands
+        .iter()
+        .filter(|it| it.script.contains(CLONE_COMMAND));
     let address = "'https://gitlab.example.com/acme/tools.git'";
     assert!(clones.all(|it| it.script.contains(address)), "{commands:?}");
     let launch = fixture.agents.launches().pop().expect("a launch");

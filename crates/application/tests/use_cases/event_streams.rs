@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use application::event_streams::{StreamPosition, StreamEndReason, EventStream, KEEP_ALIVE_INTERVAL, StreamItem};
+use application::event_streams::{
+    EventStream, KEEP_ALIVE_INTERVAL, StreamEndReason, StreamItem, StreamPosition,
+};
 use domain::conversation::ConversationReport;
 use domain::error::{Classify, ErrorClass};
 use domain::event::{Event, EventStore as _};
@@ -33,7 +35,11 @@ async fn report(fixture: &Fixture, at: &(ConversationId, Sandbox), ids: &[&str])
 }
 
 async fn follow(fixture: &Fixture, id: ConversationId, begin: StreamPosition) -> EventStream {
-    let opened = fixture.app.event_streams.open(&alice(), id, begin, None).await;
+    let opened = fixture
+        .app
+        .event_streams
+        .open(&alice(), id, begin, None)
+        .await;
     opened.expect("alice's conversation")
 }
 
@@ -62,9 +68,12 @@ async fn existing_events_come_first_and_new_ones_at_once() {
     report(&fixture, &at, &["b", "a"]).await;
     let mut from_the_first = follow(&fixture, at.0, StreamPosition::First).await;
     let mut from_now = follow(&fixture, at.0, StreamPosition::Now).await;
-    assert_eq!(from_now.at(), 2);
+    assert_eq!(from_now.last_sequence(), 2);
     let mut from_one = follow(&fixture, at.0, StreamPosition::After(1)).await;
-    assert_eq!(next(&mut from_the_first, DELIVERY_TIMEOUT).await, ["b", "a"]);
+    assert_eq!(
+        next(&mut from_the_first, DELIVERY_TIMEOUT).await,
+        ["b", "a"]
+    );
     assert_eq!(next(&mut from_one, DELIVERY_TIMEOUT).await, ["a"]);
     for follower in [&mut from_the_first, &mut from_now, &mut from_one] {
         let nothing = timeout(Duration::from_millis(100), follower.next()).await;
@@ -74,7 +83,7 @@ async fn existing_events_come_first_and_new_ones_at_once() {
     report(&fixture, &at, &["d"]).await;
     for follower in [&mut from_the_first, &mut from_now, &mut from_one] {
         assert_eq!(next(follower, DELIVERY_TIMEOUT).await, ["c", "d"]);
-        assert_eq!(follower.at(), 4);
+        assert_eq!(follower.last_sequence(), 4);
     }
 }
 
@@ -132,14 +141,20 @@ async fn a_stream_of_one_kind_skips_other_kinds() {
     stored.await.expect("stored");
     let kind = Some("B".to_owned());
     let alice = alice();
-    let opened = fixture.app.event_streams.open(&alice, at.0, StreamPosition::First, kind);
+    let opened = fixture
+        .app
+        .event_streams
+        .open(&alice, at.0, StreamPosition::First, kind);
     let mut following = opened.await.expect("opened");
     assert_eq!(next(&mut following, DELIVERY_TIMEOUT).await, ["399"]);
     assert_eq!(next(&mut following, DELIVERY_TIMEOUT).await, ["799"]);
     let began = Instant::now();
     assert!(matches!(following.next().await, StreamItem::Idle));
     assert_eq!(following.last_sequence(), 1_000);
-    assert!(began.elapsed() >= KEEP_ALIVE_INTERVAL && began.elapsed() < KEEP_ALIVE_INTERVAL + DELIVERY_TIMEOUT);
+    assert!(
+        began.elapsed() >= KEEP_ALIVE_INTERVAL
+            && began.elapsed() < KEEP_ALIVE_INTERVAL + DELIVERY_TIMEOUT
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,7 +182,10 @@ async fn a_stopping_service_ends_all_streams_even_new_ones() {
     let (end, ()) = tokio::join!(ends(&mut following, DELIVERY_TIMEOUT), ending);
     assert_eq!(end, StreamEndReason::Shutdown);
     let mut late = follow(&fixture, at.0, StreamPosition::First).await;
-    assert_eq!(ends(&mut late, DELIVERY_TIMEOUT).await, StreamEndReason::Shutdown);
+    assert_eq!(
+        ends(&mut late, DELIVERY_TIMEOUT).await,
+        StreamEndReason::Shutdown
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,10 +201,16 @@ async fn invalid_streams_are_refused() {
     };
     let not_found = Some(ErrorClass::NotFound);
     assert_eq!(refusal(&bob, at.0, StreamPosition::First).await, not_found);
-    assert_eq!(refusal(&alice(), nobodys, StreamPosition::Now).await, not_found);
+    assert_eq!(
+        refusal(&alice(), nobodys, StreamPosition::Now).await,
+        not_found
+    );
     let beyond = refusal(&alice(), at.0, StreamPosition::After(2)).await;
     assert_eq!(beyond, Some(ErrorClass::Unprocessable));
-    assert_eq!(refusal(&alice(), at.0, StreamPosition::After(1)).await, None);
+    assert_eq!(
+        refusal(&alice(), at.0, StreamPosition::After(1)).await,
+        None
+    );
     let mut open = Vec::new();
     while open.len() < 100 {
         open.push(follow(&fixture, at.0, StreamPosition::First).await);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use application::settings::LegacySettings;
 use application::start::StartInput;
-use application::{App, AuthMode, Policy, Ports, BackgroundTasks, background};
+use application::{App, AuthMode, BackgroundTasks, Policy, Ports, background};
 use domain::clock::{Clock, SystemClock};
 use domain::conversation::{ConversationView, MessageInput};
 use domain::id::{ConversationId, HostId, UserId};

@@ -6,7 +6,9 @@ use application::{Policy, Retention};
 use domain::clock::{Clock as _, SystemClock, Timestamp};
 use domain::conversation::ConversationRepository;
 use domain::id::ApiKeyId;
-use domain::identity::{ApiKey, ApiKeyRepository as _, KeyHash, USER_NAME_REUSE_GRACE, UserRepository as _};
+use domain::identity::{
+    ApiKey, ApiKeyRepository as _, KeyHash, USER_NAME_REUSE_GRACE, UserRepository as _,
+};
 use domain::lease::LeaseRepository;
 use domain::scope::Scope;
 use domain::start_task::StartTask;
@@ -38,7 +40,11 @@ fn never(policy: &mut Policy) {
 }
 
 async fn is_there(fixture: &Fixture, task: &StartTask) -> bool {
-    let found = fixture.app.starts.find_many(&Scope::System, &[task.id]).await;
+    let found = fixture
+        .app
+        .starts
+        .find_many(&Scope::System, &[task.id])
+        .await;
     found.expect("readable")[0].is_some()
 }
 
@@ -119,7 +125,11 @@ async fn an_interrupted_deletion_is_completed() {
             .more
     );
     until(|| async {
-        let left = fixture.store.list_partially_deleted(9).await.expect("readable");
+        let left = fixture
+            .store
+            .list_partially_deleted(9)
+            .await
+            .expect("readable");
         left.is_empty().then_some(())
     })
     .await;
@@ -160,7 +170,13 @@ async fn the_name_of_a_deleted_user_is_free_after_the_grace() {
     .await;
     wait_for_passes().await;
     assert_eq!(
-        fixture.app.users.list(None, 9).await.expect("readable").len(),
+        fixture
+            .app
+            .users
+            .list(None, 9)
+            .await
+            .expect("readable")
+            .len(),
         1
     );
 }

@@ -7,7 +7,7 @@ use domain::error::{Classify, ErrorClass};
 use domain::id::{ConversationId, UserId};
 use domain::scope::Scope;
 use domain::start_task::{StartStatus, StartTask};
-use domain::workspace::{SandboxWorkspace, ProjectSkill};
+use domain::workspace::{ProjectSkill, SandboxWorkspace};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use store_memory::FakeBehavior;
@@ -84,7 +84,7 @@ async fn only_small_text_files_are_shown_and_the_plan_is_the_default() {
     }
     let stranger = Scope::User(UserId::parse("bob").expect("an id"));
     let text = inside.file(&stranger, id, None).await;
-    assert_eq!(text.expect("an answer"), "", "it is nobody else's");
+    assert_eq!(text.expect("an answer"), "", "other users cannot read it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,8 +14,16 @@ use store_memory::FakeBehavior;
 
 use crate::fixture::{Fixture, alice, clock, input, mine, say, until};
 
-async fn queue(fixture: &Fixture, target: MessageTarget, text: &str) -> Result<QueuedMessage, AppError> {
-    fixture.app.pending.enqueue(&alice(), target, say(text)).await
+async fn queue(
+    fixture: &Fixture,
+    target: MessageTarget,
+    text: &str,
+) -> Result<QueuedMessage, AppError> {
+    fixture
+        .app
+        .pending
+        .enqueue(&alice(), target, say(text))
+        .await
 }
 
 /// A READY conversation without later messages.
@@ -58,7 +66,11 @@ async fn pause(fixture: &Fixture, task: &StartTask) {
 }
 
 async fn resume(fixture: &Fixture, task: &StartTask) {
-    let resumed = fixture.app.sandboxes.resume(&mine(), &task.sandbox_id).await;
+    let resumed = fixture
+        .app
+        .sandboxes
+        .resume(&mine(), &task.sandbox_id)
+        .await;
     resumed.expect("resumed");
 }
 
@@ -200,7 +212,10 @@ async fn a_crash_before_the_delivery_loses_nothing() {
     pause(&fixture, &task).await;
     let placed = queue(&fixture, MessageTarget::Conversation(id), "once").await;
     let message = placed.expect("queued").id;
-    let begun = fixture.store.begin_delivery(message, None, clock().now()).await;
+    let begun = fixture
+        .store
+        .begin_delivery(message, None, clock().now())
+        .await;
     assert!(begun.expect("stored"));
     let fixture = fixture.killed().await;
     resume(&fixture, &task).await;

@@ -61,7 +61,11 @@ async fn stored(fixture: &Fixture, id: ConversationId) -> Vec<Event> {
         limit: PageLimit::MAX,
     };
     let (mine, all, order) = (mine(), EventFilter::default(), EventOrder::Timestamp);
-    let found = fixture.app.events.search(&mine, id, &all, order, &page).await;
+    let found = fixture
+        .app
+        .events
+        .search(&mine, id, &all, order, &page)
+        .await;
     found.expect("readable").items
 }
 
@@ -112,7 +116,11 @@ async fn large_requests_are_refused_where_small_ones_are_not() {
     is_quota(fixture.app.starts.start(&alice(), asked).await, "20000");
     let task = fixture.started(input(|_| {})).await;
     let wait = MessageTarget::Conversation(task.conversation_id);
-    let refused = fixture.app.pending.enqueue(&alice(), wait, say(&long)).await;
+    let refused = fixture
+        .app
+        .pending
+        .enqueue(&alice(), wait, say(&long))
+        .await;
     is_quota(refused, "20000");
 }
 
@@ -156,7 +164,8 @@ async fn secrets_and_waiting_messages_have_quotas() {
     let task = fixture.start(input(|_| {})).await;
     let wait = MessageTarget::Task(task.id);
     let pending = &fixture.app.pending;
-    pending.enqueue(&alice(), wait, say("1"))
+    pending
+        .enqueue(&alice(), wait, say("1"))
         .await
         .expect("it waits");
     is_quota(

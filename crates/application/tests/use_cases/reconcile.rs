@@ -41,7 +41,9 @@ async fn wait_for_passes() {
 async fn a_long_preparation_shows_in_task_and_sandbox_until_it_ends() {
     let fixture = Fixture::new().await;
     let line = "pulling image: 3 of 7 layers";
-    fixture.backend.prepare_slowly(line, Duration::from_secs(60));
+    fixture
+        .backend
+        .prepare_slowly(line, Duration::from_secs(60));
     let task = fixture.start(input(|_| {})).await;
     until(|| async {
         let found = fixture.app.starts.find_many(&mine(), &[task.id]).await;
@@ -65,7 +67,9 @@ async fn a_long_preparation_shows_in_task_and_sandbox_until_it_ends() {
 #[tokio::test(start_paused = true)]
 async fn advice_about_a_sandbox_becomes_a_note() {
     let fixture = Fixture::new().await;
-    fixture.backend.set_warnings(&["reports cannot reach the service"]);
+    fixture
+        .backend
+        .set_warnings(&["reports cannot reach the service"]);
     let task = fixture.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     assert_eq!(task.notes, ["reports cannot reach the service"]);
@@ -75,9 +79,11 @@ async fn advice_about_a_sandbox_becomes_a_note() {
 async fn without_contact_the_last_state_is_shown_with_the_reason() {
     let fixture = Fixture::new().await;
     let row = sandbox(&fixture).await;
-    fixture.backend.set_reachability(BackendReachability::Unreachable {
-        detail: "the engine does not answer".to_owned(),
-    });
+    fixture
+        .backend
+        .set_reachability(BackendReachability::Unreachable {
+            detail: "the engine does not answer".to_owned(),
+        });
     let row = until(|| async {
         let now = fixture.sandbox(&row.id).await;
         now.filter(|row| row.status_detail.is_some())
@@ -88,7 +94,9 @@ async fn without_contact_the_last_state_is_shown_with_the_reason() {
     assert!(detail.contains("the engine does not answer"), "{detail}");
     wait_for_passes().await;
     is(&fixture, &row.id, SandboxStatus::Running).await;
-    fixture.backend.set_reachability(BackendReachability::Reachable);
+    fixture
+        .backend
+        .set_reachability(BackendReachability::Reachable);
     until(|| async {
         let now = fixture.sandbox(&row.id).await;
         now.filter(|row| row.status_detail.is_none())
@@ -100,9 +108,11 @@ async fn without_contact_the_last_state_is_shown_with_the_reason() {
 async fn ends_without_contact_are_found_after_a_reconnect() {
     let fixture = Fixture::new().await;
     let row = sandbox(&fixture).await;
-    fixture.backend.set_reachability(BackendReachability::Unreachable {
-        detail: "gone".to_owned(),
-    });
+    fixture
+        .backend
+        .set_reachability(BackendReachability::Unreachable {
+            detail: "gone".to_owned(),
+        });
     until(|| async {
         let now = fixture.sandbox(&row.id).await;
         now.filter(|row| row.status_detail.is_some())
@@ -110,7 +120,9 @@ async fn ends_without_contact_are_found_after_a_reconnect() {
     .await;
     // No fact is reported: watchers have no contact either.
     fixture.backend.exit_unseen(&row.id);
-    fixture.backend.set_reachability(BackendReachability::Reachable);
+    fixture
+        .backend
+        .set_reachability(BackendReachability::Reachable);
     let row = is(&fixture, &row.id, SandboxStatus::Error).await;
     assert_eq!(row.status_detail.as_deref(), Some("exit code 1"));
 }
@@ -118,15 +130,19 @@ async fn ends_without_contact_are_found_after_a_reconnect() {
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_requested_without_contact_starts_after_a_reconnect() {
     let fixture = Fixture::new().await;
-    fixture.backend.set_reachability(BackendReachability::Unreachable {
-        detail: "gone".to_owned(),
-    });
+    fixture
+        .backend
+        .set_reachability(BackendReachability::Unreachable {
+            detail: "gone".to_owned(),
+        });
     let started = fixture.app.sandboxes.start(&alice(), None).await;
     let id = started.expect("committed").id;
     wait_for_passes().await;
     let row = is(&fixture, &id, SandboxStatus::Starting).await;
     assert!(row.status_detail.is_some_and(|why| why.contains("gone")));
-    fixture.backend.set_reachability(BackendReachability::Reachable);
+    fixture
+        .backend
+        .set_reachability(BackendReachability::Reachable);
     is(&fixture, &id, SandboxStatus::Running).await;
 }
 
@@ -187,7 +203,9 @@ async fn a_sandbox_at_the_end_of_its_life_is_deleted() {
 #[tokio::test(start_paused = true)]
 async fn each_spec_has_its_limits_and_a_missing_one_has_the_defaults() {
     let fixture = Fixture::new().await;
-    fixture.specs.set(vec![spec("lasting", Some(LONG_AGE), None)]);
+    fixture
+        .specs
+        .set(vec![spec("lasting", Some(LONG_AGE), None)]);
     let lasting = sandbox(&fixture).await;
     fixture.specs.set(vec![spec("old", None, None)]);
     let old = sandbox(&fixture).await;
@@ -306,7 +324,7 @@ async fn notifications_of_own_changes_do_not_delay_a_start() {
     assert_eq!(
         fixture.agents.calls().is_alive,
         asked,
-        "nobody waited for a turn to ask again"
+        "no task waited to act again"
     );
     assert_eq!(asked, 1);
 }

@@ -133,7 +133,10 @@ async fn a_stopping_process_hands_its_starts_over() {
     one.backend.hang(false);
     let ended = two.ended(&task).await;
     assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
-    assert_eq!(ended.attempts, 2, "whoever leaves does not claim it again");
+    assert_eq!(
+        ended.attempts, 2,
+        "a leaving process does not claim it again"
+    );
     assert_eq!(two.backend.launched(), 1);
     // A process that handed over claims nothing more; new work runs elsewhere.
     let mut later = input(|_| {});

@@ -38,7 +38,11 @@ async fn token(fixture: &Fixture, provider: GitProvider, token: &str) {
         )],
         mcp_config: None,
     };
-    let stored = fixture.app.settings.add_git_providers(&alice(), &input).await;
+    let stored = fixture
+        .app
+        .settings
+        .add_git_providers(&alice(), &input)
+        .await;
     stored.expect("the token is stored");
 }
 
@@ -92,7 +96,10 @@ async fn a_repository_is_cloned_with_a_token_that_no_command_shows() {
     );
     assert!(script.contains("--depth=1 --branch='next'"), "{script}");
     assert!(working_dir(&fixture).ends_with("/tools"));
-    let view = fixture.view(task.conversation_id).await.expect("it is there");
+    let view = fixture
+        .view(task.conversation_id)
+        .await
+        .expect("it is there");
     let tags = &view.conversation.tags;
     let expected = [
         ("git_provider", "gitlab"),
@@ -137,7 +144,7 @@ async fn a_public_repository_needs_no_token_and_comes_from_github() {
         script.contains(&format!("'openhands-workspace-{end}'")),
         "{script}"
     );
-    assert!(workspace.files().is_empty(), "nobody has a token");
+    assert!(workspace.files().is_empty(), "no token is stored");
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +193,11 @@ async fn conflicting_directories_are_reported_and_equal_clones_are_used() {
     workspace.answer(INSPECT_COMMAND, Some(1), "mkdir: cannot create directory");
     assert_failed(&fixture.started(tools()).await, "mkdir: cannot");
     assert_eq!(workspace.count(CLONE_COMMAND), 0);
-    workspace.answer(INSPECT_COMMAND, Some(0), "private=/p\nstate=same\nbranch=main\n");
+    workspace.answer(
+        INSPECT_COMMAND,
+        Some(0),
+        "private=/p\nstate=same\nbranch=main\n",
+    );
     let task = fixture.started(tools()).await;
     assert_eq!(task.status, StartStatus::Ready);
     let note = task.detail.expect("a note");
@@ -226,7 +237,11 @@ async fn setup_script_hooks_and_skills_degrade_with_notes() {
 #[tokio::test(start_paused = true)]
 async fn agent_hooks_are_passed_to_the_launch() {
     let (fixture, workspace) = fixture().await;
-    workspace.answer(CLONE_COMMAND, Some(0), "has=git\nhas=hooks.json\nhas=skills\n");
+    workspace.answer(
+        CLONE_COMMAND,
+        Some(0),
+        "has=git\nhas=hooks.json\nhas=skills\n",
+    );
     let hooks = json!({"stop": [{"matcher": "*", "hooks": []}]});
     let skill = ProjectSkill {
         name: "s".to_owned(),
@@ -273,7 +288,10 @@ async fn a_start_interrupted_while_cloning_continues_in_the_same_sandbox() {
     assert_eq!(looks.len(), 2);
     assert_eq!(looks[0], looks[1], "every attempt looks for the same");
     assert_eq!(workspace.count(SETUP_COMMAND), 1);
-    let sandbox = fixture.sandbox(&task.sandbox_id).await.expect("it is there");
+    let sandbox = fixture
+        .sandbox(&task.sandbox_id)
+        .await
+        .expect("it is there");
     assert_eq!(sandbox.status, SandboxStatus::Running);
 }
 
@@ -333,7 +351,11 @@ async fn a_short_outage_of_the_agent_server_does_not_end_a_start() {
 async fn an_interrupted_setup_script_is_noted() {
     let (fixture, workspace) = fixture().await;
     workspace.answer(CLONE_COMMAND, Some(0), "has=git\nhas=setup.sh\n");
-    workspace.answer(SETUP_COMMAND, Some(1), "agent-workspace: interrupted\nhalf\n");
+    workspace.answer(
+        SETUP_COMMAND,
+        Some(1),
+        "agent-workspace: interrupted\nhalf\n",
+    );
     let task = fixture.started(tools()).await;
     let note = task.detail.expect("a note");
     let expected = "setup.sh was interrupted, and is not run again. Its last words: half";

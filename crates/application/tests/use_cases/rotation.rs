@@ -10,7 +10,9 @@ use domain::cipher::{Cipher, CipherError, Sealed};
 use domain::clock::{Clock as _, SystemClock, Timestamp};
 use domain::error::StoreError;
 use domain::id::UserId;
-use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository};
+use domain::sealed::{
+    ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository,
+};
 use domain::settings::{SettingsRepository, StoredSettings};
 use domain::vault::{KeyHolder, VaultRepository as _};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -90,7 +92,10 @@ async fn opened(store: &MemoryStore, users: usize) -> Vec<String> {
     texts
 }
 
-fn rotation<'a>(store: &'a MemoryStore, records: &'a dyn SealedRecordRepository) -> MasterKeyRotation<'a> {
+fn rotation<'a>(
+    store: &'a MemoryStore,
+    records: &'a dyn SealedRecordRepository,
+) -> MasterKeyRotation<'a> {
     MasterKeyRotation {
         vault: store,
         records,
@@ -208,7 +213,11 @@ impl SealedRecordRepository for BusyRecords {
         // At first by services with the old key, at last with the new one.
         let round = self.rounds.fetch_add(1, Ordering::SeqCst);
         if round < 12 {
-            let keys = if round < 8 { &OLD_KEYRING } else { &NEW_KEYRING };
+            let keys = if round < 8 {
+                &OLD_KEYRING
+            } else {
+                &NEW_KEYRING
+            };
             for n in 0..self.users {
                 let stored = self.store.load(&user(n)).await?.expect("is there");
                 let text = format!("round {round} of {n}");

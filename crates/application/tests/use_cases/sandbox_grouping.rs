@@ -114,11 +114,18 @@ async fn starts_at_once_never_overfill_a_sandbox() {
 async fn paused_sandboxes_are_not_shared() {
     let fixture = grouped("ADD_TO_ANY").await;
     let first = started(&fixture).await;
-    let paused = fixture.app.sandboxes.pause(&mine(), &first.sandbox_id).await;
+    let paused = fixture
+        .app
+        .sandboxes
+        .pause(&mine(), &first.sandbox_id)
+        .await;
     paused.expect("paused");
     let second = started(&fixture).await;
     assert_ne!(second.sandbox_id, first.sandbox_id);
-    let row = fixture.sandbox(&first.sandbox_id).await.expect("it is there");
+    let row = fixture
+        .sandbox(&first.sandbox_id)
+        .await
+        .expect("it is there");
     assert_eq!(row.desired, DesiredState::Paused);
 }
 
@@ -128,7 +135,11 @@ async fn paused_sandboxes_are_not_shared() {
 async fn a_sub_conversation_works_in_its_parents_directory() {
     let fixture = grouped("ADD_TO_ANY").await;
     let parent = started(&fixture).await;
-    settings(&fixture, json!({"sandbox_grouping_strategy": "NO_GROUPING"})).await;
+    settings(
+        &fixture,
+        json!({"sandbox_grouping_strategy": "NO_GROUPING"}),
+    )
+    .await;
     let tasks: &dyn StartTaskRepository = fixture.store.as_ref();
     let later = clock().now().plus(Duration::from_secs(60));
     assert_eq!(tasks.prune(later, 9).await.expect("pruned"), 1);
@@ -138,7 +149,10 @@ async fn a_sub_conversation_works_in_its_parents_directory() {
     assert_eq!(directory(&fixture, &child), directory(&fixture, &parent));
     let grandchild = input(|r| r.parent_conversation_id = Some(child.conversation_id));
     let grandchild = fixture.started(grandchild).await;
-    assert_eq!(directory(&fixture, &grandchild), directory(&fixture, &parent));
+    assert_eq!(
+        directory(&fixture, &grandchild),
+        directory(&fixture, &parent)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,7 +199,10 @@ async fn a_refused_start_resumes_nothing() {
     let named = input(|r| r.sandbox_id = Some(first.sandbox_id.clone()));
     let refused = fixture.app.starts.start(&alice(), named).await;
     assert!(refused.is_err(), "the cap is reached");
-    let row = fixture.sandbox(&first.sandbox_id).await.expect("it is there");
+    let row = fixture
+        .sandbox(&first.sandbox_id)
+        .await
+        .expect("it is there");
     assert_eq!(row.desired, DesiredState::Paused);
 }
 
@@ -213,7 +230,10 @@ async fn conversations_show_their_acp_agent() {
         panic!("a program reads its environment once, so it gets values")
     };
     assert_eq!(value.expose_secret(), "v0");
-    let view = fixture.view(task.conversation_id).await.expect("it is there");
+    let view = fixture
+        .view(task.conversation_id)
+        .await
+        .expect("it is there");
     let it = view.conversation;
     assert_eq!(it.agent_kind, "acp");
     assert_eq!(it.llm_model.as_deref(), Some("m1"));

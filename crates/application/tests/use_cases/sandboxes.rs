@@ -7,8 +7,18 @@ use domain::sandbox::{Sandbox, SandboxBackend, SandboxStatus};
 
 use crate::fixture::{Fixture, alice, input, mine, say, until};
 
-async fn reaches(fixture: &Fixture, sandbox: &domain::id::SandboxId, status: SandboxStatus) -> Sandbox {
-    until(|| async { fixture.sandbox(sandbox).await.filter(|s| s.status == status) }).await
+async fn reaches(
+    fixture: &Fixture,
+    sandbox: &domain::id::SandboxId,
+    status: SandboxStatus,
+) -> Sandbox {
+    until(|| async {
+        fixture
+            .sandbox(sandbox)
+            .await
+            .filter(|s| s.status == status)
+    })
+    .await
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,7 +248,9 @@ async fn another_user_finds_nothing() {
 async fn a_pause_or_deletion_cancels_a_running_start() {
     for delete in [false, true] {
         let fixture = Fixture::new().await;
-        fixture.agents.set_behavior(store_memory::FakeBehavior::Unreachable);
+        fixture
+            .agents
+            .set_behavior(store_memory::FakeBehavior::Unreachable);
         let task = fixture.start(input(|_| {})).await;
         reaches(&fixture, &task.sandbox_id, SandboxStatus::Starting).await;
         until(|| async { (fixture.backend.starts() == 1).then_some(()) }).await;
@@ -337,7 +349,10 @@ async fn a_hanging_agent_server_does_not_block_other_syncs() {
     });
     let began = tokio::time::Instant::now();
     until(|| async {
-        let view = fixture.view(well.conversation_id).await.expect("it is there");
+        let view = fixture
+            .view(well.conversation_id)
+            .await
+            .expect("it is there");
         (view.conversation.execution_status == Some(ExecutionStatus::Finished)).then_some(())
     })
     .await;

@@ -22,7 +22,7 @@ async fn make(fixture: &Fixture, name: &str) -> Result<(), ErrorClass> {
 #[tokio::test(start_paused = true)]
 async fn a_second_user_is_refused_and_an_existing_one_starts_nothing() {
     let several = Fixture::new().await;
-    make(&several, "first").await.expect("there is nobody");
+    make(&several, "first").await.expect("no user exists");
     make(&several, "second").await.expect("several may be");
     let fixture = several.replica(|policy| policy.single_user = true);
     assert_eq!(make(&fixture, "third").await, Err(ErrorClass::Conflict));

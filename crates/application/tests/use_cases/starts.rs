@@ -34,7 +34,10 @@ async fn a_start_creates_the_requested_conversation() {
         task.sealed_secrets.is_none(),
         "secrets do not outlive the start"
     );
-    let view = fixture.view(task.conversation_id).await.expect("it is there");
+    let view = fixture
+        .view(task.conversation_id)
+        .await
+        .expect("it is there");
     assert_eq!(view.conversation.title.as_deref(), Some("Mine"));
     assert_eq!(view.conversation.public, Some(true));
     assert_eq!(
@@ -292,7 +295,9 @@ async fn unsupported_fields_are_noted() {
 #[tokio::test(start_paused = true)]
 async fn a_start_stream_ends_when_its_conversation_is_deleted() {
     let fixture = Fixture::new().await;
-    fixture.agents.set_behavior(FakeBehavior::Slow(Duration::from_secs(1)));
+    fixture
+        .agents
+        .set_behavior(FakeBehavior::Slow(Duration::from_secs(1)));
     let owner = alice();
     let (first, mut updates) = fixture
         .app

@@ -46,7 +46,10 @@ async fn name(fixture: &Fixture, key: &str) -> Option<UserId> {
 
 /// The user of a key, from the cache.
 fn cached_user(fixture: &Fixture, key: &str) -> Option<UserId> {
-    let found = fixture.app.authenticate.cached_user(Some(key), clock().now());
+    let found = fixture
+        .app
+        .authenticate
+        .cached_user(Some(key), clock().now());
     found.map(|it| it.user)
 }
 
@@ -56,7 +59,11 @@ async fn deleting_a_user_removes_all_their_data() {
     let key = create_key(&fixture).await;
     let task = fixture.started(input(|_| {})).await;
     let sandbox = fixture.sandbox(&task.sandbox_id).await.expect("it runs");
-    let sandbox_key = fixture.app.sandboxes.session_key(&sandbox).expect("it runs");
+    let sandbox_key = fixture
+        .app
+        .sandboxes
+        .session_key(&sandbox)
+        .expect("it runs");
     let known = fixture.app.authenticate.user(Some(key)).await;
     let known = known.expect("asked").map(|it| it.user);
     assert_eq!(known, Some(alice()), "and is remembered");
@@ -164,10 +171,17 @@ async fn a_key_revoked_by_another_process_gives_no_access_after_a_second() {
     let wrong = "aw_none";
     let unknown = fixture.app.authenticate.user(Some(wrong)).await;
     assert_eq!(unknown.expect("asked"), None);
-    assert_eq!(cached_user(&fixture, key), None, "nobody has asked");
+    assert_eq!(
+        cached_user(&fixture, key),
+        None,
+        "not cached before a request"
+    );
     assert_eq!(who().await, Some(alice()));
     assert_eq!(cached_user(&fixture, key), Some(alice()));
-    let revoked = fixture.store.revoke(ApiKeyId::new(Uuid::from_u128(1))).await;
+    let revoked = fixture
+        .store
+        .revoke(ApiKeyId::new(Uuid::from_u128(1)))
+        .await;
     assert!(revoked.expect("revoked"));
     tokio::time::sleep(Duration::from_millis(1_001)).await;
     assert_eq!(cached_user(&fixture, key), None);

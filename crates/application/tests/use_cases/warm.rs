@@ -11,7 +11,7 @@ use domain::id::SandboxId;
 use domain::sandbox::{SandboxStatus, WarmRepository, WarmSandbox, WarmState};
 use domain::start_task::{StartStatus, StartTask};
 use secrecy::ExposeSecret;
-use store_memory::{FakeSpecs, FakeBehavior};
+use store_memory::{FakeBehavior, FakeSpecs};
 
 use self::support::{claim, page, replaced, running, sandbox_of};
 use crate::fixture::{Fixture, alice, input, mine, until};
@@ -84,7 +84,9 @@ async fn ready(fixture: &Fixture, count: usize) -> Vec<WarmSandbox> {
 /// A service whose agent servers can be dormant.
 async fn fixture(change: fn(&mut Policy)) -> Fixture {
     let fixture = Fixture::with(change).await;
-    fixture.agents.share_dormant_servers(fixture.backend.dormant_servers());
+    fixture
+        .agents
+        .share_dormant_servers(fixture.backend.dormant_servers());
     fixture
 }
 
@@ -110,7 +112,7 @@ async fn wait_for_passes() {
 async fn a_start_claims_a_warm_sandbox_with_its_keys_and_the_pool_replaces_it() {
     let fixture = fixture(one).await;
     let warm = ready(&fixture, 1).await.remove(0);
-    assert_eq!(fixture.agents.calls().prewarm, 1, "before anybody comes");
+    assert_eq!(fixture.agents.calls().prewarm, 1, "before any start");
     assert!(
         fixture
             .app
@@ -314,7 +316,9 @@ async fn an_unresponsive_warm_sandbox_is_replaced() {
     let fixture = fixture(one).await;
     let old = ready(&fixture, 1).await.remove(0);
     let url = old.endpoints.clone().expect("it has an address").agent_url;
-    fixture.agents.set_behavior_at(&url, FakeBehavior::Unreachable);
+    fixture
+        .agents
+        .set_behavior_at(&url, FakeBehavior::Unreachable);
     replaced(&fixture, &old).await;
 }
 
@@ -340,7 +344,9 @@ async fn an_image_that_cannot_be_dormant_is_tried_once() {
     let task = fixture.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     assert!(!was_warm(&task));
-    fixture.agents.share_dormant_servers(fixture.backend.dormant_servers());
+    fixture
+        .agents
+        .share_dormant_servers(fixture.backend.dormant_servers());
     fixture.backend.set_recipe("an image that can");
     ready(&fixture, 3).await;
 }
@@ -348,7 +354,9 @@ async fn an_image_that_cannot_be_dormant_is_tried_once() {
 #[tokio::test(start_paused = true)]
 async fn failed_boots_back_off() {
     let fixture = Fixture::empty(one);
-    fixture.agents.share_dormant_servers(fixture.backend.dormant_servers());
+    fixture
+        .agents
+        .share_dormant_servers(fixture.backend.dormant_servers());
     fixture.backend.fail_starts(3);
     ready(&fixture, 1).await;
     let counts = fixture.app.warm_counts();

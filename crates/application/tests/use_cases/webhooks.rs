@@ -7,7 +7,7 @@ use domain::agent::document::STATE_UPDATE;
 use domain::conversation::ExecutionStatus;
 use domain::event::{Event, EventFilter};
 use domain::id::ConversationId;
-use domain::sandbox::{SandboxCaps, DesiredState, Sandbox, SandboxRepository as _};
+use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxRepository as _};
 use domain::start_task::StartTask;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
@@ -64,7 +64,10 @@ async fn events_are_stored_once_and_change_the_row() {
             .expect("taken in");
     }
     assert_eq!(count(&fixture, task.conversation_id).await, 3);
-    let view = fixture.view(task.conversation_id).await.expect("it is there");
+    let view = fixture
+        .view(task.conversation_id)
+        .await
+        .expect("it is there");
     assert_eq!(
         view.conversation.execution_status,
         Some(ExecutionStatus::Finished)
@@ -216,9 +219,17 @@ async fn titles_are_automatic_until_the_owner_sets_one() {
 async fn a_reporting_sandbox_is_cached_until_it_changes() {
     let fixture = Fixture::new().await;
     let (_, sandbox) = started(&fixture).await;
-    let key = fixture.app.sandboxes.session_key(&sandbox).expect("it runs");
+    let key = fixture
+        .app
+        .sandboxes
+        .session_key(&sandbox)
+        .expect("it runs");
     let who = || async {
-        let found = fixture.app.authenticate.reporting_sandbox(key.expose_secret()).await;
+        let found = fixture
+            .app
+            .authenticate
+            .reporting_sandbox(key.expose_secret())
+            .await;
         found.expect("asked").map(|it| it.id.clone())
     };
     assert_eq!(who().await, Some(sandbox.id.clone()));
@@ -250,9 +261,17 @@ async fn a_reporting_sandbox_is_cached_until_it_changes() {
 async fn a_sandbox_deleted_by_another_process_reports_for_at_most_a_second() {
     let fixture = Fixture::new().await;
     let (_, sandbox) = started(&fixture).await;
-    let key = fixture.app.sandboxes.session_key(&sandbox).expect("it runs");
+    let key = fixture
+        .app
+        .sandboxes
+        .session_key(&sandbox)
+        .expect("it runs");
     let who = || async {
-        let found = fixture.app.authenticate.reporting_sandbox(key.expose_secret()).await;
+        let found = fixture
+            .app
+            .authenticate
+            .reporting_sandbox(key.expose_secret())
+            .await;
         found.expect("asked").map(|it| it.id.clone())
     };
     assert_eq!(who().await, Some(sandbox.id.clone()));
@@ -263,10 +282,13 @@ async fn a_sandbox_deleted_by_another_process_reports_for_at_most_a_second() {
             overall: 9,
         },
     );
-    let deleted =
-        fixture
-            .store
-            .set_desired(&scope, &sandbox.id, DesiredState::Deleted, &caps, clock().now());
+    let deleted = fixture.store.set_desired(
+        &scope,
+        &sandbox.id,
+        DesiredState::Deleted,
+        &caps,
+        clock().now(),
+    );
     assert!(deleted.await.expect("stored").is_some());
     let exact = fixture.app.authenticate.sandbox(key.expose_secret()).await;
     assert_eq!(

@@ -77,7 +77,10 @@ mod tests {
             ),
             ("user", "user", &json!("é")),
         ] {
-            assert!(!is_event_of(&event(source, role, content), &message), "{content}");
+            assert!(
+                !is_event_of(&event(source, role, content), &message),
+                "{content}"
+            );
         }
     }
 

@@ -74,7 +74,9 @@ fn hook(document: &Value) -> Hook {
     Hook {
         kind: text(document, "type", "command"),
         command: text(document, "command", ""),
-        timeout: document["timeout"].as_u64().unwrap_or(DEFAULT_TIMEOUT_SECONDS),
+        timeout: document["timeout"]
+            .as_u64()
+            .unwrap_or(DEFAULT_TIMEOUT_SECONDS),
         is_async: is_async.and_then(Value::as_bool).unwrap_or(false),
     }
 }

@@ -41,7 +41,10 @@ impl Default for InspectionLimiter {
             all: Arc::new(Semaphore::new(MAX_INSPECTIONS)),
             // The number of waiting requests is bounded by the user's sandboxes, which are few.
             users: Arc::new(KeyedSemaphore::new(MAX_INSPECTIONS_PER_USER, usize::MAX)),
-            sandboxes: Arc::new(KeyedSemaphore::new(MAX_INSPECTIONS_PER_SANDBOX, MAX_WAITING_PER_SANDBOX)),
+            sandboxes: Arc::new(KeyedSemaphore::new(
+                MAX_INSPECTIONS_PER_SANDBOX,
+                MAX_WAITING_PER_SANDBOX,
+            )),
         }
     }
 }
@@ -69,7 +72,7 @@ impl InspectionLimiter {
 fn busy() -> AppError {
     AppError::refused(
         ErrorClass::Unavailable,
-        "Too many questions to sandboxes are under way. Try again.",
+        "Too many requests to sandboxes are running. Try again.",
     )
 }
 

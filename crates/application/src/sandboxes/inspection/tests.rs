@@ -13,8 +13,8 @@ const DASHED: &str = "01234567-89ab-cdef-0123-456789abcdef";
 #[test]
 fn every_request_has_a_response_while_the_agent_server_is_unreachable() {
     use ErrorClass::{Conflict, NotFound};
-    use UnreachableReason::{NoConversation, NoSandbox, NotRunning, Paused};
     use InspectionKind::{Files, Git, Model, Profile};
+    use UnreachableReason::{NoConversation, NoSandbox, NotRunning, Paused};
     let unreachable = format!("Conversation {DASHED} is not reachable");
     for unreachable_reason in [NoConversation, NoSandbox, Paused, NotRunning] {
         assert!(refusal(InspectionKind::File, unreachable_reason, id()).is_none());
@@ -30,7 +30,12 @@ fn every_request_has_a_response_while_the_agent_server_is_unreachable() {
     };
     let missing = |unreachable_reason, text: &str| {
         let detail = text.replace("{}", DASHED);
-        (InspectionKind::Project, unreachable_reason, NotFound, detail)
+        (
+            InspectionKind::Project,
+            unreachable_reason,
+            NotFound,
+            detail,
+        )
     };
     let told = [
         stands(Files, "listing files"),
@@ -42,7 +47,9 @@ fn every_request_has_a_response_while_the_agent_server_is_unreachable() {
         missing(NotRunning, "Sandbox not ready for conversation {}"),
     ];
     let all = [Files, Git, Profile, Model].map(gone);
-    for (question, unreachable_reason, class, detail) in told.into_iter().chain(all.into_iter().flatten()) {
+    for (question, unreachable_reason, class, detail) in
+        told.into_iter().chain(all.into_iter().flatten())
+    {
         let refused = refusal(question, unreachable_reason, id()).expect("refused");
         assert_eq!(
             (refused.class(), refused.public().as_ref()),
@@ -57,14 +64,46 @@ fn a_sandbox_is_asked_while_it_runs_and_shall_run() {
     use SandboxStatus::{Error, Missing, Paused, Running, Starting};
     for (desired, status, expected) in [
         (DesiredState::Running, Running, None),
-        (DesiredState::Running, Starting, Some(UnreachableReason::NotRunning)),
-        (DesiredState::Running, Paused, Some(UnreachableReason::Paused)),
-        (DesiredState::Running, Error, Some(UnreachableReason::NotRunning)),
-        (DesiredState::Running, Missing, Some(UnreachableReason::NotRunning)),
-        (DesiredState::Paused, Running, Some(UnreachableReason::Paused)),
-        (DesiredState::Paused, Paused, Some(UnreachableReason::Paused)),
-        (DesiredState::Paused, Missing, Some(UnreachableReason::NotRunning)),
-        (DesiredState::Deleted, Running, Some(UnreachableReason::NotRunning)),
+        (
+            DesiredState::Running,
+            Starting,
+            Some(UnreachableReason::NotRunning),
+        ),
+        (
+            DesiredState::Running,
+            Paused,
+            Some(UnreachableReason::Paused),
+        ),
+        (
+            DesiredState::Running,
+            Error,
+            Some(UnreachableReason::NotRunning),
+        ),
+        (
+            DesiredState::Running,
+            Missing,
+            Some(UnreachableReason::NotRunning),
+        ),
+        (
+            DesiredState::Paused,
+            Running,
+            Some(UnreachableReason::Paused),
+        ),
+        (
+            DesiredState::Paused,
+            Paused,
+            Some(UnreachableReason::Paused),
+        ),
+        (
+            DesiredState::Paused,
+            Missing,
+            Some(UnreachableReason::NotRunning),
+        ),
+        (
+            DesiredState::Deleted,
+            Running,
+            Some(UnreachableReason::NotRunning),
+        ),
     ] {
         assert_eq!(
             unreachable_reason(desired, status),
@@ -76,7 +115,8 @@ fn a_sandbox_is_asked_while_it_runs_and_shall_run() {
 
 #[test]
 fn a_path_is_where_the_client_believes_it_to_be() {
-    let resolve_client_path = |asked| resolve_client_path(asked, "/data/s/workspace", "/data/s/workspace/repo");
+    let resolve_client_path =
+        |asked| resolve_client_path(asked, "/data/s/workspace", "/data/s/workspace/repo");
     for (asked, expected) in [
         ("/workspace/project", "/data/s/workspace"),
         ("/workspace/project/", "/data/s/workspace/"),

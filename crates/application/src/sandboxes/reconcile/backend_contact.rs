@@ -104,7 +104,11 @@ impl SandboxReconciler {
 
     /// Whether this moment was before the last reconnect: a start that began then has failed.
     pub(super) fn was_out_of_contact(&self, at: Timestamp) -> bool {
-        self.0.contact.state().reconnected_at.is_some_and(|made| at < made)
+        self.0
+            .contact
+            .state()
+            .reconnected_at
+            .is_some_and(|made| at < made)
     }
 
     /// Whether the backend is unreachable now.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use domain::error::{Classify, ErrorClass, chain};
 use domain::id::SandboxId;
 use domain::sandbox::{
-    BackendFact, BackendState, DesiredState, SandboxEndpoints, PrepareProgress, Sandbox, SandboxError, SandboxFacts,
-    SandboxLaunch, SandboxStatus,
+    BackendFact, BackendState, DesiredState, PrepareProgress, Sandbox, SandboxEndpoints,
+    SandboxError, SandboxFacts, SandboxLaunch, SandboxStatus,
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -16,7 +16,7 @@ use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use url::Url;
 
-use super::{SandboxReconciler, GuardEnd, SandboxSlot, SandboxGuard, start_cancelled};
+use super::{GuardEnd, SandboxGuard, SandboxReconciler, SandboxSlot, start_cancelled};
 use crate::AppError;
 
 /// Interval of health checks while the agent server may be booting: a start is late by half of it. A refused
@@ -60,7 +60,7 @@ impl From<AppError> for StartFailure {
     }
 }
 
-const WORKSPACE_GONE: &str = "nothing is left of the sandbox where it ran: its workspace is gone";
+const WORKSPACE_GONE: &str = "the sandbox was removed from its host: its workspace is gone";
 
 impl SandboxReconciler {
     pub(super) async fn bring_up(
@@ -88,21 +88,31 @@ impl SandboxReconciler {
                 Ok(endpoints) => Ok((row, endpoints)),
                 Err(StartFailure::Retryable(error)) => Err(error),
                 Err(StartFailure::Final(error)) => {
-                    guard.unless_lease_lost(self.record_failure(&row, &error)).await?;
+                    guard
+                        .unless_lease_lost(self.record_failure(&row, &error))
+                        .await?;
                     Err(error)
                 }
             };
         }
     }
 
-    async fn find_or_start(&self, row: &Sandbox, slot: &Arc<SandboxSlot>) -> Result<SandboxEndpoints, StartFailure> {
+    async fn find_or_start(
+        &self,
+        row: &Sandbox,
+        slot: &Arc<SandboxSlot>,
+    ) -> Result<SandboxEndpoints, StartFailure> {
         let may_be_dormant = match self.find_answering(row).await {
             Ok(ExistingSandbox::Answering(endpoints)) => return Ok(endpoints),
             // It ran before, so a start would replace the lost workspace by an empty one.
             Ok(ExistingSandbox::Absent) if row.workspace.is_some() => {
                 let detail = WORKSPACE_GONE.to_owned();
-                self.record(row, DesiredState::Running, &SandboxFacts::Missing { detail })
-                    .await?;
+                self.record(
+                    row,
+                    DesiredState::Running,
+                    &SandboxFacts::Missing { detail },
+                )
+                .await?;
                 return Err(StartFailure::Retryable(AppError::refused(
                     ErrorClass::Gone,
                     WORKSPACE_GONE,
@@ -329,7 +339,12 @@ impl SandboxReconciler {
             let began = Instant::now();
             while !self.0.ports.agents.is_alive(id, url).await {
                 let is_late = began.elapsed() > BOOT_TIMEOUT;
-                tokio::time::sleep(if is_late { SLOW_HEALTH_CHECK_INTERVAL } else { HEALTH_CHECK_INTERVAL }).await;
+                tokio::time::sleep(if is_late {
+                    SLOW_HEALTH_CHECK_INTERVAL
+                } else {
+                    HEALTH_CHECK_INTERVAL
+                })
+                .await;
             }
         };
         let death = async {

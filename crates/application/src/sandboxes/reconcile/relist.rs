@@ -7,7 +7,9 @@ use domain::conversation::ExecutionStatus;
 use domain::error::chain;
 use domain::id::SandboxId;
 use domain::metrics::Gauge;
-use domain::sandbox::{BackendFact, BackendState, DesiredState, Sandbox, SandboxFacts, SandboxStatus};
+use domain::sandbox::{
+    BackendFact, BackendState, DesiredState, Sandbox, SandboxFacts, SandboxStatus,
+};
 
 use super::SandboxReconciler;
 use super::bring_up::first_line;
@@ -104,7 +106,10 @@ impl SandboxReconciler {
         let up = u32::try_from(up).unwrap_or(u32::MAX);
         self.0.up.store(up, Ordering::Relaxed);
         let mut seen = [0; SandboxStatus::ALL.len()];
-        for row in rows.values().filter(|row| row.desired != DesiredState::Deleted) {
+        for row in rows
+            .values()
+            .filter(|row| row.desired != DesiredState::Deleted)
+        {
             seen[row.status as usize] += 1;
         }
         for (level, seen) in self.0.statuses.iter().zip(seen) {
@@ -214,7 +219,10 @@ impl SandboxReconciler {
             Some(row)
                 if row.desired == DesiredState::Running && row.status == SandboxStatus::Running =>
             {
-                guard.unless_lease_lost(self.find_answering(&row)).await.map(drop)
+                guard
+                    .unless_lease_lost(self.find_answering(&row))
+                    .await
+                    .map(drop)
             }
             _ => Ok(()),
         }
@@ -245,7 +253,8 @@ fn needs_action(row: &Sandbox, state: Option<&BackendState>) -> bool {
         (DesiredState::Running, SandboxStatus::Running, Some(BackendState::Running(endpoints))) => {
             row.agent_url.as_deref() != Some(&endpoints.agent_url)
         }
-        (DesiredState::Deleted, _, _) | (_, SandboxStatus::Starting | SandboxStatus::Running, _) => true,
+        (DesiredState::Deleted, _, _)
+        | (_, SandboxStatus::Starting | SandboxStatus::Running, _) => true,
         // The workspace was removed from outside.
         (DesiredState::Paused, SandboxStatus::Paused, None) => row.workspace.is_some(),
         (_, _, state) => matches!(state, Some(BackendState::Running(_))),

@@ -32,7 +32,8 @@ impl SandboxReconciler {
     /// Runs one pass. The actions run as tasks, so a slow sandbox delays no other.
     pub(crate) async fn retire(&self, tasks: &BackgroundTasks) -> Result<(), AppError> {
         let specs = self.0.ports.specs.list().await?;
-        let known: HashMap<&SpecId, SpecLimits> = specs.iter().map(|s| (&s.id, limits(s))).collect();
+        let known: HashMap<&SpecId, SpecLimits> =
+            specs.iter().map(|s| (&s.id, limits(s))).collect();
         // A sandbox whose spec is gone (after an upgrade) has the limits of the default spec.
         let Some(default) = specs.first().map(limits) else {
             return Ok(());
@@ -79,7 +80,10 @@ impl SandboxReconciler {
     ) -> Result<Vec<Sandbox>, AppError> {
         let (ports, host) = (&self.0.ports, &self.0.policy.host);
         let why = why(self.time_before(age));
-        Ok(ports.sandboxes.list_retirable(host, why, MAX_RETIRED_SANDBOXES).await?)
+        Ok(ports
+            .sandboxes
+            .list_retirable(host, why, MAX_RETIRED_SANDBOXES)
+            .await?)
     }
 
     /// Whether the agent server is used directly. One that is too busy to answer is in use; a dead one is not.
@@ -100,7 +104,8 @@ impl SandboxReconciler {
     async fn retire_sandbox(&self, row: &Sandbox, why: RetirementReason, tasks: &BackgroundTasks) {
         // The store may not know of a run yet: reports may get lost, and clients may use the agent server directly.
         if row.status == SandboxStatus::Running {
-            let synced = tokio::time::timeout(INSPECT_TIMEOUT, self.0.syncer.sync_sandbox(&row.id)).await;
+            let synced =
+                tokio::time::timeout(INSPECT_TIMEOUT, self.0.syncer.sync_sandbox(&row.id)).await;
             if let Ok(Err(error)) = synced {
                 tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot sync a sandbox before its retirement");
             }

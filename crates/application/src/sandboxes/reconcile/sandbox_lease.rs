@@ -57,7 +57,11 @@ impl SandboxReconciler {
         // Uncancelled: a renewal that was cut off might reach the store after the release.
         self.0.tasks.spawn_uncancelled(async move {
             let _renewed = renewed.drop_guard();
-            if reconciler.renew_until_done(&name, &holder, until, &over).await.is_none() {
+            if reconciler
+                .renew_until_done(&name, &holder, until, &over)
+                .await
+                .is_none()
+            {
                 lost.cancel();
             }
         });
@@ -98,7 +102,8 @@ impl SandboxReconciler {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         let now = ports.clock.now();
         ports
-            .leases.acquire(name, holder, now, now.plus(policy.lease))
+            .leases
+            .acquire(name, holder, now, now.plus(policy.lease))
             .await
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::agent::{AgentError, InitRequest};
 use domain::error::chain;
-use domain::sandbox::{SandboxEndpoints, Sandbox, SandboxLaunch, SandboxStatus};
+use domain::sandbox::{Sandbox, SandboxEndpoints, SandboxLaunch, SandboxStatus};
 use tokio::time::Instant;
 use url::Url;
 
@@ -33,7 +33,10 @@ impl SandboxReconciler {
             return false;
         };
         let waking = self.0.ports.agents.wake(&row.id, url, &init_request);
-        matches!(tokio::time::timeout(IMMEDIATE_WAKE_TIMEOUT, waking).await, Ok(Ok(())))
+        matches!(
+            tokio::time::timeout(IMMEDIATE_WAKE_TIMEOUT, waking).await,
+            Ok(Ok(()))
+        )
     }
 
     /// Sends its keys to the agent server if it is dormant. Called before any row shows that the sandbox runs.
@@ -94,7 +97,10 @@ impl SandboxReconciler {
     }
 
     /// Boots a warm sandbox and waits until its agent server answers.
-    pub(crate) async fn boot_spare(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, AppError> {
+    pub(crate) async fn boot_spare(
+        &self,
+        launch: &SandboxLaunch,
+    ) -> Result<SandboxEndpoints, AppError> {
         let backend = &self.0.ports.backend;
         let mut exits = backend.watch();
         let endpoints = backend.start(launch).await?;
@@ -122,7 +128,9 @@ where
         let done = tokio::time::timeout_at(until, request()).await;
         match done.unwrap_or(Err(AgentError::TimedOut(WAKE_TIMEOUT))) {
             // The agent server may still be booting.
-            Err(error) if tries < MAX_WAKE_ATTEMPTS && !is_refusal(&error) && Instant::now() < until => {
+            Err(error)
+                if tries < MAX_WAKE_ATTEMPTS && !is_refusal(&error) && Instant::now() < until =>
+            {
                 tracing::debug!(error = %chain(&error), "an agent server that may be dormant does not answer yet; trying again");
                 tokio::time::sleep(WAKE_RETRY_INTERVAL * tries).await;
             }

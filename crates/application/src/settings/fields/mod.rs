@@ -3,8 +3,8 @@
 //! The tables beside this file describe the agent (document version 4, agent server 1.34). Validation of requests,
 //! views of documents and the schema routes all use them, so that they cannot diverge.
 
-mod schema_document;
 mod scalars;
+mod schema_document;
 
 use std::sync::LazyLock;
 
@@ -13,8 +13,8 @@ use serde_json::{Map, Number, Value};
 
 use super::issues::{Issue, IssueKind};
 
-pub(super) use schema_document::SchemaSection;
 pub(super) use scalars::{boolean, integer, number};
+pub(super) use schema_document::SchemaSection;
 
 /// JSON type of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -81,7 +81,8 @@ pub(super) static AGENT: LazyLock<SettingsSchema> = LazyLock::new(|| SettingsSch
 /// The conversation document.
 pub(super) static CONVERSATION: LazyLock<SettingsSchema> = LazyLock::new(|| SettingsSchema {
     fields: serde_json::from_str(include_str!("../conversation-fields.json")).expect(TABLES_VALID),
-    defaults: serde_json::from_str(include_str!("../conversation-defaults.json")).expect(TABLES_VALID),
+    defaults: serde_json::from_str(include_str!("../conversation-defaults.json"))
+        .expect(TABLES_VALID),
 });
 
 impl SettingsField {
@@ -227,7 +228,10 @@ impl SettingsSchema {
 }
 
 /// The user's own value of this field, unvalidated.
-pub(super) fn set_value<'a>(overlay: &'a Map<String, Value>, field: &SettingsField) -> Option<&'a Value> {
+pub(super) fn set_value<'a>(
+    overlay: &'a Map<String, Value>,
+    field: &SettingsField,
+) -> Option<&'a Value> {
     match field.parts() {
         (Some(section), name) => overlay.get(section)?.get(name),
         (None, name) => overlay.get(name),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{SettingsField, FieldKind, SettingsSchema};
+use super::{FieldKind, SettingsField, SettingsSchema};
 
 impl FieldKind {
     fn name(self) -> &'static str {

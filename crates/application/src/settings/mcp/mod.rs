@@ -4,21 +4,21 @@
 //! A mask in a request keeps the stored secret, but only of the same server: a remote server with the same URL, or a
 //! process with the same name. A mask without a stored secret means none.
 
-mod server_url;
 mod agent_servers;
 mod opaque_config;
+mod server_url;
 
 use std::collections::BTreeMap;
 
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
-pub use server_url::has_credentials;
 pub(super) use agent_servers::for_agent;
 pub(super) use opaque_config::{
     masked as masked_opaque, masked_members, unmask as unmask_opaque, with_credentials,
     with_masks_restored, without_masks,
 };
+pub use server_url::has_credentials;
 
 use super::model::{MASK, exposed};
 
@@ -242,13 +242,18 @@ mod tests {
             json!({"url": "https://h/mcp", "api_key": MASK, "timeout": 30})
         );
         let back = config(&shown).with_stored_secrets(Some(&stored));
-        assert_eq!(back.to_json(SecretDisplay::Clear), stored.to_json(SecretDisplay::Clear));
+        assert_eq!(
+            back.to_json(SecretDisplay::Clear),
+            stored.to_json(SecretDisplay::Clear)
+        );
 
         let moved = config(&json!({
             "sse_servers": [{"url": "https://elsewhere/", "api_key": MASK}],
             "stdio_servers": [{"name": "other", "command": "c", "env": {"K": MASK}}],
         }));
-        let moved = moved.with_stored_secrets(Some(&stored)).to_json(SecretDisplay::Clear);
+        let moved = moved
+            .with_stored_secrets(Some(&stored))
+            .to_json(SecretDisplay::Clear);
         assert_eq!(moved["sse_servers"], json!([{"url": "https://elsewhere/"}]));
         assert_eq!(moved["stdio_servers"][0]["env"], json!({}));
     }
@@ -263,9 +268,14 @@ mod tests {
         let shown = stored.to_json(SecretDisplay::Masked);
         assert_eq!(shown["shttp_servers"][0]["url"], url(MASK));
         let back = config(&shown).with_stored_secrets(Some(&stored));
-        assert_eq!(back.to_json(SecretDisplay::Clear), stored.to_json(SecretDisplay::Clear));
+        assert_eq!(
+            back.to_json(SecretDisplay::Clear),
+            stored.to_json(SecretDisplay::Clear)
+        );
         // No stored secret: no parameter.
-        let fresh = server(MASK, "k").with_stored_secrets(None).to_json(SecretDisplay::Clear);
+        let fresh = server(MASK, "k")
+            .with_stored_secrets(None)
+            .to_json(SecretDisplay::Clear);
         assert_eq!(fresh["shttp_servers"][0]["url"], "https://h/mcp?x=1");
     }
 }

@@ -5,19 +5,19 @@
 //! the agent document differs from the profile.
 
 mod llm_part;
+mod llm_profiles;
 mod save;
 mod storage;
 #[cfg(test)]
 mod tests;
-mod llm_profiles;
 
 use std::fmt;
 
 use domain::id::UserId;
 use serde_json::Value;
 
-use super::model::{AgentDocument, LLM_API_KEY, Settings};
 use super::issues::Issue;
+use super::model::{AgentDocument, LLM_API_KEY, Settings};
 use super::{SettingsService, UpdateError};
 use crate::error::AppError;
 

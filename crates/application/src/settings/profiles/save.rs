@@ -5,9 +5,9 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use super::super::fields::{self, AGENT};
+use super::super::issues::{Issue, IssueKind};
 use super::super::mcp::with_masks_restored;
 use super::super::model::{AgentDocument, LLM_API_KEY, SecretInput, Settings};
-use super::super::issues::{Issue, IssueKind};
 use super::super::v1::{MAX_DEPTH, depth, nul_in, secret};
 use super::llm_part::LLM;
 use super::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal};

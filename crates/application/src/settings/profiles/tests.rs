@@ -232,10 +232,14 @@ fn all_that_is_wrong_is_named() {
 #[test]
 fn there_are_at_most_ten() {
     let llm = with(json!({"model": "m"}));
-    let s = (0..MAX_PROFILES_PER_USER).fold(Settings::default(), |s, n| saved(s, &n.to_string(), &llm));
+    let s =
+        (0..MAX_PROFILES_PER_USER).fold(Settings::default(), |s, n| saved(s, &n.to_string(), &llm));
     let more = save::save(s.clone(), "more", &llm);
     assert!(matches!(more, Err(ProfileRefusal::Full)));
-    assert_eq!(saved(s, "3", &llm).profiles.list.len(), MAX_PROFILES_PER_USER);
+    assert_eq!(
+        saved(s, "3", &llm).profiles.list.len(),
+        MAX_PROFILES_PER_USER
+    );
 }
 
 #[test]

@@ -14,10 +14,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
 use super::fields::{AGENT, CONVERSATION, boolean, integer, number, put};
+use super::issues::{Issue, IssueKind, alternatives};
 use super::marketplaces;
 use super::mcp::{unmask_opaque, with_credentials, without_masks};
 use super::model::{AgentDocument, GROUPINGS, LLM_API_KEY, SecretInput, Settings};
-use super::issues::{Issue, IssueKind, alternatives};
 use super::{SettingsService, UpdateError};
 
 pub use view::{SecretVisibility, agent_schema, conversation_schema};

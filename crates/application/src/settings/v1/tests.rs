@@ -59,8 +59,14 @@ fn a_partial_save_changes_what_it_names() {
     assert_eq!(document["llm"]["api_key"], MASK);
     assert_eq!(document["llm"]["temperature"], 0.5);
     assert_eq!(document["llm"].get("unknown"), None);
-    assert_eq!(view(&s, SecretVisibility::Hidden)["llm"]["api_key"], Value::Null);
-    assert_eq!(view(&s, SecretVisibility::Clear)["llm"]["api_key"], "sk-test-123");
+    assert_eq!(
+        view(&s, SecretVisibility::Hidden)["llm"]["api_key"],
+        Value::Null
+    );
+    assert_eq!(
+        view(&s, SecretVisibility::Clear)["llm"]["api_key"],
+        "sk-test-123"
+    );
     assert_eq!(s.conversation_view()["max_iterations"], 42);
     assert_eq!(s.language.as_deref(), Some("en"));
     assert!(s.search_api_key.is_some() && s.sandbox_api_key.is_some());
@@ -165,12 +171,18 @@ fn an_endpoint_does_not_follow_to_another_vendor() {
         Settings::default(),
         &json!({"agent_settings_diff": {"llm": {"model": "gpt-5.5", "api_key": "sk", "base_url": "https://api.openai.com/v1"}}}),
     );
-    assert_eq!(view(&s, SecretVisibility::Hidden)["llm"]["base_url"], Value::Null);
+    assert_eq!(
+        view(&s, SecretVisibility::Hidden)["llm"]["base_url"],
+        Value::Null
+    );
     let s = saved(
         s,
         &json!({"agent_settings_diff": {"llm": {"model": "anthropic/claude"}}}),
     );
-    assert_eq!(view(&s, SecretVisibility::Hidden)["llm"]["base_url"], Value::Null);
+    assert_eq!(
+        view(&s, SecretVisibility::Hidden)["llm"]["base_url"],
+        Value::Null
+    );
     // A model whose vendor we did not know when the endpoint came in.
     let s = saved(
         s,
@@ -184,7 +196,10 @@ fn an_endpoint_does_not_follow_to_another_vendor() {
         s,
         &json!({"agent_settings_diff": {"llm": {"model": "openai/gpt-5"}}}),
     );
-    assert_eq!(view(&s, SecretVisibility::Hidden)["llm"]["base_url"], Value::Null);
+    assert_eq!(
+        view(&s, SecretVisibility::Hidden)["llm"]["base_url"],
+        Value::Null
+    );
 }
 
 #[test]
@@ -245,9 +260,15 @@ fn servers_and_headers_are_masked_and_survive_an_echo() {
             "extra_headers": shown["llm"]["extra_headers"],
             "litellm_extra_body": shown["llm"]["litellm_extra_body"]}}}),
     );
-    assert_eq!(view(&echoed, SecretVisibility::Clear), view(&s, SecretVisibility::Clear));
+    assert_eq!(
+        view(&echoed, SecretVisibility::Clear),
+        view(&s, SecretVisibility::Clear)
+    );
     let cleared = saved(echoed, &json!({"agent_settings_diff": {"mcp_config": {}}}));
-    assert_eq!(view(&cleared, SecretVisibility::Clear)["mcp_config"], json!({}));
+    assert_eq!(
+        view(&cleared, SecretVisibility::Clear)["mcp_config"],
+        json!({})
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use domain::clock::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
-use super::super::fields::{AGENT, CONVERSATION, SettingsField, SchemaSection};
+use super::super::fields::{AGENT, CONVERSATION, SchemaSection, SettingsField};
 use super::super::mcp::{masked_members, masked_opaque};
 use super::super::model::{AgentDocument, MASK, Settings, exposed};
 use super::super::profiles::Profile;

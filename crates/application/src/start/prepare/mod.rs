@@ -4,8 +4,8 @@
 //! anywhere: the next worker repeats it and finds what is done. A failed clone ends the start with a cause; failures
 //! of setup script, hooks or skills become notes.
 
-mod plan;
 mod output;
+mod plan;
 mod scripts;
 
 use std::time::Duration;
@@ -23,8 +23,8 @@ use url::Url;
 
 pub(super) use plan::{PreparationPlan, directory_of_repository};
 
+use self::output::{CheckoutState, GitAvailability, Redactor, WorkspaceFacts};
 use self::plan::PlannedRepository;
-use self::output::{WorkspaceFacts, GitAvailability, Redactor, CheckoutState};
 use super::working_dir::working_dir;
 use crate::ports::Ports;
 use crate::secrets::{AccessTokens, TokenUse};
@@ -129,7 +129,7 @@ impl<'a> WorkspacePreparation<'a> {
         let Some(repository) = wanted else {
             if self.found.git != GitAvailability::Works {
                 self.note(
-                    "The workspace is no git repository: git is missing in the sandbox, or failed.",
+                    "The workspace is not a git repository: git is missing in the sandbox, or failed.",
                 );
             }
             return Ok(());
@@ -146,7 +146,10 @@ impl<'a> WorkspacePreparation<'a> {
             CheckoutState::Same => {
                 // A sub-conversation works in its parent's repository: no note.
                 if task.request.parent_conversation_id.is_none() {
-                    self.note(&existing_repository_note(repository, self.found.branch.as_deref()));
+                    self.note(&existing_repository_note(
+                        repository,
+                        self.found.branch.as_deref(),
+                    ));
                 }
                 Ok(())
             }
@@ -184,7 +187,8 @@ impl<'a> WorkspacePreparation<'a> {
         let script = scripts::clone(workspace, private, &self.task, identity, repository, helper);
         let cloned = self.run(script, deadline).await;
         if !matches!(&cloned, Ok(outcome) if outcome.is_success()) {
-            let remove_partial_clone = scripts::remove_partial_clone(workspace, private, &self.task, helper);
+            let remove_partial_clone =
+                scripts::remove_partial_clone(workspace, private, &self.task, helper);
             if let Err(error) = self.run(remove_partial_clone, QUICK_COMMAND_TIMEOUT).await {
                 tracing::debug!(error = %chain(&error), "cannot clean up after a failed clone");
             }
@@ -244,8 +248,15 @@ impl<'a> WorkspacePreparation<'a> {
         } else if let Some(code) = outcome.exit_code {
             format!("failed with exit code {code}")
         } else {
-            let progress_detail = self.run(scripts::show_setup_output(&self.private), QUICK_COMMAND_TIMEOUT).await;
-            outcome.output = progress_detail.map(|progress_detail| progress_detail.output).unwrap_or_default();
+            let progress_detail = self
+                .run(
+                    scripts::show_setup_output(&self.private),
+                    QUICK_COMMAND_TIMEOUT,
+                )
+                .await;
+            outcome.output = progress_detail
+                .map(|progress_detail| progress_detail.output)
+                .unwrap_or_default();
             format!("was ended after {} s", deadline.as_secs())
         };
         let said = output::quote(&outcome.output, &self.redactor().await);

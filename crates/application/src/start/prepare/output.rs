@@ -156,7 +156,10 @@ const CLONE_FAILURE_PATTERNS: [(CloneFailure, &[&str]); 11] = [
         &["agent-workspace: no curl and no python"],
     ),
     (CloneFailure::NoToken, &["agent-workspace: no token"]),
-    (CloneFailure::TokenRefused, &["agent-workspace: token refused"]),
+    (
+        CloneFailure::TokenRefused,
+        &["agent-workspace: token refused"],
+    ),
     (CloneFailure::NoBranch, &["not found in upstream"]),
     (
         CloneFailure::Refused,
@@ -407,7 +410,10 @@ mod tests {
                 ..WorkspaceFacts::default()
             }
         );
-        assert_eq!(WorkspaceFacts::read("private=relative"), WorkspaceFacts::default());
+        assert_eq!(
+            WorkspaceFacts::read("private=relative"),
+            WorkspaceFacts::default()
+        );
     }
 
     #[test]

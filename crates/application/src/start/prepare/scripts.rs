@@ -29,7 +29,8 @@ pub(super) fn shell_quote(text: &str) -> String {
 
 /// Removes keys of the sandbox that some agent servers (1.34) leave in the environment of commands. Scripts of a
 /// project do not need them and might print them.
-pub(super) const UNSET_SANDBOX_KEYS: &str = "unset OH_SECRET_KEY SESSION_API_KEY ${!OH_SESSION_API_KEYS@}\n";
+pub(super) const UNSET_SANDBOX_KEYS: &str =
+    "unset OH_SECRET_KEY SESSION_API_KEY ${!OH_SESSION_API_KEYS@}\n";
 
 /// Prints what a project contains. `$1`: its directory.
 const FACTS_FUNCTION: &str = r#"
@@ -276,11 +277,19 @@ facts "$target"
 }
 
 /// Removes the leftovers of a clone that was ended from outside.
-pub(super) fn remove_partial_clone(workspace: &str, private: &str, task: &str, helper: Option<&str>) -> String {
+pub(super) fn remove_partial_clone(
+    workspace: &str,
+    private: &str,
+    task: &str,
+    helper: Option<&str>,
+) -> String {
     let helper = helper.map_or_else(String::new, |name| {
         format!("rm -f -- {}/{}\n", shell_quote(private), shell_quote(name))
     });
-    format!("{helper}rm -rf -- {}/.clone-{task}\n", shell_quote(workspace))
+    format!(
+        "{helper}rm -rf -- {}/.clone-{task}\n",
+        shell_quote(workspace)
+    )
 }
 
 /// Runs the project's setup script once for each start. A run that was cut off (at its deadline, or with its agent
@@ -319,7 +328,10 @@ done
 
 /// Prints the end of the setup script's output.
 pub(super) fn show_setup_output(private: &str) -> String {
-    format!("tail -c {MAX_OUTPUT_BYTES} {}/setup.out", shell_quote(private))
+    format!(
+        "tail -c {MAX_OUTPUT_BYTES} {}/setup.out",
+        shell_quote(private)
+    )
 }
 
 /// Makes git run `.openhands/pre-commit.sh` before each commit. An existing hook still runs, before it.

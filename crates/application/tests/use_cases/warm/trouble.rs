@@ -8,11 +8,12 @@ use domain::id::SandboxId;
 use domain::sandbox::{SandboxBackend, SandboxLaunch, SandboxStatus, WarmState};
 use domain::start_task::StartStatus;
 use secrecy::SecretString;
-use store_memory::{FakeSpecs, FakeBehavior};
+use store_memory::{FakeBehavior, FakeSpecs};
 
 use super::support::{claim, replaced, running};
 use super::{
-    wait_for_passes, forgetful, ids, keep, one, one_at_most, one_turn, ready, rows, shared, was_warm, fixture,
+    fixture, forgetful, ids, keep, one, one_at_most, one_turn, ready, rows, shared,
+    wait_for_passes, was_warm,
 };
 use crate::fixture::{Fixture, alice, input, mine, until};
 
@@ -104,7 +105,9 @@ async fn a_slow_warm_sandbox_stays_available_for_other_starts() {
     let started = fixture.app.sandboxes.start(&alice(), None).await;
     let started = started.expect("within the caps");
     assert_ne!(started.id, warm.id);
-    fixture.agents.set_behavior_at(&url, FakeBehavior::Responsive);
+    fixture
+        .agents
+        .set_behavior_at(&url, FakeBehavior::Responsive);
     running(&fixture, &started.id).await;
     assert_eq!(ready(&fixture, 1).await.remove(0).id, warm.id);
     let started = fixture.app.sandboxes.start(&alice(), None).await;
@@ -181,7 +184,9 @@ async fn unusable_sandboxes_are_removed_even_if_no_boot_is_possible() {
 #[tokio::test(start_paused = true)]
 async fn parallel_failed_boots_count_once() {
     let fixture = Fixture::empty(eight);
-    fixture.agents.share_dormant_servers(fixture.backend.dormant_servers());
+    fixture
+        .agents
+        .share_dormant_servers(fixture.backend.dormant_servers());
     let began = tokio::time::Instant::now();
     fixture.backend.fail_starts(8);
     ready(&fixture, 8).await;
@@ -267,7 +272,12 @@ async fn an_unwakeable_sandbox_fails_in_time() {
     fixture.agents.set_dormancy_behavior(Some(asked));
     resumed(&fixture, &slow).await;
     let began = tokio::time::Instant::now();
-    until(|| async { is(&fixture, &slow, SandboxStatus::Error).await.then_some(()) }).await;
+    until(|| async {
+        is(&fixture, &slow, SandboxStatus::Error)
+            .await
+            .then_some(())
+    })
+    .await;
     assert!(
         began.elapsed() < Duration::from_secs(60),
         "{:?}",

@@ -8,8 +8,8 @@ use domain::git::CloneSource;
 use domain::workspace::ShellOutcome;
 use tempfile::TempDir;
 
+use super::super::output::{CheckoutState, Redactor, WorkspaceFacts, clone_failure};
 use super::super::plan::{GitIdentity, PlannedRepository};
-use super::super::output::{WorkspaceFacts, Redactor, CheckoutState, clone_failure};
 use super::*;
 
 mod inspect;
@@ -131,7 +131,10 @@ fn existing_files_of_a_workspace_stay() {
         "an empty directory"
     );
     std::fs::write(sandbox.in_workspace("tools/work.txt"), "mine").unwrap();
-    assert_eq!(sandbox.inspect(Some(&repository)).state, CheckoutState::Other);
+    assert_eq!(
+        sandbox.inspect(Some(&repository)).state,
+        CheckoutState::Other
+    );
 }
 
 #[test]
@@ -178,7 +181,10 @@ fn a_clone_is_on_a_branch_of_its_own_and_found_again() {
         &who(),
         Some(&repository),
     );
-    assert_eq!(WorkspaceFacts::read(&sandbox.ok(&other)).state, CheckoutState::Same);
+    assert_eq!(
+        WorkspaceFacts::read(&sandbox.ok(&other)).state,
+        CheckoutState::Same
+    );
 }
 
 #[test]
@@ -475,10 +481,18 @@ fn helpers_of_earlier_attempts_go_with_the_next_clone_and_the_rest_at_the_end() 
         own,
     );
     sandbox.ok(&script);
-    let names = || sandbox.ok(&format!("ls -A {}", shell_quote(&private.display().to_string())));
+    let names = || {
+        sandbox.ok(&format!(
+            "ls -A {}",
+            shell_quote(&private.display().to_string())
+        ))
+    };
     assert_eq!(names(), "clone.out\nclone.pid\ncloned\ncredentials-11\n");
     std::fs::write(private.join("setup.exit"), "0").unwrap();
     sandbox.ok(&remove_leftovers(TASK));
     assert_eq!(names(), "cloned\nsetup.exit\n");
-    assert_eq!(sandbox.inspect(Some(&repository)).state, CheckoutState::Ours);
+    assert_eq!(
+        sandbox.inspect(Some(&repository)).state,
+        CheckoutState::Ours
+    );
 }

@@ -86,13 +86,13 @@ impl UnsentBytes {
         if per_caller > 0 && per_caller.saturating_add(bytes) > limits.per_caller {
             return Err(Problem::new(
                 StatusCode::TOO_MANY_REQUESTS,
-                "Too many answers are unread; read or close the open ones, then ask again",
+                "Too many responses are unread; read or close them, then retry",
             ));
         }
         if unsent.total > 0 && unsent.total.saturating_add(bytes) > limits.total {
             return Err(Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "The service holds too many unread answers; try again later",
+                "The service holds too many unread responses; retry later",
             ));
         }
         Ok(self.0.count(&mut unsent, caller, bytes))

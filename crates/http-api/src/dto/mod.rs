@@ -94,7 +94,7 @@ impl BatchBytes {
         }
         Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("The {what} are too large for one answer: ask for fewer"),
+            format!("The {what} are too large for one response: request fewer"),
         ))
     }
 }

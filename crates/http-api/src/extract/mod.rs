@@ -105,7 +105,7 @@ pub(crate) fn received_at(req: &HttpRequest, state: &HttpState) -> Timestamp {
 pub(crate) fn state_of(req: &HttpRequest) -> Result<&HttpState, Problem> {
     req.app_data::<State>()
         .map(web::Data::get_ref)
-        .ok_or_else(|| Problem::internal("application without state"))
+        .ok_or_else(|| Problem::internal("HttpState is not registered with the application"))
 }
 
 impl RequestPart for () {

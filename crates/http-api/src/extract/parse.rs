@@ -77,7 +77,7 @@ pub(super) async fn run_off_thread<T: Send + 'static>(
     }
     tokio::task::spawn_blocking(move || (read(), permit))
         .await
-        .map_err(|error| Problem::internal(format!("reading a body: {error}")))
+        .map_err(|error| Problem::internal(format!("parsing a body failed: {error}")))
 }
 
 /// Parses one document.

@@ -99,5 +99,5 @@ fn describe_errors(errors: &FieldErrors) -> String {
         }
     });
     let lines: Vec<String> = faults.collect();
-    format!("The arguments are not right:\n{}", lines.join("\n"))
+    format!("Invalid arguments:\n{}", lines.join("\n"))
 }

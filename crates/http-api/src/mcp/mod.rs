@@ -65,17 +65,17 @@ async fn batch(
 ) -> McpReply {
     let refused = |why: &str| McpReply::Refused(fault(&Value::Null, RpcErrorCode::Invalid, why));
     if !version.has_batches() {
-        return refused("This version of the protocol has no batches");
+        return refused("This protocol version does not support batches");
     }
     if messages.is_empty() || messages.len() > MAX_BATCH_MESSAGES {
-        return refused(&format!("A batch has 1 to {MAX_BATCH_MESSAGES} messages"));
+        return refused(&format!("A batch must have 1 to {MAX_BATCH_MESSAGES} messages"));
     }
     let mut answers = Vec::new();
     for message in messages {
         match RpcMessage::read(message) {
             RpcMessage::Invalid(answer) => answers.push(answer),
             RpcMessage::Request { id, method, .. } if method == "initialize" => {
-                answers.push(fault(&id, RpcErrorCode::Invalid, "initialize stands alone"));
+                answers.push(fault(&id, RpcErrorCode::Invalid, "initialize cannot be part of a batch"));
             }
             RpcMessage::Request { id, method, params } => {
                 answers.push(answer(app, opener, (id, &method, params)).await);
@@ -98,7 +98,7 @@ async fn answer(
         "initialize" => Ok(initialize(&params)),
         "ping" => Ok(json!({})),
         "tools/list" if params.get("cursor").is_some_and(|it| !it.is_null()) => {
-            Err(RpcError(RpcErrorCode::Params, "The list has one page"))
+            Err(RpcError(RpcErrorCode::Params, "tools/list has only one page; send no cursor"))
         }
         "tools/list" => Ok(json!({"tools": tools::list()})),
         "tools/call" => tools::call(app, opener, &params).await,

@@ -35,10 +35,10 @@ pub(super) enum RpcMessage {
 impl RpcMessage {
     pub(super) fn read(value: Value) -> Self {
         let Value::Object(mut members) = value else {
-            return invalid("A message is an object");
+            return invalid("A message must be a JSON object");
         };
         if members.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
-            return invalid("A message says \"jsonrpc\": \"2.0\"");
+            return invalid("A message must contain \"jsonrpc\": \"2.0\"");
         }
         let (id, method) = (members.remove("id"), members.remove("method"));
         match (id, method) {
@@ -48,7 +48,7 @@ impl RpcMessage {
                     None | Some(Value::Null) => Map::new(),
                     Some(Value::Object(params)) => params,
                     Some(_) => {
-                        let why = "params is an object";
+                        let why = "params must be an object";
                         return Self::Invalid(fault(&id, RpcErrorCode::Params, why));
                     }
                 };
@@ -57,7 +57,7 @@ impl RpcMessage {
             (Some(_), None) if members.contains_key("result") || members.contains_key("error") => {
                 Self::Unanswered
             }
-            _ => invalid("A request has a method, and an id that is a text or a whole number"),
+            _ => invalid("A request must have a method, and an id that is a string or an integer"),
         }
     }
 }

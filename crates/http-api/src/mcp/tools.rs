@@ -155,7 +155,7 @@ pub(super) async fn call(
 ) -> RpcResult {
     let name = params.get("name").and_then(Value::as_str);
     let tool = TOOLS.iter().find(|tool| Some(tool.name) == name);
-    let tool = tool.ok_or(RpcError(RpcErrorCode::Params, "There is no such tool"))?;
+    let tool = tool.ok_or(RpcError(RpcErrorCode::Params, "Unknown tool"))?;
     let none = json!({});
     let given = match params.get("arguments") {
         None | Some(Value::Null) => &none,

@@ -277,7 +277,7 @@ fn early_response(context: &RequestContext, req: &ServiceRequest) -> Option<Http
     // The metrics listener has no routes that a page could abuse, and scrapers use host names that only they know.
     let is_open = context.state.is_open() && context.state.listener() != Listener::Metrics;
     if is_open && open_mode::is_refused(req.headers(), cors, addresses) {
-        return Some(Problem::forbidden("This page may not use an open service").error_response());
+        return Some(Problem::forbidden("Pages of this origin may not call a service in open mode; add the origin to http.cors_origins").error_response());
     }
     trailing_slash::redirect(req, context.state.surface()?, addresses.prefix())
 }

@@ -170,7 +170,7 @@ async fn answers_of_large_events_are_bounded() {
     let all = format!("{base}?id=1&id=2&id=3&id=4&id=5");
     world.get(ADA, &all).await.refuses(
         413,
-        "The events are too large for one answer: ask for fewer",
+        "The events are too large for one response: request fewer",
     );
 }
 

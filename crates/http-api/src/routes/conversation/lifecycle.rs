@@ -109,7 +109,7 @@ pub(crate) async fn stream_start(
         };
         let followed = app.starts.follow(&actor.scope(), id).await?;
         // Only for a repeated start whose conversation was deleted since.
-        followed.ok_or_else(|| Problem::missing("The start task is gone"))?
+        followed.ok_or_else(|| Problem::missing("The start task is deleted"))?
     } else {
         app.starts
             .start_streaming(&actor.user, body.value.0)

@@ -28,7 +28,7 @@ pub(crate) async fn document(
     let document = state
         .surface()
         .and_then(RouteSurface::document)
-        .ok_or_else(|| Problem::internal("no document"))?;
+        .ok_or_else(|| Problem::internal("this listener has no OpenAPI document"))?;
     let takes_gzip = accepted.is_some_and(|it| takes_gzip(&it));
     let (document, is_packed) = document.text(takes_gzip);
     let mut answer = HttpResponse::Ok();

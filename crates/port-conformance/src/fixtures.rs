@@ -26,7 +26,7 @@ use url::Url;
 use uuid::Uuid;
 
 /// Caps that no test reaches by accident.
-pub const PLENTY: SandboxCaps = SandboxCaps {
+pub const AMPLE_CAPS: SandboxCaps = SandboxCaps {
     per_user: 10_000,
     overall: 10_000,
 };

@@ -22,7 +22,7 @@ use domain::start_task::{
 use domain::usage::UsageRepository;
 use domain::vault::VaultRepository;
 
-use crate::fixtures::{self, PLENTY, at, host};
+use crate::fixtures::{self, AMPLE_CAPS, at, host};
 
 /// Every repository port of one store. They see each other's writes.
 #[derive(Clone)]
@@ -114,7 +114,7 @@ impl StorePorts {
     pub async fn sandbox(&self, id: &str, owner: &str) -> Sandbox {
         let sandbox = fixtures::sandbox(id, owner, at(0));
         self.sandboxes
-            .insert(&sandbox, &PLENTY)
+            .insert(&sandbox, &AMPLE_CAPS)
             .await
             .expect("insert a sandbox");
         sandbox
@@ -145,7 +145,7 @@ impl StorePorts {
 
     /// Commits a new start.
     pub async fn start(&self, start: &NewStartTask) {
-        let inserted = self.tasks.insert(start, &PLENTY).await.expect("insert");
+        let inserted = self.tasks.insert(start, &AMPLE_CAPS).await.expect("insert");
         assert_eq!(inserted, StartTaskInsertOutcome::New);
     }
 

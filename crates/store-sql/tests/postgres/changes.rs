@@ -45,7 +45,7 @@ async fn commits_are_heard_by_other_processes() {
     let start = fixtures::start(1, "alice", "s", fixtures::at(0));
     ports
         .tasks
-        .insert(&start, &fixtures::PLENTY)
+        .insert(&start, &fixtures::AMPLE_CAPS)
         .await
         .expect("stored");
     hears(&mut changes, &StoreChange::StartTaskQueued(fixtures::host())).await;
@@ -62,7 +62,7 @@ async fn commits_are_heard_by_other_processes() {
     let (scope, id) = (fixtures::scope("alice"), fixtures::sandbox_id("s"));
     let paused = ports
         .sandboxes
-        .set_desired(&scope, &id, DesiredState::Paused, &fixtures::PLENTY, at)
+        .set_desired(&scope, &id, DesiredState::Paused, &fixtures::AMPLE_CAPS, at)
         .await;
     paused.expect("paused");
     hears(&mut changes, &StoreChange::Sandbox { id, host }).await;
@@ -92,7 +92,7 @@ async fn more_events_are_heard_of_by_other_processes() {
     assert_eq!(append().await, AppendOutcome::Stored { new: 0 });
     // Whatever else there was to hear of was heard before this.
     let start = fixtures::start(2, "alice", "s2", fixtures::at(0));
-    let stored = ports.tasks.insert(&start, &fixtures::PLENTY).await;
+    let stored = ports.tasks.insert(&start, &fixtures::AMPLE_CAPS).await;
     stored.expect("stored");
     let waits = StoreChange::StartTaskQueued(fixtures::host());
     for changes in [&mut own, &mut changes] {
@@ -113,7 +113,7 @@ async fn a_lost_connection_is_a_gap_and_then_goes_on() {
     let ports = StorePorts::of(one);
     let started = async |number| {
         let start = fixtures::start(number, "alice", &format!("s{number}"), fixtures::at(0));
-        let stored = ports.tasks.insert(&start, &fixtures::PLENTY).await;
+        let stored = ports.tasks.insert(&start, &fixtures::AMPLE_CAPS).await;
         stored.expect("stored");
     };
     // The gap that every feed begins with is over then.

@@ -9,7 +9,7 @@ use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTaskInsertOutcome};
 
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, endpoints, event, sandbox_id, scope, start,
+    AMPLE_CAPS, at, conversation, conversation_id, endpoints, event, sandbox_id, scope, start,
     start_in, status_update, task_id,
 };
 use crate::{StorePorts, assert_is};
@@ -130,7 +130,7 @@ pub async fn deleted_messages_stay_deleted(ports: &StorePorts) {
         start_in(1, "alice", "s", at(3)),
         start(1, "bob", "new", at(3)),
     ] {
-        let inserted = ports.tasks.insert(&new, &PLENTY).await;
+        let inserted = ports.tasks.insert(&new, &AMPLE_CAPS).await;
         assert_is!(inserted, Err(StoreError::Conflict { .. }));
     }
     assert_eq!(ports.sandbox_row(&sandbox_id("new")).await, None);
@@ -288,7 +288,7 @@ pub async fn others_are_unaffected(ports: &StorePorts) {
     let before = ports.view(bobs.id).await;
     let inserted = ports
         .tasks
-        .insert(&start(4, "alice", "n", at(0)), &PLENTY)
+        .insert(&start(4, "alice", "n", at(0)), &AMPLE_CAPS)
         .await;
     assert_eq!(inserted.unwrap(), StartTaskInsertOutcome::New);
     assert!(delete(ports, conversation_id(1)).await);
@@ -355,7 +355,7 @@ pub async fn pending_deletions_are_listed_while_sandboxes_run(ports: &StorePorts
     let id = sandbox_id("t");
     ports
         .sandboxes
-        .set_desired(&scope("alice"), &id, DesiredState::Paused, &PLENTY, at(4))
+        .set_desired(&scope("alice"), &id, DesiredState::Paused, &AMPLE_CAPS, at(4))
         .await
         .unwrap();
     ports

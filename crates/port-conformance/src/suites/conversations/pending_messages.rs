@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::StorePorts;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, endpoints, host, sandbox_id, scope, start, start_in,
+    AMPLE_CAPS, at, conversation, conversation_id, endpoints, host, sandbox_id, scope, start, start_in,
     status_update, task_id, user, uuid,
 };
 
@@ -222,7 +222,7 @@ pub async fn deliverable_messages_are_listed(ports: &StorePorts) {
     let (alice, id) = (scope("alice"), sandbox_id("s3"));
     let pause = ports
         .sandboxes
-        .set_desired(&alice, &id, DesiredState::Paused, &PLENTY, at(7));
+        .set_desired(&alice, &id, DesiredState::Paused, &AMPLE_CAPS, at(7));
     pause.await.unwrap();
     for n in [4, 24] {
         ports.pending.complete_delivery(uuid(n)).await.unwrap();

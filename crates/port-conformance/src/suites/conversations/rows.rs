@@ -14,7 +14,7 @@ use domain::scope::Scope;
 
 use crate::StorePorts;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, endpoints, host, page, sandbox_id, scope, start,
+    AMPLE_CAPS, at, conversation, conversation_id, endpoints, host, page, sandbox_id, scope, start,
     start_in, user,
 };
 
@@ -280,7 +280,7 @@ pub async fn adoption_needs_the_sandbox(ports: &StorePorts) {
             &scope("alice"),
             &id,
             domain::sandbox::DesiredState::Deleted,
-            &PLENTY,
+            &AMPLE_CAPS,
             at(1),
         )
         .await
@@ -342,7 +342,7 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
     let wanted = ports
         .sandboxes
-        .set_desired(&alice, &paused, DesiredState::Paused, &PLENTY, at(0));
+        .set_desired(&alice, &paused, DesiredState::Paused, &AMPLE_CAPS, at(0));
     assert!(wanted.await.unwrap().is_some());
     let stored = [
         ("b", 1, Some(ExecutionStatus::Running), false, 0),

@@ -5,7 +5,7 @@ use domain::id::HostId;
 use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxFacts, SandboxStatus};
 use futures::future::join_all;
 
-use crate::fixtures::{PLENTY, at, endpoints, host, sandbox, sandbox_id, scope};
+use crate::fixtures::{AMPLE_CAPS, at, endpoints, host, sandbox, sandbox_id, scope};
 use crate::{StorePorts, assert_is};
 
 /// 50 concurrent inserts under a cap of 7: exactly 7 succeed, for each cap.
@@ -89,7 +89,7 @@ pub async fn intents_are_committed(ports: &StorePorts) {
     let id = ports.sandbox("a", "alice").await.id;
     let (repo, alice) = (&ports.sandboxes, scope("alice"));
     let set = async |desired, when| {
-        repo.set_desired(&alice, &id, desired, &PLENTY, when)
+        repo.set_desired(&alice, &id, desired, &AMPLE_CAPS, when)
             .await
             .unwrap()
             .unwrap()
@@ -143,7 +143,7 @@ pub async fn intents_are_committed(ports: &StorePorts) {
             &alice,
             &sandbox_id("x"),
             DesiredState::Paused,
-            &PLENTY,
+            &AMPLE_CAPS,
             at(1),
         )
         .await;
@@ -168,7 +168,7 @@ pub async fn facts_are_fenced_by_the_intent(ports: &StorePorts) {
             .await
             .unwrap()
     );
-    repo.set_desired(&alice, &id, DesiredState::Paused, &PLENTY, at(2))
+    repo.set_desired(&alice, &id, DesiredState::Paused, &AMPLE_CAPS, at(2))
         .await
         .unwrap();
     let late = SandboxFacts::Error {
@@ -294,7 +294,7 @@ async fn one_of_each(ports: &StorePorts) -> Vec<Sandbox> {
             status_detail: matches!(status, Error | Missing).then(|| "it died".to_owned()),
             ..sandbox(&status.to_string(), "alice", at(0))
         };
-        ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
+        ports.sandboxes.insert(&row, &AMPLE_CAPS).await.unwrap();
         rows.push(row);
     }
     rows
@@ -305,7 +305,7 @@ pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &StorePorts) 
     let rows = one_of_each(ports).await;
     let mut elsewhere = sandbox("elsewhere", "alice", at(0));
     elsewhere.host = HostId::parse("host-2").unwrap();
-    ports.sandboxes.insert(&elsewhere, &PLENTY).await.unwrap();
+    ports.sandboxes.insert(&elsewhere, &AMPLE_CAPS).await.unwrap();
     for detail in [Some("the engine is down"), Some("still down"), None] {
         let annotated = ports.sandboxes.annotate(&host(), detail).await;
         assert_eq!(annotated.unwrap(), 3, "{detail:?}");

@@ -6,7 +6,7 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 use domain::scope::Scope;
 
 use crate::fixtures::{
-    PLENTY, after, at, conversation, endpoints, foreign_tokens, host, page, read_all_pages,
+    AMPLE_CAPS, after, at, conversation, endpoints, foreign_tokens, host, page, read_all_pages,
     sandbox, sandbox_id, scope, user,
 };
 use crate::{StorePorts, assert_is};
@@ -30,7 +30,7 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
         paused_at: Some(at(1)),
         ..sandbox("12345678901234567890", "alice", at(0))
     };
-    ports.sandboxes.insert(&stored, &PLENTY).await.unwrap();
+    ports.sandboxes.insert(&stored, &AMPLE_CAPS).await.unwrap();
     let alice = scope("alice");
     let found = ports.sandboxes.find(&alice, &stored.id).await.unwrap();
     assert_eq!(found.as_ref(), Some(&stored));
@@ -41,7 +41,7 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
         ports.sandboxes.find_by_key(&other.key_hash).await.unwrap(),
         None
     );
-    let again = ports.sandboxes.insert(&stored, &PLENTY).await;
+    let again = ports.sandboxes.insert(&stored, &AMPLE_CAPS).await;
     assert_is!(again, Err(StoreError::Conflict { .. }));
 }
 
@@ -59,7 +59,7 @@ pub async fn scopes_are_isolated(ports: &StorePorts) {
         DesiredState::Paused,
         DesiredState::Deleted,
     ] {
-        let changed = repo.set_desired(&bob, &id, desired, &PLENTY, at(1)).await;
+        let changed = repo.set_desired(&bob, &id, desired, &AMPLE_CAPS, at(1)).await;
         assert_eq!(changed.unwrap(), None);
     }
     let row = ports.sandbox_row(&id).await.unwrap();
@@ -74,7 +74,7 @@ pub async fn deleted_is_hidden_and_final(ports: &StorePorts) {
     let it = ports.sandbox("a1", "alice").await;
     let (alice, repo) = (scope("alice"), &ports.sandboxes);
     let deleted = repo
-        .set_desired(&alice, &it.id, DesiredState::Deleted, &PLENTY, at(1))
+        .set_desired(&alice, &it.id, DesiredState::Deleted, &AMPLE_CAPS, at(1))
         .await;
     assert!(deleted.unwrap().is_some());
     assert_eq!(repo.find(&alice, &it.id).await.unwrap(), None);
@@ -84,7 +84,7 @@ pub async fn deleted_is_hidden_and_final(ports: &StorePorts) {
     for scope in [alice, Scope::System] {
         for desired in [DesiredState::Running, DesiredState::Paused] {
             let revived = repo
-                .set_desired(&scope, &it.id, desired, &PLENTY, at(2))
+                .set_desired(&scope, &it.id, desired, &AMPLE_CAPS, at(2))
                 .await;
             assert_eq!(revived.unwrap(), None);
         }
@@ -120,13 +120,13 @@ pub async fn find_many_keeps_order(ports: &StorePorts) {
 pub async fn paging_is_stable(ports: &StorePorts) {
     for (id, created) in [("a", 1), ("b", 2), ("c", 2), ("d", 2), ("e", 3)] {
         let row = sandbox(id, "alice", at(created));
-        ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
+        ports.sandboxes.insert(&row, &AMPLE_CAPS).await.unwrap();
     }
     let (alice, repo) = (scope("alice"), &ports.sandboxes);
     let first = repo.search(&alice, &page(2)).await.unwrap();
     assert_eq!(names(&first.items), ["e", "d"]);
     let newer = sandbox("f", "alice", at(9));
-    repo.insert(&newer, &PLENTY).await.unwrap();
+    repo.insert(&newer, &AMPLE_CAPS).await.unwrap();
     assert!(repo.remove(&sandbox_id("d")).await.unwrap());
     let second = repo.search(&alice, &after(2, first.next)).await.unwrap();
     assert_eq!(names(&second.items), ["c", "b"]);
@@ -177,12 +177,12 @@ pub async fn a_host_is_walked_by_id(ports: &StorePorts) {
     let mut elsewhere = sandbox("d", "alice", at(0));
     elsewhere.host = HostId::parse("host-2").unwrap();
     let repo = &ports.sandboxes;
-    repo.insert(&elsewhere, &PLENTY).await.unwrap();
+    repo.insert(&elsewhere, &AMPLE_CAPS).await.unwrap();
     repo.set_desired(
         &Scope::System,
         &sandbox_id("b"),
         DesiredState::Deleted,
-        &PLENTY,
+        &AMPLE_CAPS,
         at(1),
     )
     .await
@@ -210,7 +210,7 @@ pub async fn conversations_outlive_their_sandbox(ports: &StorePorts) {
             &scope("alice"),
             &it.id,
             DesiredState::Deleted,
-            &PLENTY,
+            &AMPLE_CAPS,
             at(1),
         )
         .await

@@ -10,14 +10,14 @@ use domain::scope::Scope;
 
 use crate::StorePorts;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, endpoints, event, host, report, sandbox, sandbox_id,
+    AMPLE_CAPS, at, conversation, conversation_id, endpoints, event, host, report, sandbox, sandbox_id,
     scope, start_in,
 };
 
 /// Stores a sandbox that was created at `created` and has been RUNNING since `changed`.
 pub(super) async fn running(ports: &StorePorts, id: &str, created: i64, changed: i64) {
     let row = sandbox(id, "alice", at(created));
-    ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
+    ports.sandboxes.insert(&row, &AMPLE_CAPS).await.unwrap();
     let endpoints = endpoints(8000);
     record(ports, id, SandboxFacts::Running { endpoints }, changed).await;
 }
@@ -34,7 +34,7 @@ async fn record(ports: &StorePorts, id: &str, facts: SandboxFacts, when: i64) {
 async fn set_desired(ports: &StorePorts, id: &str, desired: DesiredState, when: i64) {
     let set = ports
         .sandboxes
-        .set_desired(&scope("alice"), &sandbox_id(id), desired, &PLENTY, at(when))
+        .set_desired(&scope("alice"), &sandbox_id(id), desired, &AMPLE_CAPS, at(when))
         .await;
     assert!(set.unwrap().is_some(), "{id}");
 }
@@ -131,7 +131,7 @@ async fn store_on_another_host(ports: &StorePorts) {
     let mut row = sandbox("elsewhere", "alice", at(0));
     row.host = HostId::parse("host-2").unwrap();
     row.status = SandboxStatus::Running;
-    ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
+    ports.sandboxes.insert(&row, &AMPLE_CAPS).await.unwrap();
 }
 
 /// An old sandbox is deleted in any state and regardless of its last use, but not while a conversation in it runs or

@@ -13,7 +13,7 @@ use futures::join;
 use super::retirement::{retire, running};
 use crate::StorePorts;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, endpoints, report, sandbox_id, start, start_in,
+    AMPLE_CAPS, at, conversation, conversation_id, endpoints, report, sandbox_id, start, start_in,
     status_update, task_id,
 };
 
@@ -53,7 +53,7 @@ pub async fn a_start_or_a_deletion_wins(ports: &StorePorts) {
         let (id, why) = (format!("s{n}"), OlderThan(at(40)));
         running(ports, &id, 0, 10).await;
         let new = start_in(n, "alice", &id, at(50));
-        let starting = ports.tasks.insert(&new, &PLENTY);
+        let starting = ports.tasks.insert(&new, &AMPLE_CAPS);
         let (retired, started) =
             join_in_order(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
         match (&retired, started) {
@@ -71,7 +71,7 @@ pub async fn a_start_prevents_or_follows_a_pause(ports: &StorePorts) {
         let (id, why) = (format!("s{n}"), IdleSince(at(40)));
         running(ports, &id, 0, 10).await;
         let new = start_in(n, "alice", &id, at(50));
-        let starting = ports.tasks.insert(&new, &PLENTY);
+        let starting = ports.tasks.insert(&new, &AMPLE_CAPS);
         let (retired, started) =
             join_in_order(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
         assert_eq!(started.unwrap(), StartTaskInsertOutcome::New);

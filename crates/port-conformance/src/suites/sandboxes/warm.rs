@@ -10,7 +10,7 @@ use futures::future::join_all;
 
 use crate::StorePorts;
 use crate::assert_is;
-use crate::fixtures::{PLENTY, at, endpoints, host, sandbox, sandbox_id, warm};
+use crate::fixtures::{AMPLE_CAPS, at, endpoints, host, sandbox, sandbox_id, warm};
 
 /// Stores a READY warm sandbox at this port and returns it.
 async fn ready(ports: &StorePorts, mut it: WarmSandbox, port: u16) -> WarmSandbox {
@@ -271,7 +271,7 @@ pub async fn a_warm_sandbox_with_a_row_is_never_claimed(ports: &StorePorts) {
     ready(ports, warm("2", at(1)), 8_000).await;
     let mut sandbox = sandbox("2", "alice", at(0));
     sandbox.key_hash = KeyHash::of("another");
-    ports.sandboxes.insert(&sandbox, &PLENTY).await.unwrap();
+    ports.sandboxes.insert(&sandbox, &AMPLE_CAPS).await.unwrap();
     assert_eq!(claim(ports).await, None);
 }
 

@@ -11,7 +11,7 @@ use domain::start_task::{
 use futures::future::join_all;
 
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, endpoints, sandbox_id, scope, start_in, status_update,
+    AMPLE_CAPS, at, conversation, conversation_id, endpoints, sandbox_id, scope, start_in, status_update,
     task_id, user,
 };
 use crate::{StorePorts, assert_is};
@@ -62,7 +62,7 @@ pub async fn running_sandboxes_are_listed(ports: &StorePorts) {
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
     let pause = ports
         .sandboxes
-        .set_desired(&alice, &paused, DesiredState::Paused, &PLENTY, at(3));
+        .set_desired(&alice, &paused, DesiredState::Paused, &AMPLE_CAPS, at(3));
     pause.await.unwrap();
     let found = list_running(ports, "alice", &starting.spec_id).await;
     let names: Vec<_> = found.iter().map(|it| it.sandbox.id.to_string()).collect();
@@ -126,7 +126,7 @@ pub async fn a_race_never_exceeds_the_capacity(ports: &StorePorts) {
         .conversation(&conversation(99, "alice", "s", at(1)))
         .await;
     let starts: Vec<_> = (1..=20).map(|n| start_in_shared(n, "s", 6)).collect();
-    let answers = join_all(starts.iter().map(|it| ports.tasks.insert(it, &PLENTY))).await;
+    let answers = join_all(starts.iter().map(|it| ports.tasks.insert(it, &AMPLE_CAPS))).await;
     let (new, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
     assert_eq!(new.len(), 5);
     for answer in refused {
@@ -142,12 +142,12 @@ pub async fn only_running_sandboxes_are_shared(ports: &StorePorts) {
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
     let pause = ports
         .sandboxes
-        .set_desired(&alice, &paused, DesiredState::Paused, &PLENTY, at(3));
+        .set_desired(&alice, &paused, DesiredState::Paused, &AMPLE_CAPS, at(3));
     pause.await.unwrap();
     for (n, name) in [(1, "starting"), (2, "bobs"), (3, "paused"), (4, "nowhere")] {
         let answer = ports
             .tasks
-            .insert(&start_in_shared(n, name, 20), &PLENTY)
+            .insert(&start_in_shared(n, name, 20), &AMPLE_CAPS)
             .await;
         assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
     }
@@ -164,7 +164,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &StorePorts) {
     let paused = sandbox_id("paused");
     let pause = ports
         .sandboxes
-        .set_desired(&alice, &paused, DesiredState::Paused, &PLENTY, at(3));
+        .set_desired(&alice, &paused, DesiredState::Paused, &AMPLE_CAPS, at(3));
     pause.await.unwrap();
     let one = SandboxCaps {
         per_user: 1,
@@ -176,7 +176,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &StorePorts) {
     let found = ports.tasks.find_many(&alice, &[task_id(1)]).await.unwrap();
     assert_eq!(found, [None]);
     let orphan = as_sub_conversation(start_in(2, "alice", "paused", at(4)), 77);
-    let answer = ports.tasks.insert(&orphan, &PLENTY).await;
+    let answer = ports.tasks.insert(&orphan, &AMPLE_CAPS).await;
     assert_is!(
         answer,
         Err(StoreError::NotFound {
@@ -191,7 +191,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &StorePorts) {
     );
 
     assert_is!(
-        ports.tasks.insert(&start, &PLENTY).await,
+        ports.tasks.insert(&start, &AMPLE_CAPS).await,
         Ok(StartTaskInsertOutcome::New)
     );
     let row = ports.sandbox_row(&paused).await.unwrap();
@@ -222,7 +222,7 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
             .await;
     }
     let foreign = as_sub_conversation(start_in(10, "alice", "s", at(2)), 2);
-    let answer = ports.tasks.insert(&foreign, &PLENTY).await;
+    let answer = ports.tasks.insert(&foreign, &AMPLE_CAPS).await;
     assert_is!(
         answer,
         Err(StoreError::NotFound {

@@ -11,7 +11,7 @@ use domain::start_task::{ClaimLimit, LeasedStartTask, StartStatus, StartTask, St
 use futures::future::join_all;
 
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, host, sandbox_id, scope, start, start_in, status_update,
+    AMPLE_CAPS, at, conversation, conversation_id, host, sandbox_id, scope, start, start_in, status_update,
     task_id,
 };
 use crate::{StorePorts, assert_is};
@@ -323,7 +323,7 @@ pub async fn a_conversation_needs_its_sandbox(ports: &StorePorts) {
     let (id, alice) = (sandbox_id("s"), scope("alice"));
     ports
         .sandboxes
-        .set_desired(&alice, &id, DesiredState::Deleted, &PLENTY, at(2))
+        .set_desired(&alice, &id, DesiredState::Deleted, &AMPLE_CAPS, at(2))
         .await
         .unwrap();
     for _ in 0..2 {
@@ -416,7 +416,7 @@ pub async fn a_paused_sandbox_is_left_alone(ports: &StorePorts) {
     let (id, alice) = (sandbox_id("s"), scope("alice"));
     ports
         .sandboxes
-        .set_desired(&alice, &id, DesiredState::Paused, &PLENTY, at(2))
+        .set_desired(&alice, &id, DesiredState::Paused, &AMPLE_CAPS, at(2))
         .await
         .unwrap();
     let answer = begin(ports, 1, fence, "s").await;

@@ -18,7 +18,7 @@ use futures::future::join_all;
 use serde_json::json;
 
 use crate::fixtures::{
-    PLENTY, after, at, conversation, conversation_id, foreign_tokens, host, page, read_all_pages,
+    AMPLE_CAPS, after, at, conversation, conversation_id, foreign_tokens, host, page, read_all_pages,
     sandbox_id, scope, start, start_in, status_update, task_id,
 };
 use crate::{StorePorts, assert_is};
@@ -115,7 +115,7 @@ pub async fn a_race_starts_one_conversation(ports: &StorePorts) {
             new
         })
         .collect();
-    let answers = join_all(starts.iter().map(|new| ports.tasks.insert(new, &PLENTY))).await;
+    let answers = join_all(starts.iter().map(|new| ports.tasks.insert(new, &AMPLE_CAPS))).await;
     let new = answers
         .into_iter()
         .filter(|answer| {
@@ -147,7 +147,7 @@ pub async fn a_taken_conversation_is_a_conflict(ports: &StorePorts) {
         start(2, "bob", "t", at(1)),
         same_task,
     ] {
-        let answer = ports.tasks.insert(&new, &PLENTY).await;
+        let answer = ports.tasks.insert(&new, &AMPLE_CAPS).await;
         assert_is!(answer, Err(StoreError::Conflict { .. }));
         assert_eq!(ports.sandbox_row(&sandbox_id("t")).await, None);
     }
@@ -165,14 +165,14 @@ pub async fn a_named_sandbox_must_be_there(ports: &StorePorts) {
             &scope("alice"),
             &going,
             DesiredState::Deleted,
-            &PLENTY,
+            &AMPLE_CAPS,
             at(1),
         )
         .await
         .unwrap();
     for (n, sandbox) in [(2, "mine"), (3, "bobs"), (4, "unknown")] {
         let new = start_in(n, "alice", sandbox, at(1));
-        let answer = ports.tasks.insert(&new, &PLENTY).await;
+        let answer = ports.tasks.insert(&new, &AMPLE_CAPS).await;
         assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
         assert_eq!(find(ports, new.task.id).await, None);
     }
@@ -215,7 +215,7 @@ pub async fn the_queue_of_one_user_is_bounded(ports: &StorePorts) {
         ports.start(&start_in(n, "alice", "of-alice", at(0))).await;
     }
     let more = start_in(1_000, "alice", "of-alice", at(1));
-    let answer = ports.tasks.insert(&more, &PLENTY).await;
+    let answer = ports.tasks.insert(&more, &AMPLE_CAPS).await;
     assert_is!(
         answer,
         Err(StoreError::CapReached(ReachedCap::Starts(

@@ -10,7 +10,7 @@ use futures::future::join_all;
 
 use crate::StorePorts;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, endpoints, event, host, sandbox, sandbox_id, start,
+    AMPLE_CAPS, at, conversation, conversation_id, endpoints, event, host, sandbox, sandbox_id, start,
     status_update,
 };
 
@@ -54,7 +54,7 @@ pub async fn many_sandboxes_change(ports: &StorePorts) {
                 .record_facts(&id, DesiredState::Running, &facts, at(turn));
             assert!(known.await.unwrap());
             let more = sandbox(&format!("s{n}-{turn}"), &format!("user-{n}"), at(turn));
-            ports.sandboxes.insert(&more, &PLENTY).await.unwrap();
+            ports.sandboxes.insert(&more, &AMPLE_CAPS).await.unwrap();
             pause(ports, &more.id, turn).await;
         }
     }))
@@ -77,7 +77,7 @@ async fn pause(ports: &StorePorts, id: &SandboxId, turn: i64) {
     let system = domain::scope::Scope::System;
     let paused = ports
         .sandboxes
-        .set_desired(&system, id, DesiredState::Paused, &PLENTY, at(turn))
+        .set_desired(&system, id, DesiredState::Paused, &AMPLE_CAPS, at(turn))
         .await;
     assert!(paused.unwrap().is_some());
 }
@@ -87,7 +87,7 @@ pub async fn many_starts_go_through(ports: &StorePorts) {
     let starts: Vec<_> = (0..MANY)
         .map(|n| start(n, &format!("user-{n}"), &format!("s{n}"), at(0)))
         .collect();
-    let inserted = join_all(starts.iter().map(|it| ports.tasks.insert(it, &PLENTY))).await;
+    let inserted = join_all(starts.iter().map(|it| ports.tasks.insert(it, &AMPLE_CAPS))).await;
     for it in inserted {
         assert_eq!(it.unwrap(), StartTaskInsertOutcome::New);
     }

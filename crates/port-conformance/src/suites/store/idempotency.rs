@@ -8,7 +8,7 @@ use domain::sandbox::SandboxCaps;
 use domain::start_task::{NewStartTask, StartTaskInsertOutcome};
 use futures::future::join_all;
 
-use crate::fixtures::{PLENTY, at, sandbox, sandbox_id, start, user};
+use crate::fixtures::{AMPLE_CAPS, at, sandbox, sandbox_id, start, user};
 use crate::{StorePorts, assert_is};
 
 fn request(owner: &str, key: &str, asked: &str) -> IdempotentRequest {
@@ -45,7 +45,7 @@ pub async fn a_repeated_start_creates_once(ports: &StorePorts) {
         IdempotencyCheck::New
     );
     assert_is!(
-        ports.tasks.insert(&first, &PLENTY).await,
+        ports.tasks.insert(&first, &AMPLE_CAPS).await,
         Ok(StartTaskInsertOutcome::New)
     );
     let same = IdempotencyCheck::Replay("one".to_owned());
@@ -74,7 +74,7 @@ pub async fn a_repeated_start_creates_once(ports: &StorePorts) {
     // Keys of different users are independent.
     let bobs = keyed_start(4, response(request("bob", "k", "that"), "four"));
     assert_is!(
-        ports.tasks.insert(&bobs, &PLENTY).await,
+        ports.tasks.insert(&bobs, &AMPLE_CAPS).await,
         Ok(StartTaskInsertOutcome::New)
     );
 }
@@ -85,7 +85,7 @@ pub async fn a_repeated_sandbox_creates_once(ports: &StorePorts) {
     let insert = async |name: &str, request: IdempotentRequest| {
         let row = sandbox(name, "alice", at(1));
         let answer = response(request, name);
-        let inserted = ports.sandboxes.insert_once(&row, &PLENTY, &answer).await;
+        let inserted = ports.sandboxes.insert_once(&row, &AMPLE_CAPS, &answer).await;
         inserted.unwrap()
     };
     assert_eq!(insert("a", asked.clone()).await, IdempotencyCheck::New);
@@ -128,7 +128,7 @@ pub async fn a_race_creates_one(ports: &StorePorts) {
     let race = (0..20).map(|n| {
         let answer = response(request("alice", "k", "this"), &format!("answer {n}"));
         let start = keyed_start(n, answer);
-        async move { ports.tasks.insert(&start, &PLENTY).await }
+        async move { ports.tasks.insert(&start, &AMPLE_CAPS).await }
     });
     let mut made = Vec::new();
     let mut repeated = Vec::new();
@@ -151,7 +151,7 @@ pub async fn a_race_creates_one(ports: &StorePorts) {
 pub async fn old_responses_are_pruned(ports: &StorePorts) {
     let asked = request("alice", "k", "this");
     let first = keyed_start(1, response(asked.clone(), "one"));
-    ports.tasks.insert(&first, &PLENTY).await.unwrap();
+    ports.tasks.insert(&first, &AMPLE_CAPS).await.unwrap();
     let later = IdempotentRequest {
         since: at(2),
         ..request("alice", "k", "that")
@@ -165,11 +165,11 @@ pub async fn old_responses_are_pruned(ports: &StorePorts) {
         answer.at = at(9);
     }
     assert_is!(
-        ports.tasks.insert(&second, &PLENTY).await,
+        ports.tasks.insert(&second, &AMPLE_CAPS).await,
         Ok(StartTaskInsertOutcome::New)
     );
     let third = keyed_start(3, response(request("alice", "other", "x"), "three"));
-    ports.tasks.insert(&third, &PLENTY).await.unwrap();
+    ports.tasks.insert(&third, &AMPLE_CAPS).await.unwrap();
     assert_eq!(ports.idempotency.prune(at(5), 10).await.unwrap(), 1);
     assert_eq!(ports.idempotency.prune(at(5), 10).await.unwrap(), 0);
     let same = IdempotencyCheck::Replay("two".to_owned());
@@ -198,7 +198,7 @@ pub async fn a_response_without_a_creation_is_stored(ports: &StorePorts) {
         IdempotencyCheck::Mismatch
     );
     let start = keyed_start(1, response(asked, "four"));
-    let inserted = ports.tasks.insert(&start, &PLENTY).await.unwrap();
+    let inserted = ports.tasks.insert(&start, &AMPLE_CAPS).await.unwrap();
     assert_eq!(inserted, StartTaskInsertOutcome::KeyUsed(same));
 }
 

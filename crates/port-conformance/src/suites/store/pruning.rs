@@ -7,7 +7,7 @@ use domain::start_task::{NewStartTask, StartStatus};
 
 use crate::StorePorts;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, sandbox_id, scope, start, start_in, status_update, task_id,
+    AMPLE_CAPS, at, conversation, conversation_id, sandbox_id, scope, start, start_in, status_update, task_id,
 };
 
 /// Commits a start and ends it.
@@ -66,7 +66,7 @@ async fn is_remembered(ports: &StorePorts, n: u64, probe: u64) -> bool {
     it.task.conversation_id = conversation_id(n);
     // On another host, so that no test claims it.
     it.task.host = HostId::parse("probes").unwrap();
-    ports.tasks.insert(&it, &PLENTY).await.is_err()
+    ports.tasks.insert(&it, &AMPLE_CAPS).await.is_err()
 }
 
 /// Pruning deletes records of deleted conversations, oldest first, up to the limit, and never while their sandbox

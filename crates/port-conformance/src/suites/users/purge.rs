@@ -17,7 +17,7 @@ use domain::start_task::{ClaimLimit, NewStartTask, StartStatus, StartTaskFilter,
 
 use super::repository::key;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, event, page, sandbox, sandbox_id, scope, secret,
+    AMPLE_CAPS, at, conversation, conversation_id, event, page, sandbox, sandbox_id, scope, secret,
     start, start_in, status_update, task_id, user,
 };
 use crate::suites::conversations::pending_messages::message;
@@ -89,7 +89,7 @@ async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
         let id = sandbox_id(&name(what));
         let set = ports
             .sandboxes
-            .set_desired(&scope(owner), &id, desired, &PLENTY, at(1))
+            .set_desired(&scope(owner), &id, desired, &AMPLE_CAPS, at(1))
             .await;
         set.unwrap();
     }
@@ -333,18 +333,18 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
         );
     };
     let row = sandbox("new", "alice", at(9));
-    gone(ports.sandboxes.insert(&row, &PLENTY).await.err());
+    gone(ports.sandboxes.insert(&row, &AMPLE_CAPS).await.err());
     let mut answer = response("alice");
     "other".clone_into(&mut answer.request.key);
     gone(
         ports
             .sandboxes
-            .insert_once(&row, &PLENTY, &answer)
+            .insert_once(&row, &AMPLE_CAPS, &answer)
             .await
             .err(),
     );
     let new = start(120, "alice", "new", at(9));
-    gone(ports.tasks.insert(&new, &PLENTY).await.err());
+    gone(ports.tasks.insert(&new, &AMPLE_CAPS).await.err());
     let document = Sealed::from_text("sealed again");
     let saved = ports.settings.save(&alice, &document, None, at(9)).await;
     gone(saved.err());
@@ -359,13 +359,13 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
     let change = SecretChange::default();
     gone(ports.secrets.put(&late, &change).await.err());
     let inside = start_in(121, "alice", "alice-up", at(9));
-    let inside = ports.tasks.insert(&inside, &PLENTY).await;
+    let inside = ports.tasks.insert(&inside, &AMPLE_CAPS).await;
     assert_is!(inside, Err(StoreError::NotFound { entity: "sandbox" }));
     for desired in [DesiredState::Running, DesiredState::Paused] {
         let id = sandbox_id("alice-paused");
         let set = ports
             .sandboxes
-            .set_desired(&Scope::System, &id, desired, &PLENTY, at(9))
+            .set_desired(&Scope::System, &id, desired, &AMPLE_CAPS, at(9))
             .await;
         assert_eq!(set.unwrap(), None);
     }
@@ -441,6 +441,6 @@ pub async fn a_local_user_without_a_key_can_be_deleted(ports: &StorePorts) {
         visible_objects(ports, "stranger").await
     );
     let row = sandbox("new", "local", at(9));
-    let inserted = ports.sandboxes.insert(&row, &PLENTY).await;
+    let inserted = ports.sandboxes.insert(&row, &AMPLE_CAPS).await;
     assert_is!(inserted, Err(StoreError::NotFound { .. }));
 }

@@ -9,7 +9,7 @@ use futures::future::{join, join_all};
 
 use super::repository::key;
 use crate::StorePorts;
-use crate::fixtures::{PLENTY, at, host, page, sandbox, secret, start, user};
+use crate::fixtures::{AMPLE_CAPS, at, host, page, sandbox, secret, start, user};
 
 /// A request at the moment of the deletion is either refused, or its objects are deleted, too.
 pub async fn concurrent_writes_are_deleted_too(ports: &StorePorts) {
@@ -22,8 +22,8 @@ pub async fn concurrent_writes_are_deleted_too(ports: &StorePorts) {
         let (alice, document) = (&alice, &document);
         async move {
             // Each of them may be refused; no other failure is allowed.
-            let _ = ports.tasks.insert(&new, &PLENTY).await;
-            let _ = ports.sandboxes.insert(&row, &PLENTY).await;
+            let _ = ports.tasks.insert(&new, &AMPLE_CAPS).await;
+            let _ = ports.sandboxes.insert(&row, &AMPLE_CAPS).await;
             let _ = ports.settings.save(alice, document, None, at(1)).await;
             let it = secret(n, "alice", &format!("S{n}"), at(1));
             let _ = ports.secrets.insert(&it).await;

@@ -24,11 +24,9 @@ fn matches(it: &Conversation, filter: &ConversationFilter) -> bool {
         // A filter by parent includes sub-conversations.
         Some(parent) => it.parent == Some(parent),
         None => filter.include_sub_conversations || it.parent.is_none(),
-    }) && filter
-        .title_contains
-        .as_deref()
-        .is_none_or(|needle| title().is_some_and(|title| title.contains(&fold_title(needle))))
-        && filter.created_from.is_none_or(|from| it.created_at >= from)
+    }) && filter.title_contains.as_deref().is_none_or(|search_term| {
+        title().is_some_and(|title| title.contains(&fold_title(search_term)))
+    }) && filter.created_from.is_none_or(|from| it.created_at >= from)
         && filter.created_before.is_none_or(|end| it.created_at < end)
         && filter.updated_from.is_none_or(|from| it.updated_at >= from)
         && filter.updated_before.is_none_or(|end| it.updated_at < end)

@@ -83,13 +83,13 @@ impl SecretRepository for MemoryStore {
         name_contains: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<SecretSummary>, StoreError> {
-        let needle = name_contains.unwrap_or("").to_ascii_lowercase();
+        let search_term = name_contains.unwrap_or("").to_ascii_lowercase();
         let state = self.lock();
         let found = state
             .secrets
             .values()
             .filter(|secret| secret.owner == *owner)
-            .filter(|secret| secret.name.to_ascii_lowercase().contains(&needle))
+            .filter(|secret| secret.name.to_ascii_lowercase().contains(&search_term))
             .map(|secret| ((0, secret.name.clone()), SecretSummary::from(secret)));
         page::cut(LISTING, page, false, found)
     }

@@ -76,7 +76,10 @@ pub async fn a_failed_start_of_another_user_stays(ports: &StorePorts) {
             .begin_conversation(id, fence, &it, &begun, at(1))
             .await
             .unwrap();
-        tasks.advance(id, fence, &status_update(end), at(2)).await.unwrap();
+        tasks
+            .advance(id, fence, &status_update(end), at(2))
+            .await
+            .unwrap();
     }
     assert!(delete(ports, conversation_id(9)).await);
     let ids = [task_id(1), task_id(2)];
@@ -355,7 +358,13 @@ pub async fn pending_deletions_are_listed_while_sandboxes_run(ports: &StorePorts
     let id = sandbox_id("t");
     ports
         .sandboxes
-        .set_desired(&scope("alice"), &id, DesiredState::Paused, &AMPLE_CAPS, at(4))
+        .set_desired(
+            &scope("alice"),
+            &id,
+            DesiredState::Paused,
+            &AMPLE_CAPS,
+            at(4),
+        )
         .await
         .unwrap();
     ports

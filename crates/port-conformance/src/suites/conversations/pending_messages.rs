@@ -14,8 +14,8 @@ use serde_json::json;
 
 use crate::StorePorts;
 use crate::fixtures::{
-    AMPLE_CAPS, at, conversation, conversation_id, endpoints, host, sandbox_id, scope, start, start_in,
-    status_update, task_id, user, uuid,
+    AMPLE_CAPS, at, conversation, conversation_id, endpoints, host, sandbox_id, scope, start,
+    start_in, status_update, task_id, user, uuid,
 };
 
 /// The two targets of conversation `n`: itself and its start task.
@@ -133,7 +133,10 @@ pub async fn the_queue_of_a_conversation_is_bounded(ports: &StorePorts) {
     store_conversation(ports, 2).await;
     for (n, place) in (1..).zip(1..=MAX_PENDING_MESSAGES) {
         let name = if n % 2 == 0 { TASK } else { CONVERSATION };
-        assert_eq!(queue(ports, n, name(1)).await, EnqueueOutcome::Queued(place));
+        assert_eq!(
+            queue(ports, n, name(1)).await,
+            EnqueueOutcome::Queued(place)
+        );
     }
     for name in [TASK(1), CONVERSATION(1)] {
         assert_eq!(queue(ports, 50, name).await, EnqueueOutcome::Full);

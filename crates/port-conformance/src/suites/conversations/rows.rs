@@ -340,9 +340,10 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
         assert!(running.await.unwrap());
     }
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
-    let wanted = ports
-        .sandboxes
-        .set_desired(&alice, &paused, DesiredState::Paused, &AMPLE_CAPS, at(0));
+    let wanted =
+        ports
+            .sandboxes
+            .set_desired(&alice, &paused, DesiredState::Paused, &AMPLE_CAPS, at(0));
     assert!(wanted.await.unwrap().is_some());
     let stored = [
         ("b", 1, Some(ExecutionStatus::Running), false, 0),

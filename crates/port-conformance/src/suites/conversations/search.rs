@@ -146,7 +146,7 @@ pub async fn titles_are_searched_literally(ports: &StorePorts) {
     ] {
         ports.conversation(&titled(n, title)).await;
     }
-    for (needle, expected) in [
+    for (search_term, expected) in [
         ("100%", vec![1]),
         ("0% S", vec![1]),
         ("%", vec![1]),
@@ -161,10 +161,10 @@ pub async fn titles_are_searched_literally(ports: &StorePorts) {
         ("", vec![1, 2, 3, 4, 5, 6, 8]),
     ] {
         let filter = ConversationFilter {
-            title_contains: Some(needle.to_owned()),
+            title_contains: Some(search_term.to_owned()),
             ..all()
         };
-        assert_eq!(matches(ports, filter).await, expected, "{needle:?}");
+        assert_eq!(matches(ports, filter).await, expected, "{search_term:?}");
     }
     // A search term of any length only fails to match.
     let filter = ConversationFilter {
@@ -187,12 +187,12 @@ pub async fn a_changed_title_is_searched(ports: &StorePorts) {
         .update(&scope("alice"), id, &change, at(1))
         .await
         .unwrap();
-    for (needle, found) in [("old", 0), ("étude", 1)] {
+    for (search_term, found) in [("old", 0), ("étude", 1)] {
         let filter = ConversationFilter {
-            title_contains: Some(needle.to_owned()),
+            title_contains: Some(search_term.to_owned()),
             ..all()
         };
-        assert_eq!(matches(ports, filter).await.len(), found, "{needle}");
+        assert_eq!(matches(ports, filter).await.len(), found, "{search_term}");
     }
 }
 

@@ -305,7 +305,11 @@ pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &StorePorts) 
     let rows = one_of_each(ports).await;
     let mut elsewhere = sandbox("elsewhere", "alice", at(0));
     elsewhere.host = HostId::parse("host-2").unwrap();
-    ports.sandboxes.insert(&elsewhere, &AMPLE_CAPS).await.unwrap();
+    ports
+        .sandboxes
+        .insert(&elsewhere, &AMPLE_CAPS)
+        .await
+        .unwrap();
     for detail in [Some("the engine is down"), Some("still down"), None] {
         let annotated = ports.sandboxes.annotate(&host(), detail).await;
         assert_eq!(annotated.unwrap(), 3, "{detail:?}");

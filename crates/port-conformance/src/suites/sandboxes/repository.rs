@@ -59,7 +59,9 @@ pub async fn scopes_are_isolated(ports: &StorePorts) {
         DesiredState::Paused,
         DesiredState::Deleted,
     ] {
-        let changed = repo.set_desired(&bob, &id, desired, &AMPLE_CAPS, at(1)).await;
+        let changed = repo
+            .set_desired(&bob, &id, desired, &AMPLE_CAPS, at(1))
+            .await;
         assert_eq!(changed.unwrap(), None);
     }
     let row = ports.sandbox_row(&id).await.unwrap();

@@ -10,8 +10,8 @@ use domain::scope::Scope;
 
 use crate::StorePorts;
 use crate::fixtures::{
-    AMPLE_CAPS, at, conversation, conversation_id, endpoints, event, host, report, sandbox, sandbox_id,
-    scope, start_in,
+    AMPLE_CAPS, at, conversation, conversation_id, endpoints, event, host, report, sandbox,
+    sandbox_id, scope, start_in,
 };
 
 /// Stores a sandbox that was created at `created` and has been RUNNING since `changed`.
@@ -34,7 +34,13 @@ async fn record(ports: &StorePorts, id: &str, facts: SandboxFacts, when: i64) {
 async fn set_desired(ports: &StorePorts, id: &str, desired: DesiredState, when: i64) {
     let set = ports
         .sandboxes
-        .set_desired(&scope("alice"), &sandbox_id(id), desired, &AMPLE_CAPS, at(when))
+        .set_desired(
+            &scope("alice"),
+            &sandbox_id(id),
+            desired,
+            &AMPLE_CAPS,
+            at(when),
+        )
         .await;
     assert!(set.unwrap().is_some(), "{id}");
 }

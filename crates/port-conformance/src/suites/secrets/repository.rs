@@ -175,7 +175,7 @@ pub async fn a_search_takes_its_text_literally(ports: &StorePorts) {
     for (n, name) in (1..).zip(["MY_KEY", "MYXKEY", "other", "_"]) {
         insert(ports, n, "alice", name).await;
     }
-    for (needle, expected) in [
+    for (search_term, expected) in [
         (None, vec!["MYXKEY", "MY_KEY", "_", "other"]),
         (Some(""), vec!["MYXKEY", "MY_KEY", "_", "other"]),
         (Some("my"), vec!["MYXKEY", "MY_KEY"]),
@@ -189,7 +189,11 @@ pub async fn a_search_takes_its_text_literally(ports: &StorePorts) {
         // The Kelvin sign is not an ASCII letter, though Unicode folds it into one.
         (Some("\u{212a}ey"), vec![]),
     ] {
-        assert_eq!(search(ports, "alice", needle).await, expected, "{needle:?}");
+        assert_eq!(
+            search(ports, "alice", search_term).await,
+            expected,
+            "{search_term:?}"
+        );
     }
     let long = "x".repeat(60_000);
     assert_eq!(search(ports, "alice", Some(&long)).await, [""; 0]);

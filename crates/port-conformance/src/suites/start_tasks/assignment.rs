@@ -11,8 +11,8 @@ use domain::start_task::{
 use futures::future::join_all;
 
 use crate::fixtures::{
-    AMPLE_CAPS, at, conversation, conversation_id, endpoints, sandbox_id, scope, start_in, status_update,
-    task_id, user,
+    AMPLE_CAPS, at, conversation, conversation_id, endpoints, sandbox_id, scope, start_in,
+    status_update, task_id, user,
 };
 use crate::{StorePorts, assert_is};
 
@@ -60,9 +60,10 @@ pub async fn running_sandboxes_are_listed(ports: &StorePorts) {
     start_sandbox(ports, "bobs", "bob").await;
     let starting = ports.sandbox("starting", "alice").await;
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
-    let pause = ports
-        .sandboxes
-        .set_desired(&alice, &paused, DesiredState::Paused, &AMPLE_CAPS, at(3));
+    let pause =
+        ports
+            .sandboxes
+            .set_desired(&alice, &paused, DesiredState::Paused, &AMPLE_CAPS, at(3));
     pause.await.unwrap();
     let found = list_running(ports, "alice", &starting.spec_id).await;
     let names: Vec<_> = found.iter().map(|it| it.sandbox.id.to_string()).collect();
@@ -140,9 +141,10 @@ pub async fn only_running_sandboxes_are_shared(ports: &StorePorts) {
     start_sandbox(ports, "bobs", "bob").await;
     start_sandbox(ports, "paused", "alice").await;
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
-    let pause = ports
-        .sandboxes
-        .set_desired(&alice, &paused, DesiredState::Paused, &AMPLE_CAPS, at(3));
+    let pause =
+        ports
+            .sandboxes
+            .set_desired(&alice, &paused, DesiredState::Paused, &AMPLE_CAPS, at(3));
     pause.await.unwrap();
     for (n, name) in [(1, "starting"), (2, "bobs"), (3, "paused"), (4, "nowhere")] {
         let answer = ports
@@ -162,9 +164,10 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &StorePorts) {
         start_sandbox(ports, name, "alice").await;
     }
     let paused = sandbox_id("paused");
-    let pause = ports
-        .sandboxes
-        .set_desired(&alice, &paused, DesiredState::Paused, &AMPLE_CAPS, at(3));
+    let pause =
+        ports
+            .sandboxes
+            .set_desired(&alice, &paused, DesiredState::Paused, &AMPLE_CAPS, at(3));
     pause.await.unwrap();
     let one = SandboxCaps {
         per_user: 1,

@@ -11,8 +11,8 @@ use domain::start_task::{ClaimLimit, LeasedStartTask, StartStatus, StartTask, St
 use futures::future::join_all;
 
 use crate::fixtures::{
-    AMPLE_CAPS, at, conversation, conversation_id, host, sandbox_id, scope, start, start_in, status_update,
-    task_id,
+    AMPLE_CAPS, at, conversation, conversation_id, host, sandbox_id, scope, start, start_in,
+    status_update, task_id,
 };
 use crate::{StorePorts, assert_is};
 

@@ -18,8 +18,8 @@ use futures::future::join_all;
 use serde_json::json;
 
 use crate::fixtures::{
-    AMPLE_CAPS, after, at, conversation, conversation_id, foreign_tokens, host, page, read_all_pages,
-    sandbox_id, scope, start, start_in, status_update, task_id,
+    AMPLE_CAPS, after, at, conversation, conversation_id, foreign_tokens, host, page,
+    read_all_pages, sandbox_id, scope, start, start_in, status_update, task_id,
 };
 use crate::{StorePorts, assert_is};
 
@@ -115,7 +115,12 @@ pub async fn a_race_starts_one_conversation(ports: &StorePorts) {
             new
         })
         .collect();
-    let answers = join_all(starts.iter().map(|new| ports.tasks.insert(new, &AMPLE_CAPS))).await;
+    let answers = join_all(
+        starts
+            .iter()
+            .map(|new| ports.tasks.insert(new, &AMPLE_CAPS)),
+    )
+    .await;
     let new = answers
         .into_iter()
         .filter(|answer| {
@@ -230,7 +235,12 @@ pub async fn a_failed_start_can_be_repeated(ports: &StorePorts) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
     ports
         .tasks
-        .fail(task_id(1), claimed.fence, &status_update(StartStatus::Error), at(2))
+        .fail(
+            task_id(1),
+            claimed.fence,
+            &status_update(StartStatus::Error),
+            at(2),
+        )
         .await
         .unwrap();
     let mut again = start(2, "alice", "t", at(3));

@@ -10,12 +10,12 @@ use futures::future::join_all;
 
 use crate::StorePorts;
 use crate::fixtures::{
-    AMPLE_CAPS, at, conversation, conversation_id, endpoints, event, host, sandbox, sandbox_id, start,
-    status_update,
+    AMPLE_CAPS, at, conversation, conversation_id, endpoints, event, host, sandbox, sandbox_id,
+    start, status_update,
 };
 
 const MANY: u64 = 50;
-const TURNS: i64 = 5;
+const ROUNDS: i64 = 5;
 
 /// Many sandboxes send events of their own conversations.
 pub async fn many_sandboxes_send_events(ports: &StorePorts) {
@@ -28,12 +28,14 @@ pub async fn many_sandboxes_send_events(ports: &StorePorts) {
     }
     join_all((0..MANY).map(|n| async move {
         let (origin, id) = (sandbox_id(&format!("s{n}")), conversation_id(n));
-        for turn in 0..2 * TURNS {
+        for round in 0..2 * ROUNDS {
             let batch: Vec<_> = (0..10)
-                .map(|n| event(&format!("{turn}-{n}"), "A", at(turn)))
+                .map(|n| event(&format!("{round}-{n}"), "A", at(round)))
                 .collect();
             let nothing = ConversationReport::default();
-            let stored = ports.events.append(&origin, id, &batch, &nothing, at(turn));
+            let stored = ports
+                .events
+                .append(&origin, id, &batch, &nothing, at(round));
             assert_eq!(stored.await.unwrap(), AppendOutcome::Stored { new: 10 });
         }
     }))
@@ -41,49 +43,49 @@ pub async fn many_sandboxes_send_events(ports: &StorePorts) {
 }
 
 /// Many sandboxes change their state, while owners change the intent of others.
-pub async fn many_sandboxes_change(ports: &StorePorts) {
+pub async fn many_sandboxes_change_state(ports: &StorePorts) {
     for n in 0..MANY {
         ports.sandbox(&format!("s{n}"), &format!("user-{n}")).await;
     }
     join_all((0..MANY).map(|n| async move {
         let id = sandbox_id(&format!("s{n}"));
-        for turn in 0..TURNS {
-            let facts = changed(turn);
+        for round in 0..ROUNDS {
+            let facts = changed(round);
             let known = ports
                 .sandboxes
-                .record_facts(&id, DesiredState::Running, &facts, at(turn));
+                .record_facts(&id, DesiredState::Running, &facts, at(round));
             assert!(known.await.unwrap());
-            let more = sandbox(&format!("s{n}-{turn}"), &format!("user-{n}"), at(turn));
+            let more = sandbox(&format!("s{n}-{round}"), &format!("user-{n}"), at(round));
             ports.sandboxes.insert(&more, &AMPLE_CAPS).await.unwrap();
-            pause(ports, &more.id, turn).await;
+            pause(ports, &more.id, round).await;
         }
     }))
     .await;
 }
 
-fn changed(turn: i64) -> SandboxFacts {
-    if turn % 2 == 0 {
+fn changed(round: i64) -> SandboxFacts {
+    if round % 2 == 0 {
         SandboxFacts::Running {
             endpoints: endpoints(8000),
         }
     } else {
         SandboxFacts::Error {
-            detail: format!("error {turn}"),
+            detail: format!("error {round}"),
         }
     }
 }
 
-async fn pause(ports: &StorePorts, id: &SandboxId, turn: i64) {
+async fn pause(ports: &StorePorts, id: &SandboxId, round: i64) {
     let system = domain::scope::Scope::System;
     let paused = ports
         .sandboxes
-        .set_desired(&system, id, DesiredState::Paused, &AMPLE_CAPS, at(turn))
+        .set_desired(&system, id, DesiredState::Paused, &AMPLE_CAPS, at(round))
         .await;
     assert!(paused.unwrap().is_some());
 }
 
 /// Many users start conversations concurrently, and as many workers process them.
-pub async fn many_starts_go_through(ports: &StorePorts) {
+pub async fn many_starts_are_processed(ports: &StorePorts) {
     let starts: Vec<_> = (0..MANY)
         .map(|n| start(n, &format!("user-{n}"), &format!("s{n}"), at(0)))
         .collect();
@@ -125,8 +127,8 @@ macro_rules! concurrency_conformance {
             $fresh,
             [
                 many_sandboxes_send_events,
-                many_sandboxes_change,
-                many_starts_go_through,
+                many_sandboxes_change_state,
+                many_starts_are_processed,
             ]
         );
     };

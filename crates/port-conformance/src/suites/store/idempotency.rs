@@ -85,7 +85,10 @@ pub async fn a_repeated_sandbox_creates_once(ports: &StorePorts) {
     let insert = async |name: &str, request: IdempotentRequest| {
         let row = sandbox(name, "alice", at(1));
         let answer = response(request, name);
-        let inserted = ports.sandboxes.insert_once(&row, &AMPLE_CAPS, &answer).await;
+        let inserted = ports
+            .sandboxes
+            .insert_once(&row, &AMPLE_CAPS, &answer)
+            .await;
         inserted.unwrap()
     };
     assert_eq!(insert("a", asked.clone()).await, IdempotencyCheck::New);
@@ -225,9 +228,16 @@ pub async fn responses_of_one_user_are_bounded(ports: &StorePorts) {
         (1, &same),
         (MAX_RESPONSES_PER_USER, &same),
     ] {
-        assert_eq!(idempotency.look_up(&number(n)).await.unwrap(), *known, "{n}");
+        assert_eq!(
+            idempotency.look_up(&number(n)).await.unwrap(),
+            *known,
+            "{n}"
+        );
     }
-    assert_ne!(idempotency.look_up(&bobs).await.unwrap(), IdempotencyCheck::New);
+    assert_ne!(
+        idempotency.look_up(&bobs).await.unwrap(),
+        IdempotencyCheck::New
+    );
 }
 
 /// Generates the conformance tests of `IdempotencyRepository`.

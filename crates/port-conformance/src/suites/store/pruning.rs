@@ -7,7 +7,8 @@ use domain::start_task::{NewStartTask, StartStatus};
 
 use crate::StorePorts;
 use crate::fixtures::{
-    AMPLE_CAPS, at, conversation, conversation_id, sandbox_id, scope, start, start_in, status_update, task_id,
+    AMPLE_CAPS, at, conversation, conversation_id, sandbox_id, scope, start, start_in,
+    status_update, task_id,
 };
 
 /// Commits a start and ends it.

@@ -14,7 +14,7 @@ use domain::start_task::StartStatus;
 use crate::StorePorts;
 use crate::fixtures::{at, conversation, event, page, sandbox_id, scope, start, status_update};
 
-const ODD: &str = "a\0b";
+const TEXT_WITH_NUL: &str = "a\0b";
 
 /// Checks that NUL was stored as itself or replaced.
 fn assert_nul_kept_or_replaced(stored: Option<&str>) {
@@ -23,7 +23,7 @@ fn assert_nul_kept_or_replaced(stored: Option<&str>) {
 }
 
 fn text_with_nul() -> String {
-    ODD.to_owned()
+    TEXT_WITH_NUL.to_owned()
 }
 
 /// The output of a failed sandbox, and the cause of a failed start.
@@ -52,7 +52,11 @@ pub async fn a_cause_may_contain_nul(ports: &StorePorts) {
         );
     }
     let host = crate::fixtures::host();
-    ports.sandboxes.annotate(&host, Some(ODD)).await.unwrap();
+    ports
+        .sandboxes
+        .annotate(&host, Some(TEXT_WITH_NUL))
+        .await
+        .unwrap();
     assert_nul_kept_or_replaced(
         ports
             .sandbox_row(&id)
@@ -97,7 +101,7 @@ pub async fn a_conversation_may_contain_nul(ports: &StorePorts) {
     assert_nul_kept_or_replaced(Some(&row.agent_kind));
     assert_nul_kept_or_replaced(row.tags.get("k").map(String::as_str));
     let said = ConversationReport {
-        title: Some(format!("{ODD}{ODD}")),
+        title: Some(format!("{TEXT_WITH_NUL}{TEXT_WITH_NUL}")),
         llm_model: Some(text_with_nul()),
         ..ConversationReport::default()
     };
@@ -115,15 +119,15 @@ pub async fn a_conversation_may_contain_nul(ports: &StorePorts) {
     let alice = scope("alice");
     let updated = ports.conversations.update(&alice, id, &change, at(2)).await;
     assert_nul_kept_or_replaced(updated.unwrap().unwrap().conversation.title.as_deref());
-    for (needle, expected) in [("A\0B", 1), ("\0\0", 0)] {
+    for (search_term, expected) in [("A\0B", 1), ("\0\0", 0)] {
         let filter = ConversationFilter {
-            title_contains: Some(needle.to_owned()),
+            title_contains: Some(search_term.to_owned()),
             ..ConversationFilter::default()
         };
         let found = ports.conversations.search(&alice, &filter, &page(9)).await;
-        assert_eq!(found.unwrap().items.len(), expected, "{needle:?}");
+        assert_eq!(found.unwrap().items.len(), expected, "{search_term:?}");
         let count = ports.conversations.count(&alice, &filter).await.unwrap();
-        assert_eq!(count, expected as u64, "{needle:?}");
+        assert_eq!(count, expected as u64, "{search_term:?}");
     }
 }
 
@@ -133,10 +137,10 @@ pub async fn an_event_may_contain_nul(ports: &StorePorts) {
     let id = ports
         .conversation(&conversation(1, "alice", "s", at(0)))
         .await;
-    let body = serde_json::json!({"text": ODD});
+    let body = serde_json::json!({"text": TEXT_WITH_NUL});
     let odd = Event {
         body: body.clone(),
-        ..event("1", ODD, at(1))
+        ..event("1", TEXT_WITH_NUL, at(1))
     };
     let nothing = ConversationReport::default();
     let stored = ports
@@ -144,7 +148,7 @@ pub async fn an_event_may_contain_nul(ports: &StorePorts) {
         .append(&sandbox_id("s"), id, &[odd], &nothing, at(1))
         .await;
     assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 1 });
-    for (kind, expected) in [(ODD, 1), ("\0", 0)] {
+    for (kind, expected) in [(TEXT_WITH_NUL, 1), ("\0", 0)] {
         let filter = EventFilter {
             kind: Some(kind.to_owned()),
             ..EventFilter::default()

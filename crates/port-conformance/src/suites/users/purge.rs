@@ -259,7 +259,10 @@ pub async fn others_are_unaffected(ports: &StorePorts) {
     assert_eq!(users[1].id, user("bob"));
     assert_eq!(users[1].deleted_at, None);
     let same = IdempotencyCheck::Replay("answer".to_owned());
-    assert_eq!(ports.idempotency.look_up(&request("bob")).await.unwrap(), same);
+    assert_eq!(
+        ports.idempotency.look_up(&request("bob")).await.unwrap(),
+        same
+    );
 }
 
 /// After the first call, with any limit, no key, settings, secret, worker or sandbox of the user is usable.

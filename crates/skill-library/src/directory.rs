@@ -221,7 +221,7 @@ mod tests {
             ("git.md", "---\ntriggers: [git]\n---\nText"),
             ("README.md", "---\nname: readme\n---\n"),
             ("plain.md", "no front matter"),
-            ("front_matter_error.md", "---\nname: [\n---\n"),
+            ("broken.md", "---\nname: [\n---\n"),
             ("notes.txt", "---\nname: notes\n---\n"),
             ("deep/er/docker.md", "---\ntype: repo\n---\n"),
             ("pdf/SKILL.md", "---\ndescription: x\n---\n"),

@@ -116,7 +116,7 @@ impl SqlStore {
 
     /// What the pools of connections are doing; for metrics. Cheap.
     pub fn pools(&self) -> Vec<domain::metrics::PoolStats> {
-        self.db.measured()
+        self.db.stats()
     }
 
     /// Empties `SQLite`'s write-ahead log if it is larger than this. `SQLite` itself starts it over only at a moment without a

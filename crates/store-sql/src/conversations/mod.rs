@@ -27,7 +27,7 @@ use uuid::Uuid;
 use crate::schema::codec::{Decode, IDS_PER_QUERY, in_order, owner, plain};
 use crate::database::connection::{Any, AnyConnection};
 use self::rows::{
-    self as rows, AddedEvents, ChangedColumns, Children, ConversationRow, JoinedRow,
+    AddedEvents, ChangedColumns, Children, ConversationRow, JoinedRow,
 };
 use crate::error::TransactionError;
 use crate::queries::owner_lists;

@@ -1,12 +1,12 @@
-//! `ChangeFeed`: what other processes commit to the same Postgres comes by `LISTEN`.
+//! `ChangeFeed` over `LISTEN` and `NOTIFY`: reports what other processes commit to the same Postgres.
 //!
-//! The notification is part of the transaction that makes the change, so nobody hears of what is not there. Our own come
-//! back, too: acting on one is a look at a row that is as it should be.
+//! The transaction that makes a change also sends its notification, so subscribers never see a notification of an
+//! uncommitted change. A process also receives its own notifications; handling one only rereads a row.
 //!
-//! Not so for events. Postgres lets transactions that notify commit one after the other, and events are stored by the
-//! thousand a second. So which conversations have more of them is pending after the commit and said by the listener, of all at
-//! once, on a channel that earlier releases do not hear (to them it would be a [`StoreChange::Gap`] each time). What is pending and
-//! not said because the process dies, or there is too much of it, is missed: followers look now and then.
+//! Events are different. Postgres serializes the commits of transactions that notify, and processes store thousands of
+//! events a second. So a process collects the ids of conversations with new events after the commit, and the listener
+//! notifies in batches. The batches have a channel of their own, because earlier releases read unknown notifications as
+//! [`StoreChange::Gap`]. A crash or an overflow loses hints; subscribers therefore also poll from time to time.
 #![cfg_attr(
     not(feature = "postgres"),
     expect(
@@ -43,31 +43,30 @@ const CHANNEL_CAPACITY: usize = 1024;
 const CHANGES_CHANNEL: &str = "agent_workspace";
 #[cfg(feature = "postgres")]
 const EVENTS_CHANNEL: &str = "agent_workspace_events";
-/// How often it is looked whether something came: diesel offers no way to wait for the connection. So often, at most, it is
-/// said which conversations have more events.
+/// Interval at which the listener reads notifications and sends hints; diesel cannot wait for a notification.
 #[cfg(feature = "postgres")]
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Conversations of which it is pending that they have more events, until it is said.
+/// Conversations whose hints may be pending at a time.
 const MAX_PENDING_HINTS: usize = 1_000;
-/// Conversations in one notification, which holds less than 8000 bytes: 32 digits and a line break each.
+/// Conversations in one notification: a payload holds less than 8000 bytes, and an id takes 33.
 #[cfg(feature = "postgres")]
 const MAX_IDS_PER_NOTIFICATION: usize = 200;
-/// Between two tries to connect.
+/// Pause between two connection attempts.
 #[cfg(feature = "postgres")]
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where followers get changes from. Silent for `SQLite`, whose file belongs to one process.
+/// Distributes changes to subscribers. Silent for `SQLite`, whose file belongs to one process.
 pub(crate) struct SqlChangeFeed {
     sender: broadcast::Sender<StoreChange>,
     listener: Option<AbortHandle>,
     pending: PendingHints,
 }
 
-/// Conversations that have more events, of which other processes were not told yet.
+/// Conversations with new events whose hints have not been sent.
 type PendingHints = Arc<Mutex<BTreeSet<ConversationId>>>;
 
 impl SqlChangeFeed {
-    /// Begins to listen. Blocking.
+    /// Starts to listen. Blocks.
     pub(crate) fn of(target: &Target, runtime: &Handle) -> Self {
         let (sender, _) = broadcast::channel(CHANNEL_CAPACITY);
         let pending = PendingHints::default();
@@ -88,7 +87,7 @@ impl SqlChangeFeed {
         }
     }
 
-    /// Other processes will be told, soon, that this conversation has more events. Costs next to nothing.
+    /// Queues a hint to other processes that this conversation has new events. Cheap.
     pub(crate) fn hint(&self, conversation: ConversationId) {
         if self.listener.is_none() {
             return;
@@ -121,7 +120,7 @@ impl ChangeFeed for SqlStore {
     }
 }
 
-/// Tells all processes on this database, once the transaction is committed.
+/// Notifies all processes on this database once the transaction commits.
 pub(crate) fn announce(conn: &mut AnyConnection, change: &StoreChange) -> Result<(), TransactionError> {
     match conn {
         AnyConnection::Sqlite(_) => {}
@@ -136,7 +135,7 @@ pub(crate) fn announce(conn: &mut AnyConnection, change: &StoreChange) -> Result
     Ok(())
 }
 
-/// Connects, listens, and begins again when the connection is lost.
+/// Connects and listens; reconnects after a lost connection.
 #[cfg(feature = "postgres")]
 async fn listen(
     target: Target,
@@ -146,7 +145,7 @@ async fn listen(
 ) {
     loop {
         if let Some(mut conn) = connected {
-            // What happened before is unknown. Nobody may be there to hear it.
+            // Earlier changes are unknown. `send` fails without subscribers, which is fine.
             let _ = sender.send(StoreChange::Gap);
             let mut look = tokio::time::interval(POLL_INTERVAL);
             look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -172,7 +171,7 @@ async fn listen(
     }
 }
 
-/// The connection, and who it is to others that listen.
+/// The listening connection and its process id at the server.
 #[cfg(feature = "postgres")]
 struct ListenConnection {
     conn: diesel::PgConnection,
@@ -190,13 +189,13 @@ fn connect(target: &Target) -> Option<ListenConnection> {
         "pg_backend_pid()",
     ));
     let process = process.get_result(&mut conn).ok()?;
-    // What is said here need not outlive a crash of the database: nobody has to wait for its disk.
+    // Notifications need not survive a crash of the database, so commits need not wait for its disk.
     let set_up = format!("LISTEN {CHANGES_CHANNEL}; LISTEN {EVENTS_CHANNEL}; SET synchronous_commit = off");
     conn.batch_execute(&set_up).ok()?;
     Some(ListenConnection { conn, process })
 }
 
-/// Says what was pending and hears what has arrived; `None` when the connection is gone.
+/// Sends pending hints and reads notifications. `None` when the connection is lost.
 #[cfg(feature = "postgres")]
 fn exchange(
     mut here: ListenConnection,
@@ -217,7 +216,7 @@ fn exchange(
     Some((here, changes))
 }
 
-/// One statement, whatever there is to say.
+/// Sends all hints with one statement.
 #[cfg(feature = "postgres")]
 fn tell(conn: &mut diesel::PgConnection, pending: &BTreeSet<ConversationId>) -> QueryResult<usize> {
     use diesel::sql_types::{Array, Text};
@@ -229,29 +228,29 @@ fn tell(conn: &mut diesel::PgConnection, pending: &BTreeSet<ConversationId>) -> 
         .execute(conn)
 }
 
-/// One a line.
+/// One id per line.
 fn written_ids(ids: &[ConversationId]) -> String {
     let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
     ids.join("\n")
 }
 
-/// What is none is passed over: a newer release may say more.
+/// Skips invalid lines, because a newer release may send more.
 fn read_ids(text: &str) -> Vec<ConversationId> {
     text.split('\n').filter_map(|id| id.parse().ok()).collect()
 }
 
-/// Kind and ids, one a line: none of them has a line break.
+/// Kind and ids, one per line. None contains a line break.
 fn written(change: &StoreChange) -> String {
     match change {
         StoreChange::StartTaskQueued(host) => format!("start-waits\n{host}"),
         StoreChange::StartTask(id) => format!("start-task\n{id}"),
         StoreChange::Sandbox { id, host } => format!("sandbox\n{id}\n{host}"),
-        // Of events it is not said here: see `tell`.
+        // `tell` sends the hints for events.
         StoreChange::Events(_) | StoreChange::Gap => "gap".to_owned(),
     }
 }
 
-/// A newer release may say what we do not know: then something changed.
+/// An unknown notification of a newer release yields `None`, which subscribers get as a gap.
 fn read(text: &str) -> Option<StoreChange> {
     let mut parts = text.split('\n');
     let known = match (parts.next()?, parts.next(), parts.next()) {

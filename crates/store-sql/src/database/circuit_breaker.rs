@@ -1,8 +1,8 @@
-//! Whether the database is known to be away, so that nobody waits for it in vain.
+//! Detects that the database is unavailable, so that calls fail at once instead of timing out.
 //!
-//! A call that waits in vain, or a connection that cannot be made, is a suspicion. Then the database is connecting over a
-//! connection of its own, until it answers. Nothing record_response for a second: it is away, and whoever would have to wait for it
-//! is refused at once (a connection that works is used all the same). A shorter hiccup is waited out.
+//! A call that waits too long for a connection, or a failed connection attempt, starts probing: the circuit breaker opens
+//! connections of its own until one succeeds. After a second without any response the database counts as unavailable. Then
+//! calls that would have to wait for a connection fail at once; working connections stay in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,23 +16,22 @@ use tokio::time::{sleep, sleep_until, timeout_at};
 use crate::database::connection::{Manager, Target};
 use crate::error::unavailable;
 
-/// How long nothing must have been record_response for the database to be away.
+/// Time without a response after which the database counts as unavailable.
 pub(crate) const OUTAGE_GRACE: Duration = Duration::from_secs(1);
-/// How long one probe_slot may take; libpq itself gives up a connection that is not made after 5 seconds.
+/// Timeout of one probe. libpq itself gives up a connection attempt after 5 seconds.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Questions at the same time. A probe_slot cannot be ended from here: one that the database took and never answers keeps a
-/// thread.
+/// Probes at the same time. A probe cannot be cancelled: each one that the database never answers occupies a thread.
 const MAX_CONCURRENT_PROBES: usize = 4;
-/// Between two probe_slots.
+/// Pause between two probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Shared by all pools of one database.
 pub(crate) struct CircuitBreaker {
-    /// `None`: a file does not go away.
+    /// `None` for `SQLite`: a file is always available.
     server: Option<Target>,
     runtime: Handle,
     began: Instant,
-    /// When something was record_response last, in milliseconds after `began`.
+    /// Time of the last response, in milliseconds after `began`.
     record_response: AtomicU64,
     is_probing: AtomicBool,
     probe_slots: Arc<Semaphore>,
@@ -40,7 +39,7 @@ pub(crate) struct CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    /// Of a database that was there a moment ago.
+    /// Assumes that the database is available.
     pub(crate) fn new(target: &Target, runtime: Handle) -> Arc<Self> {
         let server = match target {
             Target::Sqlite(_) => None,
@@ -58,18 +57,18 @@ impl CircuitBreaker {
         })
     }
 
-    /// Whether it is known to be away.
+    /// Whether the database is known to be unavailable.
     pub(crate) fn is_unavailable(&self) -> bool {
         *self.away.borrow()
     }
 
-    /// Returns once it is known to be away.
+    /// Returns once the database is known to be unavailable.
     pub(crate) async fn wait_until_unavailable(&self) {
-        // The sender is ours.
+        // `self` holds the sender, so the channel stays open.
         let _ = self.away.subscribe().wait_for(|is_unavailable| *is_unavailable).await;
     }
 
-    /// It has record_response.
+    /// Records that the database has responded.
     pub(crate) fn record_response(&self) {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.record_response.store(now, Ordering::Relaxed);
@@ -78,13 +77,13 @@ impl CircuitBreaker {
         }
     }
 
-    /// For how long nothing was record_response; nothing may have been connecting.
+    /// Time since the last response. It also grows while there are no requests.
     pub(crate) fn time_since_response(&self) -> Duration {
         let last = Duration::from_millis(self.record_response.load(Ordering::Relaxed));
         self.began.elapsed().saturating_sub(last)
     }
 
-    /// Has the database connecting, unless that is being done.
+    /// Starts probing the database, unless a probe runs already.
     pub(crate) fn start_probing(self: &Arc<Self>) {
         let Some(server) = &self.server else {
             return;
@@ -107,11 +106,11 @@ impl CircuitBreaker {
         });
     }
 
-    /// Asks once; says whether that is the end of it.
+    /// Probes once. Returns whether probing can stop.
     async fn probe(&self, server: &Target, since: Instant) -> bool {
         let probed_at = Instant::now();
         let Ok(probe_slot) = Arc::clone(&self.probe_slots).try_acquire_owned() else {
-            self.report_silence(since, &"no answer to several probe_slots");
+            self.report_silence(since, &"no answer to several probes");
             return false;
         };
         let manager = Manager::new(server.clone());
@@ -119,11 +118,11 @@ impl CircuitBreaker {
             let _question = probe_slot;
             manager.establish().map(drop)
         });
-        let patience = sleep_until((probed_at + OUTAGE_GRACE).into());
-        // A server behind a broken line does not even refuse.
+        let grace = sleep_until((probed_at + OUTAGE_GRACE).into());
+        // A server behind a broken network does not refuse connections either.
         let answer = tokio::select! {
             answer = &mut connecting => Some(answer),
-            () = patience => None,
+            () = grace => None,
         };
         let answer = if let Some(answer) = answer {
             answer
@@ -141,10 +140,10 @@ impl CircuitBreaker {
             }
             Ok(Err(error)) => {
                 self.report_silence(since, &error);
-                // Others may have connections that work, though there is none to be had.
+                // Existing connections may work although the server accepts no new ones.
                 self.time_since_response() < probed_at.elapsed()
             }
-            // The runtime goes down.
+            // The runtime is shutting down.
             Err(_) => true,
         }
     }
@@ -156,7 +155,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// What a call gets that would have to wait for a database that is away.
+    /// The error of a call that would have to wait for an unavailable database.
     pub(crate) fn unavailable_error() -> StoreError {
         unavailable("the database", "it has been away for more than a second")
     }

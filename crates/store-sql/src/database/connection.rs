@@ -197,24 +197,23 @@ impl ManageConnection for Manager {
     }
 }
 
-/// What a transaction is for.
+/// The isolation that a job needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Intent {
-    /// A single statement that reads: it sees one moment without a transaction around it, and without the round trips of
-    /// one.
-    Look,
-    /// One consistent view, nothing written.
+    /// A single statement that reads. It sees one snapshot and saves the round trips of a transaction.
+    SingleStatement,
+    /// A read-only transaction with one snapshot.
     Read,
-    /// As if alone: `SQLite` takes the write lock at once (no upgrade that could fail half-way), Postgres runs
-    /// serializable and the caller repeats what lost a race.
+    /// A serializable transaction. `SQLite` takes the write lock at once, because a later upgrade could fail. On Postgres the
+    /// caller repeats the job after a serialization failure.
     Write,
-    /// Alone with the row that the job locks first, and with what belongs to it: `SQLite` as above, Postgres reads what is
-    /// committed by then.
+    /// A transaction whose job first locks a row that guards all rows it touches. `SQLite` as for `Write`; Postgres runs with
+    /// `READ COMMITTED`.
     WriteLocked,
 }
 
 impl Intent {
-    /// Whether it may be done twice.
+    /// Whether the job may be repeated safely.
     pub(crate) const fn only_reads(self) -> bool {
         matches!(self, Self::SingleStatement | Self::Read)
     }

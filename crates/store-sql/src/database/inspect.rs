@@ -1,4 +1,4 @@
-//! A inspect at a database that changes nothing in it: for `doctor`.
+//! Inspects a database without changing it, for `doctor`.
 
 use std::sync::Arc;
 
@@ -14,31 +14,31 @@ use crate::database::migrate;
 use crate::database::pool::Db;
 use crate::store::{OpenError, SqlStore, StoreConfig};
 
-/// The schema of a database, compared with the one of this program.
+/// The schema of a database, compared with the schema of this program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaStatus {
-    /// There is none, or not even a database file.
+    /// The database, or its schema, does not exist.
     Missing,
-    /// So many migrations are to be run.
+    /// The number of migrations that have not run.
     Older(usize),
-    /// The same.
+    /// The schemas are equal.
     Current,
-    /// It has this version, which the program does not know.
+    /// The database has this version, which the program does not know.
     Newer(String),
 }
 
-/// What was inspection.
+/// Result of [`SqlStore::inspect`].
 pub struct StoreInspection {
     /// The schema.
     pub schema: SchemaStatus,
-    /// The repositories, if the schema is [`SchemaStatus::Current`]. They are for reading (for `SQLite` nothing else works).
+    /// The repositories, if the schema is [`SchemaStatus::Current`]. Use them for reading only; `SQLite` opens read-only.
     pub store: Option<Arc<SqlStore>>,
-    /// What time the database thinks it is, if it has a clock of its own.
+    /// Time of the database server. `None` for `SQLite`, which has no clock of its own.
     pub now: Option<Timestamp>,
 }
 
 impl SqlStore {
-    /// Looks at the database without making, migrating or writing anything.
+    /// Inspects the database without creating, migrating or writing anything.
     pub async fn inspect(config: StoreConfig, runtime: Handle) -> Result<StoreInspection, OpenError> {
         let at = runtime.clone();
         runtime
@@ -49,13 +49,13 @@ impl SqlStore {
 }
 
 impl SqlStore {
-    /// How many migrations of this program the open database lacks. It had them all when it was opened: it was exchanged
-    /// for an older one since, for example by restoring a backup.
+    /// Number of migrations that the open database lacks. `open` runs all migrations, so a positive number means that an
+    /// older database replaced this one, for example a restored backup.
     pub async fn missing_migrations(&self) -> Result<usize, StoreError> {
         let schema = self.db.read(|conn| Ok(schema(conn)?)).await?;
         Ok(match schema {
             SchemaStatus::Older(count) => count,
-            // An empty database is one that cannot be read, which other calls say.
+            // Every other call fails on an empty database, so this one need not report it.
             SchemaStatus::Missing | SchemaStatus::Current | SchemaStatus::Newer(_) => 0,
         })
     }
@@ -100,7 +100,7 @@ fn inspect(config: &StoreConfig, runtime: &Handle) -> Result<StoreInspection, Op
                 ..config.clone()
             };
             let db = Db::new(&target, &one, runtime);
-            // Nothing is to be changed.
+            // Without a path, `shorten_log` changes nothing.
             let log = None;
             Some(Arc::new(SqlStore { db, changes, log }))
         }
@@ -109,7 +109,7 @@ fn inspect(config: &StoreConfig, runtime: &Handle) -> Result<StoreInspection, Op
     Ok(StoreInspection { schema, store, now })
 }
 
-/// `SQLite`'s own way to name a file that is to be read only.
+/// The `SQLite` URI that opens a file read-only.
 fn read_only(path: &std::path::Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let escaped = absolute
@@ -146,7 +146,7 @@ fn schema(conn: &mut AnyConnection) -> QueryResult<SchemaStatus> {
     })
 }
 
-/// `SQLite` asks this machine, which we can do ourselves.
+/// `SQLite` would return the clock of this machine.
 fn now(conn: &mut AnyConnection) -> QueryResult<Option<Timestamp>> {
     match conn {
         AnyConnection::Sqlite(_) => Ok(None),

@@ -154,7 +154,7 @@ impl Db {
         self.calls(Workload::Requests, Tenant::User(user.clone()))
     }
 
-    /// Selects this user as the tenant of reads by a sandbox or a start, dedicated from the user's own requests.
+    /// Selects this user as the tenant of reads by a sandbox or a start, apart from the user's own requests.
     pub(crate) fn for_intake_of(&self, user: &UserId) -> ScopedCalls<'_> {
         self.calls(Workload::Intake, Tenant::User(user.clone()))
     }
@@ -353,7 +353,7 @@ impl ScopedCalls<'_> {
         let first: Job = Box::new(move |slot| {
             timer.end();
             if sender.is_closed() {
-                // The caller has received an error or has stopped_error away.
+                // The caller has received an error or has gone away.
                 return Some(slot);
             }
             attempt.run(jobs.begin(), slot, sender)

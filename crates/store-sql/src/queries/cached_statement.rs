@@ -1,8 +1,8 @@
-//! Statements whose text is put together once.
+//! Statements whose SQL text is generated once.
 //!
-//! Diesel goes through every part of a statement for each use, to see whether it may stay prepared and what is bound to it: of the
-//! lists that front ends ask for all the time, with their 36 columns, that was a twentieth of the whole request. Here the statement
-//! is diesel's own, with its types, and only its text is kept, in parts between what is bound.
+//! Diesel walks all parts of a statement for each use, to learn its SQL text and its binds. For the frequent listings, with 36
+//! columns, that took a twentieth of the request. Here diesel generates the statement once, with its types, and the text is
+//! cached in the parts between the binds.
 
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -16,14 +16,14 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, HasSqlType, Text};
 use diesel::sqlite::Sqlite;
 
-/// Two texts and, last, how many rows.
+/// Binds of a statement: two texts and the row limit.
 const MAX_BINDS: usize = 3;
 
-/// The text of a statement before, between and behind what is bound; one static for each statement and database.
+/// The SQL text before, between and after the binds. Each statement has one static per database.
 pub(crate) type StatementParts = OnceLock<[String; MAX_BINDS + 1]>;
 
-/// A statement with these columns, and what is bound to it in this order. `MakeQuery` is what makes its query: a type of its own for each,
-/// as connections know statements by their types.
+/// A statement with these columns and its binds in this order. `MakeQuery` is the closure type that builds the query; it
+/// identifies the statement, because connections cache prepared statements by type.
 pub(crate) struct CachedStatement<'a, MakeQuery, Columns> {
     parts: &'static [String; MAX_BINDS + 1],
     texts: [&'a str; MAX_BINDS - 1],
@@ -31,11 +31,11 @@ pub(crate) struct CachedStatement<'a, MakeQuery, Columns> {
     of: PhantomData<fn(MakeQuery) -> Columns>,
 }
 
-/// How a database writes what is bound.
+/// The syntax of bind placeholders in a database.
 pub(crate) trait Placeholders: Backend<QueryBuilder: Default> {
-    /// One after the other.
+    /// Placeholders in the order of the binds.
     const PLACEHOLDERS: [&'static str; MAX_BINDS];
-    /// The database, to have a text written for it.
+    /// The backend value that generates SQL text.
     const BACKEND: Self;
 }
 
@@ -50,7 +50,7 @@ impl Placeholders for diesel::pg::Pg {
     const BACKEND: Self = Self;
 }
 
-/// What `query` asks, with the texts and the limit in the place of its own. `query` is made once.
+/// Returns the statement of `query` with these texts and this limit as binds. Calls `query` once.
 pub(crate) fn cached_statement<'a, C, Q, MakeQuery>(
     _conn: &C,
     parts: &'static StatementParts,

@@ -1,8 +1,8 @@
-//! The lists that front ends ask for all the time: a user's conversations, and their sandboxes, from the newest one on.
+//! The first pages of the listings that front ends request most: a user's conversations and sandboxes, newest first.
 //!
-//! Nothing comes and goes in its statement, so its text is put together once ([`crate::queries::cached_statement`]), and diesel finds it by its type,
-//! where it would write the text of any other list anew to see whether it is prepared; and rows are read with the types of the
-//! one database. What it finds is what `ConversationRepository::search` finds without a filter.
+//! The statement has no optional parts, so its SQL text is cached ([`crate::queries::cached_statement`]) and diesel finds the
+//! prepared statement by its type. Rows decode with the types of the actual database. The result equals that of
+//! `ConversationRepository::search` without a filter.
 
 use diesel::prelude::*;
 use domain::conversation::ConversationFilter;
@@ -17,13 +17,13 @@ use crate::queries::cached_statement::{StatementParts, cached_statement};
 use crate::sandboxes::rows::{SandboxRow, ViewRow};
 use crate::schema::{conversations, sandboxes};
 
-/// Whose list it is, if that is what is asked for.
+/// The owner, if the filter selects exactly one owner's list and nothing else.
 pub(crate) fn owner_of<'a>(scope: &'a Scope, filter: &ConversationFilter) -> Option<&'a str> {
     let user = scope.user().map(UserId::as_str);
     user.filter(|_| *filter == ConversationFilter::default())
 }
 
-/// So many rows of a user's, from the newest one on.
+/// The newest conversations of a user, at most `limit`.
 pub(crate) fn first(
     conn: &mut AnyConnection,
     user: &str,
@@ -55,7 +55,7 @@ pub(crate) fn first(
     loaded.map_err(rows::damaged())
 }
 
-/// The same of a user's sandboxes, but for those that are to be deleted.
+/// The newest sandboxes of a user, without those whose deletion is requested.
 pub(crate) fn first_sandboxes(
     conn: &mut AnyConnection,
     user: &str,

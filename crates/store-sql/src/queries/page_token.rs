@@ -1,5 +1,5 @@
 //! Keyset tokens: `base64url(v1|listing|sort key|id)`. Opaque to clients, versioned, and bound to the listing (and its
-//! order) that minted them. Not authenticated: a token only says where to go on in what the scope may see anyway.
+//! order) that minted them. Not authenticated: a token only names a position in what its scope may read anyway.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,12 +11,12 @@ use crate::schema::column_types::TimestampCol;
 
 const VERSION: &str = "v1";
 
-/// The point after which a page begins: a sort key and what breaks its ties.
+/// The position after which a page begins: a sort key and its tie-breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cursor<T> {
-    /// When.
+    /// Time of the last row.
     pub(crate) key: TimestampCol,
-    /// Id, or a sequence number.
+    /// Id or sequence number of the last row.
     pub(crate) tie: T,
 }
 
@@ -52,12 +52,12 @@ fn parse<T: std::str::FromStr>(listing: &str, token: &PageToken) -> Option<Curso
     })
 }
 
-/// How many rows to ask for: one more than shown tells whether there is a next page.
+/// Rows to load: one more than the limit shows whether there is a next page.
 pub(crate) fn probe(request: &PageRequest) -> i64 {
     i64::try_from(request.limit.get()).map_or(i64::MAX, |limit| limit.saturating_add(1))
 }
 
-/// How many documents of these sizes are within a budget, at least one.
+/// Number of documents that fit the budget, at least one.
 pub(crate) fn fitting<N: Copy + TryInto<usize>>(
     budget: usize,
     sizes: impl IntoIterator<Item = N>,
@@ -71,7 +71,7 @@ pub(crate) fn fitting<N: Copy + TryInto<usize>>(
     fits.count().max(1)
 }
 
-/// The limit of a page whose documents stay within [`MAX_PAGE_BYTES`], but for one.
+/// Number of documents that fit [`MAX_PAGE_BYTES`], at least one.
 pub(crate) fn within_budget<N: Copy + TryInto<usize>>(
     limit: PageLimit,
     sizes: impl IntoIterator<Item = N>,
@@ -81,7 +81,7 @@ pub(crate) fn within_budget<N: Copy + TryInto<usize>>(
     most.unwrap_or(limit)
 }
 
-/// Makes a page of probed rows.
+/// Builds a page of the rows that [`probe`] requested.
 pub(crate) fn cut<R, T: std::fmt::Display>(
     listing: &str,
     request: &PageRequest,

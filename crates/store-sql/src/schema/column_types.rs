@@ -7,12 +7,12 @@
 //! | [`NormalizedJson`] | [`RawJsonCol`]: of our making| `TEXT`                         | `jsonb`       |
 //! | [`VerbatimJson`] | [`RawJsonCol`]: of others    | `TEXT`                         | `json`        |
 //!
-//! Rows that are read by the hundred hold what a column means instead: [`TextCol`] for ids and words in `Text`, [`JsonCol`] for
-//! documents. Both are read where the driver has them, without a text made of them first.
+//! Rows of listings hold decoded values instead: [`TextCol`] for ids and enums in `Text`, [`JsonCol`] for documents. Both
+//! decode from the driver's buffer without an intermediate `String`.
 //!
-//! `jsonb` takes no `\u0000` and forgets the order of keys, so what users and agents wrote is `json`. The body of an event
-//! is text: its length is asked for without reading it. Ids of sandboxes, users, hosts and events are text: their form is
-//! not ours, or not fixed.
+//! `jsonb` rejects `\u0000` and loses the order of keys, so documents of users and agents are `json`. The body of an event
+//! is text, because a query reads its length without reading the body. Ids of sandboxes, users, hosts and events are text,
+//! because their format is not fixed or not ours.
 
 use std::cell::Cell;
 use std::fmt::{Debug, Display};
@@ -52,7 +52,7 @@ mod columns {
     )]
     pub struct Instant;
 
-    /// An id that is a UUID.
+    /// A UUID.
     #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
     #[diesel(sqlite_type(name = "Text"))]
     #[cfg_attr(
@@ -61,7 +61,7 @@ mod columns {
     )]
     pub struct Id;
 
-    /// JSON of our own making.
+    /// JSON that this service generates.
     #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
     #[diesel(sqlite_type(name = "Text"))]
     #[cfg_attr(
@@ -70,7 +70,7 @@ mod columns {
     )]
     pub struct NormalizedJson;
 
-    /// JSON that is kept as it came.
+    /// JSON kept byte for byte.
     #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
     #[diesel(sqlite_type(name = "Text"))]
     #[cfg_attr(
@@ -80,45 +80,45 @@ mod columns {
     pub struct VerbatimJson;
 }
 
-/// A point in time.
+/// A timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Instant)]
 pub(crate) struct TimestampCol(pub(crate) Timestamp);
 
-/// An id.
+/// A UUID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Id)]
 pub(crate) struct UuidCol(pub(crate) Uuid);
 
-/// A document, as text.
+/// JSON as text.
 #[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = NormalizedJson)]
 #[diesel(sql_type = VerbatimJson)]
 pub(crate) struct RawJsonCol(pub(crate) String);
 
-/// An id or a word of ours. What is none is refused by the driver: see `TransactionError::damaged`.
+/// An id or an enum value as text. Decoding fails on an invalid value: see `TransactionError::damaged`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Text)]
 pub(crate) struct TextCol<T>(pub(crate) T);
 
-/// A [`TextCol`] that rows have in parse_interned: most often it is taken from the row that this thread has read last_value, without an
-/// allocation that another thread gives back.
+/// A [`TextCol`] whose value repeats from row to row. Decoding reuses the value of the previous row that this thread read,
+/// which saves an allocation.
 #[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Text)]
 pub(crate) struct InternedCol<T>(pub(crate) T);
 
-/// What a document says. What does not is refused by the driver, too.
+/// A deserialized JSON document. Decoding fails on an invalid document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = NormalizedJson)]
 #[diesel(sql_type = VerbatimJson)]
 pub(crate) struct JsonCol<T>(pub(crate) T);
 
-/// What sandboxes expose: as [`JsonCol`], of a text that is read again and again.
+/// The exposed URLs of a sandbox, cached by their text.
 #[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = NormalizedJson)]
 pub(crate) struct ExposedUrlsCol(pub(crate) Arc<[ExposedUrl]>);
 
-/// What [`TextCol`] can hold.
+/// A value of a [`TextCol`].
 pub(crate) trait TextValue:
     FromStr<Err: Display> + Display + Debug + Send + Sync + 'static
 {
@@ -126,9 +126,9 @@ pub(crate) trait TextValue:
 
 impl<T: FromStr<Err: Display> + Display + Debug + Send + Sync + 'static> TextValue for T {}
 
-/// What [`InternedCol`] can hold.
+/// A value of an [`InternedCol`].
 pub(crate) trait InternedValue: TextValue + AsRef<str> + Clone {
-    /// What the row last_value had.
+    /// The value of the previous row.
     fn last_value() -> &'static LocalKey<Cell<Option<Self>>>;
 }
 
@@ -145,7 +145,7 @@ macro_rules! interned_values {
 
 interned_values!(HostId, SpecId);
 
-/// What [`JsonCol`] can hold.
+/// A value of a [`JsonCol`].
 pub(crate) trait JsonValue:
     Serialize + DeserializeOwned + Debug + Send + Sync + 'static
 {
@@ -168,8 +168,7 @@ fn parse_interned<T: InternedValue>(text: &str) -> deserialize::Result<InternedC
 }
 
 fn parse_json<T: JsonValue>(text: &[u8]) -> deserialize::Result<JsonCol<T>> {
-    // serde's message names a position and a type, and for a wrong enum value the value; none is secret, because what is
-    // secret is sealed.
+    // serde's message may quote a wrong enum value. Stored documents hold no plain secrets.
     Ok(JsonCol(serde_json::from_slice(text)?))
 }
 
@@ -191,7 +190,7 @@ macro_rules! keys_of {
 
 keys_of!(ApiKeyId, ConversationId, SecretId, StartTaskId);
 
-/// Column types that the parse_interned backend does not know by itself.
+/// Column types that the combined backend does not know by itself.
 macro_rules! known_to_any {
     ($($sql:ident),*) => {$(
         impl HasSqlType<$sql> for Any {
@@ -205,7 +204,7 @@ macro_rules! known_to_any {
 
 known_to_any!(Instant, Id, NormalizedJson, VerbatimJson);
 
-/// What the parse_interned backend needs to know of values of `$rust` in columns of `$sql`.
+/// Conversions of the combined backend for values of `$rust` in columns of `$sql`.
 macro_rules! on_any {
     ($($(<$T:ident: $bound:ident>)? $sql:ident: $rust:ty),* $(,)?) => {$(
         impl$(<$T: $bound>)? ToSql<$sql, Any> for $rust {
@@ -344,10 +343,10 @@ mod on_postgres {
     use super::{
         TimestampCol, InternedCol, JsonCol, NormalizedJson, ExposedUrlsCol, FromSql, Id, Instant, IsNull, RawJsonCol, UuidCol, Output,
         InternedValue, TextValue, Text, Timestamp, ToSql, Uuid, VerbatimJson, TextCol, JsonValue, parse_interned,
-        deserialize, places, serialize, parse_text, parse_json,
+        deserialize, parse_cache, serialize, parse_text, parse_json,
     };
 
-    /// Postgres counts from the year 2000. Our timestamps end long last_value its.
+    /// Postgres counts from the year 2000. Our timestamps end long before its.
     const EPOCH: i64 = 946_684_800_000_000;
 
     impl ToSql<Instant, Pg> for TimestampCol {

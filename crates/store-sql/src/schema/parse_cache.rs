@@ -1,8 +1,8 @@
-//! Where sandboxes are: URLs, and lists of them. Every row of a list has some, parsing one costs as much as all other columns
-//! of the row together, and the same ones are read again and again, so what a text was parsed to is remembered.
+//! Caches parsed URLs of sandboxes, and lists of them, by their text. Parsing a URL costs as much as all other columns of a row
+//! together, and listings read the same URLs repeatedly.
 //!
-//! What a text says does not depend on anything else, so what is remembered is always right; it only has a bound. No text
-//! holds a key (`ExposedUrl`).
+//! The parsed value depends on the text alone, so entries never become stale. The cache is bounded. No text holds a key
+//! (`ExposedUrl`).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,15 +12,15 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use domain::sandbox::ExposedUrl;
 use url::Url;
 
-/// Texts of one kind that are remembered; with one more all are forgotten.
+/// Entries per cache. One more clears the cache.
 const MAX_CACHED_TEXTS: usize = 2_000;
-/// Bytes of one of them: longer ones are parsed each time.
+/// Longer texts are parsed each time.
 const MAX_CACHED_TEXT_BYTES: usize = 1024;
 
 static URL_CACHE: LazyLock<ParseCache<Url>> = LazyLock::new(ParseCache::default);
 static EXPOSED_URL_CACHE: LazyLock<ParseCache<[ExposedUrl]>> = LazyLock::new(ParseCache::default);
 
-/// What texts were parsed to.
+/// Parsed values by text.
 struct ParseCache<T: ?Sized>(RwLock<HashMap<Box<str>, Arc<T>>>);
 
 impl<T: ?Sized> Default for ParseCache<T> {
@@ -30,7 +30,7 @@ impl<T: ?Sized> Default for ParseCache<T> {
 }
 
 impl<T: ?Sized> ParseCache<T> {
-    /// What the text was parsed to, which all rows with it share.
+    /// The parsed value, which all rows with this text share.
     fn of<E>(
         &self,
         text: &str,
@@ -49,7 +49,7 @@ impl<T: ?Sized> ParseCache<T> {
             let forgotten = is_full.then(|| std::mem::take(&mut *known));
             known.insert(key, kept);
             drop(known);
-            // While nobody waits for the lock.
+            // Parse outside of the lock.
             drop(forgotten);
         }
         Ok(value)
@@ -75,10 +75,10 @@ impl fmt::Display for SharedUrl {
     }
 }
 
-/// The list in a document.
+/// The exposed URLs of a JSON document.
 pub(crate) fn exposed(text: &[u8]) -> Result<Arc<[ExposedUrl]>, serde_json::Error> {
     let parse = |text: &[u8]| serde_json::from_slice::<Vec<_>>(text).map(Arc::from);
-    // What is no UTF-8 is no JSON either; serde says so.
+    // Invalid UTF-8 is not JSON either; serde returns the error.
     match str::from_utf8(text) {
         Ok(text) => EXPOSED_URL_CACHE.of(text, |text| parse(text.as_bytes())),
         Err(_) => parse(text),

@@ -1,5 +1,5 @@
-//! Lines of the log as text, for whoever reads no colours: the same bytes as `tracing_subscriber`'s own format, which passes
-//! every part of a line through the machinery of `std::fmt` and of colours. Each request has a line.
+//! Log lines as text without colours. The bytes equal those of `tracing_subscriber`'s own format, which is slower because it
+//! passes every part through `std::fmt` and colour handling. Each request writes a line.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::{self, Debug, Write as _};
@@ -14,9 +14,9 @@ use tracing_subscriber::fmt::time::{self, FormatTime as _};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
-/// Length of a date and a time without its fraction.
+/// Characters of a timestamp without its fraction.
 const SECONDS_CHARS: usize = "2026-11-22T19:31:02".len();
-/// Bytes that a buffer keeps room for when it was larger.
+/// Capacity that a buffer keeps after a larger line.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
 
 /// Time, level, spans with their fields, message and fields.
@@ -67,7 +67,7 @@ fn level(level: Level) -> &'static str {
     }
 }
 
-/// Writes the time; its date and second as the line before, if it is the same one.
+/// Writes the time. Reuses the date and second of the previous line if they are the same.
 fn now(to: &mut Writer<'_>) -> fmt::Result {
     thread_local! {
         static LAST: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
@@ -178,12 +178,12 @@ impl Visit for FieldVisitor {
     }
 }
 
-/// Shows signs that could steer a terminal or begin a line of their own: what a sandbox or another server said is part of some.
+/// Escapes characters that control a terminal or begin a new line. Log values may contain text of sandboxes and other servers.
 struct Printable<'a>(&'a mut String);
 
 impl fmt::Write for Printable<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // Nearly always, and seen without reading sign by sign.
+        // Fast path for plain ASCII.
         if text.bytes().fold(true, |all, byte| all & is_plain(byte)) {
             self.0.push_str(text);
             return Ok(());
@@ -204,12 +204,12 @@ impl fmt::Write for Printable<'_> {
     }
 }
 
-/// ASCII that is_control_or_bidi nothing.
+/// Printable ASCII and the tab.
 const fn is_plain(byte: u8) -> bool {
     matches!(byte, b' '..=b'~' | b'\t')
 }
 
-/// All but the tab. `tracing_subscriber` shows some of them in a message, and lets the ends of lines be.
+/// Control and bidi characters except the tab. `tracing_subscriber` escapes some of them, but no line breaks.
 fn is_control_or_bidi(sign: char) -> bool {
     sign.is_control() && sign != '\t'
 }
@@ -282,7 +282,7 @@ mod tests {
                 duration_ms = -3_i64,
                 is = true,
                 ratio = 0.5,
-                "is_control_or_bidi \x1b[31m \u{9b} \x07 é"
+                "steers \x1b[31m \u{9b} \x07 é"
             );
             span.record("absent", 7_u16);
             tracing::info_span!("inner")

@@ -62,7 +62,7 @@ impl<J> JobAttempt<J> {
             let panicked = "a job of the database panicked";
             Err(StoreError::Other(panicked.into()).into())
         });
-        // If the caller is stopped_error, `send` drops the outcome and with it the slot.
+        // If the caller is gone, `send` drops the outcome and with it the slot.
         if matches!(&answer, Err(fault) if fault.is_lost_race()) {
             let _ = sender.send(AttemptOutcome {
                 answer,

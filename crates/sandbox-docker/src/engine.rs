@@ -1,6 +1,6 @@
 //! The engine's API: every call has a deadline, and every failure a kind.
 //!
-//! Knows: where the engine is. Connecting is done by the calls themselves, so the service starts while the engine is down.
+//! Knows: the engine's address. Each call connects by itself, so the service starts while the engine is down.
 
 use std::fmt;
 use std::io;
@@ -19,10 +19,10 @@ use tracing::subscriber::NoSubscriber;
 use crate::config::DockerConfig;
 use crate::errors::{EngineError, EngineErrorKind};
 
-/// Where Docker listens unless it is told otherwise.
+/// Docker's default socket.
 const DEFAULT_SOCKET: &str = "unix:///var/run/docker.sock";
 
-/// Deadlines are ours, in [`Engine::call`]; the client's own (in seconds, for the head of an answer) only has to be longer.
+/// [`Engine::call`] enforces the deadlines; the client's own time-out for the response head only has to be longer.
 const CLIENT_TIMEOUT_SECONDS: u64 = 24 * 60 * 60;
 
 /// A container engine. Cheap to clone.
@@ -32,13 +32,13 @@ pub(crate) struct Engine(Arc<EngineInner>);
 struct EngineInner {
     address: EngineAddress,
     limit: Duration,
-    /// Made by the first call that finds the socket: the client refuses to be made without it.
+    /// Created by the first call that finds the socket: the client cannot be created without it.
     client: OnceLock<Docker>,
-    /// Who has its socket, once that is known.
+    /// The owner of the socket, once known.
     user: OnceLock<u32>,
 }
 
-/// Where the engine listens.
+/// The engine's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum EngineAddress {
     Unix(String),
@@ -46,7 +46,7 @@ enum EngineAddress {
 }
 
 impl Engine {
-    /// An engine at the configured address; nothing is asked of it yet.
+    /// An engine at the configured address. Sends no request yet.
     pub(crate) fn new(config: &DockerConfig) -> Result<Self, SandboxError> {
         let socket = config.socket.as_deref().unwrap_or(DEFAULT_SOCKET);
         let address = EngineAddress::parse(socket).ok_or_else(|| SandboxError::Unavailable {
@@ -63,7 +63,7 @@ impl Engine {
         })))
     }
 
-    /// The client, for calls that need a deadline of another shape (streams): whoever uses it brings one.
+    /// The client, for streams, which need deadlines of their own.
     pub(crate) fn client(&self) -> Result<&Docker, EngineError> {
         if let Some(client) = self.0.client.get() {
             return Ok(client);
@@ -80,7 +80,7 @@ impl Engine {
         Ok(self.0.client.get_or_init(|| made))
     }
 
-    /// Makes a call within the configured limit. `what` completes "timed out: " for a person.
+    /// Makes a call within the configured time-out. `what` completes "timed out: " for a person.
     pub(crate) async fn call<'a, T, Fut>(
         &'a self,
         what: &'static str,
@@ -92,7 +92,7 @@ impl Engine {
         self.call_within(what, self.0.limit, request).await
     }
 
-    /// Makes a call within a limit of its own.
+    /// Makes a call within its own time-out.
     pub(crate) async fn call_within<'a, T, Fut>(
         &'a self,
         what: &'static str,
@@ -103,7 +103,7 @@ impl Engine {
         Fut: Future<Output = Result<T, bollard::errors::Error>>,
     {
         let client = self.client()?;
-        // bollard logs bodies at debug level: the environment of a container, with its keys, would be in our log.
+        // bollard logs bodies at debug level, which would put the environment of a container with its keys into the log.
         let request = async { request(client).await }.with_subscriber(NoSubscriber::default());
         crash_point::before(what);
         let request = timeout(limit, request);
@@ -117,7 +117,7 @@ impl Engine {
         }
     }
 
-    /// Whether it is reached by a socket of this machine: over the network it may be anywhere.
+    /// Whether its socket is on this machine. An engine on the network may be anywhere.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.0.address, EngineAddress::Unix(_))
     }
@@ -136,7 +136,7 @@ impl Engine {
         Ok(Some(*self.0.user.get_or_init(|| user)))
     }
 
-    /// How long a call may take.
+    /// The time-out of a call.
     pub(crate) fn limit(&self) -> Duration {
         self.0.limit
     }

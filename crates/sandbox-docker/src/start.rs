@@ -1,11 +1,11 @@
-//! Starting: make the container, or find what an earlier call left of it, in whatever state that is.
+//! Starts sandboxes: creates the container, or continues with what an earlier call left, in any state.
 //!
 //! ```text
-//!   create ──made──► start ──► inspect ──► located
+//!   create ──new───► start ──► inspect ──► endpoints
 //!     │ name in use          ▲
 //!     ▼                      │
-//!   what is there? ── created, exited ──┘        running ──► located       paused ──► unpause ──► inspect
-//!                  └─ dead, being removed, unreachable ──► remove, create anew around the same volume
+//!   existing one?  ── created, exited ──┘        running ──► endpoints       paused ──► unpause ──► inspect
+//!                  └─ dead, being removed, unreachable ──► remove, recreate around the same volume
 //! ```
 
 use std::time::Duration;
@@ -31,20 +31,20 @@ use crate::observe::{ContainerSnapshot, Ownership};
 use crate::labels;
 use crate::state_cache::{KnownState, OperationGuard};
 
-/// Before looking again at what somebody else is changing.
+/// Interval of checks while another task or process changes the container.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// One of the starts that the engine does at the same time.
+/// The permit of one of the concurrent starts.
 pub(crate) type StartPermit = OwnedSemaphorePermit;
 
-/// What a create found.
+/// The result of a creation.
 enum CreateOutcome {
     Created(String),
     NameInUse,
 }
 
 impl DockerInner {
-    /// Waits for a turn to start something.
+    /// Waits for a permit to start a container.
     pub(crate) async fn acquire_start_permit(&self) -> Result<StartPermit, SandboxError> {
         let acquire_start_permit = timeout(START_QUEUE_TIMEOUT, self.starts.clone().acquire_owned());
         acquire_start_permit.await
@@ -54,7 +54,7 @@ impl DockerInner {
             .map_err(|error| SandboxError::Other(Box::new(error)))
     }
 
-    /// The template of this name.
+    /// The configured template of this id.
     pub(crate) fn spec(&self, id: &SpecId) -> Result<&DockerSpec, SandboxError> {
         let spec = self.config.specs.iter().find(|spec| spec.id == *id);
         spec.ok_or_else(|| start_failed(format!(
@@ -62,7 +62,7 @@ impl DockerInner {
             )))
     }
 
-    /// The guard is of this sandbox.
+    /// The caller holds the lock of this sandbox.
     pub(crate) async fn start(
         &self,
         launch: SandboxLaunch,
@@ -83,8 +83,8 @@ impl DockerInner {
         operation: &OperationGuard,
     ) -> Result<SandboxEndpoints, SandboxError> {
         let known = self.states.recall(&launch.id).0;
-        // Creating costs one call less where nothing is there, and looking where something is.
-        // What is there needs no template: an upgrade may have taken its own away.
+        // Creating first saves a call for a new sandbox, inspecting first for an existing one. An existing container needs
+        // no template: an upgrade may have removed it.
         let mut look_first = matches!(known, KnownState::Running | KnownState::Stopped | KnownState::Exited)
             || self.spec(&launch.spec).is_err();
         let deadline = Instant::now() + self.engine.limit();
@@ -104,7 +104,7 @@ impl DockerInner {
                     }
                     true
                 }
-                // Somebody else is making it: its name is taken before it can be seen.
+                // Another process is creating it: the name is taken before the container is visible.
                 Ownership::Missing => {
                     sleep(POLL_INTERVAL).await;
                     false
@@ -120,7 +120,7 @@ impl DockerInner {
         self.container(id).await.map_err(EngineError::start_failed)
     }
 
-    /// A new container, and its volume unless that is there.
+    /// Creates a container, and its volume if needed.
     async fn create(
         &self,
         launch: &SandboxLaunch,
@@ -161,14 +161,15 @@ impl DockerInner {
         }
     }
 
-    /// The warnings that its owner should hear of. Engines that cannot count swap say so each time.
+    /// The warnings for the owner. Engines that cannot limit swap warn each time.
     fn serious(launch: &SandboxLaunch, warnings: Vec<String>) -> Vec<String> {
         let (minor, serious): (Vec<_>, Vec<_>) = warnings
             .into_iter()
             .partition(|it| it.to_ascii_lowercase().contains("swap"));
         tracing::debug!(sandbox.id = %launch.id, ?minor, "the engine on the new container");
         for warning in &serious {
-            tracing::warn!(sandbox.id = %launch.id, warning, "the engine could not do everything for the new container");
+            tracing::warn!(sandbox.id = %launch.id, warning, "the engine could not apply all settings of the new \
+                 container");
         }
         serious
     }
@@ -189,8 +190,8 @@ impl DockerInner {
         created.await.map(|created| (created.id, created.warnings))
     }
 
-    /// The volume, before the container: not every engine gives labels to one that it makes on the way. Refuses one that
-    /// has the right name and is somebody else's.
+    /// Creates the volume before the container, because some engines add no labels to implicitly created volumes. Refuses a
+    /// foreign volume of that name.
     async fn make_volume(&self, launch: &SandboxLaunch) -> Result<(), SandboxError> {
         let (instance, name) = (&self.config.instance, labels::name(&launch.id));
         let request = VolumeCreateRequest {
@@ -201,7 +202,7 @@ impl DockerInner {
         let made = self.engine.call("creating the volume", |docker| {
             docker.create_volume(request)
         });
-        // If there is one, the engine tells of that.
+        // If the name is in use, the engine reports that.
         let made = made.await.map_err(EngineError::start_failed)?;
         if labels::sandbox(instance, &name, &made.labels).as_ref() == Some(&launch.id) {
             Ok(())
@@ -210,7 +211,7 @@ impl DockerInner {
         }
     }
 
-    /// Refuses a container that would not run as it has to: some engines ignore the runtime that they are asked for.
+    /// Refuses a container with the wrong runtime: some engines ignore the requested one.
     async fn check_runtime(&self, container: &str) -> Result<(), SandboxError> {
         let Some(wanted) = &self.config.runtime else {
             return Ok(());
@@ -226,12 +227,12 @@ impl DockerInner {
         self.discard(container).await?;
         let given = given.unwrap_or_default();
         Err(start_failed(format!(
-            "the container engine ignores the runtime {wanted} that is asked for (it says {given:?}): the operator has to \
-             make it the engine's default and remove WORKSPACE_DOCKER__RUNTIME, or use another engine"
+            "the container engine ignores the requested runtime {wanted} (it reports {given:?}): the operator has to \
+                 make it the engine's default and remove WORKSPACE_DOCKER__RUNTIME, or use another engine"
         )))
     }
 
-    /// Brings up what is there. `None`: it was (or is being) removed.
+    /// Starts an existing container. `None`: it was (or is being) removed.
     async fn take_over(
         &self,
         launch: &SandboxLaunch,
@@ -244,7 +245,7 @@ impl DockerInner {
                     operation.set_state(KnownState::Running);
                     return Ok(Some(endpoints));
                 }
-                tracing::warn!(sandbox.id = %launch.id, "sandbox {} runs unreachable; making it anew", launch.id);
+                tracing::warn!(sandbox.id = %launch.id, "sandbox {} is unreachable; recreating its container", launch.id);
                 self.discard(&found.id).await.map(|()| None)
             }
             Status::PAUSED => {
@@ -253,7 +254,7 @@ impl DockerInner {
                 });
                 self.settled(launch, thawed.await, operation).await
             }
-            // Its agent server could not even be run, so there is nothing in it to keep. The template may be right now.
+            // Its agent server was never executed, so the container holds no work. The template may be correct by now.
             Status::EXITED if found.exit.is_unrunnable() && found.is_short_run() => {
                 self.discard(&found.id).await.map(|()| None)
             }
@@ -268,7 +269,7 @@ impl DockerInner {
         }
     }
 
-    /// Starts a container that does not run. `None`: it was removed.
+    /// Starts a stopped container. `None`: it was removed.
     async fn run(
         &self,
         launch: &SandboxLaunch,
@@ -281,7 +282,7 @@ impl DockerInner {
             && let Err(error) = &started
             && error.kind == EngineErrorKind::NetworkMissing
         {
-            // A container keeps the id of its network; one that was removed and made again has another.
+            // A container stores the id of its network, and a recreated network has another id.
             self.network.forget().await;
             let network = self.network.ensure().await?;
             started = match self.attach(container, network).await {
@@ -290,8 +291,7 @@ impl DockerInner {
             };
         }
         if !has_run && let Err(error) = &started {
-            // There is nothing in it to keep. The next one is made of the template, and put into the network, as they are
-            // then.
+            // The container holds no work. The next one gets the current template and network.
             match error.kind {
                 EngineErrorKind::NetworkMissing => {
                     self.discard(container).await?;
@@ -300,7 +300,8 @@ impl DockerInner {
                 }
                 EngineErrorKind::Other => {
                     if let Err(error) = self.discard(container).await {
-                        tracing::warn!(sandbox.id = %launch.id, error = %chain(&error), "a container that cannot be started stays");
+                        tracing::warn!(sandbox.id = %launch.id, error = %chain(&error), "cannot remove a container that does not \
+                             start");
                     }
                 }
                 _ => {}
@@ -328,7 +329,7 @@ impl DockerInner {
         attached.await
     }
 
-    /// Where it is after it was started.
+    /// The endpoints after a start.
     async fn settled(
         &self,
         launch: &SandboxLaunch,
@@ -337,7 +338,7 @@ impl DockerInner {
     ) -> Result<Option<SandboxEndpoints>, SandboxError> {
         match started {
             Ok(()) => {}
-            // Somebody else was faster: look again at what is there.
+            // Another process changed the container: inspect it again.
             Err(error) if matches!(error.kind, EngineErrorKind::NotFound | EngineErrorKind::Conflict) => {
                 sleep(POLL_INTERVAL).await;
                 return Ok(None);
@@ -362,7 +363,7 @@ impl DockerInner {
         }
     }
 
-    /// Removes a container, whatever it does, and keeps the volume.
+    /// Removes a container in any state, and keeps the volume.
     pub(crate) async fn discard(&self, container: &str) -> Result<(), SandboxError> {
         let options = RemoveContainerOptionsBuilder::new()
             .force(true)
@@ -374,7 +375,7 @@ impl DockerInner {
         match removed.await {
             Ok(()) => Ok(()),
             Err(error) if error.kind == EngineErrorKind::NotFound => Ok(()),
-            // Being removed by somebody else: whoever called looks again.
+            // Another process is removing it: the caller inspects again.
             Err(error) if error.kind == EngineErrorKind::Conflict => Ok(()),
             Err(error) => Err(error.still_here()),
         }

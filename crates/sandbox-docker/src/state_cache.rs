@@ -1,15 +1,14 @@
-//! What this object knows about sandboxes that the engine cannot tell: whether an end was asked for, and what it has
-//! already told.
+//! Caches what the engine does not know about sandboxes: whether an exit was requested, and which states were reported.
 //!
 //! ```text
-//!   event, reconnect ──► marked ──looked at──► conclude: told if it is news, remembered in any case
+//!   event, reconnect ──► marked ──inspection──► finish: reported if it is a change, cached in any case
 //!                          ▲                      ▲
-//!     operation begins ────┼── marks wait ────────┘ counts again: a look from before it does not count
-//!     operation ends ──────┘   and are looked at now
+//!     operation starts ────┼── marks wait ────────┘ the generation changes: an older inspection does not count
+//!     operation ends ──────┘   and are rechecked
 //! ```
 //!
-//! Events only say *that* something happened; what is told is always what a look found, so lost, late and doubled events
-//! do no harm.
+//! Events only say *that* a sandbox changed; the inspection decides what is reported. Lost, late and duplicate events are
+//! therefore harmless.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,10 +18,10 @@ use domain::sandbox::{BackendFact, BackendState, SandboxEndpoints};
 use tokio::sync::Notify;
 use url::Url;
 
-/// What was last known of a sandbox.
+/// The last known state of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum KnownState {
-    /// Nothing: an end while nobody watched is judged by its exit code.
+    /// Unknown: an exit is judged by its code.
     #[default]
     Unknown,
     /// It ran; an exit is unexpected.
@@ -35,7 +34,7 @@ pub(crate) enum KnownState {
     VolumeOnly,
 }
 
-/// What a list says about a sandbox.
+/// The state of a sandbox in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListedState {
     Running,
@@ -43,34 +42,34 @@ pub(crate) enum ListedState {
     VolumeOnly,
 }
 
-/// Knowledge about all sandboxes, bounded by how many there are.
+/// The states of all sandboxes, bounded by their number.
 #[derive(Debug, Default)]
 pub(crate) struct StateCache {
     entries: Mutex<HashMap<SandboxId, CacheEntry>>,
-    /// There may be something to look at.
+    /// Signals that a sandbox may need a recheck.
     pub(crate) marked: Notify,
 }
 
 #[derive(Debug, Default)]
 struct CacheEntry {
     life: KnownState,
-    /// Why it ended, where that is known better than the engine knows it.
+    /// Why it exited, if the service knows more than the engine.
     cause: Option<String>,
-    /// What the engine could not do for it, in its words.
+    /// The engine's warnings about its container.
     warnings: Vec<String>,
-    /// A program in it was ended because memory ran out, since it was last started.
+    /// A process in it was killed for lack of memory since its last start.
     out_of_memory: bool,
-    /// Ports of this machine that the engine has last said lead to it.
+    /// Ports of this machine that lead to it, as last published.
     ports: Vec<u16>,
-    /// Operations under way.
+    /// Operations in progress.
     operations: usize,
-    /// Counts the beginnings and ends of operations.
+    /// Counts starts and ends of operations.
     generation: u64,
     mark: RecheckReason,
     is_rechecking: bool,
 }
 
-/// Whether to look at a sandbox. The greater one wins.
+/// Whether to recheck a sandbox. The greater reason wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum RecheckReason {
     #[default]
@@ -86,17 +85,17 @@ impl CacheEntry {
     }
 }
 
-/// The right to look at a sandbox, for one at a time: the later of two looks must not be concluded first.
+/// The exclusive right to recheck a sandbox: of two results, the later one must not be recorded first.
 #[derive(Debug)]
 pub(crate) struct Recheck {
     states: Arc<StateCache>,
     pub(crate) id: SandboxId,
-    /// What there is to see happened while nobody listened.
+    /// The change happened while the event stream was down.
     pub(crate) is_late: bool,
     generation: u64,
 }
 
-/// Held while an operation changes a sandbox: what happens meanwhile is its doing, until it ends.
+/// Held while an operation changes a sandbox. Changes until its end are attributed to it.
 #[derive(Debug)]
 pub(crate) struct OperationGuard {
     states: Arc<StateCache>,
@@ -109,7 +108,7 @@ impl StateCache {
         let entry = entries.entry(id.clone()).or_default();
         entry.operations += 1;
         entry.generation += 1;
-        // A container that is started again gets others.
+        // The next start publishes other ports.
         entry.ports.clear();
         OperationGuard {
             states: Arc::clone(self),
@@ -117,7 +116,7 @@ impl StateCache {
         }
     }
 
-    /// What was last known, and the cause of an end that the engine does not know.
+    /// The last known state, and the cause of an exit if the engine does not know it.
     pub(crate) fn recall(&self, id: &SandboxId) -> (KnownState, Option<String>) {
         let entries = self.lock();
         entries
@@ -125,21 +124,21 @@ impl StateCache {
             .map_or((KnownState::Unknown, None), |it| (it.life, it.cause.clone()))
     }
 
-    /// Remembers which ports lead to it.
+    /// Caches the ports that lead to the sandbox.
     pub(crate) fn publishes(&self, id: &SandboxId, endpoints: &SandboxEndpoints) {
         if let Some(entry) = self.lock().get_mut(id) {
             entry.ports = published_ports_of(endpoints);
         }
     }
 
-    /// Whether it is known to run, and this port to lead to it.
+    /// Whether the sandbox is known to run, and the port to lead to it.
     pub(crate) fn has_port(&self, id: &SandboxId, port: u16) -> bool {
         let entries = self.lock();
         let entry = entries.get(id);
         entry.is_some_and(|it| it.life == KnownState::Running && it.ports.contains(&port))
     }
 
-    /// What the owner of a running sandbox should know.
+    /// Warnings for the owner of a running sandbox.
     pub(crate) fn notes(&self, id: &SandboxId) -> Vec<String> {
         let entries = self.lock();
         let Some(entry) = entries.get(id) else {
@@ -151,7 +150,7 @@ impl StateCache {
         warnings.chain(memory).collect()
     }
 
-    /// Something happened to this sandbox.
+    /// Records an event of this sandbox.
     pub(crate) fn mark(&self, id: &SandboxId, out_of_memory: bool) {
         let mut entries = self.lock();
         let entry = entries.entry(id.clone()).or_default();
@@ -160,7 +159,7 @@ impl StateCache {
         self.marked.notify_one();
     }
 
-    /// Compares with a list: what differs is marked, what was not known is remembered without being told.
+    /// Compares the cache with a list. Marks differences, and records new sandboxes without reporting them.
     pub(crate) fn compare(&self, listed: &HashMap<SandboxId, ListedState>) {
         let mut entries = self.lock();
         for (id, entry) in entries.iter_mut() {
@@ -188,7 +187,7 @@ impl StateCache {
         self.marked.notify_one();
     }
 
-    /// The marked sandboxes that nobody is at; their marks are taken away.
+    /// Takes the marked sandboxes that no operation changes and nobody rechecks.
     pub(crate) fn take_rechecks(self: &Arc<Self>) -> Vec<Recheck> {
         let mut entries = self.lock();
         let free = entries
@@ -206,7 +205,7 @@ impl StateCache {
         .collect()
     }
 
-    /// Remembers why one ended that nobody watched, so that its log is read once.
+    /// Records the cause of an unobserved exit, so that its log is read only once.
     pub(crate) fn remember_exit(&self, id: &SandboxId, detail: &str) {
         if let Some(entry) = self.lock().get_mut(id)
             && entry.operations == 0
@@ -217,7 +216,7 @@ impl StateCache {
         }
     }
 
-    /// Whether nothing is known to exist or being made.
+    /// Whether no sandbox exists or is being created.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
@@ -228,14 +227,14 @@ impl StateCache {
 }
 
 impl Recheck {
-    /// Remembers what was found (`None`: nothing of it), and tells it if it is news.
+    /// Records the observed state (`None`: no resource is left), and reports it if it is a change.
     pub(crate) fn finish(self, found: Option<BackendState>, tell: impl FnOnce(BackendFact)) {
         let mut entries = self.states.lock();
         let Some(entry) = entries.get_mut(&self.id) else {
             return;
         };
         if entry.generation != self.generation {
-            // An operation came between: another look is due when it is over.
+            // An operation came between: recheck after it.
             entry.mark(RecheckReason::Event);
             return;
         }
@@ -258,7 +257,7 @@ impl Recheck {
             BackendState::Remains => KnownState::VolumeOnly,
             BackendState::Stopped | BackendState::Absent => before,
         };
-        // That something runs which nothing was known of is no change.
+        // A running sandbox that was unknown is not a change.
         let is_news = entry.life != before && (before, entry.life) != (KnownState::Unknown, KnownState::Running);
         if is_news {
             tell(fact(&self.id, state));
@@ -266,7 +265,7 @@ impl Recheck {
     }
 }
 
-/// Whatever became of the look, the next one may be taken.
+/// Allows the next recheck, whatever the result of this one.
 impl Drop for Recheck {
     fn drop(&mut self) {
         if let Some(entry) = self.states.lock().get_mut(&self.id) {
@@ -278,7 +277,7 @@ impl Drop for Recheck {
     }
 }
 
-/// The ports that lead to a sandbox.
+/// The host ports of a sandbox.
 pub(crate) fn published_ports_of(endpoints: &SandboxEndpoints) -> Vec<u16> {
     let exposed = endpoints.exposed_urls.iter().map(|it| &it.url);
     let urls = exposed.chain([&endpoints.agent_url]);
@@ -296,7 +295,7 @@ fn fact(id: &SandboxId, state: BackendState) -> BackendFact {
 }
 
 impl OperationGuard {
-    /// What the operation made of it. Forgets what happened before.
+    /// Records the result of the operation, and clears earlier events.
     pub(crate) fn set_state(&self, life: KnownState) {
         self.change(|entry| {
             entry.life = life;
@@ -305,7 +304,7 @@ impl OperationGuard {
         });
     }
 
-    /// It ended by itself, or we put it down for this cause.
+    /// Records an exit, or a stop for this cause.
     pub(crate) fn set_exited(&self, cause: String) {
         self.change(|entry| {
             entry.life = KnownState::Exited;
@@ -313,18 +312,18 @@ impl OperationGuard {
         });
     }
 
-    /// Its container was made anew, and this is what the engine had to say.
+    /// Records a new container with the engine's warnings.
     pub(crate) fn set_warnings(&self, warnings: Vec<String>) {
         self.change(|entry| entry.warnings = warnings);
     }
 
-    /// Nothing is left of it.
+    /// Records that no resource is left.
     pub(crate) fn set_removed(&self) {
         self.set_state(KnownState::Unknown);
-        // The entry itself goes when the last operation ends.
+        // The entry is removed with the last operation.
     }
 
-    /// The operation does not know what it left behind.
+    /// Records that the operation does not know its result.
     pub(crate) fn set_uncertain(&self) {
         self.change(|entry| entry.mark(RecheckReason::Event));
     }
@@ -364,14 +363,14 @@ mod tests {
         BackendState::Exited { detail }
     }
 
-    /// A memory in which the sandbox runs.
+    /// A cache in which the sandbox runs.
     fn up() -> Arc<StateCache> {
         let memory = Arc::new(StateCache::default());
         memory.begin(&id()).set_state(KnownState::Running);
         memory
     }
 
-    /// What is told when the marked sandbox is found like this.
+    /// The states that are reported when the marked sandbox is observed like this.
     fn told(memory: &Arc<StateCache>, found: impl Into<Option<BackendState>>) -> Vec<BackendState> {
         let found = found.into();
         let mut told = Vec::new();

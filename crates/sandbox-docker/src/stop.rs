@@ -1,4 +1,4 @@
-//! Stopping and removing.
+//! Stops and removes sandboxes.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::observe::{ContainerSnapshot, Ownership};
 use crate::labels;
 use crate::state_cache::{KnownState, OperationGuard};
 
-/// Pauses between two looks at what somebody else is removing.
+/// Backoff while another process removes the resource.
 const MIN_REMOVAL_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_REMOVAL_BACKOFF: Duration = Duration::from_millis(500);
 
@@ -46,11 +46,11 @@ impl DockerInner {
                 };
             }
         };
-        // From here on its end is no news, also if we do not live to see it.
+        // From here on the exit counts as requested, even if this process crashes.
         operation.set_state(KnownState::Stopped);
         match self.stop_or_freeze(&container).await {
             Ok(()) => {}
-            // It ended or was removed by itself meanwhile.
+            // It exited or was removed in the meantime.
             Err(error) if matches!(error.kind, EngineErrorKind::NotFound | EngineErrorKind::Conflict) => {
                 if let Ownership::Ours(container) = self.container(id).await?
                     && container.status == Status::RUNNING
@@ -64,7 +64,7 @@ impl DockerInner {
         Ok(())
     }
 
-    /// Stops or freezes it, as its template has it.
+    /// Stops or freezes it, as its template says.
     async fn stop_or_freeze(&self, container: &ContainerSnapshot) -> Result<(), EngineError> {
         match (container.is_alive(), labels::pause(&container.labels)) {
             (false, _) => Ok(()),
@@ -79,7 +79,7 @@ impl DockerInner {
         }
     }
 
-    /// Asks it to end, and kills it when it does not.
+    /// Stops it gracefully, and kills it after the grace period.
     async fn end(&self, container: &str) -> Result<(), EngineError> {
         let seconds = i32::try_from(container::grace(&self.config)).unwrap_or(i32::MAX);
         let options = StopContainerOptionsBuilder::new().t(seconds).build();
@@ -92,7 +92,7 @@ impl DockerInner {
         ended.await
     }
 
-    /// Puts down a running sandbox for this cause, which its owner is told. Nothing happens to one that does not run.
+    /// Stops a running sandbox for this cause and reports it to the owner. Does nothing if it does not run.
     pub(crate) async fn end_with_cause(
         &self,
         id: &SandboxId,
@@ -109,7 +109,7 @@ impl DockerInner {
             }
             _ => return Ok(()),
         }
-        tracing::warn!(sandbox.id = %id, cause, "sandbox {id} put down");
+        tracing::warn!(sandbox.id = %id, cause, "sandbox {id} stopped by the service");
         operation.set_exited(cause.clone());
         self.tell(BackendFact {
             id: id.clone(),
@@ -141,14 +141,14 @@ impl DockerInner {
         }
     }
 
-    /// Returns when there is no container of ours.
+    /// Returns when the container is gone.
     async fn remove_container(&self, id: &SandboxId, deadline: Instant) -> Result<(), EngineError> {
         let mut pause = MIN_REMOVAL_BACKOFF;
         loop {
             let Ownership::Ours(container) = self.container(id).await? else {
                 return Ok(());
             };
-            // The volumes that its image asks for have no name and nobody else: they go with it.
+            // Also removes the anonymous volumes of its image.
             let options = RemoveContainerOptionsBuilder::new()
                 .force(true)
                 .v(true)
@@ -159,7 +159,7 @@ impl DockerInner {
             match removed.await {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind == EngineErrorKind::NotFound => return Ok(()),
-                // Somebody else is removing it.
+                // Another process is removing it.
                 Err(error) if error.kind != EngineErrorKind::Conflict || Instant::now() > deadline => {
                     return Err(error);
                 }
@@ -169,7 +169,7 @@ impl DockerInner {
         }
     }
 
-    /// Returns when there is no volume of ours; whether there was one.
+    /// Returns when the volume is gone, and whether there was one.
     async fn remove_volume(&self, id: &SandboxId, deadline: Instant) -> Result<bool, EngineError> {
         let name = labels::name(id);
         let mut pause = MIN_REMOVAL_BACKOFF;
@@ -183,7 +183,7 @@ impl DockerInner {
             match removed.await {
                 Ok(()) => return Ok(true),
                 Err(error) if error.kind == EngineErrorKind::NotFound => return Ok(true),
-                // The engine has not let go of it yet, or another container uses it.
+                // The engine has not released it yet, or another container uses it.
                 Err(error) if error.kind != EngineErrorKind::Conflict || Instant::now() > deadline => {
                     return Err(error);
                 }

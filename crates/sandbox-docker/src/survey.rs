@@ -1,4 +1,4 @@
-//! What an operator should know of an engine before relying on it: for `doctor`. Asks only, and makes nothing.
+//! The engine's capabilities for `doctor`. Creates no resource.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,41 +15,41 @@ use crate::disk::may_limit;
 use crate::errors::EngineErrorKind;
 use crate::metadata;
 
-/// What an engine says of itself.
+/// The capabilities of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
-    /// Release of the engine.
+    /// Version of the engine.
     pub version: String,
-    /// The operating system that it runs on.
+    /// Its operating system.
     pub system: String,
-    /// Whether it runs as somebody other than root.
+    /// Whether it runs as a user other than root.
     pub is_rootless: bool,
     /// `1` or `2`.
     pub cgroups: Option<String>,
-    /// The limits that it would take and not keep, in words.
+    /// Limits that it accepts and does not enforce.
     pub ignored_limits: Vec<&'static str>,
     /// Storage driver and the file system below it.
     pub storage: String,
-    /// Whether its storage may limit what sandboxes change in their image; volumes have no quota anywhere.
+    /// Whether its storage may limit changes to an image; no engine limits volumes.
     pub may_limit_disk: bool,
-    /// The configured runtime, if the engine does not have it.
+    /// The configured runtime, if the engine lacks it.
     pub missing_runtime: Option<String>,
     /// The host's address as sandboxes reach it.
     pub gateway: Option<IpAddr>,
-    /// Why the cloud metadata address could not be kept from sandboxes. `None`: it can, or it is not wanted.
+    /// Why the cloud metadata address cannot be blocked. `None`: it can, or blocking is off.
     pub metadata_problem: Option<String>,
-    /// What time it is at the engine, as it writes it (RFC 3339).
+    /// The engine's time (RFC 3339).
     pub time: Option<String>,
-    /// When it was asked for that, and when it had answered.
+    /// Before and after the request of the time.
     pub asked: (Instant, Instant),
-    /// Where it keeps images and volumes, if that can be looked at from here.
+    /// Its data directory, if visible from here.
     pub root: Option<PathBuf>,
     /// The templates with their images, and whether the engine has them.
     pub images: Vec<(SpecId, String, bool)>,
 }
 
 impl DockerSandboxes {
-    /// Asks the engine. The error says why it cannot be asked.
+    /// Queries the engine. The error says why it is unreachable.
     pub async fn survey(&self) -> Result<Survey, SandboxError> {
         let inner = self.inner();
         let engine = &inner.engine;
@@ -91,7 +91,7 @@ impl DockerSandboxes {
                 .docker_root_dir
                 .clone()
                 .map(PathBuf::from)
-                // On another machine there may be one of the same name.
+                // On another machine the path may name another directory.
                 .filter(|root| engine.is_local() && root.is_dir()),
             images,
         })

@@ -1,7 +1,7 @@
-//! Follows the engine: its events, and whether it answers.
+//! Follows the engine: its events and its reachability.
 //!
-//! Events say where to look, looks say what is told. After every connection everything is compared with a list, so what
-//! happened while nobody listened is told then.
+//! Events say which sandboxes to inspect; the inspections decide what is reported. After every connection the cache is
+//! compared with a list, which finds missed changes.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -22,21 +22,21 @@ use crate::errors::{EngineError, EngineErrorKind};
 use crate::labels;
 use crate::state_cache::Recheck;
 
-/// Pauses between two attempts to reach the engine.
+/// Backoff between attempts to reach the engine.
 const MIN_RECONNECT_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_RECONNECT_BACKOFF: Duration = Duration::from_secs(1);
-/// How often an engine that says nothing is asked whether it is still there, and how long it may take to say so.
+/// Interval of pings, and the time-out of one.
 const PING_INTERVAL: Duration = Duration::from_secs(3);
 pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long there has to be no sandbox before the network is removed: making one takes the engine a while.
+/// Time without sandboxes after which the network is removed; creating one takes the engine a while.
 const NETWORK_IDLE_GRACE: Duration = Duration::from_secs(15);
-/// How often the rules of the packet filter are looked at.
+/// Interval of checks of the packet filter's rules.
 const RULES_INTERVAL: Duration = Duration::from_secs(60);
-/// Looks at the same time.
+/// Concurrent rechecks.
 const MAX_PARALLEL_RECHECKS: usize = 8;
 
-/// What may change a sandbox's state. Everything else a container does (health checks, executions) is not even sent.
-// Podman filters by names of its own: "died", "remove".
+/// Actions that may change a sandbox's state. The engine does not send others (health checks, executions).
+// Podman's filter has its own names: "died", "remove".
 const ACTIONS: [&str; 8] = [
     "start", "die", "oom", "pause", "unpause", "destroy", "died", "remove",
 ];
@@ -45,7 +45,7 @@ const OUT_OF_MEMORY: &str = "oom";
 const EVENTS: &str = "following the engine's events";
 
 impl DockerInner {
-    /// Keeps in contact with the engine. Never ends.
+    /// Stays connected to the engine. Never returns.
     pub(crate) async fn follow(self: Arc<Self>) -> Infallible {
         let mut pause = MIN_RECONNECT_BACKOFF;
         loop {
@@ -60,14 +60,14 @@ impl DockerInner {
                 is_new
             });
             if is_new {
-                tracing::warn!(error = %chain(&error), said = error.message(), "no contact with the container engine");
+                tracing::warn!(error = %chain(&error), said = error.message(), "lost contact with the container engine");
             }
             sleep(pause).await;
             pause = (pause * 2).min(MAX_RECONNECT_BACKOFF);
         }
     }
 
-    /// Connects, compares, listens. Returns when contact is lost.
+    /// Connects, compares and follows events. Returns when the connection is lost.
     async fn run_connection(self: &Arc<Self>, pause: &mut Duration) -> Result<Infallible, EngineError> {
         let asked = self
             .engine
@@ -80,11 +80,11 @@ impl DockerInner {
         tracing::info!(
             version = info.server_version.as_deref(),
             storage = info.driver.as_deref(),
-            "in contact with the container engine"
+            "connected to the container engine"
         );
         self.contact.send_replace(Some(BackendReachability::Reachable));
         self.restore_rules();
-        // What happened since before the list was made is replayed.
+        // Replays events from before the list.
         let mut events = self.events(info.system_time.as_deref().and_then(since))?;
         let mut ticks = interval(PING_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -111,12 +111,12 @@ impl DockerInner {
         }
     }
 
-    /// The packet filter may have been emptied, together with the engine or by hand.
+    /// Restores the packet filter's rules, which a restart of the engine or an operator may have removed.
     fn restore_rules(self: &Arc<Self>) {
         let inner = Arc::clone(self);
         self.spawn(async move {
             if let Err(error) = inner.network.restore_rules().await {
-                tracing::warn!(error = %chain(&error), "the rules of the sandboxes' network are not in place");
+                tracing::warn!(error = %chain(&error), "cannot restore the rules of the sandboxes' network");
             }
         });
     }
@@ -156,7 +156,7 @@ impl DockerInner {
         self.states.mark(&id, out_of_memory);
     }
 
-    /// Looks at what is marked. Never ends.
+    /// Rechecks marked sandboxes. Never returns.
     pub(crate) async fn recheck_changed(self: Arc<Self>) -> Infallible {
         let slots = Arc::new(Semaphore::new(MAX_PARALLEL_RECHECKS));
         loop {
@@ -180,15 +180,15 @@ impl DockerInner {
         match found {
             Ok(found) => recheck.finish(found, |fact| {
                 if let BackendState::Exited { detail } = &fact.state {
-                    // Without what the sandbox itself has said: that is its owner's.
+                    // Without the sandbox's own output, which belongs to its owner.
                     let cause = detail.lines().next().unwrap_or_default();
-                    tracing::warn!(sandbox.id = %fact.id, cause, "sandbox {} ended by itself", fact.id);
+                    tracing::warn!(sandbox.id = %fact.id, cause, "sandbox {} exited by itself", fact.id);
                 }
                 self.tell(fact);
             }),
-            // Without contact the next list will show it.
+            // After a reconnection the list will show it.
             Err(error) => {
-                tracing::warn!(sandbox.id = %recheck.id, error = %chain(&error), "a sandbox could not be looked at");
+                tracing::warn!(sandbox.id = %recheck.id, error = %chain(&error), "cannot inspect a sandbox");
                 let id = recheck.id.clone();
                 drop(recheck);
                 sleep(MAX_RECONNECT_BACKOFF).await;
@@ -199,7 +199,7 @@ impl DockerInner {
         }
     }
 
-    /// Looks at the disk limits again and again. Never ends.
+    /// Checks the disk limits regularly. Never returns.
     pub(crate) async fn watch_disk_limits(self: Arc<Self>) -> Infallible {
         let mut ticks = interval(self.config.disk_interval.max(MIN_RECONNECT_BACKOFF));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -208,7 +208,7 @@ impl DockerInner {
             let over = match self.disk.check_limits().await {
                 Ok(over) => over,
                 Err(error) => {
-                    tracing::debug!(error = %chain(&error), "disk limits could not be looked at");
+                    tracing::debug!(error = %chain(&error), "cannot check disk limits");
                     continue;
                 }
             };
@@ -216,28 +216,29 @@ impl DockerInner {
                 let inner = Arc::clone(&self);
                 self.spawn(async move {
                     if let Err(error) = inner.end_with_cause(&id, cause).await {
-                        tracing::warn!(sandbox.id = %id, error = %chain(&error), "a sandbox over its disk limit still runs");
+                        tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot stop a sandbox over its disk \
+                             limit");
                     }
                 });
             }
         }
     }
 
-    /// Removes the network when nothing has needed it for a while.
+    /// Removes the network after a while without sandboxes.
     async fn remove_idle_network(&self, empty_since: &mut Instant) {
         if !self.states.is_empty() {
             *empty_since = Instant::now();
         } else if empty_since.elapsed() > NETWORK_IDLE_GRACE {
-            // And again after a while: one that is needed no more may come out of a start that was given up.
+            // Repeat later: an abandoned start may recreate the network.
             *empty_since = Instant::now();
             if let Err(error) = self.network.remove_if_unused().await {
-                tracing::debug!(error = %chain(&error), "the sandboxes' network is not removed yet");
+                tracing::debug!(error = %chain(&error), "cannot remove the sandboxes' network yet");
             }
         }
     }
 }
 
-/// Engines end their containers when they are restarted; that is not in the exit code.
+/// An engine stops its containers when it restarts; the exit code does not show that.
 fn late(state: BackendState) -> BackendState {
     match state {
         BackendState::Exited { detail } => BackendState::Exited {
@@ -249,7 +250,7 @@ fn late(state: BackendState) -> BackendState {
     }
 }
 
-/// The engine's clock as its events want it: seconds, a point, nanoseconds.
+/// The engine's time in the format of its event filter: seconds, a point, nanoseconds.
 fn since(time: &str) -> Option<String> {
     let time = DateTime::parse_from_rfc3339(time).ok()?;
     Some(format!(

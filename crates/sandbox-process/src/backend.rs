@@ -1,4 +1,4 @@
-//! [`ProcessSandboxes`]: the port, each operation a task that its caller cannot leave half done.
+//! [`ProcessSandboxes`] implements the port. Each operation is a task that runs to its end even if its caller gives up.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,40 +28,39 @@ use crate::recipe;
 use crate::server::AgentServerProvider;
 use crate::start;
 
-/// Facts that a slow watcher may miss before it lags.
+/// Facts that a slow watcher may lag behind.
 const MAX_BUFFERED_FACTS: usize = 256;
 
-/// Each takes some hundred microseconds of a thread.
+/// Each proof occupies a thread for some hundred microseconds.
 const MAX_PARALLEL_PROOFS: usize = 4;
 
-/// Sandboxes that are processes of this machine.
+/// Runs sandboxes as processes of this machine.
 #[derive(Debug)]
 pub struct ProcessSandboxes {
     inner: Arc<ProcessInner>,
 }
 
-/// What operations and monitors share.
+/// The state that operations and monitors share.
 #[derive(Debug)]
 pub(crate) struct ProcessInner {
     pub(crate) config: ProcessConfig,
     pub(crate) layout: DataLayout,
     pub(crate) server: AgentServerProvider,
-    /// Where tasks run: they outlive requests, and children are reaped by the runtime that spawned them.
+    /// The runtime of the tasks, which outlive requests. A child is reaped by the runtime that spawned it.
     pub(crate) runtime: Handle,
     pub(crate) locks: SandboxLocks,
     pub(crate) starts: Arc<Semaphore>,
-    /// Proofs of listeners at the same time.
+    /// Limits concurrent proofs of listeners.
     pub(crate) proofs: Semaphore,
     pub(crate) tracked: Mutex<std::collections::HashMap<SandboxId, TrackedProcess>>,
     pub(crate) facts: broadcast::Sender<BackendFact>,
-    /// Ends the monitors, not the sandboxes.
+    /// Stops the monitors, not the sandboxes.
     pub(crate) closed: CancellationToken,
 }
 
 impl ProcessSandboxes {
-    /// Makes the backend's directories. Must be called in the runtime that is to watch the processes; that runtime has to
-    /// live as long as the backend. Processes of an earlier service are adopted when they are first listed, inspected or
-    /// started.
+    /// Creates the backend's directories. Call it in the runtime that shall watch the processes; the runtime must outlive
+    /// the backend. Processes of an earlier service are adopted when they are listed, inspected or started.
     pub async fn new(config: ProcessConfig) -> Result<Self, SandboxError> {
         let unusable = |detail| SandboxError::Unavailable {
             detail,
@@ -101,19 +100,19 @@ impl ProcessSandboxes {
         &self.inner
     }
 
-    /// Runs an operation to its end, whatever becomes of the caller.
+    /// Runs an operation to its end, even if the caller gives up.
     async fn detached<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, SandboxError>> + Send + 'static,
     ) -> Result<T, SandboxError> {
-        // What is logged, and the calls in it, belong to whoever asked.
+        // The operation logs in the caller's span.
         let task = self.inner.runtime.spawn(work.in_current_span());
         task.await
             .map_err(|error| SandboxError::Other(Box::new(error)))?
     }
 }
 
-/// Stops watching. The sandboxes go on; the next service adopts them.
+/// Stops the monitors. The sandboxes keep running, and the next service adopts them.
 impl Drop for ProcessSandboxes {
     fn drop(&mut self) {
         self.inner.closed.cancel();
@@ -151,7 +150,7 @@ impl SandboxBackend for ProcessSandboxes {
 
     async fn prepare(&self, _spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError> {
         progress.report("installing the agent server; this takes some minutes the first time");
-        // There is one template, and a sandbox of an older one starts with the present agent server.
+        // There is one template. A sandbox of an older one starts with the current agent server.
         self.inner
             .server
             .command(&self.inner.runtime)
@@ -161,9 +160,10 @@ impl SandboxBackend for ProcessSandboxes {
 
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         let command = self.inner.server.command(&self.inner.runtime).await?;
-        // Waiting for a turn ends with the caller; what follows does not.
+        // Only the wait for a permit ends with the caller, not the start.
         let acquire_start_permit = self.inner.acquire_start_permit(&launch.id).await?;
-        // So does waiting for this: what a caller has given up must not begin after what they ask for next.
+        // The wait for the lock also ends with the caller: an abandoned operation must not start after the caller's next
+        // one.
         let guard = self.inner.lock(&launch.id).await?;
         let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
         self.detached(async move { inner.start(launch, command, acquire_start_permit, guard).await })
@@ -193,14 +193,14 @@ impl SandboxBackend for ProcessSandboxes {
 
     fn watch(&self) -> BoxStream<'static, BackendFact> {
         let facts = self.inner.facts.subscribe();
-        // Ends with the backend; the sender itself lives as long as any monitor.
+        // Ends with the backend; the monitors keep the sender alive.
         let closed = self.inner.closed.clone();
         stream::unfold(facts, |mut facts| async move {
             loop {
                 match facts.recv().await {
                     Ok(fact) => return Some((fact, facts)),
                     Err(RecvError::Lagged(missed)) => {
-                        tracing::warn!(missed, "a watcher of sandboxes was too slow");
+                        tracing::warn!(missed, "a watcher of sandboxes was too slow and missed facts");
                     }
                     Err(RecvError::Closed) => return None,
                 }
@@ -222,7 +222,7 @@ impl SandboxBackend for ProcessSandboxes {
     }
 
     async fn recipe(&self, _spec: &SpecId) -> Result<String, SandboxError> {
-        // There is one template, as for `prepare`.
+        // There is one template, as in `prepare`.
         Ok(recipe::of(&self.inner.config))
     }
 
@@ -237,7 +237,7 @@ impl SandboxBackend for ProcessSandboxes {
         let roots = self.inner.layout.clone();
         let made = errors::blocking(move || roots.create()).await?;
         made.map_err(|error| SandboxError::Unavailable {
-            detail: format!("the sandbox directories cannot be used ({})", error.kind()),
+            detail: format!("cannot use the sandbox directories ({})", error.kind()),
             source: Some(Box::new(error)),
         })?;
         if let AgentServerSource::Command(command) = &self.inner.config.agent_server {

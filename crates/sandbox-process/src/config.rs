@@ -1,4 +1,4 @@
-//! What the process backend is told.
+//! Configuration of the process backend.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,10 +12,11 @@ use crate::launcher::Launcher;
 use crate::layout;
 use crate::provision::Provisioner;
 
-/// Where the agent server comes from.
+/// The source of the agent server.
 #[derive(Debug, Clone)]
 pub enum AgentServerSource {
-    /// The operator's own command, to which `--host` and `--port` are appended. No secrets here: everybody may read it.
+    /// The operator's command, to which `--host` and `--port` are appended. Must not contain secrets: every user can read
+    /// it.
     Command(Vec<OsString>),
     /// Installed by the service on first use.
     Provision(Provisioner),
@@ -24,45 +25,44 @@ pub enum AgentServerSource {
 /// Configuration of [`ProcessSandboxes`](crate::ProcessSandboxes).
 #[derive(Debug, Clone)]
 pub struct ProcessConfig {
-    /// The service's data directory; sandboxes live in `sandboxes/<id>` in it.
+    /// The service's data directory; it contains `sandboxes/<id>`.
     pub data_dir: PathBuf,
-    /// A short path for sockets (tmux) and temporary files, one folder per sandbox in it. Made with mode 0700; refused
-    /// if it exists and is somebody else's.
+    /// A short path for sockets (tmux) and temporary files, with one folder per sandbox. Created with mode 0700; refused if
+    /// it belongs to another user.
     pub runtime_dir: PathBuf,
-    /// Which installation this is: processes carry it, so that two services on one machine leave each other's alone.
+    /// The installation. Processes carry it, so that two services on one machine leave each other's alone.
     pub instance: HostId,
-    /// What runs in a sandbox.
+    /// The agent server of the sandboxes.
     pub agent_server: AgentServerSource,
-    /// How a sandbox gets a session of its own.
+    /// The launcher that gives a sandbox its own session.
     pub launcher: Launcher,
-    /// `PATH` inside sandboxes (the agent server's own folder is put in front).
+    /// `PATH` in sandboxes, after the agent server's own folder.
     pub path: String,
-    /// Further variables for every sandbox. They never replace what the service itself sets.
+    /// Additional variables. They never replace what the service sets.
     pub extra_env: BTreeMap<String, SecretString>,
-    /// How long a stopped agent server may take to deliver its last events.
+    /// Time for a stopped agent server to deliver its last events.
     pub grace: Duration,
-    /// How long killed processes may take to be gone.
+    /// Time for killed processes to disappear.
     pub kill_limit: Duration,
-    /// How long an operation may wait for others on the same sandbox.
+    /// Longest wait for other operations on the same sandbox.
     pub queue_limit: Duration,
-    /// How long a start may wait for its turn. Those of a burst wait for each other, and on a busy machine each may take as
-    /// long as a boot may take.
+    /// Longest wait for a start permit. The starts of a burst wait for each other, each up to the boot time-out.
     pub turn_limit: Duration,
-    /// How long a start counts as one of `parallel_starts` when the agent server does not answer.
+    /// Longest time that a start holds its permit while the agent server does not answer.
     pub boot_limit: Duration,
-    /// Starts at the same time. Each costs some seconds of processor time, so more only makes all of them late.
+    /// Concurrent starts. Each costs some seconds of processor time, so more of them slow down all.
     pub parallel_starts: usize,
-    /// A log file that is larger than this is cut to its end.
+    /// Size from which a log file is truncated to its end.
     pub log_bytes: u64,
-    /// How long a sandbox may be RUNNING unused before it is paused.
+    /// Idle time after which a RUNNING sandbox is paused.
     pub idle_stop: Option<Duration>,
-    /// How long a sandbox may exist before it is deleted.
+    /// Time after which a sandbox is deleted.
     pub lifetime: Option<Duration>,
 }
 
 impl ProcessConfig {
-    /// The defaults for an installation in `data_dir`. Sockets go to `run` in it where that path is short enough, else to
-    /// `/tmp/agent-workspace-<uid>`.
+    /// The defaults for an installation in `data_dir`. Sockets are in its folder `run` if that path is short enough,
+    /// otherwise in `/tmp/agent-workspace-<uid>`.
     pub fn new(
         data_dir: impl Into<PathBuf>,
         instance: HostId,

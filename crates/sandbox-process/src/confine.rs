@@ -1,7 +1,7 @@
-//! Keeps paths inside of a sandbox's own directories.
+//! Confines paths to a sandbox's own directories.
 //!
-//! Every path is resolved by the kernel below a directory that is held open (`openat2`), so neither `..` nor a link leads
-//! out. What runs in the sandbox can change links afterwards: that is why the caller passes on the resolved path.
+//! The kernel resolves every path below an open directory (`openat2`), so neither `..` nor a symbolic link escapes. A
+//! sandbox can change links afterwards; callers therefore use the resolved path.
 
 use std::fs;
 use std::io;
@@ -14,13 +14,13 @@ use rustix::io::Errno;
 
 use crate::layout::SandboxPaths;
 
-/// A rename somewhere on the way makes the kernel give up: it is asked again so often.
+/// The kernel gives up when a directory on the path is renamed concurrently; this many attempts are made.
 const MAX_ATTEMPTS: u32 = 16;
-/// Only a place: nothing is read, and a pipe does not hold us up.
+/// `O_PATH`: opens nothing for reading, and does not block on a pipe.
 const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// Where the path leads; `None` if out of the sandbox. An absolute one must end in the workspace, the home or the temporary
-/// directory. A relative one counts from the directory in which the agent server runs, and must stay there. Blocks.
+/// Resolves a path; `None` if it escapes from the sandbox. An absolute path must end in the workspace, the home or the
+/// temporary directory. A relative path starts at the agent server's working directory and must stay there. Blocks.
 pub(crate) fn resolve(paths: &SandboxPaths, path: &str) -> Option<PathBuf> {
     let path = PathBuf::from(normalize_path(path)?);
     if path.is_relative() {
@@ -33,13 +33,13 @@ pub(crate) fn resolve(paths: &SandboxPaths, path: &str) -> Option<PathBuf> {
     beneath(base, below).filter(|found| own.iter().any(|own| found.starts_with(own)))
 }
 
-/// The rest of a path in this directory, which may be named with links or, as agent servers do, without.
+/// The rest of a path in this directory, given with or (as agent servers do) without symbolic links.
 fn below<'a>(path: &'a Path, base: &Path) -> Option<&'a Path> {
     let plain = || path.strip_prefix(fs::canonicalize(base).ok()?).ok();
     path.strip_prefix(base).ok().or_else(plain)
 }
 
-/// Follows a path below a directory as far as it exists; the rest of it does not exist yet.
+/// Resolves the existing part of a path below a directory, and appends the rest.
 fn beneath(base: &Path, below: &Path) -> Option<PathBuf> {
     let dir = open(base, PATH_FLAGS | OFlags::DIRECTORY, Mode::empty()).ok()?;
     let (mut existing, mut missing) = (below, Vec::new());
@@ -51,9 +51,9 @@ fn beneath(base: &Path, below: &Path) -> Option<PathBuf> {
                 resolved.extend(missing.iter().rev());
                 return Some(resolved);
             }
-            // A file in place of a directory: the agent server says so when it is asked for the path.
+            // A file in place of a directory: the agent server will report that.
             Err(Errno::NOENT | Errno::NOTDIR) => {
-                // A link that leads nowhere would be followed when the file is made.
+                // A dangling link would be followed when the file is created.
                 if open_beneath(&dir, existing, OFlags::NOFOLLOW).is_ok() {
                     return None;
                 }
@@ -65,7 +65,7 @@ fn beneath(base: &Path, below: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The present path of something that is open.
+/// The current path of an open file.
 fn name_of(file: &OwnedFd) -> io::Result<PathBuf> {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     fs::read_link(link)
@@ -81,7 +81,7 @@ fn open_beneath(dir: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Er
     for _ in 0..MAX_ATTEMPTS {
         match openat2(dir, path, PATH_FLAGS | flags, Mode::empty(), within) {
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // Linux before 5.6, or a filter of system calls that does not know this one.
+            // Linux before 5.6, or a seccomp filter that does not know this call.
             Err(Errno::NOSYS | Errno::PERM) => return open_without_links(dir, path),
             done => return done,
         }
@@ -89,7 +89,7 @@ fn open_beneath(dir: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Er
     Err(Errno::AGAIN)
 }
 
-/// Goes step by step and follows no link at all.
+/// Opens one component after the other without following links.
 fn open_without_links(dir: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let mut at = openat(dir, ".", PATH_FLAGS | OFlags::DIRECTORY, Mode::empty())?;
     for name in path {

@@ -1,15 +1,15 @@
-//! Short names for long things.
+//! Short hashes as names.
 
 use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-/// Twelve hex digits that stand for these parts, in this order.
+/// Twelve hex digits of a hash over these parts in order.
 pub(crate) fn short(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update(part);
-        // Keeps "a","bc" apart from "ab","c".
+        // Separates "a","bc" from "ab","c".
         hash.update([0]);
     }
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Whether a listening socket is a sandbox's: keys are sent to no other.
+//! Proves that a listening socket belongs to a sandbox before a key is sent there.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::marker;
 use crate::proc::{self, ProcessKey};
 use crate::state::{LifecyclePhase, ProcessState};
 
-/// Processes of a sandbox that are looked at: an agent server is the first, or a child of it.
+/// Processes to inspect: the agent server is the main process or a child of it.
 const MAX_PROCESSES: usize = 64;
 
 #[async_trait]
@@ -31,7 +31,7 @@ impl EndpointGuard for ProcessSandboxes {
 }
 
 impl ProcessInner {
-    /// The socket that listens at `address` of this machine, if the sandbox holds it.
+    /// The socket that listens at `address` on this machine, if the sandbox holds it.
     pub(crate) async fn prove(
         self: &Arc<Self>,
         id: &SandboxId,
@@ -41,7 +41,7 @@ impl ProcessInner {
         let unknown = |source| GuardError::Unknown { port, source };
         let found = look_up(address).await.map_err(unknown)?;
         let found = found.ok_or(GuardError::NotListening(port))?;
-        // The semaphore is never closed. Requests of any number may make connections, and the store needs threads, too.
+        // The semaphore is never closed. It keeps threads free for the store when many requests open connections.
         let _turn = self.proofs.acquire().await;
         let (inner, id) = (Arc::clone(self), id.clone());
         let is_held = self.runtime.spawn_blocking(move || inner.holds(&id, found));
@@ -52,13 +52,13 @@ impl ProcessInner {
         }
     }
 
-    /// Whether the main process or one that descends from it has the socket open. The marker does not count: any process can
-    /// be started with it. Blocks.
+    /// Whether the main process or a descendant holds the socket. The marker is no proof: any process can be started with
+    /// it. Blocks.
     fn holds(&self, id: &SandboxId, found: Listener) -> bool {
         let has = |key| proc::has_socket(key, found.inode);
         let Some(main) = self.main_process(id) else {
-            // A service that shares the database may have started it on this machine; its files are not ours to read. Then a
-            // process of the same account counts that has the marker of that service.
+            // Another service with the same database may have started it on this machine, and its files are not readable.
+            // Then a process of the same account with that service's marker counts.
             let is_of_account = found.uid == rustix::process::geteuid().as_raw();
             let others = || marker::of_other_instances(&self.config.instance, id);
             return is_of_account && others().into_iter().any(has);
@@ -67,7 +67,7 @@ impl ProcessInner {
         has(main) || below().any(|stat| has(stat.key))
     }
 
-    /// What runs. Until the service has adopted it, the state file says. Blocks.
+    /// The main process; until the service has adopted it, the one in the state file. Blocks.
     fn main_process(&self, id: &SandboxId) -> Option<ProcessKey> {
         if let Some(key) = self.tracked_key(id).filter(|key| proc::is_alive(*key)) {
             return Some(key);

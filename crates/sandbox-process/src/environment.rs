@@ -1,6 +1,6 @@
-//! The environment of a sandbox: complete, and nothing of the service's own.
+//! The complete environment of a sandbox, without the service's own variables.
 //!
-//! Knows: the variables of the agent server (`OH_*`, contract of releases 1.34 to 1.58).
+//! Knows: the variables of the agent server (`OH_*`, releases 1.34 to 1.58).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,16 +17,18 @@ use crate::marker::{self, Marker};
 /// Variables by name. Some values are keys, so all are treated as secret.
 pub(crate) type Variables = BTreeMap<String, SecretString>;
 
-/// Whether the agent server waits to be told what else it needs.
+/// Whether the agent server waits for an init request.
 const DEFERRED_INIT: &str = "OH_DEFERRED_INIT";
-/// What a dormant one is told later. An agent server with a part of it in its environment does not start.
+/// Variables that a dormant agent server gets by its init request. It does not start with a part of them in its
+/// environment.
 const WEBHOOKS_PREFIX: &str = "OH_WEBHOOKS_";
 
-/// Settings of the agent server as one document, which it lays its single variables over (1.34, 1.58). It begins a process for
-/// each of its variables when an agent gets its terminal, so what nothing else reads is together in here. No keys: those it
-/// takes out of the environment of what its agent runs, by their names.
+/// The agent server's settings as one JSON document, which it merges with its single variables (1.34, 1.58). For each of
+/// its variables it spawns a process when an agent gets its terminal, so settings that nothing else reads are in this
+/// document. It contains no keys: the agent server removes keys from its agent's environment by the names of their
+/// variables.
 const SETTINGS_VARIABLE: &str = "OH";
-/// What is in there, by the names of single variables, which would win.
+/// Single variables of these settings, which would override the document.
 const SETTINGS_MEMBERS: [&str; 5] = [
     "OH_LEASE_TTL_SECONDS",
     "OH_ENABLE_VSCODE",
@@ -35,18 +37,18 @@ const SETTINGS_MEMBERS: [&str; 5] = [
     "OH_BASH_EVENTS_DIR",
 ];
 
-/// Of it, by the names of its members and as JSON: what is the same in every sandbox.
+/// Settings of all sandboxes by member, as JSON.
 pub(crate) const FIXED_SETTINGS: [(&str, &str); 3] = [
-    // One owner per directory: a lease would only keep a restarted server from its own conversations.
+    // A directory has one owner: a lease would only lock a restarted server out of its own conversations.
     ("lease_ttl_seconds", "0"),
     ("enable_vscode", "false"),
     // Preloading costs processor time and memory at each start and saves little at the first conversation.
     ("preload_tools", "false"),
 ];
 
-/// Not secret, and the same in every sandbox.
+/// Not secret, and equal in all sandboxes.
 pub(crate) const FIXED_VARIABLES: [(&str, &str); 8] = [
-    // Webhooks carry an event within a second of it, one batch of five at most.
+    // Webhooks deliver an event within a second, in batches of at most five.
     ("OH_WEBHOOKS_0_FLUSH_DELAY", "1"),
     ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5"),
     // Importing litellm must not ask the network for a price list.
@@ -55,13 +57,13 @@ pub(crate) const FIXED_VARIABLES: [(&str, &str); 8] = [
     ("LOG_RICH_TRACEBACKS", "false"),
     ("LOG_JSON", "true"),
     ("PYTHONUNBUFFERED", "1"),
-    // The agent server types secrets into its terminal (`export NAME=value`); a history would keep them on the disk.
+    // The agent server types secrets into its terminal (`export NAME=value`); a shell history would write them to the disk.
     ("HISTFILE", "/dev/null"),
-    // Git that asks would be waited for until the command's time is up: it fails at once.
+    // Git must fail instead of prompting, which would block until the command's time-out.
     ("GIT_TERMINAL_PROMPT", "0"),
 ];
 
-/// Everything that the agent server of this sandbox sees. `program` is the first word of its command.
+/// All variables of the agent server. `program` is the first word of its command.
 pub(crate) fn variables(
     config: &ProcessConfig,
     paths: &SandboxPaths,
@@ -77,7 +79,7 @@ pub(crate) fn variables(
     for (name, value) in &config.extra_env {
         set(name, value.expose_secret().to_owned());
     }
-    // From here on nothing can be replaced by configuration.
+    // Configuration cannot replace any variable from here on.
     set(SETTINGS_VARIABLE, settings(config, paths));
     let text = |path: &Path| path.to_string_lossy().into_owned();
     set(marker::VARIABLE, marker.value().to_owned());
@@ -101,16 +103,16 @@ pub(crate) fn variables(
     );
     set("OH_CONVERSATIONS_PATH", text(&paths.conversations()));
     set("OH_PERSISTENCE_DIR", text(&paths.persist()));
-    // Its default is a file in the workspace, where an agent could write it.
+    // Its default is a file in the workspace, which agents can write.
     set(
         "OPENHANDS_AGENT_SERVER_CONFIG_PATH",
         text(&paths.root.join("agent-server.json")),
     );
-    // These and the session key a dormant one has from the beginning: its web server takes the origins when it is made.
+    // A dormant server gets these and the session key at start: its web server reads the origins when it is created.
     for (index, origin) in launch.cors_origins.iter().enumerate() {
         set(&format!("OH_ALLOW_CORS_ORIGINS_{index}"), origin.clone());
     }
-    // Always said: an operator's variable must not leave a sandbox asleep that nobody wakes.
+    // Always set: an operator's variable must not leave a sandbox dormant.
     set(DEFERRED_INIT, if launch.dormant { "1" } else { "0" }.to_owned());
     all.retain(|name, _| !SETTINGS_MEMBERS.iter().any(|ours| name.starts_with(ours)));
     if launch.dormant {
@@ -119,11 +121,11 @@ pub(crate) fn variables(
     all
 }
 
-/// The value of [`SETTINGS_VARIABLE`]: an operator's own document, with what must be so.
+/// The value of [`SETTINGS_VARIABLE`]: the operator's document with the fixed settings.
 fn settings(config: &ProcessConfig, paths: &SandboxPaths) -> String {
     let mut all = config.extra_env.get(SETTINGS_VARIABLE).map_or_else(
         BTreeMap::new,
-        // Whoever makes the configuration has looked at it (`settings_are_readable`).
+        // The configuration was validated before (`settings_are_readable`).
         |text| serde_json::from_str(text.expose_secret()).unwrap_or_default(),
     );
     for (name, value) in FIXED_SETTINGS {
@@ -136,7 +138,7 @@ fn settings(config: &ProcessConfig, paths: &SandboxPaths) -> String {
     json!(all).to_string()
 }
 
-/// Whether an operator's variables can be taken over: `OH`, if it is among them, must hold a JSON object.
+/// Whether `OH`, if the operator sets it, holds a JSON object.
 pub fn settings_are_readable<'a>(
     variables: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) -> bool {
@@ -146,7 +148,7 @@ pub fn settings_are_readable<'a>(
     })
 }
 
-/// The folder of an absolute program goes first: its helpers are next to it.
+/// The folder of an absolute program comes first, because it contains the program's helpers.
 pub(crate) fn search_path(program: &OsStr, path: &str) -> String {
     let dir = Path::new(program).parent().filter(|dir| dir.is_absolute());
     dir.and_then(Path::to_str)

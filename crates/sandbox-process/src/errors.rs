@@ -1,4 +1,4 @@
-//! The one place where failures become the port's error.
+//! Maps failures to errors of the port.
 
 use std::io;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use domain::sandbox::SandboxError;
 
 use crate::provision::ProvisionError;
 
-/// A file or process operation that should not fail.
+/// An unexpected failure of a file or process operation.
 pub(crate) fn other(error: io::Error) -> SandboxError {
     SandboxError::Other(Box::new(error))
 }
 
-/// The agent server's process could not be made.
+/// The agent server's process could not be spawned.
 pub(crate) fn spawn(error: io::Error) -> SandboxError {
     let detail = match error.kind() {
         io::ErrorKind::NotFound => {
@@ -28,7 +28,7 @@ pub(crate) fn spawn(error: io::Error) -> SandboxError {
     }
 }
 
-/// What belongs to the sandbox could not be removed or ended.
+/// Files or processes of the sandbox could not be removed.
 pub(crate) fn still_here(error: io::Error) -> SandboxError {
     let detail = format!(
         "not everything of the sandbox could be removed ({})",
@@ -40,7 +40,7 @@ pub(crate) fn still_here(error: io::Error) -> SandboxError {
     }
 }
 
-/// The text for clients names no path; the source has everything for the log.
+/// The text for clients contains no path; the source has all details for the log.
 pub(crate) fn provision(error: Arc<ProvisionError>) -> SandboxError {
     let detail = match &*error {
         ProvisionError::NoPython { .. } => "no suitable Python was found: the agent server needs \

@@ -1,7 +1,7 @@
-//! Gives a sandbox a session of its own before its program starts.
+//! Gives a sandbox its own session before its program starts.
 //!
-//! A new session needs a call in the child between `fork` and `exec`, which in Rust is `unsafe`. So a tiny program makes
-//! the call in its own, otherwise idle, process and then *becomes* the agent server by `exec`: same pid, same start time.
+//! A new session needs a call in the child between `fork` and `exec`, which is `unsafe` in Rust. A tiny program therefore
+//! makes the call in its own process and then becomes the agent server by `exec`, with the same pid and start time.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,25 +12,25 @@ use std::process::Command;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, setrlimit, setsid, umask};
 
-/// The argument with which the service's own binary acts as launcher.
+/// The argument that makes the service's binary act as launcher.
 pub const SUBCOMMAND: &str = "__launch";
 
-/// How likely the kernel ends a sandbox when memory is short (-1000 to 1000): well before the service.
+/// The kernel's OOM score adjustment for sandboxes (-1000 to 1000): they are killed well before the service.
 const OOM_SCORE: &str = "500";
 
-/// The program that makes the session.
+/// The program that creates the session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Launcher {
-    /// The `setsid` program of util-linux (or busybox), found on the service's `PATH`. It only makes the session.
+    /// `setsid` of util-linux or busybox, on the service's `PATH`. It only creates the session.
     #[default]
     Setsid,
-    /// This binary again, called as `<binary> __launch <command…>`; its `main` must hand over to [`main`]. Found through
-    /// `/proc/self/exe`, so that it works after the file was replaced by an upgrade.
+    /// This binary, called as `<binary> __launch <command…>`; its `main` must call [`main`]. Found through
+    /// `/proc/self/exe`, so that it works after an upgrade has replaced the file.
     ThisBinary,
 }
 
 impl Launcher {
-    /// What is put in front of the command.
+    /// The words before the command.
     pub(crate) fn prefix(&self) -> Vec<OsString> {
         match self {
             Self::Setsid => vec!["setsid".into()],
@@ -39,10 +39,10 @@ impl Launcher {
     }
 }
 
-/// The launcher: makes a session, lets the kernel prefer this process when memory runs out, forbids core dumps (they hold
-/// the keys of the environment), gives it the usual mask for new files, and becomes `command` (program and arguments). Returns only if that fails.
+/// The launcher: creates a session, raises the OOM score, forbids core dumps (they contain the keys of the environment),
+/// sets the usual umask, and executes `command` (program and arguments). Returns only on failure.
 ///
-/// Call it from `main`, before any thread or runtime exists, with what follows [`SUBCOMMAND`].
+/// Call it from `main`, before any thread or runtime exists, with the arguments behind [`SUBCOMMAND`].
 pub fn main(command: impl IntoIterator<Item = OsString>) -> io::Error {
     let mut command = command.into_iter();
     let Some(program) = command.next() else {
@@ -51,10 +51,10 @@ pub fn main(command: impl IntoIterator<Item = OsString>) -> io::Error {
     if let Err(error) = setsid() {
         return error.into();
     }
-    // The service makes files for itself alone. In a sandbox others may have to read them (an image that an agent builds), and
-    // the directory around it is closed.
+    // The service's umask makes files private. In a sandbox others may have to read files (e.g. an image that an agent
+    // builds), and its parent directory is private anyway.
     umask(Mode::WGRP | Mode::WOTH);
-    // Both are improvements only: a kernel that refuses them does not keep a sandbox from starting.
+    // Both are optional: a kernel that refuses them does not prevent the start.
     let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     let _ = setrlimit(
         Resource::Core,

@@ -1,4 +1,4 @@
-//! One operation at a time on a sandbox: a mutex within this process, a `flock` between processes.
+//! Serializes operations on a sandbox: a mutex within this process, `flock` between processes.
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
@@ -17,7 +17,7 @@ use crate::errors;
 
 const AWAITED_OPERATION: &str = "another operation on this sandbox";
 
-/// All locks of this process.
+/// The locks of all sandboxes.
 #[derive(Debug, Default)]
 pub(crate) struct SandboxLocks {
     held: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
@@ -26,7 +26,7 @@ pub(crate) struct SandboxLocks {
 /// Held while a sandbox is changed.
 #[derive(Debug)]
 pub(crate) struct SandboxLockGuard {
-    // The file first: the next one of this process finds it unlocked.
+    // Released before the mutex, so that the next operation finds the file unlocked.
     _file: File,
     _mutex: OwnedMutexGuard<()>,
 }
@@ -56,7 +56,7 @@ impl SandboxLocks {
             if started.elapsed() > limit {
                 return Err(SandboxError::TimedOut { what: AWAITED_OPERATION });
             }
-            // Another service on the same directory, which happens while one replaces the other.
+            // Another service uses the same directory, e.g. while one replaces the other.
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(200));
         }
@@ -69,7 +69,7 @@ impl SandboxLocks {
     }
 }
 
-/// `None` when another process has it.
+/// `None` when another process holds the lock.
 fn try_lock(path: &Path) -> io::Result<Option<File>> {
     let file = File::options()
         .create(true)
@@ -78,7 +78,7 @@ fn try_lock(path: &Path) -> io::Result<Option<File>> {
         .mode(0o600)
         .open(path)?;
     match file.try_lock() {
-        // A remover deletes the file while it holds the lock; then ours is a lock on nothing.
+        // A remover deletes the file while it holds the lock; then this lock is on a deleted file.
         Ok(()) if file.metadata()?.nlink() == 0 => Ok(None),
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),

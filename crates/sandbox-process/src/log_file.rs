@@ -1,4 +1,4 @@
-//! The log of an agent server: bounded on disk, and quotable without its keys.
+//! The log file of an agent server: bounded in size, and quotable without its keys.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -9,13 +9,13 @@ use domain::sandbox::mask_line;
 use rustix::fs::OFlags;
 use secrecy::SecretString;
 
-/// What is kept of a log that grew too large, and what is read for a quotation.
+/// Bytes that are kept of a log that grew too large, and that are read for a quotation.
 const MAX_TAIL_BYTES: u64 = 256 * 1024;
 const MAX_QUOTED_BYTES: u64 = 16 * 1024;
 const MAX_QUOTED_LINES: usize = 12;
 const MAX_LINE_CHARS: usize = 300;
 
-/// Starts a new log, keeping the previous one as `.log.1`. Written to by appending, so that [`shorten`] works. Blocks.
+/// Starts a new log and keeps the previous one as `.log.1`. Opened for appending, so that [`shorten`] works. Blocks.
 pub(crate) fn open(log_file: &Path) -> io::Result<File> {
     match fs::rename(log_file, previous(log_file)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -28,7 +28,7 @@ pub(crate) fn open(log_file: &Path) -> io::Result<File> {
         .open(log_file)
 }
 
-/// Cuts a log that is larger than `most`: its end goes to `.log.1`, and the writer goes on at the start of an empty file.
+/// Truncates a log that is larger than `most`: its end moves to `.log.1`, and the writer continues in the empty file.
 /// Blocks.
 pub(crate) fn shorten(log_file: &Path, most: u64) -> io::Result<()> {
     let size = match fs::symlink_metadata(log_file) {
@@ -39,7 +39,7 @@ pub(crate) fn shorten(log_file: &Path, most: u64) -> io::Result<()> {
         return Ok(());
     }
     let end = last_bytes(log_file, MAX_TAIL_BYTES)?;
-    // The agent can write here too, and one job looks after all logs: what it has put there instead goes.
+    // The agent can write in this directory, and one job serves all logs: remove anything that is not a file.
     let previous = previous(log_file);
     match fs::remove_file(&previous) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -53,7 +53,7 @@ pub(crate) fn shorten(log_file: &Path, most: u64) -> io::Result<()> {
     log_itself.open(log_file)?.set_len(0)
 }
 
-/// A pipe does not hold us up, and a link leads nowhere.
+/// Open flags that neither block on a pipe nor follow a link.
 fn unblocked() -> i32 {
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
     i32::try_from(flags.bits()).unwrap_or_default()
@@ -64,7 +64,7 @@ pub(crate) fn previous(log_file: &Path) -> PathBuf {
 }
 
 fn last_bytes(log_file: &Path, most: u64) -> io::Result<Vec<u8>> {
-    // The agent can write here too.
+    // The agent can write in this directory.
     let mut file = File::options()
         .read(true)
         .custom_flags(unblocked())
@@ -76,7 +76,7 @@ fn last_bytes(log_file: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(end)
 }
 
-/// The last lines for a person, without keys and without paths of this machine. Empty when there is no log. Blocks.
+/// The last lines without keys and paths of this machine. Empty without a log. Blocks.
 pub(crate) fn quote(log_file: &Path, keys: &[SecretString], paths: &[(PathBuf, &str)]) -> String {
     let end = last_bytes(log_file, MAX_QUOTED_BYTES).unwrap_or_default();
     let text = String::from_utf8_lossy(&end);
@@ -89,7 +89,7 @@ pub(crate) fn quote(log_file: &Path, keys: &[SecretString], paths: &[(PathBuf, &
     lines[lines.len().saturating_sub(MAX_QUOTED_LINES)..].join("\n")
 }
 
-/// Whether the log says that the port was taken. Blocks.
+/// Whether the log reports that the port is in use. Blocks.
 pub(crate) fn says_port_taken(log_file: &Path) -> bool {
     let end = last_bytes(log_file, MAX_QUOTED_BYTES).unwrap_or_default();
     String::from_utf8_lossy(&end)
@@ -97,14 +97,14 @@ pub(crate) fn says_port_taken(log_file: &Path) -> bool {
         .contains("address already in use")
 }
 
-/// The agent server logs JSON objects; only their message is for people.
+/// The agent server logs JSON objects; people need only the message.
 fn message(line: &str) -> String {
     let Ok(serde_json::Value::Object(object)) = serde_json::from_str(line) else {
         return line.to_owned();
     };
     let text = |name: &str| object.get(name).and_then(serde_json::Value::as_str);
     let message = text("message").or_else(|| text("msg"));
-    // Of a traceback only the last line says what happened.
+    // The last line of a traceback names the error.
     let exception = text("exc_info").and_then(|trace| trace.trim_end().lines().last());
     match (message, exception) {
         (Some(message), Some(exception)) => format!("{message}: {exception}"),

@@ -1,7 +1,6 @@
-//! Reading the log of a sandbox: its end, and what is written to it from then on.
+//! Reads the log of a sandbox: its end, and optionally what follows.
 //!
-//! The file is the agent server's, and the agent can write there, too: whatever is found in its place, nothing is read
-//! but a file, and never more than asked.
+//! The agent can replace the file. The reader therefore opens only regular files and reads bounded chunks.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -21,12 +20,11 @@ use crate::backend::ProcessInner;
 use crate::errors::{blocking, other};
 use crate::log_file;
 
-/// Bytes that are handed over at once.
+/// Bytes of one chunk.
 const MAX_READ_BYTES: usize = 64 * 1024;
-/// What is read of the end of each of both files, at most: a line may be long.
+/// Bytes to read from the end of each of both files: a line may be long.
 const MAX_TAIL_BYTES: u64 = 512 * 1024;
-/// How often a log that is followed is looked at. There is no event that also comes from every file system that a data
-/// directory may be on, and a person reads.
+/// Interval of checks of a followed log. Not every file system of a data directory sends events.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl ProcessInner {
@@ -37,7 +35,7 @@ impl ProcessInner {
         keys: Vec<SecretString>,
         tail: LogTail,
     ) -> Result<LogStream, SandboxError> {
-        // This also adopts what an earlier service has started: so its end is seen.
+        // This also adopts a process of an earlier service, whose exit is then noticed.
         let found = Arc::clone(&self).observe(id.clone()).await?;
         found.ok_or(SandboxError::NotFound)?;
         let ended = self.ending(&id).filter(|_| tail.follow);
@@ -57,13 +55,13 @@ impl ProcessInner {
     }
 }
 
-/// What one reader is told.
+/// The state of one reader.
 struct LogFollower {
-    /// `None` when it has ended.
+    /// `None` after the end.
     reader: Option<LogReader>,
     unsaid: Vec<u8>,
     mask: LogMask,
-    /// `None` when nothing is followed.
+    /// `None` when the log is not followed.
     ended: Option<watch::Receiver<bool>>,
 }
 
@@ -90,13 +88,14 @@ impl LogFollower {
         }
     }
 
-    /// Waits until there is more to say. `false`: there is nothing more.
+    /// Waits for more data. `false`: the log has ended.
     async fn more(&mut self) -> Result<bool, SandboxError> {
         loop {
             let (Some(mut reader), Some(ended)) = (self.reader.take(), &mut self.ended) else {
                 return Ok(false);
             };
-            // Before the last look, so that what it wrote to its end is seen. An error: nobody watches any more.
+            // Read the flag before the last chunk, so that the end of the log is not missed. An error: the process is no
+            // longer watched.
             let is_over = *ended.borrow() || ended.has_changed().is_err();
             let read = blocking(move || {
                 let piece = reader.read();
@@ -112,13 +111,13 @@ impl LogFollower {
                 return Ok(false);
             }
             self.reader = Some(reader);
-            // Either way it is looked again.
+            // Either way the log is read again.
             let _ = tokio::time::timeout(POLL_INTERVAL, ended.changed()).await;
         }
     }
 }
 
-/// A place in a log.
+/// A position in a log.
 struct LogReader {
     log_file: PathBuf,
     file: Option<File>,
@@ -126,7 +125,7 @@ struct LogReader {
 }
 
 impl LogReader {
-    /// The last lines, and the place after them. Blocks.
+    /// The last lines, and the position after them. Blocks.
     fn at_the_end(log_file: PathBuf, lines: u32) -> io::Result<(Self, Vec<u8>)> {
         let file = open(&log_file)?;
         let (mut end, at, is_whole) = match &file {
@@ -134,7 +133,7 @@ impl LogReader {
             None => (Vec::new(), 0, true),
         };
         if is_whole && count(&end) < lines as usize {
-            // It was shortened, or begun anew, a moment ago.
+            // The log was truncated or replaced a moment ago.
             if let Some(before) = open(&log_file::previous(&log_file))? {
                 let (mut before, ..) = end_of(&before)?;
                 before.append(&mut end);
@@ -145,7 +144,7 @@ impl LogReader {
         Ok((Self { log_file, file, at }, end))
     }
 
-    /// What was written since, at most a piece. Blocks.
+    /// Reads the next chunk. Blocks.
     fn read(&mut self) -> io::Result<Vec<u8>> {
         if self.file.is_none() {
             (self.file, self.at) = (open(&self.log_file)?, 0);
@@ -155,7 +154,7 @@ impl LogReader {
         };
         let size = file.metadata()?.len();
         if size < self.at {
-            // It was shortened: the writer goes on at the start.
+            // The log was truncated: the writer continues at the start.
             self.at = 0;
         }
         file.seek(SeekFrom::Start(self.at))?;
@@ -169,7 +168,7 @@ impl LogReader {
     }
 }
 
-/// The file at this path, if it is one.
+/// The file at this path, if it is a regular one.
 fn open(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits();
     let opened = File::options()
@@ -195,7 +194,7 @@ fn is_still(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Its last bytes, in whole lines; where it ends, and whether that is all of it.
+/// Its last bytes in whole lines, the position of its end, and whether that is the whole file.
 fn end_of(mut file: &File) -> io::Result<(Vec<u8>, u64, bool)> {
     let size = file.metadata()?.len();
     let from = size.saturating_sub(MAX_TAIL_BYTES);
@@ -204,14 +203,14 @@ fn end_of(mut file: &File) -> io::Result<(Vec<u8>, u64, bool)> {
     file.take(MAX_TAIL_BYTES).read_to_end(&mut end)?;
     let at = from + end.len() as u64;
     if from > 0 {
-        // Half a line: half a key in it would not be recognised.
+        // Drop a partial line, which may contain a part of a key.
         let first = end.iter().position(|byte| *byte == b'\n');
         end.drain(..first.map_or(end.len(), |at| at + 1));
     }
     Ok((end, at, from == 0))
 }
 
-/// Lines, the one included that has not ended.
+/// Counts lines, including an unfinished one.
 fn count(text: &[u8]) -> usize {
     text.split_inclusive(|byte| *byte == b'\n').count()
 }

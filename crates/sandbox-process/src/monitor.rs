@@ -1,4 +1,4 @@
-//! Watches the main process of every running sandbox: its exit, its log, the end of its boot.
+//! Monitors the main process of every running sandbox: its exit, its log and its boot.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -29,38 +29,38 @@ use crate::spawn::Reservation;
 use crate::start::StartPermit;
 use crate::state::{LifecyclePhase, ProcessState};
 
-/// How often the sizes of all logs are looked at.
+/// Interval of checks of all log sizes.
 const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
-/// How often one that boots is looked at.
+/// Interval of checks of a booting agent server.
 const LISTENER_CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
-/// A watched process.
+/// A monitored process.
 #[derive(Debug)]
 pub(crate) struct TrackedProcess {
     key: ProcessKey,
-    /// Set before we end it on purpose: its exit is no news then.
+    /// Set before the service ends it: its exit is then not reported.
     asked: Arc<AtomicBool>,
-    /// Becomes `true` when it has ended and, if it was our child, is reaped.
+    /// `true` when it has exited and, if it is a child, is reaped.
     ended: watch::Receiver<bool>,
 }
 
 /// How its exit is noticed.
 pub(crate) enum MainProcess {
-    /// Our child; waiting for it also reaps it.
+    /// A child of this process; waiting for it also reaps it.
     Child(Box<Child>),
-    /// The child of an earlier service.
+    /// A child of an earlier service.
     Adopted(PidWatch),
 }
 
-/// What a start holds until the agent server answers.
+/// Held by a start until the agent server answers.
 pub(crate) struct BootInProgress {
     pub(crate) port: u16,
     pub(crate) acquire_start_permit: StartPermit,
     pub(crate) reservation: Reservation,
 }
 
-/// Everything a monitor needs.
+/// The state of a monitor.
 struct Monitor {
     id: SandboxId,
     key: ProcessKey,
@@ -70,7 +70,7 @@ struct Monitor {
 }
 
 impl ProcessInner {
-    /// Begins to watch a process, unless it is watched already.
+    /// Monitors a process, unless it is monitored already.
     pub(crate) fn track(
         self: &Arc<Self>,
         id: SandboxId,
@@ -83,7 +83,8 @@ impl ProcessInner {
         let (ended, receiver) = watch::channel(false);
         {
             let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
-            // A look from aside may adopt a child before its start gets here; the child's own monitor replaces that one.
+            // A concurrent observation may adopt a child before its start gets here; the child's own monitor replaces that
+            // one.
             let known = tracked.get(&id).is_some_and(|tracked| tracked.key == key);
             if known && matches!(main, MainProcess::Adopted(_)) {
                 return;
@@ -110,7 +111,7 @@ impl ProcessInner {
         });
     }
 
-    /// Watches a process that an earlier service (or an operation that we did not see the end of) started.
+    /// Monitors a process of an earlier service, or of an operation whose end was not seen.
     pub(crate) async fn track_adopted(
         self: &Arc<Self>,
         id: SandboxId,
@@ -121,7 +122,7 @@ impl ProcessInner {
         }
         let opened = blocking(move || {
             let handle = PidHandle::open(key)?;
-            // Its keys, to keep them out of quotations of its log.
+            // Its keys, to mask them in quotations of its log.
             let names = ["OH_SESSION_API_KEYS_0", "OH_SECRET_KEY"];
             let values = names
                 .iter()
@@ -131,7 +132,7 @@ impl ProcessInner {
         let opened = opened
             .await?
             .and_then(|(handle, keys)| Ok((handle.map(PidHandle::watch).transpose()?, keys)));
-        // `None`: it ended this moment; whoever looks next sees that.
+        // `None`: it exited just now; the next observation notices that.
         if let (Some(watch), keys) = opened.map_err(crate::errors::other)? {
             tracing::info!(sandbox.id = %id, pid = key.pid, "sandbox {id} adopted");
             self.track(id, key, MainProcess::Adopted(watch), keys, None);
@@ -144,7 +145,7 @@ impl ProcessInner {
         tracked.get(id).map(|tracked| tracked.key)
     }
 
-    /// Marks the exit of the watched process as wanted. The receiver tells when it is over.
+    /// Marks the exit of the monitored process as requested. The receiver reports the exit.
     pub(crate) fn ask_to_end(&self, id: &SandboxId) -> Option<watch::Receiver<bool>> {
         let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
         let tracked = tracked.get(id)?;
@@ -152,20 +153,20 @@ impl ProcessInner {
         Some(tracked.ended.clone())
     }
 
-    /// Tells when the watched process has ended. `None` if nothing runs.
+    /// Reports the exit of the monitored process. `None` if no process runs.
     pub(crate) fn ending(&self, id: &SandboxId) -> Option<watch::Receiver<bool>> {
         let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
         tracked.get(id).map(|tracked| tracked.ended.clone())
     }
 
-    /// Never ends. All logs are looked at by one job: a thread is woken for each of a thousand otherwise.
+    /// Never returns. One job checks all logs; a job per log would wake a thread for each of them.
     pub(crate) async fn keep_logs_short(self: Arc<Self>) {
         let mut ticks = interval(LOG_CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let inner = Arc::clone(&self);
-            // It fails only where the service stops.
+            // Fails only during shutdown.
             let _ = blocking(move || inner.shorten_logs()).await;
         }
     }
@@ -178,12 +179,12 @@ impl ProcessInner {
         };
         for id in running {
             if let Err(error) = log_file::shorten(&self.paths(&id).log_file(), self.config.log_bytes) {
-                tracing::warn!(sandbox.id = %id, error = %chain(&error), "a sandbox's log could not be shortened");
+                tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot truncate a sandbox's log");
             }
         }
     }
 
-    /// Forgets a process that has ended.
+    /// Forgets an exited process.
     fn untrack(&self, id: &SandboxId, key: ProcessKey) {
         let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
         if tracked.get(id).is_some_and(|tracked| tracked.key == key) {
@@ -207,12 +208,12 @@ impl Monitor {
         drop(main);
         self.ended.send_replace(true);
         if let Err(error) = self.report(&inner, &exit).await {
-            tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "the exit of a sandbox could not be recorded");
+            tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "cannot record the exit of a sandbox");
         }
         inner.untrack(&self.id, self.key);
     }
 
-    /// Records and publishes an exit that nobody asked for, and ends what the process left behind.
+    /// Records and reports an unrequested exit, and ends the remaining processes.
     async fn report(&self, inner: &Arc<ProcessInner>, exit: &ProcessExit) -> Result<(), SandboxError> {
         if self.asked.load(Ordering::SeqCst) {
             return Ok(());
@@ -223,15 +224,15 @@ impl Monitor {
             return Ok(());
         }
         let state = inner.load(&self.id).await?;
-        // Under the lock, `starting` was left by a start that was cut off after its process was made (every other one has
-        // written `running` by now): what was found by its marker and watched since is that process.
+        // Under the lock, `starting` was left by an interrupted start (every other one has written `running` by now): the
+        // process that was found by its marker and monitored since is the one of that start.
         let current = |state: &ProcessState| match state.phase {
             LifecyclePhase::Running => state.process == Some(self.key),
             LifecyclePhase::Starting => true,
             LifecyclePhase::Stopping | LifecyclePhase::Stopped | LifecyclePhase::Exited { .. } => false,
         };
         if state.as_ref().is_some_and(|state| !current(state)) {
-            // Started again or stopped meanwhile: what runs now is not ours to end.
+            // Started again or stopped in the meantime: the current processes are not part of this exit.
             return Ok(());
         }
         let marker = inner.marker(&self.id);
@@ -243,7 +244,7 @@ impl Monitor {
         )
         .await
         {
-            tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "processes of a crashed sandbox are left");
+            tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "cannot end all processes of a crashed sandbox");
         }
         let Some(state) = state else {
             let fact = BackendFact {
@@ -255,7 +256,7 @@ impl Monitor {
         };
         let (paths, keys, what) = (inner.paths(&self.id), self.keys.clone(), exit.to_string());
         let detail = blocking(move || describe(&what, &paths, &keys)).await?;
-        tracing::warn!(sandbox.id = %self.id, %exit, "sandbox {} ended by itself", self.id);
+        tracing::warn!(sandbox.id = %self.id, %exit, "sandbox {} exited by itself", self.id);
         let phase = LifecyclePhase::Exited {
             detail: detail.clone(),
         };
@@ -273,16 +274,16 @@ impl Monitor {
             id: self.id.clone(),
             state: BackendState::Exited { detail },
         };
-        // Nobody may be watching.
+        // There may be no watcher.
         let _ = inner.facts.send(fact);
         stored
     }
 }
 
-/// How a main process ended.
+/// How a main process exited.
 enum ProcessExit {
     Status(ExitStatus),
-    /// Not our child: the kernel tells that it ended, not how.
+    /// Not a child: the kernel reports that it exited, not how.
     Unknown,
 }
 
@@ -305,14 +306,14 @@ async fn ended(main: &mut MainProcess) -> ProcessExit {
         MainProcess::Child(child) => child.wait().await.map_or(ProcessExit::Unknown, ProcessExit::Status),
         MainProcess::Adopted(watch) => {
             if let Err(error) = watch.exited().await {
-                tracing::warn!(error = %chain(&error), "a sandbox cannot be watched any more");
+                tracing::warn!(error = %chain(&error), "cannot monitor a sandbox any more");
             }
             ProcessExit::Unknown
         }
     }
 }
 
-/// Holds the turn and the port until the agent server answers.
+/// Holds the start permit and the port until the agent server answers.
 async fn booted(inner: &Arc<ProcessInner>, id: &SandboxId, booting: BootInProgress) {
     let BootInProgress {
         port,
@@ -320,7 +321,7 @@ async fn booted(inner: &Arc<ProcessInner>, id: &SandboxId, booting: BootInProgre
         reservation,
     } = booting;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    // There is no event for that; the agent server accepts nothing before it is ready.
+    // No event reports that; the agent server accepts no connection before it is ready.
     let listens = async {
         while inner.prove(id, address).await.is_err() {
             sleep(LISTENER_CHECK_INTERVAL).await;

@@ -1,4 +1,4 @@
-//! What is there: reading states, without ever waiting for an operation.
+//! Reads the state of sandboxes without waiting for operations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::marker::{self, Marker};
 use crate::proc::{self, ProcessKey};
 use crate::state::{LifecyclePhase, ProcessState};
 
-/// What was seen of one sandbox.
+/// The observation of one sandbox.
 enum ObservedProcess {
     Missing,
     /// Processes without a directory.
@@ -27,7 +27,7 @@ enum ObservedProcess {
 }
 
 impl ProcessInner {
-    /// The state of one sandbox; adopts it if it lives.
+    /// The state of one sandbox; adopts its process.
     pub(crate) async fn observe(
         self: Arc<Self>,
         id: SandboxId,
@@ -42,7 +42,7 @@ impl ProcessInner {
         self.conclude(&id, seen).await
     }
 
-    /// All sandboxes that have a directory or a process.
+    /// The states of all sandboxes that have a directory or a process.
     pub(crate) async fn observe_all(self: Arc<Self>) -> Result<Vec<BackendFact>, SandboxError> {
         let inner = Arc::clone(&self);
         let seen = blocking(move || {
@@ -51,7 +51,7 @@ impl ProcessInner {
             let running: BTreeSet<SandboxId> = marked.values().cloned().collect();
             let mut seen = Vec::new();
             for id in with_dir.union(&running) {
-                // Seen a moment ago with its marker: it need not be asked once more.
+                // It was just seen with its marker.
                 let is_known_member = |key| marked.get(&key) == Some(id);
                 let found = match inspect(&inner.paths(id), &inner.marker(id), is_known_member) {
                     ObservedProcess::Missing if running.contains(id) => ObservedProcess::Stray,
@@ -90,7 +90,7 @@ impl ProcessInner {
         })
     }
 
-    /// Where a sandbox with this port is.
+    /// The endpoints of a sandbox with this port.
     pub(crate) fn endpoints(&self, id: &SandboxId, port: u16) -> Result<SandboxEndpoints, SandboxError> {
         let agent_url = Url::parse(&format!("http://127.0.0.1:{port}"))
             .map_err(|error| SandboxError::Other(Box::new(error)))?;
@@ -118,12 +118,12 @@ impl ProcessInner {
     }
 }
 
-/// `is_known_member`: whether a process is already known to live and to be one of this sandbox. Blocks.
+/// `is_known_member`: whether a process is already known to belong to this sandbox. Blocks.
 fn inspect(paths: &SandboxPaths, marker: &Marker, is_known_member: impl FnOnce(ProcessKey) -> bool) -> ObservedProcess {
     if !paths.root.is_dir() {
         return ObservedProcess::Missing;
     }
-    // A directory without state was made a moment ago, or is being deleted.
+    // A directory without a state file was just created, or is being deleted.
     let Some(state) = ProcessState::load(&paths.state()) else {
         return ObservedProcess::Stopped;
     };
@@ -147,7 +147,7 @@ fn inspect(paths: &SandboxPaths, marker: &Marker, is_known_member: impl FnOnce(P
     }
 }
 
-/// `the agent server <what>`, with the end of its log. Blocks.
+/// `the agent server <what>` with the end of its log. Blocks.
 pub(crate) fn describe(what: &str, paths: &SandboxPaths, keys: &[secrecy::SecretString]) -> String {
     let names = [
         (paths.root.clone(), "<sandbox>"),

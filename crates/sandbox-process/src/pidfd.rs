@@ -1,7 +1,7 @@
-//! A handle on one process that cannot go stale.
+//! A handle of one process that cannot become stale.
 //!
 //! Knows: pidfds. A pidfd names the process itself, so neither waiting nor signalling can hit a successor with the same
-//! pid. It works for processes that are not our children, which is what adopted agent servers are.
+//! pid. It works for processes that are not children, such as adopted agent servers.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,14 +13,14 @@ use tokio::io::unix::AsyncFd;
 
 use crate::proc::{self, ProcessKey};
 
-/// An open pidfd, not registered with a runtime: enough to signal.
+/// An open pidfd that is not registered with a runtime: enough to signal.
 #[derive(Debug)]
 pub(crate) struct PidHandle {
     fd: OwnedFd,
 }
 
 impl PidHandle {
-    /// Opens the process `key`; `None` when it is gone, or when another process has its pid by now.
+    /// Opens the process `key`; `None` when it has ended, or when another process has its pid.
     pub(crate) fn open(key: ProcessKey) -> io::Result<Option<Self>> {
         let Some(pid) = Pid::from_raw(key.pid) else {
             return Ok(None);
@@ -30,13 +30,13 @@ impl PidHandle {
             Err(Errno::SRCH) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // The pid may have been reused before the open; from here on it can not.
+        // The pid may have been reused before this open; afterwards it cannot.
         Ok(proc::stat(key.pid)
             .filter(|stat| stat.key == key)
             .map(|_| Self { fd }))
     }
 
-    /// Sends a signal; `false` when the process is gone.
+    /// Sends a signal; `false` when the process has ended.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<bool> {
         match pidfd_send_signal(&self.fd, signal) {
             Ok(()) => Ok(true),
@@ -64,9 +64,9 @@ pub(crate) struct PidWatch {
 }
 
 impl PidWatch {
-    /// Completes when the process has exited (for a child: it is a zombie then, its pid still taken).
+    /// Completes when the process has exited (a child is then a zombie that keeps its pid).
     pub(crate) async fn exited(&self) -> io::Result<()> {
-        // A pidfd stays readable for ever once the process ended, so readiness is never cleared.
+        // A pidfd stays readable once the process has ended, so readiness is never cleared.
         self.fd.readable().await.map(|_| ())
     }
 }

@@ -44,7 +44,7 @@ const PATH_ESCAPES: &AsciiSet = &CONTROLS
 /// Path and query for the agent server, without keys and without paths that lead out of the sandbox.
 pub(super) async fn target(
     app: &Application,
-    way: &AgentRoute,
+    agent_route: &AgentRoute,
     path: &str,
     query: &str,
 ) -> Result<String, AppError> {
@@ -54,7 +54,7 @@ pub(super) async fn target(
     }
     let mut path = path.to_owned();
     if let Some((route, asked)) = split_path_suffix(&path) {
-        let confined = app.gateway.path(way, &asked).await?;
+        let confined = app.gateway.path(agent_route, &asked).await?;
         path = format!("{route}{}", utf8_percent_encode(&confined, PATH_ESCAPES));
     }
     if !parse(query.as_bytes()).any(|(name, _)| name == PATH_PARAM) {
@@ -63,7 +63,7 @@ pub(super) async fn target(
     let mut confined = Serializer::new(String::new());
     for (name, value) in parse(query.as_bytes()) {
         if name == PATH_PARAM {
-            let value = app.gateway.path(way, &value).await?;
+            let value = app.gateway.path(agent_route, &value).await?;
             confined.append_pair(&name, &value);
         } else {
             confined.append_pair(&name, &value);

@@ -22,7 +22,7 @@ pub(crate) fn forwarding_headers(req: &HttpRequest) -> Vec<(HeaderName, HeaderVa
     };
     let host = client.host.clone().or_else(own);
     let scheme = if client.is_https { "https" } else { "http" };
-    let said = [
+    let values = [
         (
             "x-forwarded-for",
             client
@@ -35,8 +35,8 @@ pub(crate) fn forwarding_headers(req: &HttpRequest) -> Vec<(HeaderName, HeaderVa
         ),
         ("x-forwarded-host", host.map(HeaderValue::try_from)),
     ];
-    let mut headers = Vec::with_capacity(said.len() + 2);
-    for (name, value) in said {
+    let mut headers = Vec::with_capacity(values.len() + 2);
+    for (name, value) in values {
         // A host that is not a valid header value is not passed on.
         if let Some(Ok(value)) = value {
             headers.push((HeaderName::from_static(name), value));

@@ -72,15 +72,15 @@ pub(crate) async fn forward(
         Err(problem) => return Some(Err(problem)),
     };
     let payload = req.take_payload();
-    let (way, has_key, recheck) = (found.way, found.has_key, found.recheck);
+    let (agent_route, has_key, recheck) = (found.agent_route, found.has_key, found.recheck);
     let uri = req.uri();
-    let asked = file_paths::target(&app, &way, uri.path(), uri.query().unwrap_or_default());
+    let asked = file_paths::target(&app, &agent_route, uri.path(), uri.query().unwrap_or_default());
     let asked = match asked.await {
         Ok(asked) => asked,
         Err(error) => return Some(Err(error.into())),
     };
     let end = Revocation::when(move || recheck.until_refused(app, &state));
-    let target = match target_of(req.request(), way, has_key, (asked, request_id)) {
+    let target = match target_of(req.request(), agent_route, has_key, (asked, request_id)) {
         Ok(target) => target,
         Err(problem) => return Some(Err(problem)),
     };
@@ -110,7 +110,7 @@ pub(crate) fn is_forwarded_method(method: &Method) -> bool {
 /// The forwarded request and its target.
 fn target_of(
     req: &HttpRequest,
-    way: AgentRoute,
+    agent_route: AgentRoute,
     has_key: bool,
     (path_and_query, request_id): (String, &HeaderValue),
 ) -> Result<ForwardTarget, Problem> {
@@ -118,17 +118,17 @@ fn target_of(
     headers.push((HeaderName::from_static("x-request-id"), request_id.clone()));
     trace::propagate(req, &mut headers);
     if has_key {
-        let key = HeaderValue::from_str(way.at.key.expose_secret());
+        let key = HeaderValue::from_str(agent_route.at.key.expose_secret());
         let mut key =
             key.map_err(|_| Problem::internal("session key is not a valid header value"))?;
         key.set_sensitive(true);
         headers.push((KEY_HEADER.clone(), key));
     }
     Ok(ForwardTarget {
-        sandbox: way.sandbox.as_str().into(),
-        owner: way.owner.as_str().into(),
+        sandbox: agent_route.sandbox.as_str().into(),
+        owner: agent_route.owner.as_str().into(),
         unauthenticated: (!has_key).then(|| address_of(req)),
-        base_url: way.at.url,
+        base_url: agent_route.at.url,
         path_and_query,
         headers,
         cookies: false,
@@ -164,10 +164,10 @@ fn private_cache_control(headers: &HeaderMap) -> HeaderValue {
     if !headers.contains_key(CACHE_CONTROL) {
         return HeaderValue::from_static("private");
     }
-    let said = headers
+    let values = headers
         .get_all(CACHE_CONTROL)
         .filter_map(|it| it.to_str().ok());
-    let words = said.flat_map(|it| it.split(',')).map(str::trim);
+    let words = values.flat_map(|it| it.split(',')).map(str::trim);
     let is_for_others = |word: &&str| {
         let name = word.split('=').next().unwrap_or_default().trim();
         let others = ["public", "private", "s-maxage", "proxy-revalidate"];
@@ -183,7 +183,7 @@ fn private_cache_control(headers: &HeaderMap) -> HeaderValue {
 
 /// The route of a forwarded request.
 struct ForwardRoute {
-    way: AgentRoute,
+    agent_route: AgentRoute,
     /// Whether the request gets the sandbox's key.
     has_key: bool,
     recheck: RouteRecheck,
@@ -219,7 +219,7 @@ async fn resolve(
         return Ok(None);
     }
     // A page from a sandbox could leak its URL, and a user's key gives access to more than that sandbox. So a user's key in the
-    // query counts only for sockets: they show no page, and browsers can send a key in no other way.
+    // query counts only for sockets: they show no page, and browsers can send a key in no other agent_route.
     let of_user = if upgrades {
         &keys[..]
     } else {
@@ -277,37 +277,37 @@ async fn open_route(
     user: Option<(Actor, AccessRecheck)>,
 ) -> Result<Option<ForwardRoute>, Problem> {
     match (decision, user) {
-        (RouteDecision::ByKey, _) => Ok(by_key.map(|way| ForwardRoute {
+        (RouteDecision::ByKey, _) => Ok(by_key.map(|agent_route| ForwardRoute {
             recheck: RouteRecheck::Sandbox {
-                key: way.at.key.clone(),
-                sandbox: way.sandbox.clone(),
+                key: agent_route.at.key.clone(),
+                sandbox: agent_route.sandbox.clone(),
             },
-            way,
+            agent_route,
             has_key: true,
         })),
         (RouteDecision::ByConversation(conversation), Some((actor, access))) => {
             let scope = actor.scope();
-            let way = app.gateway.by_conversation(&scope, conversation).await?;
+            let agent_route = app.gateway.by_conversation(&scope, conversation).await?;
             let recheck = RouteRecheck::User {
                 actor,
                 access,
                 conversation,
-                sandbox: way.sandbox.clone(),
+                sandbox: agent_route.sandbox.clone(),
             };
             Ok(Some(ForwardRoute {
-                way,
+                agent_route,
                 has_key: true,
                 recheck,
             }))
         }
         (RouteDecision::Unchecked(conversation), _) => {
-            let way = unchecked(app, conversation).await?;
+            let agent_route = unchecked(app, conversation).await?;
             let recheck = RouteRecheck::Unchecked {
                 conversation,
-                sandbox: way.sandbox.clone(),
+                sandbox: agent_route.sandbox.clone(),
             };
             Ok(Some(ForwardRoute {
-                way,
+                agent_route,
                 has_key: false,
                 recheck,
             }))
@@ -359,14 +359,14 @@ async fn user_of_keys(req: &HttpRequest, keys: &[SecretString]) -> Result<Option
 /// those from headers.
 fn keys_of(req: &HttpRequest) -> (Vec<SecretString>, usize) {
     let (mut keys, mut of_headers) = (Vec::<SecretString>::new(), 0);
-    let beside = req.headers().get(AUTHORIZATION);
-    let beside = beside.and_then(|value| value.to_str().ok()?.split_once(' '));
-    let beside = beside
+    let bearer = req.headers().get(AUTHORIZATION);
+    let bearer = bearer.and_then(|value| value.to_str().ok()?.split_once(' '));
+    let bearer = bearer
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| SecretString::from(token.trim()));
     let sent = [
         (key_of(req), true),
-        (beside, true),
+        (bearer, true),
         (query::key_in(req.query_string()), false),
     ];
     for (key, is_of_header) in sent {

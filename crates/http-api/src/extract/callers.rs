@@ -201,9 +201,9 @@ impl Caller for Actor {
             return Ok(found);
         }
         // The SDK sends its sandbox's key in `X-Session-API-Key`, and the user's key as a bearer token.
-        let beside = key.and_then(|_| bearer_text(req));
-        let found = match beside {
-            Some(_) => user_of(req, beside).await?,
+        let bearer = key.and_then(|_| bearer_text(req));
+        let found = match bearer {
+            Some(_) => user_of(req, bearer).await?,
             None => None,
         };
         found.ok_or_else(Problem::unauthorized)

@@ -16,7 +16,7 @@ use crate::rate::{KeyPurpose, RateLimitStatus};
 pub(super) fn begin(req: &HttpRequest, attempt: KeyPurpose) -> Result<(), Problem> {
     match (key_text(req), bearer_text(req)) {
         (None, None) => Ok(()),
-        (key, beside) => check_key_attempts(req, key.into_iter().chain(beside), attempt),
+        (key, bearer) => check_key_attempts(req, key.into_iter().chain(bearer), attempt),
     }
 }
 

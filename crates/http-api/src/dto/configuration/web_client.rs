@@ -137,17 +137,17 @@ pub struct AcpModelDto {
 
 impl WebClientDto {
     /// Converts the operator's configuration, valid since `updated_at`.
-    pub fn of(said: &WebClient, updated_at: Timestamp) -> Self {
+    pub fn of(config: &WebClient, updated_at: Timestamp) -> Self {
         Self {
             app_mode: "oss",
             posthog_client_key: None,
-            feature_flags: FeatureFlagsDto::of(said),
+            feature_flags: FeatureFlagsDto::of(config),
             providers_configured: Vec::new(),
-            maintenance_start_time: said.maintenance_start_time,
+            maintenance_start_time: config.maintenance_start_time,
             auth_url: None,
             recaptcha_site_key: None,
-            faulty_models: said.faulty_models.clone(),
-            error_message: said.error_message.clone(),
+            faulty_models: config.faulty_models.clone(),
+            error_message: config.error_message.clone(),
             updated_at,
             github_app_slug: None,
             gitlab_enabled: false,
@@ -169,19 +169,19 @@ impl WebClientDto {
 
 impl FeatureFlagsDto {
     /// Turns implemented features on, and all others off.
-    fn of(said: &WebClient) -> Self {
+    fn of(config: &WebClient) -> Self {
         Self {
             enable_billing: false,
-            hide_llm_settings: said.hide_llm_settings,
+            hide_llm_settings: config.hide_llm_settings,
             enable_jira: false,
             enable_jira_dc: false,
             enable_linear: false,
             hide_users_page: false,
             hide_billing_page: false,
-            hide_integrations_page: said.hide_integrations_page,
+            hide_integrations_page: config.hide_integrations_page,
             hide_personal_workspaces: false,
-            allow_user_llm_configuration: !said.hide_llm_settings,
-            enable_acp: said.enable_acp,
+            allow_user_llm_configuration: !config.hide_llm_settings,
+            enable_acp: config.enable_acp,
             deployment_mode: None,
             enable_onboarding: false,
             enable_automations: false,
@@ -212,14 +212,14 @@ pub struct LegacyFeatureFlagsDto {
 }
 
 impl From<&WebClient> for LegacyWebClientDto {
-    fn from(said: &WebClient) -> Self {
+    fn from(config: &WebClient) -> Self {
         Self {
             app_mode: "oss",
             github_client_id: "",
             posthog_client_key: "",
             feature_flags: LegacyFeatureFlagsDto {
                 enable_billing: false,
-                hide_llm_settings: said.hide_llm_settings,
+                hide_llm_settings: config.hide_llm_settings,
             },
         }
     }

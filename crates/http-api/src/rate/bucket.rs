@@ -87,12 +87,12 @@ impl<S: Eq + Hash> TokenBuckets<S> {
     /// one.
     pub(super) fn try_take<const N: usize>(
         &self,
-        wanted: [(S, u64); N],
+        requested: [(S, u64); N],
         now: Timestamp,
     ) -> DrawOutcome {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         make_room(&mut buckets, N, now);
-        let found = wanted
+        let found = requested
             .each_ref()
             .map(|(sender, rate)| TokenBucket::now(buckets.get(sender), *rate, now));
         if let Some(empty) = found.iter().find(|bucket| bucket.left < REQUEST_COST) {
@@ -102,7 +102,7 @@ impl<S: Eq + Hash> TokenBuckets<S> {
             left: bucket.left - REQUEST_COST,
             ..bucket
         });
-        for ((sender, _), bucket) in wanted.into_iter().zip(taken) {
+        for ((sender, _), bucket) in requested.into_iter().zip(taken) {
             buckets.insert(sender, bucket);
         }
         let first = taken.first().copied();
@@ -129,12 +129,12 @@ impl<S: Eq + Hash> TokenBuckets<S> {
 
 /// Drops full buckets, which carry no information. If that frees too little, drops all: forgetting is better than refusing
 /// everyone.
-fn make_room<S: Eq + Hash>(buckets: &mut HashMap<S, TokenBucket>, wanted: usize, now: Timestamp) {
-    if buckets.len() + wanted <= MAX_BUCKETS {
+fn make_room<S: Eq + Hash>(buckets: &mut HashMap<S, TokenBucket>, requested: usize, now: Timestamp) {
+    if buckets.len() + requested <= MAX_BUCKETS {
         return;
     }
     buckets.retain(|_, bucket| bucket.filled(now) < size(bucket.rate));
-    if buckets.len() + wanted > MAX_BUCKETS {
+    if buckets.len() + requested > MAX_BUCKETS {
         buckets.clear();
     }
 }

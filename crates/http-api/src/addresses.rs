@@ -239,8 +239,8 @@ mod tests {
         ] {
             let it = addresses(public, None, direct);
             assert_eq!(it.agent_server(&sandbox), Some(expected));
-            let told = it.exposed(&sandbox.clone().into(), &sandbox.exposed_urls[0]);
-            assert_eq!(told.trim_end_matches('/'), expected);
+            let url_text = it.exposed(&sandbox.clone().into(), &sandbox.exposed_urls[0]);
+            assert_eq!(url_text.trim_end_matches('/'), expected);
         }
         let mut paused = sandbox;
         paused.status = SandboxStatus::Paused;
@@ -255,10 +255,10 @@ mod tests {
         let sandbox = running();
         let it = addresses("https://h/agents/", None, false);
         let worker = exposed("WORKER_1");
-        let told = it.exposed(&sandbox.clone().into(), &worker);
+        let url_text = it.exposed(&sandbox.clone().into(), &worker);
         let start = format!("https://h/agents/s/{}/WORKER_1/", sandbox.id);
-        let signature = told.strip_prefix(&start).unwrap().trim_end_matches('/');
-        assert_eq!(signature.len(), 64, "{told}");
+        let signature = url_text.strip_prefix(&start).unwrap().trim_end_matches('/');
+        assert_eq!(signature.len(), 64, "{url_text}");
         assert!(it.is_signed(&sandbox, "WORKER_1", signature));
         assert!(
             !it.is_signed(&sandbox, "WORKER_2", signature),
@@ -284,7 +284,7 @@ mod tests {
             "by our secret only"
         );
         let path = it.signed_path(&sandbox.id, "WORKER_1", signature);
-        assert_eq!(format!("https://h{path}/"), told);
+        assert_eq!(format!("https://h{path}/"), url_text);
     }
 
     #[test]

@@ -57,10 +57,10 @@ pub(crate) async fn ready(state: State) -> Result<HttpResponse, Problem> {
     let mut checks = state.checks().await.to_vec();
     // Not cached: load balancers must choose another replica immediately.
     if state.is_draining() {
-        let said = "the service is about to stop: send requests to another one";
+        let draining_text = "the service is about to stop: send requests to another one";
         let draining = Check {
             name: DRAINING,
-            failure: Some(said.into()),
+            failure: Some(draining_text.into()),
         };
         checks.insert(0, draining);
     }

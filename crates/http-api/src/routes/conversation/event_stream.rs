@@ -69,8 +69,8 @@ pub(crate) async fn follow(
     app.event_streams.spawn(async move {
         let refused = recheck.until_refused(actor).boxed().shared();
         let cut = refused.clone().then(|()| sleep(END_GRACE));
-        let said = write_events(following, refused, first, (&body_writer, unsent));
-        body_writer.until_closed(said, cut).await;
+        let writing = write_events(following, refused, first, (&body_writer, unsent));
+        body_writer.until_closed(writing, cut).await;
     });
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream; charset=utf-8")

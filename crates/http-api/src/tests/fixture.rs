@@ -241,13 +241,13 @@ fn register(config: &mut impl RouteRegistry) {
 }
 
 /// A response.
-pub(super) struct Answer {
+pub(super) struct TestResponse {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: String,
 }
 
-impl Answer {
+impl TestResponse {
     pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {}", self.body))
     }
@@ -259,7 +259,7 @@ impl Answer {
 
 /// Sends one request to a fresh application. As the dispatcher does, an error of the outermost layer becomes its
 /// response.
-pub(super) async fn send_to(state: HttpState, request: test::TestRequest) -> Answer {
+pub(super) async fn send_to(state: HttpState, request: test::TestRequest) -> TestResponse {
     let application = super::memory::application(&MemoryStore::new(), &state.ports().clock);
     let app = crate::assemble(state, TABLE).app_data(Application::new(application));
     let app = test::init_service(app).await;
@@ -271,14 +271,14 @@ pub(super) async fn send_to(state: HttpState, request: test::TestRequest) -> Ans
     let bytes = actix_web::body::to_bytes(response.into_body())
         .await
         .unwrap();
-    Answer {
+    TestResponse {
         status,
         headers,
         body: String::from_utf8_lossy(&bytes).into_owned(),
     }
 }
 
-pub(super) async fn ask(request: test::TestRequest) -> Answer {
+pub(super) async fn ask(request: test::TestRequest) -> TestResponse {
     send_to(state(&config(), None), request).await
 }
 

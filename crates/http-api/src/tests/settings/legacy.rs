@@ -33,7 +33,7 @@ fn with(changes: Value) -> Value {
 
 #[actix_web::test]
 async fn missing_keys_get_the_documented_error_before_the_body_is_read() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let item = |kind: &str, msg: &str| json!({"detail": [{"loc": ["header", "X-Session-API-Key"], "msg": msg, "type": kind}]});
     for (method, path) in [
         (Method::GET, SETTINGS),
@@ -60,7 +60,7 @@ async fn missing_keys_get_the_documented_error_before_the_body_is_read() {
 
 #[actix_web::test]
 async fn the_response_has_exactly_the_documented_fields() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let answer = world.get(SETTINGS).await;
     assert_eq!((answer.status, answer.json()), (200, fresh()));
     assert_eq!(world.stored().await, None, "reading stores nothing");
@@ -68,7 +68,7 @@ async fn the_response_has_exactly_the_documented_fields() {
 
 #[actix_web::test]
 async fn stored_values_are_returned_without_secrets() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let mcp = json!({
         "sse_servers": [{"url": "https://s/sse", "api_key": "mcp-a"}],
         "stdio_servers": [{"name": "n", "command": "npx", "args": ["-y", "x"], "env": {"K": "mcp-v"}}],
@@ -127,7 +127,7 @@ async fn stored_values_are_returned_without_secrets() {
 
 #[actix_web::test]
 async fn a_wrong_save_lists_all_that_is_wrong() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let body = json!({"max_iterations": "ten", "confirmation_mode": "maybe", "max_budget_per_task": "lots",
         "llm_model": 5, "enable_default_condenser": null, "llm_api_key": 7, "secrets_store": "x", "language": "en"});
     let answer = world.post(SETTINGS, &body).await;
@@ -182,7 +182,7 @@ async fn a_wrong_save_lists_all_that_is_wrong() {
 
 #[actix_web::test]
 async fn a_save_changes_only_what_it_names() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let all = json!({"language": "en", "agent": "A", "max_iterations": 7, "confirmation_mode": true, "llm_model": "m",
         "llm_base_url": "https://llm", "llm_api_key": "sk", "search_api_key": "tv", "sandbox_api_key": "sb",
         "enable_default_condenser": false, "enable_solvability_analysis": false, "max_budget_per_task": 2.0,
@@ -231,7 +231,7 @@ async fn a_save_changes_only_what_it_names() {
 
 #[actix_web::test]
 async fn git_providers_are_stored_one_by_one() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let stored = "Git providers stored";
     world.post_ok(PROVIDERS, &json!({}), stored).await;
     assert_eq!(world.get(SETTINGS).await.json(), fresh());
@@ -282,7 +282,7 @@ async fn git_providers_are_stored_one_by_one() {
 
 #[actix_web::test]
 async fn wrong_git_providers_are_refused_whole() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let github = json!({"provider_tokens": {"github": {"token": "kept", "host": "ghe.example"}}});
     world
         .post_ok(PROVIDERS, &github, "Git providers stored")
@@ -423,7 +423,7 @@ async fn wrong_git_providers_are_refused_whole() {
 
 #[actix_web::test]
 async fn content_types_are_those_of_json_or_none() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     for (content_type, status) in [
         (None, 200),
         (Some("application/json; charset=utf-8"), 200),
@@ -446,7 +446,7 @@ async fn content_types_are_those_of_json_or_none() {
 
 #[actix_web::test]
 async fn resetting_is_gone() {
-    let answer = World::new().post("/api/reset-settings", &json!({})).await;
+    let answer = SettingsFixture::new().post("/api/reset-settings", &json!({})).await;
     assert_eq!(answer.status, 410);
     assert_eq!(
         answer.json(),
@@ -456,7 +456,7 @@ async fn resetting_is_gone() {
 
 #[actix_web::test]
 async fn unsealing_failures_are_errors() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     world.damage("rubbish").await;
     for answer in [
         world.get(SETTINGS).await,

@@ -9,7 +9,7 @@ use actix_web::http::header::HeaderMap;
 use actix_web::test::{self, TestRequest};
 use actix_web::{Error, HttpResponse};
 
-use super::{KEY, OTHER_KEY, SANDBOX_KEY, World, request, sandbox};
+use super::{KEY, OTHER_KEY, SANDBOX_KEY, SettingsFixture, request, sandbox};
 use crate::state::RequestLimits;
 
 const SETTINGS: &str = "/api/v1/settings/profiles";
@@ -33,7 +33,7 @@ fn told(headers: &HeaderMap) -> [Option<&str>; 4] {
 
 #[actix_web::test]
 async fn responses_contain_the_rate_limit_of_the_key() {
-    let world = World::limited(sandbox(), 2);
+    let world = SettingsFixture::limited(sandbox(), 2);
     let app = test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
     let left = |left| [Some("2"), Some(left), Some("1"), Some("2;w=1")];
     for (key, path, status, expected) in [
@@ -52,7 +52,7 @@ async fn responses_contain_the_rate_limit_of_the_key() {
         assert_eq!(answer.status(), status, "{key} {path}");
         assert_eq!(told(answer.headers()), expected, "{key} {path}");
     }
-    let none = World::limited(sandbox(), 0);
+    let none = SettingsFixture::limited(sandbox(), 0);
     let app = test::init_service(crate::app(none.state.clone(), none.application.clone())).await;
     let answer = ask(&app, request(Method::GET, SETTINGS, KEY).to_request()).await;
     assert_eq!(told(answer.headers()), [None; 4]);
@@ -65,7 +65,7 @@ fn from(address: &str, request: TestRequest) -> TestRequest {
 /// An address that tries keys is refused before a look-up; others behind it and reporting sandboxes are not.
 #[actix_web::test]
 async fn guessing_keys_costs_others_nothing() {
-    let world = World::limited(sandbox(), 0);
+    let world = SettingsFixture::limited(sandbox(), 0);
     let app = test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
     let status = async |address: &str, path: &str, key: &str| {
         let asked = from(address, request(Method::GET, path, key));
@@ -128,7 +128,7 @@ async fn guessing_keys_costs_others_nothing() {
 async fn wrong_keys_count_on_all_routes() {
     let most = RequestLimits::default().wrong_keys_per_second;
     for path in ["/alive", "/openapi.json", "/alive?session_api_key="] {
-        let world = World::limited(sandbox(), 0);
+        let world = SettingsFixture::limited(sandbox(), 0);
         let app =
             test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
         let status = async |path: &str, key: &str| {
@@ -153,7 +153,7 @@ async fn wrong_keys_count_on_all_routes() {
 /// Sandboxes that are processes share one address: wrong reports of one must not block the first report of another.
 #[actix_web::test]
 async fn wrong_report_keys_from_loopback_are_not_counted() {
-    let world = World::limited(sandbox(), 0);
+    let world = SettingsFixture::limited(sandbox(), 0);
     let app = test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
     let report = async |key: &str, proxy: Option<&'static str>| {
         let asked = from("127.0.0.1", request(Method::POST, REPORT, key)).set_json(());

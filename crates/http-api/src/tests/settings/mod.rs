@@ -37,10 +37,10 @@ const OTHER_KEY: &str = "aw_other";
 const SANDBOX_KEY: &str = "sandbox-key";
 
 /// Two users, `ada` with one sandbox and `bob`.
-struct FakeAuthenticator(Sandbox);
+struct FakeSandboxAuthenticator(Sandbox);
 
 #[async_trait]
-impl Authenticator for FakeAuthenticator {
+impl Authenticator for FakeSandboxAuthenticator {
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
         let user = match key.map(ExposeSecret::expose_secret) {
             Some(KEY) => ada(),
@@ -82,25 +82,25 @@ pub(crate) fn sandbox() -> Sandbox {
 }
 
 /// An application and its store; every request goes through all layers.
-struct World {
+struct SettingsFixture {
     store: Arc<MemoryStore>,
     state: HttpState,
     application: App,
 }
 
 /// A response.
-struct Answer {
+struct SettingsResponse {
     status: u16,
     text: String,
 }
 
-impl Answer {
+impl SettingsResponse {
     fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {}", self.text))
     }
 }
 
-impl World {
+impl SettingsFixture {
     fn new() -> Self {
         Self::with_sandbox(sandbox())
     }
@@ -116,7 +116,7 @@ impl World {
         let clock: Arc<dyn Clock> = Arc::new(FixedClock::default());
         let application = application(&store, &clock);
         let ports = HttpPorts {
-            authenticator: Arc::new(FakeAuthenticator(sandbox)),
+            authenticator: Arc::new(FakeSandboxAuthenticator(sandbox)),
             readiness: Arc::new(Parts(None)),
             clock,
             ids: Arc::new(SequentialIds::default()),
@@ -139,20 +139,20 @@ impl World {
         }
     }
 
-    async fn send(&self, request: TestRequest) -> Answer {
+    async fn send(&self, request: TestRequest) -> SettingsResponse {
         let app = crate::app(self.state.clone(), self.application.clone());
         ask(&test::init_service(app).await, request.to_request()).await
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    async fn get(&self, path: &str) -> SettingsResponse {
         self.send(request(Method::GET, path, KEY)).await
     }
 
-    async fn post_text(&self, path: &str, body: &str) -> Answer {
+    async fn post_text(&self, path: &str, body: &str) -> SettingsResponse {
         self.send(posting(path, body)).await
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Answer {
+    async fn post(&self, path: &str, body: &Value) -> SettingsResponse {
         self.post_text(path, &body.to_string()).await
     }
 
@@ -193,7 +193,7 @@ impl World {
 }
 
 /// Sends one request. As the dispatcher does, an error of the outermost layer becomes its response.
-async fn ask<S, R>(app: &S, request: R) -> Answer
+async fn ask<S, R>(app: &S, request: R) -> SettingsResponse
 where
     S: Service<R, Response = ServiceResponse<BoxBody>, Error = Error>,
 {
@@ -205,7 +205,7 @@ where
     let body = actix_web::body::to_bytes(response.into_body())
         .await
         .unwrap();
-    Answer {
+    SettingsResponse {
         status,
         text: String::from_utf8(body.to_vec()).unwrap(),
     }

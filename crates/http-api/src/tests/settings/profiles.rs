@@ -5,7 +5,7 @@ use super::*;
 const PROFILES: &str = "/api/v1/settings/profiles";
 const SETTINGS: &str = "/api/v1/settings";
 
-impl World {
+impl SettingsFixture {
     /// Settings with a model, and two profiles.
     async fn with_profiles() -> Self {
         let world = Self::new();
@@ -39,7 +39,7 @@ fn missing(what: &str) -> (u16, Value) {
 
 #[actix_web::test]
 async fn strangers_are_refused_first() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     for (method, path) in [
         (Method::GET, ""),
         (Method::GET, "/p"),
@@ -60,7 +60,7 @@ async fn strangers_are_refused_first() {
 
 #[actix_web::test]
 async fn before_the_first_save_there_is_nothing() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let empty = json!({"profiles": [], "active_profile": null});
     assert_eq!(world.get(PROFILES).await.json(), empty);
     let (get, post, none) = (Method::GET, Method::POST, json!(null));
@@ -89,7 +89,7 @@ async fn before_the_first_save_there_is_nothing() {
 
 #[actix_web::test]
 async fn profiles_are_listed_without_their_keys() {
-    let world = World::with_profiles().await;
+    let world = SettingsFixture::with_profiles().await;
     let bare =
         json!({"include_secrets": false, "llm": {"model": "openai/gpt-5", "api_key": "k4-secret"}});
     world.saved("p4", &bare).await;
@@ -132,7 +132,7 @@ async fn profiles_are_listed_without_their_keys() {
 
 #[actix_web::test]
 async fn the_active_profile_is_in_force() {
-    let world = World::with_profiles().await;
+    let world = SettingsFixture::with_profiles().await;
     let (post, none) = (Method::POST, json!(null));
     let switched =
         json!({"name": "p2", "message": "Switched to profile 'p2'", "model": "openai/gpt-5"});
@@ -202,7 +202,7 @@ async fn the_active_profile_is_in_force() {
 
 #[actix_web::test]
 async fn a_save_may_have_no_body_and_keeps_keys() {
-    let world = World::with_profiles().await;
+    let world = SettingsFixture::with_profiles().await;
     let path = format!("{PROFILES}/bare");
     let answer = world.send(request(Method::POST, &path, KEY)).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
@@ -220,7 +220,7 @@ async fn a_save_may_have_no_body_and_keeps_keys() {
 
 #[actix_web::test]
 async fn errors_are_listed_and_nothing_is_stored() {
-    let world = World::with_profiles().await;
+    let world = SettingsFixture::with_profiles().await;
     let before = world.stored().await;
     let long = "a".repeat(65);
     for (path, body, loc, kind) in [

@@ -48,7 +48,7 @@ const PATHS: [&str; 5] = [
 fn no_answer_repeats_a_planted_secret() {
     let system = actix_web::rt::System::new();
     let app = system.block_on(async {
-        let world = World::new();
+        let world = SettingsFixture::new();
         test::init_service(crate::app(world.state.clone(), world.application.clone())).await
     });
     let mut runner = TestRunner::new(ProptestConfig::with_cases(200));

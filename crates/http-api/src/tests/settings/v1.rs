@@ -8,7 +8,7 @@ const PROVIDERS: &str = "/api/v1/secrets/git-providers";
 
 #[actix_web::test]
 async fn strangers_are_refused_first() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     for (method, path) in [
         (Method::GET, SETTINGS),
         (Method::POST, SETTINGS),
@@ -33,7 +33,7 @@ async fn strangers_are_refused_first() {
 
 #[actix_web::test]
 async fn there_is_nothing_before_the_first_save() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let answer = world.get(SETTINGS).await;
     assert_eq!(
         (answer.status, answer.json()),
@@ -98,7 +98,7 @@ async fn there_is_nothing_before_the_first_save() {
 
 #[actix_web::test]
 async fn a_save_changes_only_named_fields_and_returns_no_secret() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let body = json!({
         "language": "en", "unknown_field": 1, "search_api_key": "tvly-xyz", "sandbox_api_key": "sbx-abc",
         "agent_settings_diff": {"llm": {"model": "anthropic/claude-sonnet-4-5", "api_key": "sk-test-123"}},
@@ -135,7 +135,7 @@ async fn a_save_changes_only_named_fields_and_returns_no_secret() {
 
 #[actix_web::test]
 async fn refusals_are_those_of_the_contract() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let legacy = json!({"error": "Use *_diff nested settings payloads instead of legacy keys",
                         "keys": ["agent_settings", "conversation_settings"]});
     let answer = world
@@ -191,7 +191,7 @@ async fn refusals_are_those_of_the_contract() {
 
 #[actix_web::test]
 async fn marketplaces_are_normalized() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let body = json!({"registered_marketplaces": [{"name": "team", "source": "github:acme/x"}]});
     world.post_ok(SETTINGS, &body, "Settings stored").await;
     assert_eq!(
@@ -202,7 +202,7 @@ async fn marketplaces_are_normalized() {
 
 #[actix_web::test]
 async fn secrets_are_masked_for_users_and_clear_for_sandboxes() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let fresh = world.get(ME).await;
     assert_eq!(fresh.status, 200);
     assert_eq!(fresh.json()["id"], "ada");
@@ -271,7 +271,7 @@ async fn a_stopped_sandbox_reads_no_secret() {
         (Paused, SandboxStatus::Paused, 401),
         (Deleted, SandboxStatus::Running, 401),
     ] {
-        let world = World::with_sandbox(Sandbox {
+        let world = SettingsFixture::with_sandbox(Sandbox {
             desired,
             status,
             ..sandbox()
@@ -287,7 +287,7 @@ async fn a_stopped_sandbox_reads_no_secret() {
 
 #[actix_web::test]
 async fn git_providers_have_their_v1_operation() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let stored = "Git providers stored";
     world
         .post_ok(
@@ -351,7 +351,7 @@ async fn git_providers_have_their_v1_operation() {
 
 #[actix_web::test]
 async fn schemas_are_there() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     for (path, model, sections) in [
         ("agent-schema", "AgentSettings", 6),
         ("conversation-schema", "ConversationSettings", 2),

@@ -18,17 +18,17 @@ const WRONG: &str = r#"{"detail":[{"loc":["header","X-Session-API-Key"],"msg":"I
 const STORED: &str = r#"{"message":"Git providers stored"}"#;
 
 /// A request, and the checks of its response.
-struct Step {
+struct DecisionStep {
     key: &'static str,
     method: Method,
     path: &'static str,
     content_type: Option<&'static str>,
     body: Vec<u8>,
     status: u16,
-    checks: Vec<Check>,
+    checks: Vec<BodyCheck>,
 }
 
-enum Check {
+enum BodyCheck {
     /// The whole body.
     Is(Value),
     /// The value at a JSON pointer.
@@ -40,10 +40,10 @@ enum Check {
     /// The body does not contain this text.
     Never(&'static str),
 }
-use Check::{At, FieldError, Is, Lacks, Never};
+use BodyCheck::{At, FieldError, Is, Lacks, Never};
 
-fn get(checks: Vec<Check>) -> Step {
-    Step {
+fn get(checks: Vec<BodyCheck>) -> DecisionStep {
+    DecisionStep {
         key: KEY,
         method: Method::GET,
         path: SETTINGS,
@@ -54,8 +54,8 @@ fn get(checks: Vec<Check>) -> Step {
     }
 }
 
-fn post(path: &'static str, body: impl AsRef<[u8]>, status: u16, checks: Vec<Check>) -> Step {
-    Step {
+fn post(path: &'static str, body: impl AsRef<[u8]>, status: u16, checks: Vec<BodyCheck>) -> DecisionStep {
+    DecisionStep {
         method: Method::POST,
         path,
         content_type: Some("application/json"),
@@ -67,37 +67,37 @@ fn post(path: &'static str, body: impl AsRef<[u8]>, status: u16, checks: Vec<Che
 }
 
 /// Stores git tokens successfully.
-fn tokens(body: &str) -> Step {
+fn tokens(body: &str) -> DecisionStep {
     let body = format!("{{\"provider_tokens\":{body}}}");
     post(PROVIDERS, body, 200, vec![Is(json_of(STORED))])
 }
 
 /// Git tokens, or servers, that are refused with one error.
-fn refused(body: &str, loc: &'static [&'static str], kind: &'static str) -> Step {
+fn refused(body: &str, loc: &'static [&'static str], kind: &'static str) -> DecisionStep {
     post(PROVIDERS, body, 422, vec![FieldError(loc, kind)])
 }
 
-fn by(key: &'static str, step: Step) -> Step {
-    Step { key, ..step }
+fn by(key: &'static str, step: DecisionStep) -> DecisionStep {
+    DecisionStep { key, ..step }
 }
 
 fn json_of(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-fn has_tokens(set: Value) -> Step {
+fn has_tokens(set: Value) -> DecisionStep {
     get(vec![At("/provider_tokens_set", set)])
 }
 
-fn rows() -> Vec<(&'static str, Vec<Step>)> {
+fn rows() -> Vec<(&'static str, Vec<DecisionStep>)> {
     let mut all = rows::first_rows();
     all.extend(rows::further_rows());
     all.extend(rows::target_rows());
     all
 }
 
-impl Check {
-    fn holds(&self, answer: &Answer, row: &str) {
+impl BodyCheck {
+    fn holds(&self, answer: &SettingsResponse, row: &str) {
         let told = format!("{row}: {}", answer.text);
         match self {
             Is(body) => assert_eq!(answer.json(), *body, "{row}"),
@@ -123,7 +123,7 @@ impl Check {
 #[actix_web::test]
 async fn every_row_holds() {
     for (row, steps) in rows() {
-        let world = World::new();
+        let world = SettingsFixture::new();
         for step in steps {
             let mut request = request(step.method, step.path, step.key).set_payload(step.body);
             if let Some(content_type) = step.content_type {
@@ -144,7 +144,7 @@ async fn d18_a_token_that_its_provider_refuses_is_told_in_both_shapes() {
     let git = FakeGitHosting::default();
     git.set(GitProvider::Github, FakeProvider::default());
     let git = Arc::new(git);
-    let mut world = World::new();
+    let mut world = SettingsFixture::new();
     world.application.settings = world.application.settings.verifying(git.clone());
     let text = "Invalid token. Please make sure it is a valid github token.";
     for path in [PROVIDERS, "/api/v1/secrets/git-providers"] {
@@ -186,7 +186,7 @@ async fn d18_a_token_that_its_provider_refuses_is_told_in_both_shapes() {
 /// `D26`: the rate limit of a user; callers without a valid key get the same response as before.
 #[actix_web::test]
 async fn d26_too_many_requests_are_told_when_to_come_back() {
-    let world = World::limited(sandbox(), 3);
+    let world = SettingsFixture::limited(sandbox(), 3);
     let app = test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
     for (key, path, status) in [
         (KEY, SETTINGS, 200),
@@ -226,7 +226,7 @@ async fn d26_too_many_requests_are_told_when_to_come_back() {
 /// `T14`, and that no concurrent change is lost.
 #[actix_web::test]
 async fn t14_fifty_posts_at_once_lose_nothing() {
-    let world = World::new();
+    let world = SettingsFixture::new();
     let app = crate::app(world.state.clone(), world.application.clone());
     let app = &test::init_service(app).await;
     let providers = ["github", "gitlab", "bitbucket", "forgejo", "azure_devops"];

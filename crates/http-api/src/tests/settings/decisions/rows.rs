@@ -2,17 +2,17 @@
 
 use serde_json::json;
 
-use super::Check::{At, Is, Lacks, Never};
+use super::BodyCheck::{At, Is, Lacks, Never};
 use super::*;
 
 /// Authentication, the response without stored settings, and the effect of requests.
 #[expect(clippy::too_many_lines, reason = "a table")]
-pub(super) fn first_rows() -> Vec<(&'static str, Vec<Step>)> {
-    let refuse = |key, text, step: Step| {
+pub(super) fn first_rows() -> Vec<(&'static str, Vec<DecisionStep>)> {
+    let refuse = |key, text, step: DecisionStep| {
         let checks = vec![Is(json_of(text))];
         by(
             key,
-            Step {
+            DecisionStep {
                 status: 401,
                 checks,
                 ..step
@@ -138,7 +138,7 @@ pub(super) fn first_rows() -> Vec<(&'static str, Vec<Step>)> {
 
 /// The form of errors and responses.
 #[expect(clippy::too_many_lines, reason = "a table")]
-pub(super) fn further_rows() -> Vec<(&'static str, Vec<Step>)> {
+pub(super) fn further_rows() -> Vec<(&'static str, Vec<DecisionStep>)> {
     let secret = r#"{"provider_tokens":"ghp_topsecret"}"#;
     let servers = json!({
         "mcp_config": {
@@ -275,12 +275,12 @@ pub(super) fn further_rows() -> Vec<(&'static str, Vec<Step>)> {
 
 /// The second table.
 #[expect(clippy::too_many_lines, reason = "a table")]
-pub(super) fn target_rows() -> Vec<(&'static str, Vec<Step>)> {
+pub(super) fn target_rows() -> Vec<(&'static str, Vec<DecisionStep>)> {
     let unauthorized = |key, text| {
         let checks = vec![Is(json_of(text))];
         by(
             key,
-            Step {
+            DecisionStep {
                 status: 401,
                 ..get(checks)
             },

@@ -4,12 +4,12 @@ use std::sync::atomic::AtomicUsize;
 
 use super::*;
 
-struct World {
+struct ConnectionFixture {
     connections: Connections,
     ended: Arc<AtomicUsize>,
 }
 
-impl World {
+impl ConnectionFixture {
     fn new(most: usize, per_address: usize) -> Self {
         let connections = Connections::new(ConnectionLimits {
             max_connections: most,
@@ -41,7 +41,7 @@ impl World {
 
 #[test]
 fn the_longest_idle_make_room() {
-    let world = World::new(3, 0);
+    let world = ConnectionFixture::new(3, 0);
     let first = world.accept(0, "127.0.0.1");
     let busy = world.accept(0, "127.0.0.1");
     let _request = busy.begin_request(false).unwrap();
@@ -62,7 +62,7 @@ fn the_longest_idle_make_room() {
 
 #[test]
 fn requests_are_served_during_a_flood_of_silent_connections() {
-    let world = World::new(64, 0);
+    let world = ConnectionFixture::new(64, 0);
     let mut kept = Vec::new();
     // 320 in a second, none of which sends a request.
     for number in 0..640 {
@@ -77,7 +77,7 @@ fn requests_are_served_during_a_flood_of_silent_connections() {
 
 #[test]
 fn only_essential_requests_are_served_when_all_connections_are_busy() {
-    let world = World::new(4, 0);
+    let world = ConnectionFixture::new(4, 0);
     let busy: Vec<Connection> = (0..4).map(|_| world.accept(0, "127.0.0.1")).collect();
     let requests: Vec<_> = busy
         .iter()
@@ -100,7 +100,7 @@ fn only_essential_requests_are_served_when_all_connections_are_busy() {
 
 #[test]
 fn connections_per_address_are_bounded_except_for_proxies() {
-    let world = World::new(100, 2);
+    let world = ConnectionFixture::new(100, 2);
     let mut kept = Vec::new();
     for (address, surplus) in [
         ("198.51.100.1", false),
@@ -130,7 +130,7 @@ fn connections_per_address_are_bounded_except_for_proxies() {
 
 #[test]
 fn a_connection_with_a_new_request_is_not_closed() {
-    let world = World::new(10, 0);
+    let world = ConnectionFixture::new(10, 0);
     let connection = world.accept(0, "127.0.0.1");
     let (_, seen) = connection.entry.idle(Duration::from_secs(5)).unwrap();
     let request = connection.begin_request(false).unwrap();
@@ -146,7 +146,7 @@ fn a_connection_with_a_new_request_is_not_closed() {
 
 #[test]
 fn room_is_looked_for_again_after_a_while() {
-    let world = World::new(2, 0);
+    let world = ConnectionFixture::new(2, 0);
     let busy: Vec<Connection> = (0..2).map(|_| world.accept(0, "127.0.0.1")).collect();
     let requests: Vec<_> = busy
         .iter()
@@ -161,7 +161,7 @@ fn room_is_looked_for_again_after_a_while() {
 
 #[test]
 fn idle_connections_are_closed_after_the_timeout() {
-    let world = World::new(100, 0);
+    let world = ConnectionFixture::new(100, 0);
     let slow = world.accept(0, "127.0.0.1");
     let stream = world.accept(0, "127.0.0.1");
     let _answer = stream.begin_request(false).unwrap();

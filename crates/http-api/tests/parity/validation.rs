@@ -14,7 +14,7 @@ use http_api::Listener;
 use serde_json::{Value, json};
 
 use crate::docs;
-use crate::fixture::{ADA, Answer, World};
+use crate::fixture::{ADA, TestResponse, World};
 use crate::rules::{CHANGED, Case, FEWER, MORE, Rule, WHOLE};
 
 const FACTS: &str = "tests/fixtures/validation.json";
@@ -44,7 +44,7 @@ fn request(case: &Case) -> TestRequest {
 }
 
 /// Stores settings first, because most of their routes need some.
-async fn answers(cases: &[Case]) -> Vec<Answer> {
+async fn answers(cases: &[Case]) -> Vec<TestResponse> {
     let world = World::idle().await;
     let settings = json!({"agent_settings_diff": {"llm": {"model": "openai/gpt-5"}}});
     world.post(ADA, "/api/v1/settings", &settings).await.ok();
@@ -61,7 +61,7 @@ async fn answers(cases: &[Case]) -> Vec<Answer> {
 }
 
 /// The unexplained differences of one response.
-fn difference(case: &Case, answer: &Answer, used: &mut BTreeMap<&str, usize>) -> Option<String> {
+fn difference(case: &Case, answer: &TestResponse, used: &mut BTreeMap<&str, usize>) -> Option<String> {
     let mut use_rule = |rule: &Rule| *used.entry(rule.name).or_default() += 1;
     if answer.status >= 500 {
         return Some(format!("we answer {}", answer.status));

@@ -4,7 +4,7 @@
 use http_api::Listener;
 use serde_json::json;
 
-use crate::fixture::{ADA, Answer, BOB, World};
+use crate::fixture::{ADA, TestResponse, BOB, World};
 use crate::tenancy::{NOBODYS, anonymous, request_at, spent_key};
 
 /// The callers that an operation accepts.
@@ -143,7 +143,7 @@ impl Objects {
     }
 
     /// A response without these ids.
-    fn without(&self, answer: &Answer) -> String {
+    fn without(&self, answer: &TestResponse) -> String {
         let ids = [&self.conversation, &self.sandbox, &self.key];
         let text = ids
             .into_iter()
@@ -157,7 +157,7 @@ async fn ask<const N: usize>(
     world: &World,
     operation: &Operation,
     asked: [(Option<&str>, &Objects); N],
-) -> [Answer; N] {
+) -> [TestResponse; N] {
     let requests = asked.map(|(key, at)| request_at(key, &operation.name(), &at.path(operation)));
     let answers = world.send_all(Listener::Public, requests).await;
     answers.try_into().expect("as many as were asked")

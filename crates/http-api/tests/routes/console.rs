@@ -5,9 +5,9 @@ use actix_web::test::TestRequest;
 use http_api::Listener;
 use serde_json::json;
 
-use crate::fixture::{ADA, Opened, ROOT, World};
+use crate::fixture::{ADA, StreamedResponse, ROOT, World};
 
-async fn open(world: &World, path: &str, known: Option<&str>) -> Opened {
+async fn open(world: &World, path: &str, known: Option<&str>) -> StreamedResponse {
     let request = TestRequest::get().uri(path);
     world
         .open_as(match known {
@@ -18,7 +18,7 @@ async fn open(world: &World, path: &str, known: Option<&str>) -> Opened {
 }
 
 #[track_caller]
-fn header<'a>(answer: &'a Opened, name: &str) -> &'a str {
+fn header<'a>(answer: &'a StreamedResponse, name: &str) -> &'a str {
     answer.headers.get(name).unwrap().to_str().unwrap()
 }
 

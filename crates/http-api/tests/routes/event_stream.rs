@@ -4,7 +4,7 @@ use actix_web::body::BoxBody;
 use domain::id::UserId;
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, BOB, Opened, UNKNOWN, World};
+use crate::fixture::{ADA, BOB, StreamedResponse, UNKNOWN, World};
 
 /// A conversation with a sandbox that reports, and the path of its stream.
 struct Talk {
@@ -35,7 +35,7 @@ impl Talk {
         self.world.post(key, &hook, &batch).await.ok();
     }
 
-    async fn open(&self, query: &str, last: Option<&str>) -> Opened {
+    async fn open(&self, query: &str, last: Option<&str>) -> StreamedResponse {
         let path = format!("{}{query}", self.path);
         self.world.open(ADA, &path, last).await
     }
@@ -53,7 +53,7 @@ fn event(id: &str, kind: &str) -> Value {
 }
 
 /// Reads up to and with a text.
-async fn until(opened: &mut Opened, end: &str) -> String {
+async fn until(opened: &mut StreamedResponse, end: &str) -> String {
     let mut text = String::new();
     while !text.ends_with(end) {
         let next = opened.next().await;

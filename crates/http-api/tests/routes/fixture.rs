@@ -74,7 +74,7 @@ pub(crate) struct World {
 
 /// A response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) status: u16,
     pub(crate) content_type: String,
     /// Whether it is marked as replayed.
@@ -82,7 +82,7 @@ pub(crate) struct Answer {
     pub(crate) text: String,
 }
 
-impl Answer {
+impl TestResponse {
     async fn of<B: MessageBody>(response: HttpResponse<B>) -> Self {
         let status = response.status().as_u16();
         let content_type = response.headers().get("content-type");
@@ -128,13 +128,13 @@ impl Answer {
 }
 
 /// A streamed response.
-pub(crate) struct Opened {
+pub(crate) struct StreamedResponse {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: BoxBody,
 }
 
-impl Opened {
+impl StreamedResponse {
     /// The next chunk, within a generous timeout; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<String> {
         let next = std::future::poll_fn(|cx| Pin::new(&mut self.body).poll_next(cx));
@@ -316,11 +316,11 @@ impl World {
         world
     }
 
-    pub(crate) async fn send(&self, request: TestRequest) -> Answer {
+    pub(crate) async fn send(&self, request: TestRequest) -> TestResponse {
         self.send_to(Listener::Public, request).await
     }
 
-    pub(crate) async fn send_to(&self, listener: Listener, request: TestRequest) -> Answer {
+    pub(crate) async fn send_to(&self, listener: Listener, request: TestRequest) -> TestResponse {
         let mut answers = self.send_all(listener, [request]).await;
         answers.pop().unwrap()
     }
@@ -330,34 +330,34 @@ impl World {
         &self,
         listener: Listener,
         requests: impl IntoIterator<Item = TestRequest>,
-    ) -> Vec<Answer> {
+    ) -> Vec<TestResponse> {
         let app = http_api::app_on_listener(listener, self.state.clone(), self.app.clone());
         let service = init_service(app).await;
         let mut answers = Vec::new();
         for request in requests {
             answers.push(match service.call(request.to_request()).await {
-                Ok(response) => Answer::of(response.into_parts().1).await,
-                Err(error) => Answer::of(error.error_response()).await,
+                Ok(response) => TestResponse::of(response.into_parts().1).await,
+                Err(error) => TestResponse::of(error.error_response()).await,
             });
         }
         answers
     }
 
     /// Sends a request without its body.
-    pub(crate) async fn send_without_end(&self, request: TestRequest) -> Answer {
+    pub(crate) async fn send_without_end(&self, request: TestRequest) -> TestResponse {
         let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
         let mut request = request.to_request();
         *request.payload() = Payload::Stream {
             payload: Box::pin(futures::stream::pending()),
         };
         match service.call(request).await {
-            Ok(response) => Answer::of(response.into_parts().1).await,
-            Err(error) => Answer::of(error.error_response()).await,
+            Ok(response) => TestResponse::of(response.into_parts().1).await,
+            Err(error) => TestResponse::of(error.error_response()).await,
         }
     }
 
     /// Starts to read a stream after the last received event.
-    pub(crate) async fn open(&self, key: &str, path: &str, last: Option<&str>) -> Opened {
+    pub(crate) async fn open(&self, key: &str, path: &str, last: Option<&str>) -> StreamedResponse {
         let request = TestRequest::get()
             .uri(path)
             .insert_header(("X-Session-API-Key", key));
@@ -369,14 +369,14 @@ impl World {
     }
 
     /// Starts to read the response to a request.
-    pub(crate) async fn open_as(&self, request: TestRequest) -> Opened {
+    pub(crate) async fn open_as(&self, request: TestRequest) -> StreamedResponse {
         let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
         let response = match service.call(request.to_request()).await {
             Ok(response) => response.into_parts().1,
             Err(error) => error.error_response(),
         };
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Opened {
+        StreamedResponse {
             status,
             headers,
             body: response.into_body(),
@@ -405,7 +405,7 @@ impl World {
         }
     }
 
-    pub(crate) async fn get(&self, key: &str, path: &str) -> Answer {
+    pub(crate) async fn get(&self, key: &str, path: &str) -> TestResponse {
         self.send(
             TestRequest::get()
                 .uri(path)
@@ -414,7 +414,7 @@ impl World {
         .await
     }
 
-    pub(crate) async fn delete(&self, key: &str, path: &str) -> Answer {
+    pub(crate) async fn delete(&self, key: &str, path: &str) -> TestResponse {
         self.send(
             TestRequest::delete()
                 .uri(path)
@@ -423,21 +423,21 @@ impl World {
         .await
     }
 
-    pub(crate) async fn post(&self, key: &str, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, key: &str, path: &str, body: &Value) -> TestResponse {
         let request = TestRequest::post()
             .uri(path)
             .insert_header(("X-Session-API-Key", key));
         self.send(request.set_json(body)).await
     }
 
-    pub(crate) async fn put(&self, key: &str, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn put(&self, key: &str, path: &str, body: &Value) -> TestResponse {
         let request = TestRequest::put()
             .uri(path)
             .insert_header(("X-Session-API-Key", key));
         self.send(request.set_json(body)).await
     }
 
-    pub(crate) async fn patch(&self, key: &str, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn patch(&self, key: &str, path: &str, body: &Value) -> TestResponse {
         let request = TestRequest::patch()
             .uri(path)
             .insert_header(("X-Session-API-Key", key));

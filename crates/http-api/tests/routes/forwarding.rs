@@ -9,7 +9,7 @@ use futures::{StreamExt as _, stream};
 use http_api::Listener;
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, Answer, BOB, UNKNOWN, World};
+use crate::fixture::{ADA, TestResponse, BOB, UNKNOWN, World};
 
 /// An agent server that echoes requests.
 struct Agent {
@@ -95,7 +95,7 @@ impl Stage {
         }
     }
 
-    async fn ask(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+    async fn ask(&self, path: &str, headers: &[(&str, &str)]) -> TestResponse {
         let mut request = TestRequest::get().uri(path);
         for header in headers {
             request = request.insert_header(*header);
@@ -229,7 +229,7 @@ async fn a_user_key_forwards_to_the_users_own_conversations() {
     for path in [&by_query, &socket_by_query] {
         stage.ask(path, &[]).await.refuses(401, "Unauthorized");
     }
-    let not_found = |answer: Answer| answer.refuses(404, "Not Found");
+    let not_found = |answer: TestResponse| answer.refuses(404, "Not Found");
     not_found(stage.ask(&named, &[(KEY, BOB)]).await);
     let unknown = format!("/api/conversations/{UNKNOWN}/events/search");
     not_found(stage.ask(&unknown, &[(KEY, ADA)]).await);

@@ -3,12 +3,12 @@
 use actix_web::test::TestRequest;
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, Answer, BOB, World};
+use crate::fixture::{ADA, TestResponse, BOB, World};
 
 const CONVERSATIONS: &str = "/api/v1/app-conversations";
 const SANDBOXES: &str = "/api/v1/sandboxes";
 
-async fn post(world: &World, user: &str, path: &str, key: &str, body: &Value) -> Answer {
+async fn post(world: &World, user: &str, path: &str, key: &str, body: &Value) -> TestResponse {
     let request = TestRequest::post()
         .uri(path)
         .insert_header(("X-Session-API-Key", user))

@@ -9,7 +9,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use store_memory::FakeProvider;
 
-use crate::fixture::{ADA, Answer, BOB, UNKNOWN, World};
+use crate::fixture::{ADA, TestResponse, BOB, UNKNOWN, World};
 
 const MCP: &str = "/mcp/mcp";
 
@@ -27,7 +27,7 @@ fn post(key: &str) -> TestRequest {
     }
 }
 
-async fn ask(world: &World, key: &str, body: &Value) -> Answer {
+async fn ask(world: &World, key: &str, body: &Value) -> TestResponse {
     world.send(post(key).set_json(body)).await
 }
 
@@ -228,7 +228,7 @@ async fn tool_failures_are_results() {
 #[actix_web::test]
 async fn invalid_messages_are_json_rpc_errors() {
     let world = World::idle().await;
-    let fails = |answer: Answer, status: u16, code: i32| {
+    let fails = |answer: TestResponse, status: u16, code: i32| {
         assert_eq!(answer.status, status, "{}", answer.text);
         assert!(
             answer.content_type.starts_with("application/json"),

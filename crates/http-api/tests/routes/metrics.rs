@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::fixture::{ADA, Answer, World};
+use crate::fixture::{ADA, TestResponse, World};
 
 /// The sum of all values of a series with these first labels.
-fn value(page: &Answer, series: &str) -> f64 {
+fn value(page: &TestResponse, series: &str) -> f64 {
     let lines = page.text.lines().filter(|line| line.starts_with(series));
     let values = lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap());
     values.sum()

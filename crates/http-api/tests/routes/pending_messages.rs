@@ -3,7 +3,7 @@
 use actix_web::test::TestRequest;
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, Answer, BOB, UNKNOWN, World};
+use crate::fixture::{ADA, TestResponse, BOB, UNKNOWN, World};
 
 fn path(name: &str) -> String {
     format!("/api/v1/conversations/{name}/pending-messages")
@@ -13,7 +13,7 @@ fn text(text: &str) -> Value {
     json!({"content": [{"type": "text", "text": text}]})
 }
 
-async fn queue(world: &World, name: &str, body: &Value) -> Answer {
+async fn queue(world: &World, name: &str, body: &Value) -> TestResponse {
     world.post(ADA, &path(name), body).await
 }
 

@@ -4,7 +4,7 @@ use actix_web::test::TestRequest;
 use futures::future::{Either, join_all, select};
 use serde_json::json;
 
-use crate::fixture::{ADA, Answer, BOB, World};
+use crate::fixture::{ADA, TestResponse, BOB, World};
 
 /// Running and waiting reports of one sandbox.
 const MOST: usize = 32;
@@ -25,7 +25,7 @@ async fn a_flooding_sandbox_is_refused_and_others_are_not() {
         let request = request.insert_header(("X-Session-API-Key", key.as_str()));
         world.send_without_end(request.insert_header(("Content-Type", "application/json")))
     }));
-    let report = async |of: usize| -> Answer {
+    let report = async |of: usize| -> TestResponse {
         let (path, key) = &reports[of];
         world.post(key, path, &json!([])).await
     };

@@ -3,7 +3,7 @@
 use domain::id::{SandboxId, UserId};
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, BOB, NOW, Opened, SPECS, World};
+use crate::fixture::{ADA, BOB, NOW, StreamedResponse, SPECS, World};
 
 const BASE: &str = "/api/v1/sandboxes";
 
@@ -148,7 +148,7 @@ async fn specs_are_paged_and_found() {
 }
 
 /// Reads up to and with a text, or to the end.
-async fn read_to(opened: &mut Opened, end: &str) -> String {
+async fn read_to(opened: &mut StreamedResponse, end: &str) -> String {
     let mut text = String::new();
     while !text.ends_with(end) {
         match opened.next().await {

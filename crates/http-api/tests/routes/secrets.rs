@@ -11,7 +11,7 @@ use domain::secret::MAX_SECRETS_PER_USER;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, Answer, BOB, World};
+use crate::fixture::{ADA, TestResponse, BOB, World};
 
 const V1: &str = "/api/v1/secrets";
 const LEGACY: &str = "/api/secrets";
@@ -26,7 +26,7 @@ async fn create(world: &World, key: &str, body: &Value) {
 }
 
 /// The location and kind of every error.
-fn faults(answer: &Answer) -> Vec<(Value, Value)> {
+fn faults(answer: &TestResponse) -> Vec<(Value, Value)> {
     assert_eq!(answer.status, 422, "{}", answer.text);
     let detail = answer.json()["detail"].clone();
     let items = detail.as_array().unwrap().iter();

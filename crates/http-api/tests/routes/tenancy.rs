@@ -5,7 +5,7 @@ use actix_web::test::TestRequest;
 use domain::id::{OrganizationId, UserId};
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, Answer, BOB, World};
+use crate::fixture::{ADA, TestResponse, BOB, World};
 
 /// An unused id.
 pub(crate) const NOBODYS: &str = "ffffffffffffffffffffffffffffffff";
@@ -32,11 +32,11 @@ fn needs(operation: &str) -> (&'static str, Option<Value>) {
     (query, body)
 }
 
-async fn ask(world: &World, operation: &str, id: &str) -> Answer {
+async fn ask(world: &World, operation: &str, id: &str) -> TestResponse {
     ask_as(world, Some(BOB), operation, id).await
 }
 
-async fn ask_as(world: &World, key: Option<&str>, operation: &str, id: &str) -> Answer {
+async fn ask_as(world: &World, key: Option<&str>, operation: &str, id: &str) -> TestResponse {
     let path = operation.split_once(' ').unwrap().1;
     let path = path
         .replace("{conversation_id}", id)

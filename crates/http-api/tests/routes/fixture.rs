@@ -32,10 +32,10 @@ pub(crate) const NOW: &str = "2026-01-01T00:00:00.000000Z";
 pub(crate) const SPECS: [&str; 2] = ["agent-server:1", "agent-server:2"];
 pub(crate) const UNKNOWN: &str = "00000000-0000-0000-0000-000000000001";
 
-struct Specs(Timestamp);
+struct FakeSpecs(Timestamp);
 
 #[async_trait]
-impl SandboxSpecCatalog for Specs {
+impl SandboxSpecCatalog for FakeSpecs {
     async fn list(&self) -> Result<Arc<[SandboxSpec]>, SandboxError> {
         let spec = |id: &str| SandboxSpec {
             id: SpecId::parse(id).unwrap(),
@@ -50,10 +50,10 @@ impl SandboxSpecCatalog for Specs {
     }
 }
 
-struct Ready;
+struct AlwaysReady;
 
 #[async_trait]
-impl Readiness for Ready {
+impl Readiness for AlwaysReady {
     async fn checks(&self) -> Vec<Check> {
         Vec::new()
     }
@@ -223,7 +223,7 @@ fn ports(
         sandboxes: store.clone(),
         warm: store.clone(),
         backend: backend.clone(),
-        specs: Arc::new(Specs(clock.now())),
+        specs: Arc::new(FakeSpecs(clock.now())),
         agents: agents.clone(),
         settings: store.clone(),
         secrets: store.clone(),
@@ -276,7 +276,7 @@ impl World {
         let app = App::new(ports, policy(), tasks);
         let http = HttpPorts {
             authenticator: Arc::new(app.clone()),
-            readiness: Arc::new(Ready),
+            readiness: Arc::new(AlwaysReady),
             clock: clock.clone(),
             ids: Arc::new(SequentialIds::default()),
             fingerprints: Arc::new(InstallationKey::generate().unwrap()),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::fixture::{ADA, TestResponse, BOB, UNKNOWN, World};
 
 /// An agent server that echoes requests.
-struct Agent {
+struct FakeAgentServer {
     at: SocketAddr,
     handle: ServerHandle,
 }
@@ -48,7 +48,7 @@ async fn begin() -> HttpResponse {
     HttpResponse::Ok().streaming(begun.chain(stream::pending()))
 }
 
-impl Agent {
+impl FakeAgentServer {
     fn start() -> Self {
         let server = HttpServer::new(|| {
             App::new()
@@ -70,17 +70,17 @@ impl Agent {
 }
 
 /// A conversation of Ada's, with the agent as its sandbox; and that sandbox's id and key.
-struct Stage {
+struct ForwardingFixture {
     world: World,
-    agent: Agent,
+    agent: FakeAgentServer,
     conversation: String,
     sandbox: String,
     key: String,
 }
 
-impl Stage {
+impl ForwardingFixture {
     async fn set() -> Self {
-        let agent = Agent::start();
+        let agent = FakeAgentServer::start();
         let world = World::working().await;
         world.backend.start_at(agent.at.port());
         let conversation = world.conversation(ADA).await;
@@ -113,7 +113,7 @@ const UPGRADE: [(&str, &str); 2] = [("Upgrade", "websocket"), ("Connection", "Up
 
 #[actix_web::test]
 async fn a_sandbox_key_reaches_the_agent_server_and_no_service_routes() {
-    let stage = Stage::set().await;
+    let stage = ForwardingFixture::set().await;
     let (key, bearer) = (stage.key.as_str(), format!("Bearer {}", stage.key));
     for path in [
         "/api/tools/",
@@ -154,7 +154,7 @@ async fn a_sandbox_key_reaches_the_agent_server_and_no_service_routes() {
 /// The fake's sandboxes are not isolated: paths outside of the sandbox do not reach the agent server.
 #[actix_web::test]
 async fn file_paths_are_confined_to_unisolated_sandboxes() {
-    let stage = Stage::set().await;
+    let stage = ForwardingFixture::set().await;
     let header = [(KEY, stage.key.as_str())];
     let root = format!("/sandboxes/{}/workspace", stage.sandbox);
     let encoded = root.replace('/', "%2F");
@@ -204,7 +204,7 @@ async fn file_paths_are_confined_to_unisolated_sandboxes() {
 
 #[actix_web::test]
 async fn a_user_key_forwards_to_the_users_own_conversations() {
-    let stage = Stage::set().await;
+    let stage = ForwardingFixture::set().await;
     let named = format!(
         "/api/conversations/{}/events/search?limit=1",
         stage.conversation
@@ -248,7 +248,7 @@ async fn a_user_key_forwards_to_the_users_own_conversations() {
 
 #[actix_web::test]
 async fn other_keys_open_nothing() {
-    let stage = Stage::set().await;
+    let stage = ForwardingFixture::set().await;
     let named = format!("/api/conversations/{}/run", stage.conversation);
     let socket = format!("/sockets/events/{}", stage.conversation);
     for path in ["/api/tools/", "/sockets/bash-events", &named, &socket] {
@@ -284,7 +284,7 @@ async fn other_keys_open_nothing() {
 
 #[actix_web::test]
 async fn forwarded_responses_are_restricted_and_private() {
-    let stage = Stage::set().await;
+    let stage = ForwardingFixture::set().await;
     for (path, kept) in [
         ("/docs", "no-store"),
         ("/api/settings", "no-store"),
@@ -314,7 +314,7 @@ async fn forwarded_responses_are_restricted_and_private() {
 
 #[actix_web::test]
 async fn a_forwarded_response_ends_when_access_is_revoked() {
-    let stage = Stage::set().await;
+    let stage = ForwardingFixture::set().await;
     let made = stage.world.post(ADA, "/api/v1/keys", &json!({})).await;
     let made = made.json();
     let path = format!("/api/conversations/{}/endless", stage.conversation);
@@ -337,7 +337,7 @@ async fn a_forwarded_response_ends_when_access_is_revoked() {
 
 #[actix_web::test]
 async fn a_sandbox_that_does_not_run_says_so() {
-    let stage = Stage::set().await;
+    let stage = ForwardingFixture::set().await;
     let pause = format!("/api/v1/sandboxes/{}/pause", stage.sandbox);
     stage.world.post(ADA, &pause, &json!({})).await.ok();
     let paused = "Sandbox is paused; resume it before calling its agent server.";

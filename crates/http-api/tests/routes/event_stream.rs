@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use crate::fixture::{ADA, BOB, StreamedResponse, UNKNOWN, World};
 
 /// A conversation with a sandbox that reports, and the path of its stream.
-struct Talk {
+struct EventStreamFixture {
     world: World,
     id: String,
     sandbox_key: String,
     path: String,
 }
 
-impl Talk {
+impl EventStreamFixture {
     async fn new() -> Self {
         let world = World::working().await;
         let id = world.conversation(ADA).await;
@@ -68,7 +68,7 @@ fn said(seq: u32, event: &Value) -> String {
 
 #[actix_web::test]
 async fn stored_and_new_events_are_server_sent_events() {
-    let talk = Talk::new().await;
+    let talk = EventStreamFixture::new().await;
     let (one, two, three) = (event("1", "A"), event("2", "A"), event("3", "A"));
     talk.report(&[one.clone(), two.clone()]).await;
     let mut opened = talk.open("", None).await;
@@ -95,7 +95,7 @@ async fn stored_and_new_events_are_server_sent_events() {
 
 #[actix_web::test]
 async fn a_stream_resumes_by_header_or_query() {
-    let talk = Talk::new().await;
+    let talk = EventStreamFixture::new().await;
     let (one, two, three) = (
         event("1", "MessageEvent"),
         event("2", "ActionEvent"),
@@ -118,7 +118,7 @@ async fn a_stream_resumes_by_header_or_query() {
 
 #[actix_web::test]
 async fn an_unknown_position_is_an_error_of_its_parameter() {
-    let talk = Talk::new().await;
+    let talk = EventStreamFixture::new().await;
     talk.report(&[event("1", "A")]).await;
     let loc = async |query: &str, last| {
         let opened = talk.open(query, last).await;
@@ -154,7 +154,7 @@ async fn an_unknown_position_is_an_error_of_its_parameter() {
 
 #[actix_web::test]
 async fn only_the_owner_follows() {
-    let talk = Talk::new().await;
+    let talk = EventStreamFixture::new().await;
     let get = async |key: &str, path: &str| {
         let answer = talk.world.get(key, path).await;
         (answer.status, answer.json()["detail"].clone())
@@ -171,7 +171,7 @@ async fn only_the_owner_follows() {
 
 #[actix_web::test]
 async fn a_stream_says_why_it_ends() {
-    let talk = Talk::new().await;
+    let talk = EventStreamFixture::new().await;
     let mut one = talk.open("", None).await;
     let conversation = format!("/api/v1/app-conversations/{}", talk.id);
     talk.world.delete(ADA, &conversation).await.ok();
@@ -179,7 +179,7 @@ async fn a_stream_says_why_it_ends() {
     assert_eq!(until(&mut one, end).await, format!("retry: 1000\n\n{end}"));
     assert_eq!(one.next().await, None);
 
-    let talk = Talk::new().await;
+    let talk = EventStreamFixture::new().await;
     let mut one = talk.open("", None).await;
     talk.world.app.event_streams.end_all();
     let end = "event: end\ndata: {\"reason\":\"shutdown\"}\n\n";
@@ -189,7 +189,7 @@ async fn a_stream_says_why_it_ends() {
 
 #[actix_web::test]
 async fn a_stream_ends_when_its_key_is_revoked() {
-    let talk = Talk::new().await;
+    let talk = EventStreamFixture::new().await;
     let mut one = talk.open("", None).await;
     until(&mut one, "retry: 1000\n\n").await;
     let ada = UserId::parse("ada").unwrap();
@@ -208,7 +208,7 @@ async fn a_stream_ends_when_its_key_is_revoked() {
 /// Also without a reader.
 #[actix_web::test]
 async fn streams_per_user_are_bounded_until_they_close() {
-    let talk = Talk::new().await;
+    let talk = EventStreamFixture::new().await;
     talk.report(&[event("1", "A")]).await;
     let mut open = Vec::new();
     while open.len() < 100 {

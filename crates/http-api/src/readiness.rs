@@ -16,7 +16,7 @@ const CHECKS_TTL: Duration = Duration::from_secs(1);
 
 /// The check of one part of the service that must work before requests are worth sending.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Check {
+pub struct ReadinessCheck {
     /// The part: `store`, `sandboxes`.
     pub name: &'static str,
     /// What is wrong, in a public text; `None` if the part works.
@@ -28,7 +28,7 @@ pub struct Check {
 pub trait Readiness: Send + Sync + 'static {
     /// Checks every part. Called under a timeout, by one caller at a time and not for every request. Must not hold anything when
     /// dropped.
-    async fn checks(&self) -> Vec<Check>;
+    async fn checks(&self) -> Vec<ReadinessCheck>;
 
     /// Why nothing new can be stored at this moment, in a public text. Must be cheap: called for every request that changes
     /// something.
@@ -43,7 +43,7 @@ pub(crate) struct ReadinessCache(Mutex<Option<CachedChecks>>);
 
 struct CachedChecks {
     began: Timestamp,
-    checks: Arc<[Check]>,
+    checks: Arc<[ReadinessCheck]>,
 }
 
 impl ReadinessCache {
@@ -55,7 +55,7 @@ impl ReadinessCache {
         readiness: &dyn Readiness,
         clock: &dyn Clock,
         deadline: Duration,
-    ) -> Arc<[Check]> {
+    ) -> Arc<[ReadinessCheck]> {
         let asked = clock.now();
         let Ok(mut last) = timeout(deadline, self.0.lock()).await else {
             return late();
@@ -77,9 +77,9 @@ impl ReadinessCache {
     }
 }
 
-fn late() -> Arc<[Check]> {
+fn late() -> Arc<[ReadinessCheck]> {
     let failure = Some("the checks did not finish in time".into());
-    [Check {
+    [ReadinessCheck {
         name: "deadline",
         failure,
     }]
@@ -120,16 +120,16 @@ mod tests {
 
     #[async_trait]
     impl Readiness for Store {
-        async fn checks(&self) -> Vec<Check> {
+        async fn checks(&self) -> Vec<ReadinessCheck> {
             let nth = self.asked.fetch_add(1, Ordering::Relaxed);
             self.may_answer.acquire().await.unwrap().forget();
             let failure = Some(nth.to_string());
             let name = "store";
-            vec![Check { name, failure }]
+            vec![ReadinessCheck { name, failure }]
         }
     }
 
-    fn nth(checks: &[Check]) -> &str {
+    fn nth(checks: &[ReadinessCheck]) -> &str {
         checks[0].failure.as_deref().unwrap()
     }
 

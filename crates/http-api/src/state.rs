@@ -23,7 +23,7 @@ use crate::middleware::Cors;
 use crate::openapi::RouteSurface;
 use crate::process_stats::ProcessStats;
 use crate::rate::RateLimiter;
-use crate::readiness::{Check, Readiness, ReadinessCache};
+use crate::readiness::{ReadinessCheck, Readiness, ReadinessCache};
 use crate::routes::SpecsCache;
 use crate::unsent_bytes::{UnsentBytes, UnsentLimits};
 
@@ -327,7 +327,7 @@ impl HttpState {
     }
 
     /// The state of the service's parts, at most about a second old.
-    pub(crate) async fn checks(&self) -> Arc<[Check]> {
+    pub(crate) async fn checks(&self) -> Arc<[ReadinessCheck]> {
         let (ports, deadline) = (self.ports(), self.limits().ready_deadline);
         let readiness_cache = &self.shared.readiness_cache;
         readiness_cache

@@ -22,7 +22,7 @@ use domain::id::{HostId, IdGenerator, UserId};
 use domain::sandbox::{SandboxCaps, SandboxBackend, SandboxSpecCatalog};
 use endpoint_guard::EndpointGuard;
 use http_api::{
-    AddressConfig, Check, GatewayLimits, HttpConfig, HttpPorts, HttpState, RequestLimits, Readiness,
+    AddressConfig, ReadinessCheck, GatewayLimits, HttpConfig, HttpPorts, HttpState, RequestLimits, Readiness,
 };
 use keyring::RandomIds;
 use sandbox_process::launcher;
@@ -314,7 +314,7 @@ struct ServiceParts {
 
 #[async_trait]
 impl Readiness for ServiceParts {
-    async fn checks(&self) -> Vec<Check> {
+    async fn checks(&self) -> Vec<ReadinessCheck> {
         let (store, missing, sandboxes, disk) = tokio::join!(
             self.store.ping(),
             self.store.missing_migrations(),
@@ -334,19 +334,19 @@ impl Readiness for ServiceParts {
             )
         });
         vec![
-            Check {
+            ReadinessCheck {
                 name: "store",
                 failure: store.err().map(|error| error.public().into_owned()),
             },
-            Check {
+            ReadinessCheck {
                 name: "migrations",
                 failure: missing,
             },
-            Check {
+            ReadinessCheck {
                 name: "sandboxes",
                 failure: sandboxes.err().map(|error| error.public().into_owned()),
             },
-            Check {
+            ReadinessCheck {
                 name: "disk",
                 failure: disk,
             },

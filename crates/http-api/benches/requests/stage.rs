@@ -14,7 +14,7 @@ use actix_web::{App, Error, HttpResponse, HttpServer, web};
 use async_trait::async_trait;
 use domain::sandbox::SandboxCaps;
 use futures::future::LocalBoxFuture;
-use http_api::{Check, HttpConfig, HttpPorts, HttpState, Readiness};
+use http_api::{ReadinessCheck, HttpConfig, HttpPorts, HttpState, Readiness};
 use keyring::InstallationKey;
 use serde_json::{Value, json};
 use store_memory::SequentialIds;
@@ -40,7 +40,7 @@ struct Ready;
 
 #[async_trait]
 impl Readiness for Ready {
-    async fn checks(&self) -> Vec<Check> {
+    async fn checks(&self) -> Vec<ReadinessCheck> {
         Vec::new()
     }
 }

@@ -21,7 +21,7 @@ use crate::extract::{
     SandboxCaller, WebhookBody,
 };
 use crate::problem::Problem;
-use crate::readiness::{Check, Readiness};
+use crate::readiness::{ReadinessCheck, Readiness};
 use crate::route_table::{RouteRegistry, RouteTable};
 use crate::state::{HttpConfig, HttpPorts, HttpState, RequestLimits};
 
@@ -60,13 +60,13 @@ pub(super) struct Parts(pub(super) Option<&'static str>);
 
 #[async_trait]
 impl Readiness for Parts {
-    async fn checks(&self) -> Vec<Check> {
+    async fn checks(&self) -> Vec<ReadinessCheck> {
         vec![
-            Check {
+            ReadinessCheck {
                 name: "store",
                 failure: None,
             },
-            Check {
+            ReadinessCheck {
                 name: "sandboxes",
                 failure: self.0.map(str::to_owned),
             },

@@ -17,7 +17,7 @@ use domain::clock::{Clock, Timestamp};
 use domain::id::{ApiKeyId, HostId, IdGenerator, SpecId, UserId};
 use domain::identity::{AdminChange, ApiKey, ApiKeyRepository, KeyHash, Role};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
-use http_api::{AddressConfig, Check, HttpConfig, HttpPorts, HttpState, Listener, Readiness};
+use http_api::{AddressConfig, ReadinessCheck, HttpConfig, HttpPorts, HttpState, Listener, Readiness};
 use keyring::{InstallationKey, Keyring, MasterKey};
 use serde_json::{Value, json};
 use store_memory::{
@@ -54,7 +54,7 @@ struct AlwaysReady;
 
 #[async_trait]
 impl Readiness for AlwaysReady {
-    async fn checks(&self) -> Vec<Check> {
+    async fn checks(&self) -> Vec<ReadinessCheck> {
         Vec::new()
     }
 }

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::extract::State;
 use crate::problem::Problem;
 use crate::process_stats::Resources;
-use crate::readiness::Check;
+use crate::readiness::ReadinessCheck;
 
 /// The check that fails while the process drains.
 const DRAINING: &str = "draining";
@@ -58,7 +58,7 @@ pub(crate) async fn ready(state: State) -> Result<HttpResponse, Problem> {
     // Not cached: load balancers must choose another replica immediately.
     if state.is_draining() {
         let draining_text = "the service is about to stop: send requests to another one";
-        let draining = Check {
+        let draining = ReadinessCheck {
             name: DRAINING,
             failure: Some(draining_text.into()),
         };

@@ -32,7 +32,7 @@
 //!    Also available: `default(key, || value)`, `patch(key)` (absent keeps, `null` clears), `convert(key, member, parse)`
 //!    (domain newtypes; the error's text becomes a `value_error`) and `forbid_extra()`. Rules are `items(1..)`,
 //!    `bounds(1..=100)`, `pattern(&REGEX)`, or any `Fn(&T) -> Option<FieldError>`. [`decode::Choice`] reads closed sets of
-//!    words, [`decode::union`] alternatives, [`decode::Secret`] and `SecretString` secrets, [`decode::JsonObject`] documents
+//!    words, [`decode::union`] alternatives, [`decode::Sensitive`] and `SecretString` secrets, [`decode::JsonObject`] documents
 //!    that are passed on unread. `object.page(PageLimit::MAX)` reads `page_id` and `limit`.
 //!    Shapes that several resources share are in [`dto`] (`PageDto::of`, `Success::DONE`, `Message`, `check_batch`).
 //! 2. Add the handler in `routes/<subject>/<resource>.rs`, at most 15 lines: one [`extract::Call`], one call of the

@@ -37,7 +37,7 @@ pub use json::{JsonError, parse as parse_json};
 pub use object::Object;
 pub use path::Path;
 pub use rules::{Rule, bounds, characters, items, pattern};
-pub use secret::Secret;
+pub use secret::Sensitive;
 pub use union::{UnionArm, union};
 
 /// A type that can be read from a request.

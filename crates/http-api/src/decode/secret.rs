@@ -20,15 +20,15 @@ impl Decode for SecretString {
 /// Makes any type sensitive, for members that contain a secret and are not plain text (a map of environment variables).
 /// `Debug` redacts it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret<T>(pub T);
+pub struct Sensitive<T>(pub T);
 
-impl<T> fmt::Debug for Secret<T> {
+impl<T> fmt::Debug for Sensitive<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret([redacted])")
+        f.write_str("Sensitive([redacted])")
     }
 }
 
-impl<T: Decode> Decode for Secret<T> {
+impl<T: Decode> Decode for Sensitive<T> {
     const SENSITIVE: bool = true;
     const LIST: bool = T::LIST;
 

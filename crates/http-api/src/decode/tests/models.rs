@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use super::super::{
-    Choice, Decode, FieldErrors, Flavour, Object, Path, Secret, characters, decode, items, union,
+    Choice, Decode, FieldErrors, Flavour, Object, Path, Sensitive, characters, decode, items, union,
 };
 use super::refused;
 
@@ -211,7 +211,7 @@ fn no_error_quotes_a_secret() {
         assert!(!detail.to_string().contains(canary), "{body} -> {detail}");
     }
     let env =
-        refused::<Secret<BTreeMap<String, String>>>(&json!({"A": [canary], "B": {canary: 1}}));
+        refused::<Sensitive<BTreeMap<String, String>>>(&json!({"A": [canary], "B": {canary: 1}}));
     assert_eq!(env.as_array().unwrap().len(), 2);
     assert!(!env.to_string().contains(canary), "{env}");
     let fine = decode::<Tokens>(
@@ -225,7 +225,7 @@ fn no_error_quotes_a_secret() {
         Some(canary)
     );
     assert_eq!(token.host, None);
-    assert!(!format!("{token:?} {:?}", Secret(canary)).contains(canary));
+    assert!(!format!("{token:?} {:?}", Sensitive(canary)).contains(canary));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::decode::{Decode, FieldError, FieldErrors, Object, Path, Secret};
+use crate::decode::{Decode, FieldError, FieldErrors, Object, Path, Sensitive};
 use crate::dto::configuration::mcp::{McpConfigDto, McpConfigInput};
 use crate::dto::configuration::settings::{Empty, tokens_set};
 
@@ -190,7 +190,7 @@ impl Decode for LegacySettingsInput {
         let search_api_key = o.optional("search_api_key");
         // An echo of the response, which is not validated: only true has an effect.
         let shown_as_set =
-            o.default::<Secret<Value>>("search_api_key_set", || Secret(json!(false)));
+            o.default::<Sensitive<Value>>("search_api_key_set", || Sensitive(json!(false)));
         let sandbox_api_key = o.optional("sandbox_api_key");
         let budget = o.patch("max_budget_per_task");
         let email = o.patch("email");

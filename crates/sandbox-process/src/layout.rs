@@ -1,4 +1,4 @@
-//! Where the files of a sandbox are, and how they come and go.
+//! The files of a sandbox: their paths, creation and deletion.
 //!
 //! ```text
 //! <data>/sandboxes/
@@ -24,19 +24,18 @@ use crate::digest;
 /// The longest path of a Unix socket on Linux, without its NUL.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// What a sandbox's folder, tmux and the agent server append to the runtime directory:
-/// `/<12 hex digits>/tmux-<uid>/openhands-<32 hex digits>`.
+/// The longest suffix of a socket's path in the runtime directory: `/<12 hex digits>/tmux-<uid>/openhands-<32 hex digits>`.
 fn suffix() -> usize {
     let uid = rustix::process::geteuid().as_raw().to_string();
     "/".len() + 12 + "/tmux-".len() + uid.len() + "/openhands-".len() + 32
 }
 
-/// Whether sockets in this runtime directory have short enough paths.
+/// Whether the paths of sockets in this runtime directory are short enough.
 pub(crate) fn fits(runtime: &Path) -> bool {
     runtime.as_os_str().len() + suffix() <= MAX_SOCKET_PATH_BYTES
 }
 
-/// The two roots.
+/// The two root directories.
 #[derive(Debug, Clone)]
 pub(crate) struct DataLayout {
     sandboxes: PathBuf,
@@ -44,7 +43,7 @@ pub(crate) struct DataLayout {
     instance: HostId,
 }
 
-/// The places of one sandbox.
+/// The paths of one sandbox.
 #[derive(Debug, Clone)]
 pub(crate) struct SandboxPaths {
     pub(crate) root: PathBuf,
@@ -53,7 +52,7 @@ pub(crate) struct SandboxPaths {
 }
 
 impl DataLayout {
-    /// Fails when the runtime directory is too long for sockets.
+    /// Fails if the runtime directory is too long for sockets.
     pub(crate) fn new(data: &Path, runtime: &Path, instance: HostId) -> Result<Self, String> {
         if !data.is_absolute() || data.to_str().is_none() {
             return Err("the data directory must be an absolute path in UTF-8".into());
@@ -81,11 +80,11 @@ impl DataLayout {
         }
     }
 
-    /// Makes both roots. Blocks.
+    /// Creates both roots. Blocks.
     pub(crate) fn create(&self) -> io::Result<()> {
         private_dir(&self.sandboxes)?;
         private_dir(&self.runtime)?;
-        // The runtime directory may be in a place where everybody may write: somebody may have been there before us.
+        // The parent of the runtime directory may be writable by all users: another user may have created it before.
         let meta = fs::symlink_metadata(&self.runtime)?;
         let ours = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
         if !ours || meta.permissions().mode() & 0o077 != 0 {
@@ -145,7 +144,7 @@ impl SandboxPaths {
         self.short.join("tmp")
     }
 
-    /// Makes everything that is missing. Blocks.
+    /// Creates all missing directories. Blocks.
     pub(crate) fn create(&self) -> io::Result<()> {
         let inner = [
             self.workspace(),
@@ -162,7 +161,7 @@ impl SandboxPaths {
             .try_for_each(|dir| private_dir(dir))
     }
 
-    /// Deletes everything but the lock. What cannot be deleted stays, with the state file, so that it is still listed.
+    /// Deletes all but the lock. The state file is deleted last, so that a sandbox with undeletable files is still listed.
     /// Blocks.
     pub(crate) fn delete(&self) -> io::Result<()> {
         let delete =
@@ -195,7 +194,7 @@ fn private_dir(dir: &Path) -> io::Result<()> {
         .create(dir)
 }
 
-/// Deletes a file or a tree; `Ok` if there is none. Never follows a symbolic link.
+/// Deletes a file or a tree, if it exists. Never follows a symbolic link.
 fn delete_tree(path: &Path) -> io::Result<()> {
     let remove = || match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
@@ -217,7 +216,7 @@ fn delete_tree(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives the owner all rights on the directories of a tree. Goes as far as it can.
+/// Gives the owner all permissions on the directories of a tree, as far as possible.
 fn make_deletable(path: &Path) {
     let mut open = vec![path.to_owned()];
     while let Some(dir) = open.pop() {

@@ -1,4 +1,4 @@
-//! Sandboxes as local processes.
+//! Local processes as sandboxes.
 //!
 //! Knows: processes of this machine, their files, and how to install and start the agent server.
 //! Must never know: HTTP, storage, other backends, or who may do what.

@@ -1,9 +1,9 @@
-//! Finds the processes of a sandbox, wherever they went, and ends them.
+//! Finds and ends the processes of a sandbox.
 //!
 //! Knows: the marker variable, sessions and descent. A process belongs to a sandbox if it was started with the sandbox's
-//! marker in its environment (children inherit it; leaving the process group or the session, as tmux does, does not shed
-//! it), or is in the session of the main process, or descends from one that belongs. What sheds all three at once cannot
-//! be found by anything short of a control group.
+//! marker in its environment, is in the session of the main process, or descends from such a process. Children inherit the
+//! marker; leaving the process group or the session, as tmux does, does not remove it. Only a control group could find a
+//! process that escapes all three.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -39,7 +39,7 @@ impl Marker {
     }
 }
 
-/// The living processes of this instance's sandboxes, by marker. Blocks.
+/// The live processes of this instance's sandboxes, by marker. Blocks.
 pub(crate) fn marked(instance: &HostId) -> BTreeMap<ProcessKey, SandboxId> {
     let running = proc::all().into_iter().filter(|stat| !stat.is_dead());
     running
@@ -52,7 +52,7 @@ pub(crate) fn marked(instance: &HostId) -> BTreeMap<ProcessKey, SandboxId> {
         .collect()
 }
 
-/// The living processes of a sandbox that another service has started on this machine, by marker. Blocks.
+/// The live processes of a sandbox that another service on this machine has started. Blocks.
 pub(crate) fn of_other_instances(instance: &HostId, id: &SandboxId) -> Vec<ProcessKey> {
     let is_of_other = |stat: &ProcessStat| {
         let value = proc::initial_variable(stat.key.pid, VARIABLE);
@@ -63,13 +63,13 @@ pub(crate) fn of_other_instances(instance: &HostId, id: &SandboxId) -> Vec<Proce
     running.filter(is_of_other).map(|stat| stat.key).collect()
 }
 
-/// Whether a living process is one of this sandbox. Blocks.
+/// Whether a live process belongs to this sandbox. Blocks.
 pub(crate) fn is_on_any(instance: &HostId, id: &SandboxId) -> bool {
     marked(instance).values().any(|of| of == id)
 }
 
-/// The main process of a sandbox of which we only know that it was about to be started on `port`: the oldest session
-/// leader with the marker whose last argument is the port. Blocks.
+/// Finds the main process after an interrupted start on `port`: the oldest session leader with the marker whose last
+/// argument is the port. Blocks.
 pub(crate) fn find_main(marker: &Marker, port: u16) -> Option<ProcessKey> {
     proc::all()
         .into_iter()
@@ -83,8 +83,8 @@ pub(crate) fn find_main(marker: &Marker, port: u16) -> Option<ProcessKey> {
         .map(|stat| stat.key)
 }
 
-/// Every living process of the sandbox. `main` is its main process if that ran a moment ago (so that its session id
-/// cannot have been reused). Blocks.
+/// All live processes of the sandbox. `main` is its main process if that ran a moment ago (so that its session id cannot
+/// have been reused). Blocks.
 fn members(marker: &Marker, main: Option<ProcessKey>, known: &BTreeSet<ProcessKey>) -> Vec<ProcessStat> {
     let all = proc::all();
     let is_in_session = |stat: &ProcessStat| main.is_some_and(|main| is_in_session(stat, main));
@@ -98,7 +98,7 @@ fn members(marker: &Marker, main: Option<ProcessKey>, known: &BTreeSet<ProcessKe
     found
 }
 
-/// The processes of the session of `main`, which lives, and all that descend from them. Blocks.
+/// The processes in the session of the live `main`, and all their descendants. Blocks.
 pub(crate) fn tree(main: ProcessKey) -> Vec<ProcessStat> {
     let all = proc::all();
     let is_member = |stat: &&ProcessStat| is_in_session(stat, main);
@@ -111,7 +111,7 @@ fn is_in_session(stat: &ProcessStat, main: ProcessKey) -> bool {
     stat.session == main.pid && stat.key.started >= main.started
 }
 
-/// Generation by generation.
+/// One generation after the other.
 fn add_descendants(found: &mut Vec<ProcessStat>, all: &[ProcessStat]) {
     let mut next = 0;
     while next < found.len() {
@@ -119,7 +119,7 @@ fn add_descendants(found: &mut Vec<ProcessStat>, all: &[ProcessStat]) {
         next += 1;
         for stat in all {
             let child = stat.parent == parent.pid && stat.key.started >= parent.started;
-            // The list was not read in one instant: the pid must still be the process that it was.
+            // The list is not an atomic snapshot: verify that the pid still belongs to the same process.
             if child
                 && !found.contains(stat)
                 && proc::stat(parent.pid).is_some_and(|s| s.key == parent)
@@ -130,8 +130,8 @@ fn add_descendants(found: &mut Vec<ProcessStat>, all: &[ProcessStat]) {
     }
 }
 
-/// What belongs to the sandbox now. To be asked before its main process ends, because a descendant that shed the marker and
-/// left the session is only found through its parent. Blocks.
+/// The processes of the sandbox. Call it before the main process ends: a descendant without the marker and outside of the
+/// session is only found through its parent. Blocks.
 pub(crate) fn snapshot(marker: &Marker, main: ProcessKey) -> BTreeSet<ProcessKey> {
     members(marker, Some(main), &BTreeSet::new())
         .into_iter()
@@ -139,9 +139,9 @@ pub(crate) fn snapshot(marker: &Marker, main: ProcessKey) -> BTreeSet<ProcessKey
         .collect()
 }
 
-/// Kills every process of the sandbox until none is left. Dead ones that wait for their parent do not count; those whose
-/// parent we became (as process 1 of a container) are reaped, except `main`, whose exit somebody else waits for.
-/// `known` are processes that were seen to belong to it earlier.
+/// Kills all processes of the sandbox until none is left. Zombies do not count. Zombies that were reparented to this
+/// process (as process 1 of a container) are reaped, except `main`, whose exit its monitor awaits. `known` are processes
+/// that were seen to belong to the sandbox before.
 pub(crate) async fn kill_all(
     marker: &Marker,
     main: Option<ProcessKey>,
@@ -172,7 +172,7 @@ pub(crate) async fn kill_all(
     }
 }
 
-/// Looks once and signals what it sees.
+/// Inspects and signals the processes once.
 fn round(
     marker: &Marker,
     main: Option<ProcessKey>,
@@ -200,7 +200,7 @@ fn reap_if_ours(stat: &ProcessStat, main: Option<ProcessKey>) {
         && main != Some(stat.key)
         && let Some(pid) = Pid::from_raw(stat.key.pid)
     {
-        // Somebody else may have been faster.
+        // Its parent may have reaped it.
         let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
 }

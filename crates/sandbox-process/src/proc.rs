@@ -1,9 +1,9 @@
-//! What the kernel says about processes, read from `/proc`.
+//! Reads information about processes from `/proc`.
 //!
 //! Knows: the text formats of `/proc`. Must never know: sandboxes, signals or time-outs.
 //!
-//! Everything here blocks (reading `environ` can wait for a lock of the process that is being read), so async code calls
-//! it through `spawn_blocking`.
+//! All functions block (reading `environ` can wait for a lock of that process), so async code calls them through
+//! `spawn_blocking`.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -18,57 +18,52 @@ use serde::{Deserialize, Serialize};
 const PF_EXITING: u32 = 0x0000_0004;
 const PF_KTHREAD: u32 = 0x0020_0000;
 
-/// Arguments and environments are hardly ever larger.
+/// Arguments and environments are rarely larger.
 const READ_CAPACITY_BYTES: usize = 64 * 1024;
 
-/// Open files of a process that are looked at. An agent server listens before it opens many, and they are told in the order of
-/// their numbers.
+/// Open files of a process to inspect. An agent server listens before it opens many files, and `/proc` lists them in
+/// numerical order.
 const MAX_OPEN_FILES: usize = 4096;
 
-/// How long a process may take to replace its program before it counts as one that hides what it is.
+/// Longest time to wait for an `execve`; a process that takes longer hides its arguments on purpose.
 const EXEC_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A process for as long as the machine is up: pids are reused, a pid with its start time is not.
+/// Identifies a process until the next boot: pids are reused, a pid with its start time is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct ProcessKey {
-    /// The process id.
     pub(crate) pid: i32,
     /// Start time in clock ticks since boot (`/proc/<pid>/stat`, field 22).
     pub(crate) started: u64,
 }
 
-/// The part of `/proc/<pid>/stat` that matters here.
+/// The relevant fields of `/proc/<pid>/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
-    /// Which process.
     pub(crate) key: ProcessKey,
     /// `R`, `S`, `D`, `T`, `Z`, `X`, …
     pub(crate) state: char,
-    /// Parent process id.
     pub(crate) parent: i32,
-    /// Process group id.
     pub(crate) group: i32,
-    /// Session id.
     pub(crate) session: i32,
-    /// The kernel's flags of it (`PF_*`).
+    /// The kernel's flags (`PF_*`).
     flags: u32,
-    /// Where its environment ends in its memory; 0 before the kernel has laid it out, and for what may not be looked at.
+    /// The end address of its environment; 0 before the kernel has laid it out, and for unreadable processes.
     environment_end: u64,
 }
 
 impl ProcessStat {
-    /// A zombie (or a process being removed) runs no code any more; only its parent can make it go away.
+    /// Whether it is a zombie (or being removed), which runs no code; only its parent can reap it.
     pub(crate) fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 }
 
-/// Reads one process; `None` when there is none with this pid.
+/// Reads one process; `None` if there is none with this pid.
 pub(crate) fn stat(pid: i32) -> Option<ProcessStat> {
     parse_stat(pid, &fs::read_to_string(path(pid, "stat")).ok()?)
 }
 
-/// The program name is in brackets and may itself contain brackets and spaces, so fields are counted after the last one.
+/// The program name is in brackets and may contain brackets and spaces, so fields are counted from the last bracket.
 fn parse_stat(pid: i32, text: &str) -> Option<ProcessStat> {
     let after_name = &text[text.rfind(')')? + 1..];
     let mut fields = after_name.split_ascii_whitespace();
@@ -91,12 +86,12 @@ fn parse_stat(pid: i32, text: &str) -> Option<ProcessStat> {
     })
 }
 
-/// Whether this very process (not a successor with the same pid) still runs code.
+/// Whether exactly this process (not a successor with the same pid) still runs code.
 pub(crate) fn is_alive(key: ProcessKey) -> bool {
     stat(key.pid).is_some_and(|stat| stat.key == key && !stat.is_dead())
 }
 
-/// Every process that can be seen.
+/// All visible processes.
 pub(crate) fn all() -> Vec<ProcessStat> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -107,8 +102,8 @@ pub(crate) fn all() -> Vec<ProcessStat> {
         .collect()
 }
 
-/// The value of a variable in the environment that the process was *started* with (later changes are not visible).
-/// `None` also for processes of other users, kernel threads and zombies: they cannot be read.
+/// The value of a variable in the environment at the process's start (later changes are not visible). `None` also for
+/// processes of other users, kernel threads and zombies, which cannot be read.
 pub(crate) fn initial_variable(pid: i32, name: &str) -> Option<String> {
     let environ = of_program(pid, "environ")?;
     environ.split(|byte| *byte == 0).find_map(|pair| {
@@ -129,9 +124,8 @@ pub(crate) fn arguments(pid: i32) -> Option<Vec<String>> {
     Some(arguments)
 }
 
-/// A file of `/proc` about the program of a process. While a process is replacing its program (`execve`) it shows neither
-/// arguments nor environment, for as long as the scheduler leaves it there: that is waited out, because a look in that moment
-/// would take a sandbox that is just starting for somebody else's process.
+/// Reads a file of `/proc` about a process's program. During an `execve` the kernel shows neither arguments nor
+/// environment. This function waits for its end; otherwise a starting sandbox would look like a foreign process.
 #[expect(
     clippy::disallowed_methods,
     reason = "where waiting is allowed; there is no event for it"
@@ -146,7 +140,8 @@ fn of_program(pid: i32, file: &str) -> Option<Vec<u8>> {
         }
         match environment_end(pid) {
             None => return Some(text),
-            // Seen to have a place for it before and after, the same one: this program does hide it.
+            // The environment was laid out before and after the read, at the same address: the program does hide its
+            // arguments.
             Some(end) if end != 0 && before == Some(end) => return Some(text),
             end => before = end,
         }
@@ -154,7 +149,7 @@ fn of_program(pid: i32, file: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// Reads a file with one call if it is of the usual size: between two calls the program that it tells of can be another one.
+/// Reads a file with one call if it has the usual size: between two calls the process may execute another program.
 fn read_at_once(path: PathBuf) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let mut text = vec![0; READ_CAPACITY_BYTES];
@@ -166,15 +161,15 @@ fn read_at_once(path: PathBuf) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Where the environment of a process is; 0 while its program is replaced. `None` for what has none: what ends, and
-/// threads of the kernel.
+/// The end address of a process's environment; 0 during an `execve`. `None` for processes without one: exiting ones and
+/// kernel threads.
 fn environment_end(pid: i32) -> Option<u64> {
     stat(pid)
         .filter(|stat| !stat.is_dead() && stat.flags & (PF_EXITING | PF_KTHREAD) == 0)
         .map(|stat| stat.environment_end)
 }
 
-/// Whether the process has this socket open. `false` also for one that may not be looked at. Blocks.
+/// Whether the process holds this socket. Also `false` for unreadable processes. Blocks.
 pub(crate) fn has_socket(key: ProcessKey, inode: u32) -> bool {
     let name = format!("socket:[{inode}]");
     let Ok(open) = fs::read_dir(path(key.pid, "fd")) else {
@@ -184,11 +179,11 @@ pub(crate) fn has_socket(key: ProcessKey, inode: u32) -> bool {
         .filter_map(Result::ok)
         .take(MAX_OPEN_FILES)
         .any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == name.as_str()));
-    // That was this process, and no successor with its pid.
+    // Verifies that the files were those of this process, not of a successor with its pid.
     is_open && is_alive(key)
 }
 
-/// Identifies this boot of the machine: start times count from boot, so they mean nothing after the next one.
+/// Identifies the boot of the machine: start times count from boot and mean nothing after the next one.
 pub(crate) fn boot_id() -> &'static str {
     static ID: LazyLock<String> = LazyLock::new(|| {
         fs::read_to_string("/proc/sys/kernel/random/boot_id")
@@ -260,7 +255,7 @@ mod tests {
         }
     }
 
-    /// A shell that becomes itself again and again is in the middle of it in every hundredth look or so.
+    /// A shell that executes itself repeatedly is within an `execve` in about every hundredth read.
     #[test]
     fn a_process_that_replaces_its_program_is_still_known() {
         let mut child = std::process::Command::new("sh")

@@ -1,4 +1,4 @@
-//! What a cold start would be made of now.
+//! The fingerprint of a cold start.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -8,12 +8,12 @@ use crate::config::{AgentServerSource, ProcessConfig};
 use crate::digest;
 use crate::environment::{FIXED_VARIABLES, FIXED_SETTINGS};
 
-/// Stands for the agent server and its settings, and says nothing of them. What differs between sandboxes is not in it.
+/// Hashes the agent server and its settings; what differs between sandboxes is not included.
 pub(crate) fn of(config: &ProcessConfig) -> String {
     with(config, &[FIXED_VARIABLES.as_slice(), &FIXED_SETTINGS].concat())
 }
 
-/// The same with what is the same in every sandbox.
+/// The same with the settings that all sandboxes share.
 fn with(config: &ProcessConfig, constants: &[(&str, &str)]) -> String {
     let mut parts: Vec<&[u8]> = Vec::new();
     match &config.agent_server {
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(all.len(), 5);
         assert!(all.iter().all(|it| it.len() == 12));
 
-        // What a release of the service sets: another one retires what this one has kept warm.
+        // Constants of this release: the next release replaces the warm sandboxes of this one.
         let ours = [FIXED_VARIABLES.as_slice(), &FIXED_SETTINGS].concat();
         assert_eq!(of(&first), with(&first, &ours));
         for place in 0..ours.len() {

@@ -1,4 +1,4 @@
-//! The agent server's command: configured, or installed once for everybody who waits for it.
+//! The agent server's command: configured, or the result of one shared installation.
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,11 +15,11 @@ use crate::provision::{AgentServer, ProvisionError, Provisioner};
 
 type Installation = Shared<BoxFuture<'static, Result<AgentServer, Arc<ProvisionError>>>>;
 
-/// Gives the command of the agent server.
+/// Provides the command of the agent server.
 #[derive(Debug)]
 pub(crate) struct AgentServerProvider {
     source: AgentServerSource,
-    /// The running or finished installation. It belongs to nobody's request: one that gives up does not stop it.
+    /// The running or finished installation. It is independent of requests: a caller that gives up does not stop it.
     installation: Mutex<Option<Installation>>,
 }
 
@@ -31,7 +31,7 @@ impl AgentServerProvider {
         }
     }
 
-    /// The command, installing the agent server if that is still to be done.
+    /// The command. Installs the agent server first if needed.
     pub(crate) async fn command(&self, runtime: &Handle) -> Result<Vec<OsString>, SandboxError> {
         match &self.source {
             AgentServerSource::Command(command) => Ok(command.clone()),
@@ -43,7 +43,7 @@ impl AgentServerProvider {
         }
     }
 
-    /// Joins the installation, or begins one: the first time, and after a failure.
+    /// Joins the installation, or starts one: the first time, and after a failure.
     fn installation(&self, provisioner: &Provisioner, runtime: &Handle) -> Installation {
         let mut current = self
             .installation
@@ -57,7 +57,8 @@ impl AgentServerProvider {
         let provisioner = provisioner.clone();
         let task = runtime.spawn(async move {
             let result = provisioner.ensure().await;
-            result.inspect_err(|error| tracing::error!(error = %chain(&error), "the agent server is not installed"))
+            result.inspect_err(|error| tracing::error!(error = %chain(&error), "the installation of the agent server \
+                 failed"))
         });
         let installation = async move {
             task.await.unwrap_or_else(|error| {
@@ -76,7 +77,7 @@ impl AgentServerProvider {
         installation
     }
 
-    /// Forgets a finished installation: its program turned out to be missing.
+    /// Forgets a finished installation, because its program is missing.
     pub(crate) fn forget(&self) {
         let mut current = self
             .installation
@@ -90,7 +91,7 @@ impl AgentServerProvider {
         }
     }
 
-    /// Whether a start could begin right now.
+    /// Whether a start could begin now.
     pub(crate) async fn check(&self) -> Result<(), SandboxError> {
         let AgentServerSource::Provision(provisioner) = &self.source else {
             return Ok(());

@@ -13,11 +13,11 @@ use tokio::process::{Child, Command};
 use crate::environment::Variables;
 use crate::proc::{self, ProcessKey};
 
-/// A port that stays ours until the agent server has it.
+/// Reserves a port until the agent server listens on it.
 ///
 /// The socket is bound with `SO_REUSEADDR` and never listens. Linux then lets another socket with that option bind and
-/// listen (Python's servers set it), while it gives the port to no process that asks for *any* port. So no other
-/// process gets the port by chance between its choice and its use. It can still take the port on purpose, which `endpoint` detects.
+/// listen (Python's servers set it), and does not assign the port to a process that asks for *any* port. So no other
+/// process gets the port by chance. A process can still take it on purpose, which `endpoint` detects.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     _socket: TcpSocket,
@@ -25,7 +25,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// `preferred` if it is free, else any free port.
+    /// Reserves `preferred` if it is free, otherwise any free port.
     pub(crate) fn new(preferred: Option<u16>) -> io::Result<Self> {
         preferred
             .filter(|port| *port != 0)
@@ -45,7 +45,7 @@ impl Reservation {
     }
 }
 
-/// Spawns `command` with exactly these variables, its outputs going to `log_file`.
+/// Spawns `command` with exactly these variables and its output in `log_file`.
 pub(crate) fn spawn(
     command: &[OsString],
     variables: &Variables,
@@ -68,7 +68,7 @@ pub(crate) fn spawn(
         .stdout(log_file.try_clone()?)
         .stderr(log_file)
         .spawn()?;
-    // Not waited for yet, so the pid is still taken even if it has ended already.
+    // The child is not reaped yet, so its pid is not reused even if it has exited.
     let key = child
         .id()
         .and_then(|pid| i32::try_from(pid).ok())
@@ -93,7 +93,7 @@ mod tests {
         }
         // The standard library sets SO_REUSEADDR on listeners, as Python does.
         let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, reserved.port)).unwrap();
-        // Somebody listens: another port is taken instead.
+        // Another process listens, so another port is taken.
         assert_ne!(
             Reservation::new(Some(reserved.port)).unwrap().port,
             reserved.port

@@ -1,4 +1,4 @@
-//! The one template of this backend.
+//! The single template of this backend.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
 use crate::config::{AgentServerSource, ProcessConfig};
 use crate::environment::FIXED_VARIABLES;
 
-/// Catalogue with the one spec that the process backend has: the agent server as it is configured.
+/// The catalogue with the single template: the configured agent server.
 #[derive(Debug, Clone)]
 pub struct ProcessSpecs {
     specs: Arc<[SandboxSpec]>,
 }
 
 impl ProcessSpecs {
-    /// `now` becomes the spec's creation time: the service learns of it when it starts.
+    /// `now` becomes the creation time in the API.
     #[expect(
         clippy::missing_panics_doc,
         reason = "the name is made of checked parts"
@@ -51,7 +51,7 @@ impl ProcessSpecs {
                 command: Some(command),
                 created_at: now,
                 initial_env,
-                // Relative to the sandbox's directory; a started sandbox tells its absolute workspace.
+                // Relative to the sandbox's directory; a started sandbox reports its absolute workspace.
                 working_dir: "workspace".to_owned(),
                 idle_stop: config.idle_stop,
                 lifetime: config.lifetime,

@@ -1,7 +1,7 @@
-//! Starting: find, clean up, spawn.
+//! Starts sandboxes: finds a running process, cleans up, spawns.
 //!
 //! ```text
-//!   state written      process              after a crash of ours at this point
+//!   state written      process              after a crash of the service here
 //!   (none, stopped)    -                    nothing happened
 //!   starting           may or may not be    found by marker and port, else cleaned up and spawned
 //!   running            pid + start time     adopted
@@ -33,11 +33,11 @@ use crate::proc::{self, ProcessKey};
 use crate::spawn::{self, Reservation};
 use crate::state::{LifecyclePhase, ProcessState};
 
-/// Permission to use processor time for a start; `None` when nothing has to be started.
+/// A permit to use processor time for a start; `None` when the sandbox runs already.
 pub(crate) type StartPermit = Option<OwnedSemaphorePermit>;
 
 impl ProcessInner {
-    /// Waits in the queue of starts. A sandbox that runs does not queue.
+    /// Waits in the queue of starts. A running sandbox does not queue.
     pub(crate) async fn acquire_start_permit(self: &Arc<Self>, id: &SandboxId) -> Result<StartPermit, SandboxError> {
         let (state_file, marker) = (self.paths(id).state(), self.marker(id));
         let runs =
@@ -70,7 +70,7 @@ impl ProcessInner {
         if let Some(endpoints) = self.adopt(&id, before.as_ref()).await? {
             return Ok(endpoints);
         }
-        // What an earlier run left (a tmux server, a shell) would hold sockets and files of the new one.
+        // Processes of an earlier run (a tmux server, a shell) would hold sockets and files of the new one.
         let marker = self.marker(&id);
         marker::kill_all(&marker, None, BTreeSet::new(), self.config.kill_limit)
             .await
@@ -112,7 +112,7 @@ impl ProcessInner {
         );
         state.phase = LifecyclePhase::Running;
         state.process = Some(key);
-        // Failing here leaves a running process that the next start finds by its marker.
+        // After a failure here the next start finds the running process by its marker.
         self.store(&id, &state).await?;
         tracing::info!(sandbox.id = %id, pid = key.pid, port, "sandbox {id} started");
         self.endpoints(&id, port)
@@ -133,8 +133,8 @@ impl ProcessInner {
         arguments.extend(command);
         arguments.extend(["--host", "127.0.0.1", "--port"].map(OsString::from));
         arguments.push(port.to_string().into());
-        // Spawning waits for the new program to be loaded, so it is done where waiting is allowed. The runtime's handle
-        // comes along: the child is reaped by this runtime.
+        // Spawning blocks until the new program is loaded, so it runs on a blocking thread. The handle makes this runtime
+        // reap the child.
         let runtime = self.runtime.clone();
         blocking(move || {
             let _runtime = runtime.enter();
@@ -157,7 +157,7 @@ impl ProcessInner {
         prepared.await?.map_err(errors::other)
     }
 
-    /// Takes over the main process if it lives. One that was being stopped is not taken over.
+    /// Adopts the main process if it runs and was not being stopped.
     async fn adopt(
         self: &Arc<Self>,
         id: &SandboxId,
@@ -190,7 +190,7 @@ impl ProcessInner {
         self.endpoints(id, state.port).map(Some)
     }
 
-    /// The port of last time, unless it was taken then.
+    /// Reserves the previous port, unless it was in use then.
     async fn reserve(
         &self,
         id: &SandboxId,
@@ -206,7 +206,7 @@ impl ProcessInner {
     }
 }
 
-/// With a launcher in front, a program that is not there would only show as an exit of the launcher. Blocks.
+/// Checks the program: behind the launcher, a missing program would only show as an exit. Blocks.
 pub(crate) fn runnable(program: &OsStr, search_path: &str) -> io::Result<()> {
     let executable = |path: &Path| {
         fs::metadata(path)

@@ -1,4 +1,4 @@
-//! What survives the service: which process a sandbox is, and whether it was stopped on purpose.
+//! The persistent state of a sandbox: its process, and whether it was stopped on purpose.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -12,23 +12,23 @@ use serde::{Deserialize, Serialize};
 use crate::marker::Marker;
 use crate::proc::{self, ProcessKey};
 
-/// No state is larger.
+/// Larger than any state.
 const MAX_STATE_BYTES: u64 = 64 * 1024;
 
 /// Content of `process.json`. Written before and after every change, so that each gap between two writes has one meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessState {
-    /// What was last done with it.
+    /// The last operation.
     pub(crate) phase: LifecyclePhase,
-    /// The port of its agent server; tried first at the next start, so that direct URLs stay valid.
+    /// The port of its agent server. The next start tries it first, so that direct URLs stay valid.
     pub(crate) port: u16,
     /// The main process. `None` in [`LifecyclePhase::Starting`]: it may or may not exist.
     pub(crate) process: Option<ProcessKey>,
-    /// The boot of the machine in which `process` means something.
+    /// The boot of the machine to which `process` belongs.
     pub(crate) boot: String,
 }
 
-/// Where a sandbox is in its life.
+/// The phase of a sandbox's life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LifecyclePhase {
@@ -40,15 +40,15 @@ pub(crate) enum LifecyclePhase {
     Stopping,
     /// Stopped on purpose.
     Stopped,
-    /// Ended by itself.
+    /// Exited by itself.
     Exited {
-        /// Why, for a person.
+        /// The cause, for a person.
         detail: String,
     },
 }
 
 impl LifecyclePhase {
-    /// What writing it is called at a crash point.
+    /// The name of the crash point around the write. Tests know these names.
     pub(crate) const fn crash_point_name(&self) -> &'static str {
         match self {
             Self::Starting => "process: writing that it starts",
@@ -61,11 +61,11 @@ impl LifecyclePhase {
 }
 
 impl ProcessState {
-    /// Reads the file; `None` when there is none. An unreadable one counts as none: the sandbox is then found by its
-    /// marker, or started on the same directory. Blocks.
+    /// Reads the file; `None` without a readable one. The sandbox is then found by its marker, or started on the same
+    /// directory. Blocks.
     pub(crate) fn load(file: &Path) -> Option<Self> {
         let mut text = Vec::new();
-        // The agent can write here too: neither a pipe nor a huge file may hold us up.
+        // The agent can write here: neither a pipe nor a huge file may block the service.
         let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
         let open = File::options()
             .read(true)
@@ -80,7 +80,7 @@ impl ProcessState {
             .ok()
     }
 
-    /// Replaces the file as a whole, durably. Blocks.
+    /// Replaces the file atomically and durably. Blocks.
     pub(crate) fn store(&self, file: &Path) -> io::Result<()> {
         let unfinished = file.with_extension("json.tmp");
         let mut out = File::options()
@@ -96,14 +96,13 @@ impl ProcessState {
             .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
     }
 
-    /// The main process, if it is known, still runs, and really is one of this sandbox (the agent can write the file).
-    /// Blocks.
+    /// The main process, if it is known, runs, and has the sandbox's marker (the agent can write the file). Blocks.
     pub(crate) fn running_process(&self, marker: &Marker) -> Option<ProcessKey> {
         self.main()
             .filter(|key| proc::is_alive(*key) && marker.is_on(key.pid))
     }
 
-    /// The main process as it was written down in this boot of the machine.
+    /// The main process recorded in this boot of the machine.
     pub(crate) fn main(&self) -> Option<ProcessKey> {
         self.process.filter(|_| self.boot == proc::boot_id())
     }

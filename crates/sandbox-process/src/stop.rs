@@ -1,4 +1,4 @@
-//! Stopping and removing.
+//! Stops and removes sandboxes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ enum StopMode {
     Immediate,
 }
 
-/// How long reaping a process that has ended may take.
+/// Time to reap an exited process.
 const REAP_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ProcessInner {
@@ -53,7 +53,7 @@ impl ProcessInner {
         Ok(())
     }
 
-    /// The lock, if there is anything to lock: a directory or a process. Otherwise no lock file is left behind.
+    /// Locks a sandbox that has a directory or a process. Leaves no lock file for others.
     async fn lock_existing(
         self: &Arc<Self>,
         id: &SandboxId,
@@ -77,7 +77,7 @@ impl ProcessInner {
         }
     }
 
-    /// Ends every process and records that this was wanted.
+    /// Ends all processes and records that this was requested.
     async fn end(self: &Arc<Self>, id: &SandboxId, manner: StopMode) -> Result<(), SandboxError> {
         let marker = self.marker(id);
         let before = self.load(id).await?;
@@ -91,7 +91,7 @@ impl ProcessInner {
         });
         let main = main.await?;
         if let (Some(state), Some(_)) = (&before, main) {
-            // Should we be killed here, the process is not taken for a running sandbox again.
+            // If the service crashes here, the process is not taken for a running sandbox again.
             let stopping = ProcessState {
                 phase: LifecyclePhase::Stopping,
                 process: main,
@@ -127,18 +127,18 @@ impl ProcessInner {
         Ok(())
     }
 
-    /// `SIGTERM` to the agent server alone, and time to deliver its last events.
+    /// Sends `SIGTERM` to the agent server alone, and waits for its last events.
     async fn terminate(&self, id: &SandboxId, main: ProcessKey) -> io::Result<()> {
         let Some(handle) = PidHandle::open(main)? else {
             return Ok(());
         };
         crash_point::around("process: SIGTERM", || handle.signal(Signal::TERM))?;
-        // One that somebody froze would not even see it.
+        // A frozen process would not handle the signal.
         handle.signal(Signal::CONT)?;
         let exit = handle.watch()?;
         if timeout(self.config.grace, exit.exited()).await.is_err() {
             let grace = self.config.grace.as_secs();
-            tracing::warn!(sandbox.id = %id, grace, "sandbox {id} does not stop when asked; killing it");
+            tracing::warn!(sandbox.id = %id, grace, "sandbox {id} does not stop in time; killing it");
         }
         Ok(())
     }

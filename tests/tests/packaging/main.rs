@@ -225,7 +225,7 @@ async fn compose_brings_up_a_service_that_runs_as_nobody_and_is_healthy() {
     assert_eq!(inspect("{{.State.ExitCode}}"), "0", "it ends in order");
 }
 
-/// By the gateway, though the service listens on loopback; and they find only what is for them.
+/// By the gateway, but the service listens on loopback; and they find only what is for them.
 async fn sandboxes_reach_it(engine: &Engine, container: &str, port: u16) {
     let ask = |path: &str| {
         let url = format!("http://host.docker.internal:{port}{path}");

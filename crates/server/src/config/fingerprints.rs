@@ -1,4 +1,4 @@
-//! What differs between two readings of the configuration.
+//! Finds the differences between two versions of the configuration.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -6,13 +6,13 @@ use std::sync::LazyLock;
 
 use super::layers::SettingLayers;
 
-/// Of this process only, so that a mark says nothing about a secret.
+/// Random per process, so that a fingerprint reveals nothing about a secret.
 static FINGERPRINT_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// The templates, which are no keys.
+/// The templates count as one key.
 const TEMPLATES: &str = "docker.templates";
 
-/// A mark for every value: enough to see a change, and no second copy of a secret.
+/// A fingerprint of every value: enough to see a change, without a second copy of a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ConfigFingerprints(BTreeMap<String, u64>);
 
@@ -33,7 +33,7 @@ impl ConfigFingerprints {
         Self(fingerprints)
     }
 
-    /// Keys with another value there than here.
+    /// Keys whose values differ.
     pub(super) fn changes(&self, there: &Self) -> Vec<String> {
         let here = self.0.iter();
         here.filter(|(key, fingerprint)| there.0.get(*key) != Some(fingerprint))

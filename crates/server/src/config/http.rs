@@ -8,40 +8,40 @@ use url::{Host, Url};
 
 use super::reader::SettingReader;
 
-/// How the service is reached.
+/// The section `http`.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpSettings {
-    /// Where it listens; port 0 takes any.
+    /// The address to listen on; port 0 takes any port.
     pub(crate) bind: SocketAddr,
-    /// What clients use, when that differs.
+    /// The public URL, if it differs from the address.
     configured_url: Option<Url>,
-    /// What clients use for what sandboxes serve beside the agent server, when that differs.
+    /// The public URL of ports that sandboxes expose, if it differs.
     pub(crate) sandbox_url: Option<Url>,
-    /// Machines whose forwarding headers are believed.
+    /// Networks whose forwarding headers are trusted.
     pub(crate) trusted_proxies: Vec<Network>,
-    /// Origins of browsers.
+    /// Allowed CORS origins.
     pub(crate) cors_origins: Vec<String>,
-    /// Largest body of a user's request.
+    /// Largest body of a user's request, in bytes.
     pub(crate) max_body: usize,
-    /// Largest body of an agent server's report.
+    /// Largest body of an agent server's report, in bytes.
     pub(crate) max_webhook_body: usize,
-    /// Largest body that is forwarded to a sandbox; `None`: any.
+    /// Largest body of a forwarded request, in bytes; `None`: unlimited.
     pub(crate) max_upload: Option<u64>,
-    /// Requests that may be sent with one key in a second; 0: any number.
+    /// Requests per key and second; 0: unlimited.
     pub(crate) requests_per_second: u32,
-    /// Wrong keys that one address may try in a second; 0: any number.
+    /// Wrong keys per address and second; 0: unlimited.
     pub(crate) wrong_keys_per_second: u32,
     /// Connections of clients.
     pub(crate) max_connections: usize,
-    /// Those of one address; 0: any number.
+    /// Connections per address; 0: unlimited.
     pub(crate) max_connections_per_address: usize,
-    /// Longest time in which a client takes nothing of its answer.
+    /// Longest time in which a client reads nothing of its response.
     pub(crate) send_timeout: Duration,
-    /// Threads that serve requests.
+    /// Worker threads.
     pub(crate) workers: usize,
-    /// How long requests are still taken after SIGTERM, while `/ready` already sends them elsewhere.
+    /// Time after SIGTERM in which requests are still accepted, while `/ready` already fails.
     pub(crate) drain_delay: Duration,
-    /// How long requests under way may take once no more are taken.
+    /// Time for requests in progress after that.
     pub(crate) drain: Duration,
 }
 
@@ -79,12 +79,12 @@ impl HttpSettings {
         }
     }
 
-    /// Whether the operator said what it is.
+    /// Whether the public URL is configured.
     pub(crate) fn is_url_configured(&self) -> bool {
         self.configured_url.is_some()
     }
 
-    /// What is doubtful about how proxies and clients reach the service.
+    /// A warning about how proxies and clients reach the service.
     pub(crate) fn doubt(&self) -> Option<String> {
         let url = self.configured_url.as_ref()?;
         let is_loopback = match url.host() {
@@ -95,20 +95,20 @@ impl HttpSettings {
         };
         if is_loopback && !self.bind.ip().is_loopback() {
             return Some(format!(
-                "{url} is this machine only, though the service listens for others ({}): clients elsewhere are told addresses \
-                 that lead nowhere. Set WORKSPACE_HTTP__PUBLIC_URL to the URL that they use",
+                "{url} works on this machine only, but the service listens for others ({}): clients elsewhere get \
+                     URLs that they cannot reach. Set WORKSPACE_HTTP__PUBLIC_URL to the URL that they use",
                 self.bind
             ));
         }
         (url.scheme() == "https" && self.trusted_proxies.is_empty()).then(|| {
             format!(
-                "TLS of {url} ends at a proxy, and none is trusted: logs and records show its address in place of the clients'. \
-                 Name it in WORKSPACE_HTTP__TRUSTED_PROXIES, e.g. 127.0.0.1"
+                "a proxy terminates TLS of {url}, and none is trusted: logs and records show its address in place of \
+                     the clients'. Add it to WORKSPACE_HTTP__TRUSTED_PROXIES, e.g. 127.0.0.1"
             )
         })
     }
 
-    /// The URL that clients use, once the port is known.
+    /// The URL for clients, once the port is known.
     pub(crate) fn public_url(&self, bound: SocketAddr) -> Url {
         self.configured_url
             .clone()
@@ -136,7 +136,7 @@ pub(super) fn address(text: &str) -> Option<SocketAddr> {
     }
 }
 
-/// First segments of our own paths: a prefix that begins with one could not be told from the path behind it.
+/// First path segments of the service: a prefix that starts with one would be ambiguous.
 const RESERVED_PATH_SEGMENTS: [&str; 14] = [
     "alive",
     "api",
@@ -154,7 +154,7 @@ const RESERVED_PATH_SEGMENTS: [&str; 14] = [
     "vscode",
 ];
 
-/// A URL that clients use, perhaps with a path.
+/// A public URL, with an optional path.
 fn public_url(reader: &SettingReader<'_>, key: &str) -> Option<Url> {
     let url = reader.optional_url(key)?;
     let first = url.path().split('/').nth(1).unwrap_or_default();
@@ -194,8 +194,8 @@ fn origins(reader: &SettingReader<'_>) -> Vec<String> {
     })
 }
 
-/// The spelling that browsers send; `*` may stand for any port. There is no "all origins": with a browser's credentials
-/// that would give every web page the rights of its reader.
+/// The form that browsers send; `*` may replace the port. There is no "all origins": with a browser's credentials every web
+/// page would get the rights of its reader.
 fn origin(text: &str) -> Option<String> {
     let (text, suffix) = match text.strip_suffix(":*") {
         Some(without_port) => (without_port, ":*"),

@@ -12,10 +12,10 @@ use super::docker::template::variables;
 use super::reader::SettingReader;
 use super::storage::StorageSettings;
 
-/// Which backend was asked for.
+/// The configured backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BackendKind {
-    /// The best that is usable.
+    /// Docker if an engine answers, otherwise processes.
     Auto,
     /// Docker containers.
     Docker,
@@ -23,54 +23,53 @@ pub(crate) enum BackendKind {
     Process,
 }
 
-/// Where conversations run.
+/// The section `sandbox`.
 #[derive(Debug, Clone)]
 pub(crate) struct SandboxSettings {
-    /// Which backend.
     pub(crate) backend: BackendKind,
-    /// Most running sandboxes of one user.
+    /// Limit of running sandboxes per user.
     pub(crate) max_running_per_user: u32,
-    /// Most running sandboxes in all.
+    /// Limit of running sandboxes.
     pub(crate) max_running: u32,
-    /// How long one may be RUNNING unused before it is paused.
+    /// Idle time after which a RUNNING sandbox is paused.
     pub(crate) idle_stop: Option<Duration>,
-    /// How long one may exist before it is deleted.
+    /// Time after which a sandbox is deleted.
     pub(crate) lifetime: Option<Duration>,
-    /// Warm sandboxes to keep; `None`: what suits the backend.
+    /// Warm sandboxes to keep; `None`: the default of the backend.
     pub(crate) warm: Option<u32>,
-    /// How old one of them gets.
+    /// Maximum age of a warm sandbox.
     pub(crate) warm_max_age: Duration,
-    /// Program and arguments of the agent server; `None`: the one that is provisioned.
+    /// Program and arguments of the agent server; `None`: the provisioned one.
     pub(crate) agent_server_command: Option<Vec<String>>,
-    /// Release to provision; `None`: the tested one.
+    /// Version to provision; `None`: the tested one.
     pub(crate) agent_server_version: Option<String>,
-    /// Python to provision with.
+    /// Python interpreter for provisioning.
     pub(crate) python: Option<PathBuf>,
-    /// Package index; may carry credentials.
+    /// Package index; may contain credentials.
     pub(crate) index_url: Option<SecretString>,
-    /// Proxy; may carry credentials.
+    /// Proxy; may contain credentials.
     pub(crate) proxy: Option<SecretString>,
     /// Folder of wheels.
     pub(crate) wheel_dir: Option<PathBuf>,
-    /// `PATH` inside sandboxes, when not our own.
+    /// `PATH` in sandboxes; `None`: the service's own.
     pub(crate) path: Option<String>,
-    /// Further variables of process sandboxes.
+    /// Additional variables of process sandboxes.
     pub(crate) env: BTreeMap<String, String>,
-    /// Agent servers booting at the same time.
+    /// Concurrent boots of agent servers.
     pub(crate) parallel_starts: usize,
-    /// How sandboxes reach us, when not by our own address.
+    /// The URL by which sandboxes reach the service; `None`: its own address.
     pub(crate) callback_url: Option<Url>,
-    /// The host that several services serve together.
+    /// The host that several services share.
     pub(crate) shared_host: Option<HostId>,
-    /// Whether clients are told the sandboxes' own addresses, and not ways through this service.
+    /// Whether clients get direct URLs of sandboxes instead of URLs of this service.
     pub(crate) direct_urls: bool,
-    /// How long an agent server may take to stop.
+    /// Time for an agent server to stop.
     pub(crate) stop_grace: Duration,
 }
 
 impl SandboxSettings {
-    /// How many warm sandboxes to keep: containers are told apart from their users' work by limits of their own, while
-    /// processes take the memory of a machine that may be somebody's desk.
+    /// The number of warm sandboxes. Containers have memory limits of their own; processes use the memory of a machine that
+    /// may be a desktop, so the default keeps none.
     pub(crate) fn kept_warm(&self, has_containers: bool) -> u32 {
         self.warm.unwrap_or(u32::from(has_containers))
     }
@@ -112,7 +111,7 @@ impl SandboxSettings {
     }
 }
 
-/// `auto` is decided when the backend is known.
+/// `auto` is resolved when the backend is known.
 #[expect(
     clippy::option_option,
     reason = "what does not parse, and what is not chosen"
@@ -138,7 +137,7 @@ fn backend(reader: &SettingReader<'_>) -> BackendKind {
     )
 }
 
-/// Only where the others can see what one does: rows in Postgres, containers of one engine.
+/// Only if the services see each other's changes: rows in Postgres, containers of one engine.
 fn shared_host(reader: &SettingReader<'_>, storage: &StorageSettings) -> Option<HostId> {
     let host = reader.optional_parsed("sandbox.host", "a name without spaces", |text| {
         HostId::parse(text).ok()
@@ -161,18 +160,18 @@ fn version(text: &str) -> Option<String> {
     (digit_first && plain && text.len() <= 64).then(|| text.to_owned())
 }
 
-/// Deadlines and limits of starting conversations.
+/// Deadlines and limits of starts.
 #[derive(Debug, Clone)]
 pub(crate) struct StartSettings {
-    /// Conversations being started at once.
+    /// Concurrent starts.
     pub(crate) parallel: usize,
-    /// Until a new sandbox's agent server must answer.
+    /// Time for a new sandbox's agent server to answer.
     pub(crate) sandbox_deadline: Duration,
-    /// Until the backend must be ready for its first start.
+    /// Time for the backend to become ready for its first start.
     pub(crate) prepare_deadline: Duration,
-    /// Until a repository must be cloned.
+    /// Time to clone a repository.
     pub(crate) clone_deadline: Duration,
-    /// Until a repository's setup script must have ended.
+    /// Time for a repository's setup script.
     pub(crate) setup_deadline: Duration,
 }
 

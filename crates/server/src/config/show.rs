@@ -7,7 +7,7 @@ use url::Url;
 use super::layers::{DEFAULTS, SettingLayers, Setting, SettingOrigin, SettingValue};
 use super::templates::short;
 
-/// Shown as set or not set.
+/// Keys of which only the presence is shown.
 const SECRET_KEYS: [&str; 5] = [
     "auth.bootstrap_key",
     "secrets.master_key",
@@ -15,9 +15,9 @@ const SECRET_KEYS: [&str; 5] = [
     "docker.registry_password",
     "metrics.key",
 ];
-/// Shown by the names alone.
+/// Keys of which only the names of assignments are shown.
 const SECRET_ASSIGNMENT_KEYS: [&str; 2] = ["docker.secret_env", "telemetry.headers"];
-/// Shown without what may be a password.
+/// Keys that are shown without passwords.
 const SECRET_URL_KEYS: [&str; 4] = [
     "storage.url",
     "sandbox.index_url",
@@ -27,8 +27,8 @@ const SECRET_URL_KEYS: [&str; 4] = [
 
 pub(super) const REDACTED: &str = "<redacted>";
 
-/// TOML in the order of the defaults; what differs from them says where it comes from. Values that the service works
-/// out for itself are given in `derived`.
+/// Renders TOML in the order of the defaults, with the source of each changed value. `derived` has values that the service
+/// computes.
 pub(super) fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String {
     let mut text = String::new();
     let mut section = "";
@@ -88,7 +88,7 @@ fn redacted(key: &str, value: &SettingValue) -> SettingValue {
     }
 }
 
-/// `NAME=<redacted>`; of what is no assignment nothing is shown.
+/// `NAME=<redacted>`; shows nothing of other texts.
 fn without_value(item: &str) -> String {
     item.split_once('=')
         .map_or(REDACTED.to_owned(), |(name, _)| {
@@ -96,7 +96,7 @@ fn without_value(item: &str) -> String {
         })
 }
 
-/// Scheme, host, port and path. A query may hold a password too (`postgres://host/db?password=…`), so it is not shown.
+/// Keeps scheme, host, port and path. A query may contain a password (`postgres://host/db?password=…`).
 pub(crate) fn without_password(text: &str) -> String {
     if let Some(path) = text.strip_prefix("sqlite://") {
         return format!("sqlite://{}", path.split('?').next().unwrap_or_default());
@@ -105,7 +105,7 @@ pub(crate) fn without_password(text: &str) -> String {
         return REDACTED.to_owned();
     };
     if !url.username().is_empty() || url.password().is_some() {
-        // Both fail only for URLs that cannot have them, and then there are none.
+        // Both fail only for URLs that cannot have credentials.
         let _ = url.set_password(None);
         let _ = url.set_username("***");
     }

@@ -1,13 +1,13 @@
-//! Tables `[[docker.templates]]` of a file: each is a layer over the section `docker` (and two keys of `sandbox`).
+//! Tables `[[docker.templates]]` of a file. Each is a layer over the section `docker` (and two keys of `sandbox`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::layers::{SettingLayers, Setting, SettingOrigin, nearest, read_typed};
 
-/// Keys that every template has of its own.
+/// Keys that every template must set.
 const REQUIRED_KEYS: [&str; 2] = ["docker.id", "docker.image"];
-/// Further keys that a template may set.
+/// Keys that a template may set.
 const INHERITED_KEYS: [&str; 19] = [
     "docker.command",
     "docker.entrypoint",
@@ -30,18 +30,18 @@ const INHERITED_KEYS: [&str; 19] = [
     "sandbox.lifetime",
 ];
 
-/// What one template sets, by the whole names of the keys that it replaces.
+/// The values of one template, by full key.
 #[derive(Clone)]
 pub(super) struct TemplateLayer {
     pub(super) leaves: BTreeMap<String, Setting>,
 }
 
-/// The name of a key inside a template.
+/// The name of a key within a template.
 pub(super) fn short(key: &str) -> &str {
     key.rsplit_once('.').map_or(key, |(_, name)| name)
 }
 
-/// Takes the templates out of a file's table, so that only single values are left in it.
+/// Removes the templates from a file's table, which then has only single values.
 pub(super) fn take(
     table: &mut toml::Table,
     path: &Path,

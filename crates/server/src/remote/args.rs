@@ -1,4 +1,4 @@
-//! The arguments of the commands that ask a running service.
+//! Arguments of the commands for a running service.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub(crate) struct Service {
     pub(crate) json: bool,
 }
 
-/// `conversations …`
+/// Arguments of `conversations`.
 #[derive(Debug, Args)]
 pub(crate) struct Conversations {
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub(crate) struct Follow {
     pub(crate) from_now: bool,
 }
 
-/// `sandboxes …`
+/// Arguments of `sandboxes`.
 #[derive(Debug, Args)]
 pub(crate) struct Sandboxes {
     #[command(flatten)]
@@ -130,7 +130,7 @@ pub(crate) struct Logs {
     pub(crate) tail: u32,
 }
 
-/// `specs …`
+/// Arguments of `specs`.
 #[derive(Debug, Args)]
 pub(crate) struct Specs {
     #[command(flatten)]

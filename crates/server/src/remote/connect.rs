@@ -1,4 +1,4 @@
-//! Which service, and as whom.
+//! The connection of a command to a running service.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,23 +13,23 @@ use crate::compose::Variables;
 use crate::config::{Config, AuthModeSetting};
 use crate::data_dir::DataDir;
 
-// Not `WORKSPACE_…`: those are keys of the service's own configuration, and unknown ones are errors.
+// Not `WORKSPACE_…`: those are keys of the service's configuration, where unknown ones are errors.
 const URL_VARIABLE: &str = "AGENT_WORKSPACE_URL";
 const KEY_VARIABLE: &str = "AGENT_WORKSPACE_KEY";
 const KEY_FILE_VARIABLE: &str = "AGENT_WORKSPACE_KEY_FILE";
 
-/// A client, and what to say when it gets no answer.
+/// A client, and the advice for failed requests.
 pub(super) struct Connection {
     pub(super) client: Client,
-    /// Where the key came from, for a person.
+    /// The source of the key, for a person.
     key_is: String,
-    /// The service is the one that is configured here.
+    /// Whether the service is the one configured here.
     is_local: bool,
 }
 
 impl Connection {
-    /// By the arguments, else the environment, else the configuration. The first key of the service that is configured here is
-    /// for that service: it is sent to no other URL.
+    /// Takes the service from the arguments, the environment or the configuration, in this order. The first key of the
+    /// configured service is sent to no other URL.
     pub(super) fn new(
         service: &Service,
         config: Option<&Path>,
@@ -55,20 +55,21 @@ impl Connection {
         })
     }
 
-    /// What went wrong, and what to do about it.
+    /// Adds advice to an error.
     pub(super) fn explain(&self, error: Error) -> anyhow::Error {
         let advice = match &error {
             Error::Unreachable { .. } if self.is_local => {
                 format!(
-                    "Is the service running? `agent-workspace serve` starts it; one that is elsewhere is named by --url or {URL_VARIABLE}."
+                    "Is the service running? `agent-workspace serve` starts it; name a service elsewhere by --url or \
+                         {URL_VARIABLE}."
                 )
             }
             Error::Unreachable { .. } => {
                 format!("Is the service running, and is this its URL (--url or {URL_VARIABLE})?")
             }
             Error::Refused(refusal) if refusal.status == 401 => format!(
-                "The key was {}. Give one by --key-file, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}; where the service runs, \
-                 `agent-workspace keys create --user NAME` makes one.",
+                "The key was {}. Set one by --key-file, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}; on the service's \
+                     machine, `agent-workspace keys create --user NAME` creates one.",
                 self.key_is
             ),
             _ => return error.into(),
@@ -105,7 +106,7 @@ fn read(file: &Path, named_by: &str) -> anyhow::Result<Key> {
 fn local_url(config: &Config) -> anyhow::Result<String> {
     if !config.http.is_url_configured() && config.http.bind.port() == 0 {
         bail!(
-            "http.bind has port 0, so nobody knows where the service listens: say it by --url or {URL_VARIABLE}"
+            "http.bind has port 0, so the service's port is unknown: set --url or {URL_VARIABLE}"
         );
     }
     Ok(config.http.public_url(config.http.bind).to_string())
@@ -119,10 +120,10 @@ fn local_key(config: &Config) -> anyhow::Result<Key> {
         return Ok((Some(key.clone()), "the configured one".into()));
     }
     let file = DataDir::unmade(&config.data_dir).bootstrap_key();
-    read(&file, "the first key of the service that is configured here").with_context(|| {
+    read(&file, "the first key of the service configured here").with_context(|| {
         format!(
-            "there is no API key to use. Give one by --key-file, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}; `agent-workspace keys create \
-             --user NAME` makes one"
+            "there is no API key to use. Set one by --key-file, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}; \
+                 `agent-workspace keys create --user NAME` creates one"
         )
     })
 }

@@ -1,4 +1,4 @@
-//! `conversations …`.
+//! The command `conversations`.
 
 use std::io::Read as _;
 use std::process::ExitCode;
@@ -119,7 +119,7 @@ fn from_stdin() -> anyhow::Result<String> {
     Ok(message)
 }
 
-/// Tells what a start is doing, with the seconds since it was asked for.
+/// Prints the progress of a start with the seconds since the request.
 struct Progress<'a> {
     output: &'a Output,
     last: Option<StartTask>,
@@ -143,8 +143,8 @@ impl Progress<'_> {
     }
 }
 
-/// Starts and tells each state as it comes. Where the stream of states is cut, or says nothing for long, the start goes on all
-/// the same, and is looked at from time to time.
+/// Starts a conversation and prints each state. If the stream of states ends or stays silent, the start continues, and the
+/// command polls it.
 async fn wait(
     request: &StartRequest,
     connection: &Connection,

@@ -1,14 +1,14 @@
-//! An event in a line for people.
+//! Formats an event on one line.
 
 use client::Event;
 use serde_json::Value;
 
 use super::output::plain;
 
-/// Longest line.
+/// Longest line in characters.
 const MAX_LINE_CHARS: usize = 200;
 
-/// When, who, what.
+/// Time, source and content.
 pub(super) fn summarize(event: &Event) -> String {
     // `2026-01-31T12:00:00.123456`: the time of day.
     let time = event.timestamp().get(11..19).unwrap_or_default();
@@ -52,7 +52,7 @@ fn said(event: &Event) -> String {
     }
 }
 
-/// The texts of a list of contents.
+/// The texts of a message's content.
 fn content(parts: &Value) -> String {
     let parts = parts.as_array().into_iter().flatten();
     let texts: Vec<&str> = parts.filter_map(|part| part["text"].as_str()).collect();

@@ -1,4 +1,4 @@
-//! `sandboxes logs`.
+//! The command `sandboxes logs`.
 
 use std::process::ExitCode;
 
@@ -10,10 +10,10 @@ use super::connect::Connection;
 use super::output::Output;
 use super::sandboxes::absent;
 
-/// Longest line that is waited for, in bytes; a longer one is printed in parts.
+/// Longest complete line in bytes; a longer one is printed in parts.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// Prints the last lines, and with `--follow` those that are written, until the sandbox stops.
+/// Prints the last lines, and with `--follow` new ones, until the sandbox stops.
 pub(super) async fn run(
     logs: &Logs,
     connection: &Connection,
@@ -45,12 +45,12 @@ pub(super) async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lines out of pieces that end anywhere.
+/// Splits chunks into lines.
 #[derive(Debug, Default)]
 struct Lines(Vec<u8>);
 
 impl Lines {
-    /// Lines that are complete now.
+    /// The lines that are complete now.
     fn push(&mut self, piece: &[u8]) -> Vec<String> {
         self.0.extend_from_slice(piece);
         let complete = match self.0.iter().rposition(|byte| *byte == b'\n') {
@@ -63,7 +63,7 @@ impl Lines {
         complete.split(|byte| *byte == b'\n').map(shown).collect()
     }
 
-    /// What is left.
+    /// The remaining partial line.
     fn end(&mut self) -> Vec<String> {
         let rest = std::mem::take(&mut self.0);
         (!rest.is_empty())
@@ -73,7 +73,7 @@ impl Lines {
     }
 }
 
-/// Without what could steer a terminal: an agent decides what is in here.
+/// Removes terminal escape sequences: an agent controls this text.
 fn shown(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let is_shown = |c: &char| *c == '\t' || !c.is_control();

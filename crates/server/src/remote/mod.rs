@@ -1,7 +1,7 @@
-//! The commands that ask a running service, as one of its users.
+//! Commands that call a running service as one of its users.
 //!
-//! They know the service over HTTP only (crate `client`), so they work from any machine. What was asked for goes to standard
-//! output, everything else to standard error.
+//! They use only its HTTP API (crate `client`), so they work from any machine. Results go to standard output, everything
+//! else to standard error.
 
 mod args;
 mod connect;
@@ -43,7 +43,7 @@ impl Command {
     }
 }
 
-/// Does it. A reader who goes away (`| head`) ends it without a word.
+/// Runs the command. Ends silently when the reader closes the pipe (`| head`).
 pub(crate) fn run(
     command: Command,
     config: Option<&Path>,
@@ -65,7 +65,7 @@ pub(crate) fn run(
             Command::Specs(it) => sandboxes::specs(it.command, &connection, &output).await,
         }
     });
-    // A name that is being resolved cannot be cancelled.
+    // A running name resolution cannot be cancelled.
     runtime.shutdown_background();
     match done {
         Err(error) if error.is::<output::OutputClosed>() => Ok(ExitCode::SUCCESS),

@@ -1,4 +1,4 @@
-//! What goes to standard output: tables for people, JSON for programs.
+//! Output of the commands: tables for people, JSON for programs.
 
 use std::io::{self, Write as _};
 
@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Whoever read standard output has gone.
+/// The reader has closed standard output.
 #[derive(Debug, thiserror::Error)]
-#[error("nobody reads the output")]
+#[error("standard output was closed")]
 pub(super) struct OutputClosed;
 
 /// Standard output.
@@ -21,7 +21,7 @@ impl Output {
         Self { is_json }
     }
 
-    /// A line.
+    /// Prints a line.
     #[expect(clippy::unused_self, reason = "one way to print")]
     pub(super) fn line(&self, text: &str) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
@@ -32,13 +32,13 @@ impl Output {
         }
     }
 
-    /// A document, in a line.
+    /// Prints a JSON document on one line.
     pub(super) fn document(&self, document: &impl Serialize) -> anyhow::Result<()> {
-        let document = serde_json::to_value(document).context("the answer is no JSON")?;
+        let document = serde_json::to_value(document).context("the response is not valid JSON")?;
         self.line(&without_keys(document).to_string())
     }
 
-    /// A document for programs, a line for people.
+    /// Prints a document for programs, or a line for people.
     pub(super) fn item(&self, item: &impl Serialize, line: &str) -> anyhow::Result<()> {
         if self.is_json {
             return self.document(item);
@@ -46,7 +46,7 @@ impl Output {
         self.line(line)
     }
 
-    /// For the person at the terminal; programs do without.
+    /// Prints a message for the person at the terminal, not for programs.
     pub(super) fn tell(&self, text: &str) {
         if !self.is_json {
             crate::to_stderr(text);
@@ -54,7 +54,7 @@ impl Output {
     }
 }
 
-/// Without what opens a sandbox: output for programs ends up in logs.
+/// Removes keys of sandboxes: output for programs ends up in logs.
 fn without_keys(document: Value) -> Value {
     match document {
         Value::Object(mut members) => {
@@ -76,7 +76,7 @@ fn without_keys(document: Value) -> Value {
     }
 }
 
-/// In one line and without what could steer a terminal; at most so many characters.
+/// One line without terminal escape sequences, truncated to `most` characters.
 pub(super) fn plain(text: &str, most: usize) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control());
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! `sandboxes …` and `specs …`.
+//! The commands `sandboxes` and `specs`.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -51,12 +51,12 @@ pub(super) async fn run(
         .map_err(|error| connection.explain(error))?;
     match now {
         Some(sandbox) => output.item(&sandbox, &format!("{id}  {}", sandbox.status))?,
-        None => anyhow::bail!("sandbox {id} was deleted meanwhile"),
+        None => anyhow::bail!("sandbox {id} was deleted in the meantime"),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What went wrong with a sandbox; of one that is not there the service says no more than that.
+/// Explains an error about a sandbox. The service does not say whether a foreign one exists.
 pub(super) fn absent(error: Error, id: &str, connection: &Connection) -> anyhow::Error {
     if error.refusal().is_some_and(|it| it.status == 404) {
         let id = plain(id, 100);
@@ -84,7 +84,7 @@ pub(super) async fn specs(
     Ok(ExitCode::SUCCESS)
 }
 
-/// How a list is shown.
+/// How to print a list.
 pub(super) struct TableOutput<'a, T> {
     pub(super) connection: &'a Connection,
     pub(super) output: &'a Output,
@@ -93,7 +93,7 @@ pub(super) struct TableOutput<'a, T> {
 }
 
 impl<T: Serialize> TableOutput<'_, T> {
-    /// A page of it, or all: then each item as soon as it is there.
+    /// Prints one page, or all items as they arrive.
     pub(super) async fn show(
         &self,
         listing: &Listing,
@@ -142,7 +142,7 @@ fn spec_row(spec: &Spec) -> String {
     format!("{id:48}  {:20}  {dir}", seconds(spec.created_at))
 }
 
-/// `2026-01-31T12:00:00Z`.
+/// Formats a time as `2026-01-31T12:00:00Z`.
 pub(super) fn seconds(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
 }

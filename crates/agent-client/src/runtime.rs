@@ -198,10 +198,10 @@ impl AgentRuntime for HttpAgentRuntime {
         &self,
         sandbox: &SandboxId,
         url: &Url,
-        awakening: &InitRequest,
+        init_request: &InitRequest,
     ) -> Result<(), AgentError> {
         let span = debug_span!("agent.wake");
-        let woken = self.initialize(Server { sandbox, url }, awakening);
+        let woken = self.initialize(Server { sandbox, url }, init_request);
         woken.instrument(span).await
     }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::stub::{Act, Stub};
 use crate::support::{Noon, runtime, sandbox, secret};
 
-fn awakening() -> InitRequest {
+fn init_request() -> InitRequest {
     InitRequest {
         session_key: secret("session-key-1"),
         secret_key: secret("secret-key-1"),
@@ -96,7 +96,7 @@ async fn one_that_is_asked_in_advance_is_told_nothing_and_may_answer_anything() 
 async fn waking_gives_what_a_cold_start_has_in_its_environment() {
     let stub = Stub::start([state("ready")]).await;
     runtime()
-        .wake(&sandbox(), &stub.url, &awakening())
+        .wake(&sandbox(), &stub.url, &init_request())
         .await
         .unwrap();
     let seen = stub.seen();
@@ -145,7 +145,7 @@ async fn one_that_is_awake_is_left_alone() {
         let count = answers.len();
         let stub = Stub::start(answers).await;
         runtime()
-            .wake(&sandbox(), &stub.url, &awakening())
+            .wake(&sandbox(), &stub.url, &init_request())
             .await
             .unwrap();
         assert_eq!(stub.lines().len(), count);
@@ -161,14 +161,14 @@ async fn a_refusal_names_no_key() {
     ] {
         let stub = Stub::start([refusal(status, detail), state("dormant")]).await;
         let error = runtime()
-            .wake(&sandbox(), &stub.url, &awakening())
+            .wake(&sandbox(), &stub.url, &init_request())
             .await
             .unwrap_err();
         assert!(
             matches!(error, AgentError::Rejected { status: it, .. } if it == status),
             "{error:?}"
         );
-        let text = format!("{error} {error:?} {} {:?}", error.public(), awakening());
+        let text = format!("{error} {error:?} {} {:?}", error.public(), init_request());
         assert!(!text.contains("key-1"), "{text}");
     }
 }
@@ -182,7 +182,7 @@ async fn one_that_never_wakes_meets_the_deadline() {
     let runtime = HttpAgentRuntime::new(config, Arc::new(Noon), Arc::new(Unguarded));
     let stub = Stub::start([Act::Hang]).await;
     let error = runtime
-        .wake(&sandbox(), &stub.url, &awakening())
+        .wake(&sandbox(), &stub.url, &init_request())
         .await
         .unwrap_err();
     assert!(matches!(error, AgentError::TimedOut(_)), "{error:?}");
@@ -192,7 +192,7 @@ async fn one_that_never_wakes_meets_the_deadline() {
     };
     let stub = Stub::start((0..100).flat_map(|_| waking())).await;
     let error = runtime
-        .wake(&sandbox(), &stub.url, &awakening())
+        .wake(&sandbox(), &stub.url, &init_request())
         .await
         .unwrap_err();
     assert!(matches!(error, AgentError::TimedOut(_)), "{error:?}");
@@ -202,7 +202,7 @@ async fn one_that_never_wakes_meets_the_deadline() {
 async fn nobody_there_is_unreachable() {
     let stub = Stub::start([Act::Drop, Act::Drop]).await;
     let error = runtime()
-        .wake(&sandbox(), &stub.url, &awakening())
+        .wake(&sandbox(), &stub.url, &init_request())
         .await
         .unwrap_err();
     assert!(matches!(error, AgentError::Unreachable(_)), "{error:?}");

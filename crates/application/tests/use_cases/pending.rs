@@ -225,7 +225,7 @@ async fn a_crash_before_the_delivery_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_agent_server_gets_its_messages_after_recovery() {
-    for mood in [
+    for behavior in [
         FakeBehavior::Unreachable,
         FakeBehavior::Rejecting(503),
         FakeBehavior::Rejecting(409),
@@ -233,7 +233,7 @@ async fn a_failing_agent_server_gets_its_messages_after_recovery() {
         let fixture = Fixture::new().await;
         let task = talk(&fixture).await;
         let id = task.conversation_id;
-        fixture.agents.set_behavior(mood);
+        fixture.agents.set_behavior(behavior);
         queue(&fixture, MessageTarget::Conversation(id), "one")
             .await
             .expect("queued");
@@ -242,7 +242,7 @@ async fn a_failing_agent_server_gets_its_messages_after_recovery() {
             .expect("queued");
         wait_for_passes().await;
         let waiting = fixture.store.list_waiting(id).await.expect("readable");
-        assert_eq!(waiting.len(), 2, "{mood:?}");
+        assert_eq!(waiting.len(), 2, "{behavior:?}");
         let calls = fixture.agents.calls();
         assert!(calls.send <= 1, "looked for before it is said again");
         // A pause doubles: seconds at first, minutes later.
@@ -253,7 +253,7 @@ async fn a_failing_agent_server_gets_its_messages_after_recovery() {
             resume(&fixture, &task).await;
         }
         nothing_waits(&fixture, id).await;
-        assert_eq!(said(&fixture, id), ["one", "two"], "{mood:?}");
+        assert_eq!(said(&fixture, id), ["one", "two"], "{behavior:?}");
     }
 }
 

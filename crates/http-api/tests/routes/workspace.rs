@@ -234,7 +234,7 @@ async fn switching_models_has_the_known_texts() {
     let model = json!({"model": "m1"});
     world.post(ADA, &path, &model).await.is(200, &done);
     assert_eq!(world.read(ADA, &id).await["llm_model"], "m1");
-    for (mood, status, told) in [
+    for (behavior, status, told) in [
         (FakeBehavior::Rejecting(400), 400, "Agent server error: 400"),
         (FakeBehavior::Rejecting(504), 504, "Agent server error: 504"),
         (FakeBehavior::Rejecting(500), 502, "Agent server error: 500"),
@@ -244,7 +244,7 @@ async fn switching_models_has_the_known_texts() {
             "Failed to reach agent server.",
         ),
     ] {
-        world.agents.set_behavior(mood);
+        world.agents.set_behavior(behavior);
         world.post(ADA, &path, &model).await.refuses(status, told);
     }
     let path = of(&id, "switch_profile");

@@ -288,13 +288,13 @@ async fn an_unwakeable_sandbox_fails_in_time() {
 /// Sandboxes that cannot be dormant start as without a pool.
 #[tokio::test(start_paused = true)]
 async fn without_a_pool_no_dormancy_check_fails_a_start() {
-    for mood in [
+    for behavior in [
         FakeBehavior::Rejecting(502),
         FakeBehavior::Unreachable,
         FakeBehavior::Slow(Duration::from_secs(600)),
     ] {
         let fixture = Fixture::with(|_| {}).await;
-        fixture.agents.set_dormancy_behavior(Some(mood));
+        fixture.agents.set_dormancy_behavior(Some(behavior));
         let started = fixture.app.sandboxes.start(&alice(), None).await;
         let id = started.expect("within the caps").id;
         running(&fixture, &id).await;

@@ -32,12 +32,12 @@ pub(crate) fn install(variables: &[(OsString, OsString)]) {
 }
 
 /// Blocks for a moment: nobody but tests comes here.
-fn on_arrival(moment: &'static str, deed: &'static str) {
+fn on_arrival(moment: &'static str, operation: &'static str) {
     let Some(dir) = DIR.get() else { return };
     let Ok(plan) = std::fs::read_to_string(dir.join("plan")) else {
         return;
     };
-    let arrival = format!("{moment} {}", short(deed));
+    let arrival = format!("{moment} {}", short(operation));
     // One at a time, so that the place with a number is the same for everybody.
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let log = File::options()
@@ -67,9 +67,9 @@ fn on_arrival(moment: &'static str, deed: &'static str) {
 }
 
 /// A transaction goes by the type of its job, of which this is the port and its method.
-fn short(deed: &str) -> String {
-    let Some((path, _)) = deed.split_once("::{{closure}}") else {
-        return deed.to_owned();
+fn short(operation: &str) -> String {
+    let Some((path, _)) = operation.split_once("::{{closure}}") else {
+        return operation.to_owned();
     };
     let (of, method) = path.rsplit_once("::").unwrap_or(("", path));
     let method = method.split('<').next().unwrap_or(method);

@@ -6,7 +6,7 @@ use crate::decode::Flavour;
 use crate::dto::configuration::git_providers::{
     GitProviders, GitProvidersDto, TokensRejectedDto, tokens_problem,
 };
-use crate::dto::configuration::settings::Message;
+use crate::dto::configuration::settings::SettingsMessage;
 use crate::extract::{Actor, Application, Body, Call};
 use crate::problem::Problem;
 
@@ -15,29 +15,29 @@ use crate::problem::Problem;
 #[utoipa::path(
     tag = "Secrets",
     request_body = GitProvidersDto,
-    responses((status = 200, description = "Stored", body = Message), (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto))
+    responses((status = 200, description = "Stored", body = SettingsMessage), (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto))
 )]
 #[post("/api/v1/secrets/git-providers")]
 pub(crate) async fn store(
     app: Application,
     Call(actor, Body(input)): Call<Actor, Body<GitProviders>>,
-) -> Result<web::Json<Message>, Problem> {
+) -> Result<web::Json<SettingsMessage>, Problem> {
     let stored = app.settings.add_git_providers(&actor.user, &input.0).await;
     stored.map_err(|error| tokens_problem(error, Flavour::V1))?;
-    Ok(web::Json(Message {
+    Ok(web::Json(SettingsMessage {
         message: "Git providers stored",
     }))
 }
 
 /// Deletes all git tokens.
-#[utoipa::path(tag = "Secrets", responses((status = 200, description = "Deleted", body = Message)))]
+#[utoipa::path(tag = "Secrets", responses((status = 200, description = "Deleted", body = SettingsMessage)))]
 #[delete("/api/v1/secrets/git-providers")]
 pub(crate) async fn unset(
     app: Application,
     Call(actor, ()): Call<Actor>,
-) -> Result<web::Json<Message>, Problem> {
+) -> Result<web::Json<SettingsMessage>, Problem> {
     app.settings.unset_git_providers(&actor.user).await?;
-    Ok(web::Json(Message {
+    Ok(web::Json(SettingsMessage {
         message: "Unset Git provider tokens",
     }))
 }

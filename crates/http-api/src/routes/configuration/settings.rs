@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::decode::JsonObject;
 use crate::dto::configuration::settings::{
-    ErrorText, Message, SettingsDto, SettingsUpdateDto, settings_problem,
+    ErrorText, SettingsMessage, SettingsDto, SettingsUpdateDto, settings_problem,
 };
 use crate::dto::timestamped::{TimestampedJson, json_response};
 use crate::extract::{Actor, Application, Body, Call, State};
@@ -33,15 +33,15 @@ pub(crate) async fn load(
 #[utoipa::path(
     tag = "Settings",
     request_body = SettingsUpdateDto,
-    responses((status = 200, description = "Done", body = Message), (status = 400, description = "Invalid values", body = ErrorText), (status = 422, description = "Legacy keys, or not an object", body = ErrorText))
+    responses((status = 200, description = "Done", body = SettingsMessage), (status = 400, description = "Invalid values", body = ErrorText), (status = 422, description = "Legacy keys, or not an object", body = ErrorText))
 )]
 #[post("/api/v1/settings")]
 pub(crate) async fn store(
     app: Application,
     Call(actor, Body(input)): Call<Actor, Body<JsonObject>>,
-) -> Result<web::Json<Message>, Problem> {
+) -> Result<web::Json<SettingsMessage>, Problem> {
     match app.settings.store_v1(&actor.user, &input.0).await {
-        Ok(()) => Ok(web::Json(Message {
+        Ok(()) => Ok(web::Json(SettingsMessage {
             message: "Settings stored",
         })),
         Err(UpdateError::Refused(refusal)) => Err(settings_problem(refusal)),

@@ -11,7 +11,7 @@ use crate::decode::Flavour;
 use crate::dto::configuration::git_providers::{
     AddGitProviders, AddGitProvidersDto, TokensRejectedDto, tokens_problem,
 };
-use crate::dto::configuration::settings::{ErrorText, Message};
+use crate::dto::configuration::settings::{ErrorText, SettingsMessage};
 use crate::dto::legacy::settings::{
     LegacySettingsDto, LegacySettingsInput, LegacySettingsUpdateDto,
 };
@@ -40,15 +40,15 @@ pub(crate) async fn load(
 #[utoipa::path(
     tag = "Legacy",
     request_body = LegacySettingsUpdateDto,
-    responses((status = 200, description = "Done", body = Message))
+    responses((status = 200, description = "Done", body = SettingsMessage))
 )]
 #[post("/api/settings")]
 pub(crate) async fn store(
     app: Application,
     Call(LegacyActor(actor), Body(input)): Call<LegacyActor, Body<LegacySettingsInput>>,
-) -> Result<web::Json<Message>, Problem> {
+) -> Result<web::Json<SettingsMessage>, Problem> {
     app.settings.store_legacy(&actor.user, &input.0).await?;
-    Ok(web::Json(Message {
+    Ok(web::Json(SettingsMessage {
         message: "Settings stored",
     }))
 }
@@ -58,29 +58,29 @@ pub(crate) async fn store(
 #[utoipa::path(
     tag = "Legacy",
     request_body = AddGitProvidersDto,
-    responses((status = 200, description = "Done", body = Message), (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto))
+    responses((status = 200, description = "Done", body = SettingsMessage), (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto))
 )]
 #[post("/api/add-git-providers")]
 pub(crate) async fn add_git_providers(
     app: Application,
     Call(LegacyActor(actor), Body(input)): Call<LegacyActor, Body<AddGitProviders>>,
-) -> Result<web::Json<Message>, Problem> {
+) -> Result<web::Json<SettingsMessage>, Problem> {
     let stored = app.settings.add_git_providers(&actor.user, &input.0).await;
     stored.map_err(|error| tokens_problem(error, Flavour::Legacy))?;
-    Ok(web::Json(Message {
+    Ok(web::Json(SettingsMessage {
         message: "Git providers stored",
     }))
 }
 
 /// Deletes all git tokens.
-#[utoipa::path(tag = "Legacy", responses((status = 200, description = "Done", body = Message)))]
+#[utoipa::path(tag = "Legacy", responses((status = 200, description = "Done", body = SettingsMessage)))]
 #[post("/api/unset-provider-tokens")]
 pub(crate) async fn unset_provider_tokens(
     app: Application,
     Call(LegacyActor(actor), ()): Call<LegacyActor>,
-) -> Result<web::Json<Message>, Problem> {
+) -> Result<web::Json<SettingsMessage>, Problem> {
     app.settings.unset_git_providers(&actor.user).await?;
-    Ok(web::Json(Message {
+    Ok(web::Json(SettingsMessage {
         message: "Unset Git provider tokens",
     }))
 }
@@ -90,7 +90,7 @@ pub(crate) async fn unset_provider_tokens(
 #[post("/api/reset-settings")]
 pub(crate) async fn reset(
     Call(_caller, ()): Call<LegacyActor>,
-) -> Result<web::Json<Message>, Problem> {
+) -> Result<web::Json<SettingsMessage>, Problem> {
     let body = json!({"error": "Reset settings functionality has been removed."});
     Err(Problem::with_body(StatusCode::GONE, body))
 }

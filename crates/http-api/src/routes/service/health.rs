@@ -94,7 +94,7 @@ pub(crate) async fn ready(state: State) -> Result<HttpResponse, Problem> {
 
 /// The response of `/server_info`.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ServerInfo {
+pub(crate) struct ServerInfoResponse {
     /// Seconds since the start.
     uptime: f64,
     /// Seconds since the last request that was not a probe.
@@ -103,16 +103,16 @@ pub(crate) struct ServerInfo {
 }
 
 /// Uptime and resource usage of the process.
-#[utoipa::path(tag = "Health", security(()), responses((status = 200, body = ServerInfo)))]
+#[utoipa::path(tag = "Health", security(()), responses((status = 200, body = ServerInfoResponse)))]
 #[get("/server_info")]
-pub(crate) async fn server_info(state: State) -> web::Json<ServerInfo> {
+pub(crate) async fn server_info(state: State) -> web::Json<ServerInfoResponse> {
     let now = state.ports().clock.now();
     let process = state.stats();
     let (uptime, idle_time) = (
         process.uptime(now).as_secs_f64(),
         process.idle(now).as_secs_f64(),
     );
-    web::Json(ServerInfo {
+    web::Json(ServerInfoResponse {
         uptime,
         idle_time,
         resources: process.resources(now),

@@ -19,7 +19,7 @@ pub(crate) struct MetricsPage {
 }
 
 /// Label names and values.
-pub(crate) type Labels<'a> = &'a [(&'a str, &'a str)];
+pub(crate) type MetricLabels<'a> = &'a [(&'a str, &'a str)];
 
 impl MetricsPage {
     pub(crate) fn new() -> Self {
@@ -45,7 +45,7 @@ impl MetricsPage {
         &mut self,
         name: &str,
         help: &str,
-        values: impl IntoIterator<Item = (Labels<'a>, u64)>,
+        values: impl IntoIterator<Item = (MetricLabels<'a>, u64)>,
     ) {
         self.head(name, "counter", help);
         for (labels, value) in values {
@@ -58,7 +58,7 @@ impl MetricsPage {
         &mut self,
         name: &str,
         help: &str,
-        values: impl IntoIterator<Item = (Labels<'a>, u64)>,
+        values: impl IntoIterator<Item = (MetricLabels<'a>, u64)>,
     ) {
         self.head(name, "gauge", help);
         for (labels, value) in values {
@@ -77,7 +77,7 @@ impl MetricsPage {
         &mut self,
         name: &str,
         help: &str,
-        values: impl IntoIterator<Item = (Labels<'a>, HistogramSnapshot)>,
+        values: impl IntoIterator<Item = (MetricLabels<'a>, HistogramSnapshot)>,
     ) {
         self.head(name, "histogram", help);
         let (bucket, sum, count) = (
@@ -110,7 +110,7 @@ impl MetricsPage {
         );
     }
 
-    fn sample(&mut self, name: &str, labels: Labels<'_>, value: impl std::fmt::Display) {
+    fn sample(&mut self, name: &str, labels: MetricLabels<'_>, value: impl std::fmt::Display) {
         self.text.push_str(self.prefix);
         self.text.push_str(name);
         for (at, (label, value)) in labels.iter().enumerate() {
@@ -143,15 +143,15 @@ mod tests {
         page.counter(
             "x_total",
             "How often.",
-            [(&[("a", "b\"c\\d\ne")] as Labels<'_>, 3)],
+            [(&[("a", "b\"c\\d\ne")] as MetricLabels<'_>, 3)],
         );
-        page.with_standard_names(|page| page.gauge("up", "Now.", [(&[] as Labels<'_>, 1)]));
+        page.with_standard_names(|page| page.gauge("up", "Now.", [(&[] as MetricLabels<'_>, 1)]));
         let durations = DurationHistogram::default();
         durations.record(Duration::from_millis(1500));
         page.histogram(
             "t_seconds",
             "How long.",
-            [(&[("k", "v")] as Labels<'_>, durations.snapshot())],
+            [(&[("k", "v")] as MetricLabels<'_>, durations.snapshot())],
         );
         let text = page.finish();
         let start = "# HELP agent_workspace_x_total How often.\n# TYPE agent_workspace_x_total counter\n\

@@ -19,7 +19,7 @@ use crate::openapi::Operations;
 use crate::process_stats::ProcessSample;
 use crate::{HttpState, Listener};
 pub(crate) use exposition::CONTENT_TYPE;
-use exposition::{Labels, MetricsPage};
+use exposition::{MetricLabels, MetricsPage};
 pub(crate) use requests::RequestMetrics;
 
 /// Returns the figures of the store's connection pools. Cheap; never waits.
@@ -114,7 +114,7 @@ const UNDOCUMENTED: [(&str, &str); 7] = [
 /// Renders the page.
 pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> String {
     let mut page = MetricsPage::new();
-    let build: Labels<'_> = &[("version", env!("CARGO_PKG_VERSION"))];
+    let build: MetricLabels<'_> = &[("version", env!("CARGO_PKG_VERSION"))];
     page.gauge(
         "build_info",
         "Always 1; the label says which release runs.",
@@ -131,7 +131,7 @@ pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> Str
     page.finish()
 }
 
-fn one<'a>(value: u64) -> [(Labels<'a>, u64); 1] {
+fn one<'a>(value: u64) -> [(MetricLabels<'a>, u64); 1] {
     [(&[], value)]
 }
 
@@ -154,7 +154,7 @@ fn write_requests(page: &mut MetricsPage, requests: &RequestMetrics) {
         "Requests that were answered.",
         labels
             .iter()
-            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+            .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
     );
     let labels: Vec<_> = routes
         .iter()
@@ -170,7 +170,7 @@ fn write_requests(page: &mut MetricsPage, requests: &RequestMetrics) {
         "From the head of a request to the head of its answer.",
         labels
             .iter()
-            .map(|(labels, measured)| (labels as Labels<'_>, *measured)),
+            .map(|(labels, measured)| (labels as MetricLabels<'_>, *measured)),
     );
     page.gauge(
         "http_requests_in_flight",
@@ -186,7 +186,7 @@ fn write_pools(page: &mut MetricsPage, pools: &[PoolStats]) {
     let names: Vec<_> = pools.iter().map(|pool| [("pool", pool.name)]).collect();
     let of = |value: fn(&PoolStats) -> u64| {
         let values = pools.iter().map(value);
-        names.iter().map(|name| name as Labels<'_>).zip(values)
+        names.iter().map(|name| name as MetricLabels<'_>).zip(values)
     };
     let gauges: [PoolGauge; 5] = [
         (
@@ -222,7 +222,7 @@ fn write_pools(page: &mut MetricsPage, pools: &[PoolStats]) {
     page.histogram(
         "db_wait_seconds",
         "How long calls waited for a turn that they got.",
-        names.iter().map(|name| name as Labels<'_>).zip(waits),
+        names.iter().map(|name| name as MetricLabels<'_>).zip(waits),
     );
     page.counter(
         "db_wait_timeouts_total",
@@ -241,7 +241,7 @@ fn write_starts(page: &mut MetricsPage, app: &App) {
     page.histogram(
         "start_step_seconds",
         "How long starts of conversations were in a step.",
-        steps.iter().map(|(labels, it)| (labels as Labels<'_>, *it)),
+        steps.iter().map(|(labels, it)| (labels as MetricLabels<'_>, *it)),
     );
     page.gauge(
         "starts_running",
@@ -256,7 +256,7 @@ fn write_starts(page: &mut MetricsPage, app: &App) {
         "Starts that ended in this process; `left`: another process went on.",
         ended
             .iter()
-            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+            .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
     );
     let queue = counted
         .start_queue
@@ -266,7 +266,7 @@ fn write_starts(page: &mut MetricsPage, app: &App) {
         "Unfinished starts of this host, as of the last look.",
         queue
             .iter()
-            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+            .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
     );
     let states: Vec<_> = counted
         .sandboxes
@@ -278,7 +278,7 @@ fn write_starts(page: &mut MetricsPage, app: &App) {
         "Sandboxes of this host, as of the last comparison with its backend.",
         states
             .iter()
-            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+            .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
     );
 }
 
@@ -292,7 +292,7 @@ fn write_reports(page: &mut MetricsPage, app: &App) {
         "Batches of events that agent servers sent.",
         reports
             .iter()
-            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+            .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
     );
     page.counter(
         "webhook_events_total",
@@ -302,7 +302,7 @@ fn write_reports(page: &mut MetricsPage, app: &App) {
     page.histogram(
         "webhook_lag_seconds",
         "From an event until its commit, for the oldest of each batch with something new.",
-        [(&[] as Labels<'_>, counted.report_lag)],
+        [(&[] as MetricLabels<'_>, counted.report_lag)],
     );
     page.gauge(
         "event_streams",
@@ -334,7 +334,7 @@ fn write_warm(page: &mut MetricsPage, app: &App) {
         "Warm sandboxes of this host, as of the last look.",
         states
             .iter()
-            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+            .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
     );
     let claims: [([(&str, &str); 1], u64); 2] = [
         ([("outcome", "hit")], warm.hits),
@@ -345,7 +345,7 @@ fn write_warm(page: &mut MetricsPage, app: &App) {
         "Starts that found a warm sandbox, or none.",
         claims
             .iter()
-            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+            .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
     );
     page.counter(
         "warm_boot_failures_total",

@@ -3,7 +3,7 @@
 use application::quotas::QuotaCounts;
 use gateway::GatewayCounts;
 
-use super::exposition::{Labels, MetricsPage};
+use super::exposition::{MetricLabels, MetricsPage};
 use super::one;
 
 pub(super) fn write_gateway(page: &mut MetricsPage, numbers: GatewayCounts) {
@@ -28,7 +28,7 @@ pub(super) fn write_gateway(page: &mut MetricsPage, numbers: GatewayCounts) {
         "Requests that were forwarded, or not: `refused` by us, `failed` behind us.",
         ended
             .iter()
-            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+            .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
     );
     let bytes = [
         ([("direction", "up")], numbers.bytes_up),
@@ -39,7 +39,7 @@ pub(super) fn write_gateway(page: &mut MetricsPage, numbers: GatewayCounts) {
         "Bytes of bodies and tunnels, towards sandboxes (`up`) and clients (`down`).",
         bytes
             .iter()
-            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+            .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
     );
 }
 
@@ -50,7 +50,7 @@ pub(super) fn write_refusals(page: &mut MetricsPage, refused: [(&'static str, u6
         "Requests that were answered 429: too many, or too many wrong keys before it.",
         refused
             .iter()
-            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+            .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
     );
 }
 
@@ -64,7 +64,7 @@ pub(super) fn write_quotas(page: &mut MetricsPage, counted: &QuotaCounts) {
         "Requests of users that were refused because a quota is used up.",
         refused
             .iter()
-            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+            .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
     );
     let users = counted
         .users
@@ -74,7 +74,7 @@ pub(super) fn write_quotas(page: &mut MetricsPage, counted: &QuotaCounts) {
         "Users of the last 30 s who use four fifths of a quota or more, and those who use all of one.",
         users
             .iter()
-            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+            .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
     );
     for (name, help, count) in [
         (
@@ -93,6 +93,6 @@ pub(super) fn write_quotas(page: &mut MetricsPage, counted: &QuotaCounts) {
             counted.discarded_events,
         ),
     ] {
-        page.counter(name, help, [(&[] as Labels<'_>, count)]);
+        page.counter(name, help, [(&[] as MetricLabels<'_>, count)]);
     }
 }

@@ -123,7 +123,7 @@ impl ConnectionEntry {
 }
 
 /// One connection; held as long as it is open.
-pub struct Connection {
+pub struct ClientConnection {
     inner: Arc<ConnectionTable>,
     id: u64,
     address: Option<IpAddr>,
@@ -157,7 +157,7 @@ impl Connections {
 
     /// Counts a new connection from this address. `end` closes the connection immediately and from any thread. It may be called
     /// before this method returns.
-    pub fn accept(&self, address: IpAddr, end: impl Fn() + Send + Sync + 'static) -> Connection {
+    pub fn accept(&self, address: IpAddr, end: impl Fn() + Send + Sync + 'static) -> ClientConnection {
         self.accept_at(self.0.started_at.elapsed(), address, Box::new(end))
     }
 
@@ -166,7 +166,7 @@ impl Connections {
         now: Duration,
         address: IpAddr,
         end: Box<dyn Fn() + Send + Sync>,
-    ) -> Connection {
+    ) -> ClientConnection {
         let inner = &self.0;
         let address = inner.counted(address);
         let mut open = inner.open();
@@ -193,7 +193,7 @@ impl Connections {
         if let Some(why) = why.filter(|_| warns) {
             tracing::warn!(connections = live, "{why} (logged at most once a minute)");
         }
-        Connection {
+        ClientConnection {
             inner: Arc::clone(inner),
             id,
             address,
@@ -298,7 +298,7 @@ impl OpenConnections {
     }
 }
 
-impl Connection {
+impl ClientConnection {
     /// Starts a request. `None` if it must not be served: the connection was just closed, or it is over the limit and the
     /// request is not essential.
     pub(crate) fn begin_request(&self, is_essential: bool) -> Option<InFlightRequest> {
@@ -322,7 +322,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
         let mut open = self.inner.open();
         open.all.remove(&self.id);

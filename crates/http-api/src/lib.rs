@@ -108,7 +108,7 @@ use crate::openapi::RouteSurface;
 use crate::route_table::RouteTable;
 
 pub use addresses::AddressConfig;
-pub use connections::{Connection, ConnectionLimits, Connections};
+pub use connections::{ClientConnection, ConnectionLimits, Connections};
 pub use dto::configuration::web_client::WebClient;
 pub use gateway::{GatewayLimits, SharedGateway as Gateway};
 pub use metrics::PoolStatsSource;

@@ -21,11 +21,11 @@ impl ConnectionFixture {
         Self { connections, ended }
     }
 
-    fn accept(&self, seconds: u64, address: &str) -> Connection {
+    fn accept(&self, seconds: u64, address: &str) -> ClientConnection {
         self.accept_at(Duration::from_secs(seconds), address)
     }
 
-    fn accept_at(&self, now: Duration, address: &str) -> Connection {
+    fn accept_at(&self, now: Duration, address: &str) -> ClientConnection {
         let ended = Arc::clone(&self.ended);
         let end = move || {
             ended.fetch_add(1, Ordering::Relaxed);
@@ -78,7 +78,7 @@ fn requests_are_served_during_a_flood_of_silent_connections() {
 #[test]
 fn only_essential_requests_are_served_when_all_connections_are_busy() {
     let world = ConnectionFixture::new(4, 0);
-    let busy: Vec<Connection> = (0..4).map(|_| world.accept(0, "127.0.0.1")).collect();
+    let busy: Vec<ClientConnection> = (0..4).map(|_| world.accept(0, "127.0.0.1")).collect();
     let requests: Vec<_> = busy
         .iter()
         .map(|it| it.begin_request(false).unwrap())
@@ -86,7 +86,7 @@ fn only_essential_requests_are_served_when_all_connections_are_busy() {
     let more = world.accept(50, "127.0.0.1");
     assert!(more.is_surplus() && more.begin_request(false).is_none());
     let is_essential = more.begin_request(true).unwrap();
-    let flood: Vec<Connection> = (0..100).map(|_| world.accept(50, "127.0.0.1")).collect();
+    let flood: Vec<ClientConnection> = (0..100).map(|_| world.accept(50, "127.0.0.1")).collect();
     assert!(world.connections.0.open().live <= 4 + 1 + 16);
     assert_eq!(world.ended(), 100 + 5 - (4 + 1 + 16));
     assert!(
@@ -147,7 +147,7 @@ fn a_connection_with_a_new_request_is_not_closed() {
 #[test]
 fn room_is_looked_for_again_after_a_while() {
     let world = ConnectionFixture::new(2, 0);
-    let busy: Vec<Connection> = (0..2).map(|_| world.accept(0, "127.0.0.1")).collect();
+    let busy: Vec<ClientConnection> = (0..2).map(|_| world.accept(0, "127.0.0.1")).collect();
     let requests: Vec<_> = busy
         .iter()
         .map(|it| it.begin_request(false).unwrap())

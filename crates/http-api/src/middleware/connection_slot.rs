@@ -13,7 +13,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::Bytes;
 
 use super::body::with_guard;
-use crate::connections::{Connection, InFlightRequest};
+use crate::connections::{ClientConnection, InFlightRequest};
 use crate::problem::Problem;
 
 /// Paths that are served even when there are too many connections: monitoring, and webhook reports.
@@ -33,7 +33,7 @@ pub(super) struct ConnectionSlot {
 impl ConnectionSlot {
     /// Without a connection (tests in memory) every request gets a slot.
     pub(super) fn of(req: &ServiceRequest) -> Self {
-        let Some(connection) = req.conn_data::<Connection>() else {
+        let Some(connection) = req.conn_data::<ClientConnection>() else {
             return Self {
                 in_flight: None,
                 is_surplus: false,
@@ -118,7 +118,7 @@ mod tests {
     use crate::connections::{ConnectionLimits, Connections};
 
     /// The body of a response on this connection.
-    fn kept(connection: &Connection, body: BoxBody) -> BoxBody {
+    fn kept(connection: &ClientConnection, body: BoxBody) -> BoxBody {
         let connection_slot = ConnectionSlot {
             in_flight: connection.begin_request(false),
             is_surplus: false,
@@ -129,7 +129,7 @@ mod tests {
         connection_slot.attach_to(answer).into_parts().1.into_body()
     }
 
-    fn one_connection() -> (Connections, Connection) {
+    fn one_connection() -> (Connections, ClientConnection) {
         let connections = Connections::new(ConnectionLimits {
             max_connections: 1,
             max_per_address: 0,

@@ -35,7 +35,7 @@
 //!    words, [`decode::union`] alternatives, [`decode::Sensitive`] and `SecretString` secrets, [`decode::JsonObject`] documents
 //!    that are passed on unread. `object.page(PageLimit::MAX)` reads `page_id` and `limit`.
 //!    Shapes that several resources share are in [`dto`] (`PageDto::of`, `Success::DONE`, `Message`, `check_batch`).
-//! 2. Add the handler in `routes/<subject>/<resource>.rs`, at most 15 lines: one [`extract::Call`], one call of the
+//! 2. Add the handler in `routes/<subject>/<resource>.rs`, at most 15 lines: one [`extract::ApiCall`], one call of the
 //!    application, one conversion.
 //!
 //! ```ignore
@@ -49,19 +49,19 @@
 //! #[patch("/api/v1/app-conversations/{conversation_id}")]       // the whole path, no scopes
 //! pub(crate) async fn rename(
 //!     app: Application,
-//!     Call(actor, (PathParam(id), Body(input))): Call<Actor, (PathParam<ConversationId>, Body<Rename>)>,
+//!     ApiCall(actor, (PathParam(id), Body(input))): ApiCall<Actor, (PathParam<ConversationId>, Body<Rename>)>,
 //! ) -> Result<web::Json<ConversationDto>, Problem> {
 //!     let conversation = app.conversations.update(&actor.scope(), id, &input.into()).await?;
 //!     Ok(web::Json(conversation.into()))
 //! }
 //! ```
 //!
-//!    [`extract::Call`] authenticates first (`Actor`, `LegacyActor`, `SandboxCaller`, `Reporter`, `UserOrSandbox`,
+//!    [`extract::ApiCall`] authenticates first (`Actor`, `LegacyActor`, `SandboxCaller`, `Reporter`, `UserOrSandbox`,
 //!    `Anonymous`). Then it reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `OptionalBody`, `BodyWithBytes`,
 //!    `WebhookBody`, `EventBatch`, `RawJson`, `IdempotencyKey`) into one list of errors. Errors of the application convert
 //!    with `?`; for other shapes see [`problem::Problem`] (`missing("…")`, `conflict("…")`, `.in_error_family()`,
 //!    `with_body(…)`). [`extract::NamedParam`] gives a path parameter's type its name.
-//!    utoipa also reads the arguments and needs names in the pattern: `Call(_caller, ())`, not `Call(_, ())`.
+//!    utoipa also reads the arguments and needs names in the pattern: `ApiCall(_caller, ())`, not `ApiCall(_, ())`.
 //! 3. Register the handler in `routes::register` (static segments before `{parameters}` of the same method). Register it in
 //!    `routes::register_callback` if, and only if, it takes a sandbox's key and no other.
 //! 4. Document only what is specific to the route. 401, 404 (with a path parameter), 422, 429, 500, 503 and the errors of a

@@ -1,6 +1,6 @@
 //! Turns an HTTP request into typed input, in one fixed order: the **caller**, then path and query, then the body.
 //!
-//! A handler takes one [`Call`]. It authenticates before it looks at anything else of the request, and before it reads the
+//! A handler takes one [`ApiCall`]. It authenticates before it looks at anything else of the request, and before it reads the
 //! body. All parts then report into one list of errors, so that a client sees all of them. (Actix polls the extractors of a
 //! handler concurrently and answers with the first failure; a tuple of extractors could not keep that order.)
 
@@ -51,7 +51,7 @@ pub type State = web::Data<HttpState>;
 /// A request: its caller and its input. `P` is one [`RequestPart`] or a tuple of them, in the order in which their errors
 /// should be listed (path, query, body).
 #[derive(Debug)]
-pub struct Call<W, P = ()>(pub W, pub P);
+pub struct ApiCall<W, P = ()>(pub W, pub P);
 
 /// One part of a request's input.
 pub trait RequestPart: Sized {
@@ -65,7 +65,7 @@ pub trait RequestPart: Sized {
     ) -> impl Future<Output = Result<Option<Self>, Problem>>;
 }
 
-impl<W: Caller + 'static, P: RequestPart + 'static> FromRequest for Call<W, P> {
+impl<W: Caller + 'static, P: RequestPart + 'static> FromRequest for ApiCall<W, P> {
     type Error = Problem;
     type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
 

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::extract::{
-    Actor, Application, Authenticator, Body, Call, IdempotencyKey, LegacyActor, PathParam, Query,
+    Actor, Application, Authenticator, Body, ApiCall, IdempotencyKey, LegacyActor, PathParam, Query,
     SandboxCaller, WebhookBody,
 };
 use crate::problem::Problem;
@@ -163,7 +163,7 @@ type Whole = (PathParam<ConversationId>, Query<Page>, Body<Rename>);
 #[utoipa::path(params(("conversation_id" = Uuid, Path)), request_body = Value, responses((status = 200, body = Value)))]
 #[post("/api/v1/things/{conversation_id}")]
 async fn rename(
-    Call(actor, (PathParam(id), Query(page), Body(input))): Call<Actor, Whole>,
+    ApiCall(actor, (PathParam(id), Query(page), Body(input))): ApiCall<Actor, Whole>,
 ) -> web::Json<Value> {
     let token = input.token.is_some();
     web::Json(
@@ -173,20 +173,20 @@ async fn rename(
 
 #[utoipa::path(responses((status = 200, body = Value)))]
 #[get("/api/v1/things/search")]
-async fn search(Call(_caller, Query(page)): Call<Actor, Query<Page>>) -> web::Json<Value> {
+async fn search(ApiCall(_caller, Query(page)): ApiCall<Actor, Query<Page>>) -> web::Json<Value> {
     web::Json(json!(page.0))
 }
 
 #[utoipa::path(tag = "Legacy", request_body = Value, responses((status = 200, body = Value)))]
 #[post("/api/legacy")]
-async fn legacy(Call(_caller, Body(input)): Call<LegacyActor, Body<Rename>>) -> web::Json<Value> {
+async fn legacy(ApiCall(_caller, Body(input)): ApiCall<LegacyActor, Body<Rename>>) -> web::Json<Value> {
     web::Json(json!(input.title))
 }
 
 #[utoipa::path(request_body = Value, responses((status = 200, body = Value)))]
 #[post("/api/v1/webhook")]
 async fn webhook(
-    Call(_caller, WebhookBody(_body)): Call<SandboxCaller, WebhookBody<Value>>,
+    ApiCall(_caller, WebhookBody(_body)): ApiCall<SandboxCaller, WebhookBody<Value>>,
 ) -> HttpResponse {
     HttpResponse::Ok().finish()
 }
@@ -194,7 +194,7 @@ async fn webhook(
 #[utoipa::path(request_body = Value, responses((status = 200, body = Value)))]
 #[post("/api/v1/large")]
 async fn large(
-    Call(_caller, (key, WebhookBody(list))): Call<Actor, (IdempotencyKey, WebhookBody<Vec<Value>>)>,
+    ApiCall(_caller, (key, WebhookBody(list))): ApiCall<Actor, (IdempotencyKey, WebhookBody<Vec<Value>>)>,
 ) -> web::Json<Value> {
     web::Json(json!({"items": list.len(), "key": key.0}))
 }

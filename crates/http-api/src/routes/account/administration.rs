@@ -11,7 +11,7 @@ use crate::dto::account::administration::{
 use crate::dto::page::PageQuery;
 use crate::dto::{PageDto, Success};
 use crate::extract::{
-    Admin, Application, AuditOrigin, Body, Call, OptionalBody, PathParam, PathParams, Query,
+    Admin, Application, AuditOrigin, Body, ApiCall, OptionalBody, PathParam, PathParams, Query,
 };
 use crate::problem::{Detail, Problem};
 
@@ -27,7 +27,7 @@ use crate::problem::{Detail, Problem};
 #[get("/api/v1/admin/users")]
 pub(crate) async fn list(
     app: Application,
-    Call(_admin, Query(page)): Call<Admin, Query<PageQuery>>,
+    ApiCall(_admin, Query(page)): ApiCall<Admin, Query<PageQuery>>,
 ) -> Result<web::Json<PageDto<AccountDto>>, Problem> {
     let found = app.administration.users(&page.into()).await?;
     Ok(web::Json(PageDto::of(found, AccountDto::from)))
@@ -46,7 +46,7 @@ pub(crate) async fn list(
 #[post("/api/v1/admin/users")]
 pub(crate) async fn create(
     app: Application,
-    Call(_admin, (origin, Body(input))): Call<Admin, (AuditOrigin, Body<NewUserInput>)>,
+    ApiCall(_admin, (origin, Body(input))): ApiCall<Admin, (AuditOrigin, Body<NewUserInput>)>,
 ) -> Result<HttpResponse, Problem> {
     let origin = origin.with_status(StatusCode::CREATED);
     let made = app
@@ -67,7 +67,7 @@ pub(crate) async fn create(
 #[get("/api/v1/admin/users/{user_id}")]
 pub(crate) async fn load(
     app: Application,
-    Call(_admin, PathParam(UserIdParam(user))): Call<Admin, PathParam<UserIdParam>>,
+    ApiCall(_admin, PathParam(UserIdParam(user))): ApiCall<Admin, PathParam<UserIdParam>>,
 ) -> Result<web::Json<AccountDto>, Problem> {
     let found = app.administration.user(&user).await?;
     Ok(web::Json(found.into()))
@@ -87,7 +87,7 @@ pub(crate) async fn load(
 #[patch("/api/v1/admin/users/{user_id}")]
 pub(crate) async fn update(
     app: Application,
-    Call(_admin, (origin, PathParam(UserIdParam(user)), Body(input))): Call<
+    ApiCall(_admin, (origin, PathParam(UserIdParam(user)), Body(input))): ApiCall<
         Admin,
         (AuditOrigin, PathParam<UserIdParam>, Body<UserUpdateInput>),
     >,
@@ -110,7 +110,7 @@ pub(crate) async fn update(
 #[delete("/api/v1/admin/users/{user_id}")]
 pub(crate) async fn remove(
     app: Application,
-    Call(_admin, (origin, PathParam(UserIdParam(user)))): Call<
+    ApiCall(_admin, (origin, PathParam(UserIdParam(user)))): ApiCall<
         Admin,
         (AuditOrigin, PathParam<UserIdParam>),
     >,
@@ -132,7 +132,7 @@ pub(crate) async fn remove(
 #[get("/api/v1/admin/users/{user_id}/keys")]
 pub(crate) async fn keys(
     app: Application,
-    Call(Admin(actor), PathParam(UserIdParam(user))): Call<Admin, PathParam<UserIdParam>>,
+    ApiCall(Admin(actor), PathParam(UserIdParam(user))): ApiCall<Admin, PathParam<UserIdParam>>,
 ) -> Result<web::Json<PageDto<KeyDto>>, Problem> {
     let administration = &app.administration;
     administration.user(&user).await?;
@@ -158,7 +158,7 @@ pub(crate) async fn keys(
 #[post("/api/v1/admin/users/{user_id}/keys")]
 pub(crate) async fn create_key(
     app: Application,
-    Call(_admin, (origin, PathParam(UserIdParam(user)), OptionalBody(input))): Call<
+    ApiCall(_admin, (origin, PathParam(UserIdParam(user)), OptionalBody(input))): ApiCall<
         Admin,
         (
             AuditOrigin,
@@ -189,7 +189,7 @@ pub(crate) async fn create_key(
 #[post("/api/v1/admin/users/{user_id}/keys/{key_id}/rotate")]
 pub(crate) async fn rotate_key(
     app: Application,
-    Call(_admin, (origin, PathParams(key), OptionalBody(input))): Call<
+    ApiCall(_admin, (origin, PathParams(key), OptionalBody(input))): ApiCall<
         Admin,
         (
             AuditOrigin,
@@ -221,7 +221,7 @@ pub(crate) async fn rotate_key(
 #[delete("/api/v1/admin/users/{user_id}/keys/{key_id}")]
 pub(crate) async fn revoke_key(
     app: Application,
-    Call(_admin, (origin, PathParams(key))): Call<Admin, (AuditOrigin, PathParams<UserKeyParams>)>,
+    ApiCall(_admin, (origin, PathParams(key))): ApiCall<Admin, (AuditOrigin, PathParams<UserKeyParams>)>,
 ) -> Result<web::Json<Success>, Problem> {
     let (origin, user) = (origin.with_status(StatusCode::OK), owner(&key)?);
     app.administration

@@ -4,7 +4,7 @@ use actix_web::{get, web};
 
 use crate::dto::PageDto;
 use crate::dto::account::administration::{AuditEntryDto, AuditQuery};
-use crate::extract::{Admin, Application, Call, Query};
+use crate::extract::{Admin, Application, ApiCall, Query};
 use crate::problem::{Detail, Problem};
 
 /// Searches the audit log, newest first.
@@ -19,7 +19,7 @@ use crate::problem::{Detail, Problem};
 #[get("/api/v1/audit")]
 pub(crate) async fn search(
     app: Application,
-    Call(_admin, Query(query)): Call<Admin, Query<AuditQuery>>,
+    ApiCall(_admin, Query(query)): ApiCall<Admin, Query<AuditQuery>>,
 ) -> Result<web::Json<PageDto<AuditEntryDto>>, Problem> {
     let (filter, page) = query.into_parts();
     let found = app.audit.search(&filter, &page).await?;

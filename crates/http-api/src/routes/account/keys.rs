@@ -9,7 +9,7 @@ use crate::dto::account::administration::{
     CreateKeyDto, CreateKeyInput, CreatedKeyDto, KeyDto, RotationDto, RotationInput,
 };
 use crate::dto::{PageDto, Success};
-use crate::extract::{Actor, Application, AuditOrigin, Call, OptionalBody, PathParam};
+use crate::extract::{Actor, Application, AuditOrigin, ApiCall, OptionalBody, PathParam};
 use crate::problem::{Detail, Problem};
 
 /// Lists the caller's keys, oldest first, all on one page.
@@ -20,7 +20,7 @@ use crate::problem::{Detail, Problem};
 #[get("/api/v1/keys")]
 pub(crate) async fn list(
     app: Application,
-    Call(actor, ()): Call<Actor, ()>,
+    ApiCall(actor, ()): ApiCall<Actor, ()>,
 ) -> Result<web::Json<PageDto<KeyDto>>, Problem> {
     let keys = app.administration.keys(&actor.user).await?;
     let items = keys.into_iter().map(|key| KeyDto::of(key, actor.key));
@@ -42,7 +42,7 @@ pub(crate) async fn list(
 #[post("/api/v1/keys")]
 pub(crate) async fn create(
     app: Application,
-    Call(actor, (origin, OptionalBody(input))): Call<
+    ApiCall(actor, (origin, OptionalBody(input))): ApiCall<
         Actor,
         (AuditOrigin, OptionalBody<CreateKeyInput>),
     >,
@@ -71,7 +71,7 @@ pub(crate) async fn create(
 #[post("/api/v1/keys/{key_id}/rotate")]
 pub(crate) async fn rotate(
     app: Application,
-    Call(actor, (origin, PathParam(id), OptionalBody(input))): Call<
+    ApiCall(actor, (origin, PathParam(id), OptionalBody(input))): ApiCall<
         Actor,
         (
             AuditOrigin,
@@ -101,7 +101,7 @@ pub(crate) async fn rotate(
 #[delete("/api/v1/keys/{key_id}")]
 pub(crate) async fn revoke(
     app: Application,
-    Call(actor, (origin, PathParam(id))): Call<Actor, (AuditOrigin, PathParam<ApiKeyId>)>,
+    ApiCall(actor, (origin, PathParam(id))): ApiCall<Actor, (AuditOrigin, PathParam<ApiKeyId>)>,
 ) -> Result<web::Json<Success>, Problem> {
     let origin = origin.with_status(StatusCode::OK);
     app.administration

@@ -10,7 +10,7 @@ use crate::dto::configuration::profiles::{
     ProfileActivatedDto, ProfileChangedDto, ProfileDetailDto, ProfileListDto, ProfileName,
     RenameProfileDto, SaveProfileDto, SaveProfileInput,
 };
-use crate::extract::{Actor, Application, Body, Call, Caller, OptionalBody, PathParam, State};
+use crate::extract::{Actor, Application, Body, ApiCall, Caller, OptionalBody, PathParam, State};
 use crate::problem::{Detail, Problem};
 use crate::routes::configuration::profiles::{self, ProfileParam, ProfileResponse};
 
@@ -37,7 +37,7 @@ impl Caller for OrganizationMember {
     responses((status = 200, description = "The organization", body = OrganizationsDto))
 )]
 #[get("/api/organizations")]
-pub(crate) async fn list(Call(actor, ()): Call<Actor, ()>) -> web::Json<OrganizationsDto> {
+pub(crate) async fn list(ApiCall(actor, ()): ApiCall<Actor, ()>) -> web::Json<OrganizationsDto> {
     web::Json(OrganizationsDto::of(&actor.user))
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn list(Call(actor, ()): Call<Actor, ()>) -> web::Json<Organiza
 )]
 #[get("/api/organizations/{organization_id}/me")]
 pub(crate) async fn me(
-    Call(OrganizationMember(user), ()): Call<OrganizationMember, ()>,
+    ApiCall(OrganizationMember(user), ()): ApiCall<OrganizationMember, ()>,
 ) -> web::Json<MemberDto> {
     web::Json(MemberDto::owner(&user))
 }
@@ -62,7 +62,7 @@ pub(crate) async fn me(
 )]
 #[get("/api/organizations/{organization_id}/provider-connections")]
 pub(crate) async fn provider_connections(
-    Call(_member, ()): Call<OrganizationMember, ()>,
+    ApiCall(_member, ()): ApiCall<OrganizationMember, ()>,
 ) -> web::Json<ProviderConnectionsDto> {
     web::Json(ProviderConnectionsDto::NONE)
 }
@@ -76,7 +76,7 @@ pub(crate) async fn provider_connections(
 #[get("/api/organizations/{organization_id}/profiles")]
 pub(crate) async fn list_profiles(
     app: Application,
-    Call(OrganizationMember(user), ()): Call<OrganizationMember>,
+    ApiCall(OrganizationMember(user), ()): ApiCall<OrganizationMember>,
 ) -> ProfileResponse<ProfileListDto> {
     profiles::list_for(&app, &user).await
 }
@@ -94,7 +94,7 @@ pub(crate) async fn list_profiles(
 pub(crate) async fn load_profile(
     app: Application,
     state: State,
-    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<
+    ApiCall(OrganizationMember(user), PathParam(ProfileName(name))): ApiCall<
         OrganizationMember,
         ProfileParam,
     >,
@@ -118,7 +118,7 @@ pub(crate) async fn load_profile(
 #[post("/api/organizations/{organization_id}/profiles/{name}")]
 pub(crate) async fn save_profile(
     app: Application,
-    Call(OrganizationMember(user), (PathParam(ProfileName(name)), OptionalBody(input))): Call<
+    ApiCall(OrganizationMember(user), (PathParam(ProfileName(name)), OptionalBody(input))): ApiCall<
         OrganizationMember,
         (ProfileParam, OptionalBody<SaveProfileInput>),
     >,
@@ -138,7 +138,7 @@ pub(crate) async fn save_profile(
 #[delete("/api/organizations/{organization_id}/profiles/{name}")]
 pub(crate) async fn remove_profile(
     app: Application,
-    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<
+    ApiCall(OrganizationMember(user), PathParam(ProfileName(name))): ApiCall<
         OrganizationMember,
         ProfileParam,
     >,
@@ -158,7 +158,7 @@ pub(crate) async fn remove_profile(
 #[post("/api/organizations/{organization_id}/profiles/{name}/activate")]
 pub(crate) async fn activate_profile(
     app: Application,
-    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<
+    ApiCall(OrganizationMember(user), PathParam(ProfileName(name))): ApiCall<
         OrganizationMember,
         ProfileParam,
     >,
@@ -182,7 +182,7 @@ pub(crate) async fn activate_profile(
 #[post("/api/organizations/{organization_id}/profiles/{name}/rename")]
 pub(crate) async fn rename_profile(
     app: Application,
-    Call(OrganizationMember(user), (PathParam(ProfileName(name)), Body(input))): Call<
+    ApiCall(OrganizationMember(user), (PathParam(ProfileName(name)), Body(input))): ApiCall<
         OrganizationMember,
         (ProfileParam, Body<RenameProfileDto>),
     >,

@@ -4,7 +4,7 @@ use actix_web::{get, web};
 
 use crate::dto::account::administration::UserIdParam;
 use crate::dto::account::usage::UsageDto;
-use crate::extract::{Actor, Admin, Application, Call, PathParam};
+use crate::extract::{Actor, Admin, Application, ApiCall, PathParam};
 use crate::problem::{Detail, Problem};
 
 /// Loads the caller's usage and quotas.
@@ -15,7 +15,7 @@ use crate::problem::{Detail, Problem};
 #[get("/api/v1/usage")]
 pub(crate) async fn own(
     app: Application,
-    Call(actor, ()): Call<Actor, ()>,
+    ApiCall(actor, ()): ApiCall<Actor, ()>,
 ) -> Result<web::Json<UsageDto>, Problem> {
     Ok(web::Json(app.quotas.usage(&actor.user).await?.into()))
 }
@@ -32,7 +32,7 @@ pub(crate) async fn own(
 #[get("/api/v1/admin/users/{user_id}/usage")]
 pub(crate) async fn of_user(
     app: Application,
-    Call(_admin, PathParam(UserIdParam(user))): Call<Admin, PathParam<UserIdParam>>,
+    ApiCall(_admin, PathParam(UserIdParam(user))): ApiCall<Admin, PathParam<UserIdParam>>,
 ) -> Result<web::Json<UsageDto>, Problem> {
     app.administration.user(&user).await?;
     Ok(web::Json(app.quotas.usage(&user).await?.into()))

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::dto::account::access::AccessDto;
 use crate::dto::configuration::settings::UserDto;
-use crate::extract::{Actor, Application, Call, Caller, Query, SandboxCaller, State};
+use crate::extract::{Actor, Application, ApiCall, Caller, Query, SandboxCaller, State};
 use crate::problem::Problem;
 
 const EXPOSE: &str = "expose_secrets";
@@ -75,7 +75,7 @@ impl Decode for MeOptions {
 pub(crate) async fn me(
     app: Application,
     state: State,
-    Call(caller, Query(_options)): Call<MeCaller, Query<MeOptions>>,
+    ApiCall(caller, Query(_options)): ApiCall<MeCaller, Query<MeOptions>>,
 ) -> Result<web::Json<UserDto>, Problem> {
     let (user, reveal) = match caller {
         MeCaller::User(actor) => (actor.user, SecretVisibility::Masked),
@@ -96,6 +96,6 @@ pub(crate) async fn me(
     responses((status = 200, description = "The caller", body = AccessDto))
 )]
 #[get("/api/v1/users/me/access")]
-pub(crate) async fn access(Call(actor, ()): Call<Actor, ()>) -> web::Json<AccessDto> {
+pub(crate) async fn access(ApiCall(actor, ()): ApiCall<Actor, ()>) -> web::Json<AccessDto> {
     web::Json(actor.into())
 }

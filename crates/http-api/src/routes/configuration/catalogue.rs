@@ -5,7 +5,7 @@ use application::catalogue::ModelCatalogue;
 
 use crate::dto::PageDto;
 use crate::dto::configuration::catalogue::{ModelDto, ModelQuery, ProviderDto, ProviderQuery};
-use crate::extract::{Actor, Call, Query};
+use crate::extract::{Actor, ApiCall, Query};
 use crate::problem::Problem;
 
 /// Searches the names of models. Other names work too, if the agent server knows them.
@@ -16,7 +16,7 @@ use crate::problem::Problem;
 )]
 #[get("/api/v1/config/models/search")]
 pub(crate) async fn models(
-    Call(_actor, Query(query)): Call<Actor, Query<ModelQuery>>,
+    ApiCall(_actor, Query(query)): ApiCall<Actor, Query<ModelQuery>>,
 ) -> Result<web::Json<PageDto<ModelDto>>, Problem> {
     let (filter, page) = query.into_parts();
     let found = ModelCatalogue::embedded().models(&filter, &page)?;
@@ -31,7 +31,7 @@ pub(crate) async fn models(
 )]
 #[get("/api/v1/config/providers/search")]
 pub(crate) async fn providers(
-    Call(_actor, Query(query)): Call<Actor, Query<ProviderQuery>>,
+    ApiCall(_actor, Query(query)): ApiCall<Actor, Query<ProviderQuery>>,
 ) -> Result<web::Json<PageDto<ProviderDto>>, Problem> {
     let (filter, page) = query.into_parts();
     let found = ModelCatalogue::embedded().providers(&filter, &page)?;

@@ -7,7 +7,7 @@ use crate::dto::configuration::git_providers::{
     GitProviders, GitProvidersDto, TokensRejectedDto, tokens_problem,
 };
 use crate::dto::configuration::settings::SettingsMessage;
-use crate::extract::{Actor, Application, Body, Call};
+use crate::extract::{Actor, Application, Body, ApiCall};
 use crate::problem::Problem;
 
 /// Stores git tokens by provider. A new token is checked with its provider only where the service is configured to verify
@@ -20,7 +20,7 @@ use crate::problem::Problem;
 #[post("/api/v1/secrets/git-providers")]
 pub(crate) async fn store(
     app: Application,
-    Call(actor, Body(input)): Call<Actor, Body<GitProviders>>,
+    ApiCall(actor, Body(input)): ApiCall<Actor, Body<GitProviders>>,
 ) -> Result<web::Json<SettingsMessage>, Problem> {
     let stored = app.settings.add_git_providers(&actor.user, &input.0).await;
     stored.map_err(|error| tokens_problem(error, Flavour::V1))?;
@@ -34,7 +34,7 @@ pub(crate) async fn store(
 #[delete("/api/v1/secrets/git-providers")]
 pub(crate) async fn unset(
     app: Application,
-    Call(actor, ()): Call<Actor>,
+    ApiCall(actor, ()): ApiCall<Actor>,
 ) -> Result<web::Json<SettingsMessage>, Problem> {
     app.settings.unset_git_providers(&actor.user).await?;
     Ok(web::Json(SettingsMessage {

@@ -11,7 +11,7 @@ use crate::dto::configuration::profiles::{
     ProfileActivatedDto, ProfileChangedDto, ProfileDetailDto, ProfileListDto, ProfileName,
     RenameProfileDto, SaveProfileDto, SaveProfileInput, profile_problem,
 };
-use crate::extract::{Actor, Application, Body, Call, OptionalBody, PathParam, State};
+use crate::extract::{Actor, Application, Body, ApiCall, OptionalBody, PathParam, State};
 use crate::problem::{Detail, Problem};
 
 /// The path parameter that names a profile.
@@ -24,7 +24,7 @@ pub(crate) type ProfileResponse<T> = Result<web::Json<T>, Problem>;
 #[get("/api/v1/settings/profiles")]
 pub(crate) async fn list(
     app: Application,
-    Call(actor, ()): Call<Actor>,
+    ApiCall(actor, ()): ApiCall<Actor>,
 ) -> ProfileResponse<ProfileListDto> {
     list_for(&app, &actor.user).await
 }
@@ -39,7 +39,7 @@ pub(crate) async fn list(
 pub(crate) async fn load(
     app: Application,
     state: State,
-    Call(actor, PathParam(ProfileName(name))): Call<Actor, ProfileParam>,
+    ApiCall(actor, PathParam(ProfileName(name))): ApiCall<Actor, ProfileParam>,
 ) -> ProfileResponse<ProfileDetailDto> {
     load_for(&app, &actor.user, name, state.ports().clock.now()).await
 }
@@ -54,7 +54,7 @@ pub(crate) async fn load(
 #[post("/api/v1/settings/profiles/{name}")]
 pub(crate) async fn save(
     app: Application,
-    Call(actor, (PathParam(ProfileName(name)), OptionalBody(input))): Call<
+    ApiCall(actor, (PathParam(ProfileName(name)), OptionalBody(input))): ApiCall<
         Actor,
         (ProfileParam, OptionalBody<SaveProfileInput>),
     >,
@@ -71,7 +71,7 @@ pub(crate) async fn save(
 #[delete("/api/v1/settings/profiles/{name}")]
 pub(crate) async fn remove(
     app: Application,
-    Call(actor, PathParam(ProfileName(name))): Call<Actor, ProfileParam>,
+    ApiCall(actor, PathParam(ProfileName(name))): ApiCall<Actor, ProfileParam>,
 ) -> ProfileResponse<ProfileChangedDto> {
     remove_for(&app, &actor.user, name).await
 }
@@ -85,7 +85,7 @@ pub(crate) async fn remove(
 #[post("/api/v1/settings/profiles/{name}/activate")]
 pub(crate) async fn activate(
     app: Application,
-    Call(actor, PathParam(ProfileName(name))): Call<Actor, ProfileParam>,
+    ApiCall(actor, PathParam(ProfileName(name))): ApiCall<Actor, ProfileParam>,
 ) -> ProfileResponse<ProfileActivatedDto> {
     activate_for(&app, &actor.user, name).await
 }
@@ -100,7 +100,7 @@ pub(crate) async fn activate(
 #[post("/api/v1/settings/profiles/{name}/rename")]
 pub(crate) async fn rename(
     app: Application,
-    Call(actor, (PathParam(ProfileName(name)), Body(input))): Call<
+    ApiCall(actor, (PathParam(ProfileName(name)), Body(input))): ApiCall<
         Actor,
         (ProfileParam, Body<RenameProfileDto>),
     >,

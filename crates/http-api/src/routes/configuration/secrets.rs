@@ -7,7 +7,7 @@ use crate::dto::configuration::secret::{
     SecretUpdateDto, SecretUpdateInput,
 };
 use crate::dto::{Message, PageDto};
-use crate::extract::{Actor, Application, Body, Call, PathParam, Query};
+use crate::extract::{Actor, Application, Body, ApiCall, PathParam, Query};
 use crate::problem::{Detail, Problem};
 
 /// Searches secrets, ordered by name.
@@ -19,7 +19,7 @@ use crate::problem::{Detail, Problem};
 #[get("/api/v1/secrets/search")]
 pub(crate) async fn search(
     app: Application,
-    Call(actor, Query(search)): Call<Actor, Query<SecretSearch>>,
+    ApiCall(actor, Query(search)): ApiCall<Actor, Query<SecretSearch>>,
 ) -> Result<web::Json<PageDto<SecretDto>>, Problem> {
     let contains = search.name_contains.as_deref();
     let found = app
@@ -41,7 +41,7 @@ pub(crate) async fn search(
 #[post("/api/v1/secrets")]
 pub(crate) async fn create(
     app: Application,
-    Call(actor, Body(input)): Call<Actor, Body<NewSecretInput>>,
+    ApiCall(actor, Body(input)): ApiCall<Actor, Body<NewSecretInput>>,
 ) -> Result<HttpResponse, Problem> {
     app.secrets.put(&actor.user, &input.0).await?;
     Ok(HttpResponse::Created().json(Message::new("Secret created successfully")))
@@ -57,7 +57,7 @@ pub(crate) async fn create(
 #[put("/api/v1/secrets/{secret_id}")]
 pub(crate) async fn update(
     app: Application,
-    Call(actor, (PathParam(name), Body(input))): Call<
+    ApiCall(actor, (PathParam(name), Body(input))): ApiCall<
         Actor,
         (PathParam<SecretName>, Body<SecretUpdateInput>),
     >,
@@ -75,7 +75,7 @@ pub(crate) async fn update(
 #[delete("/api/v1/secrets/{secret_id}")]
 pub(crate) async fn remove(
     app: Application,
-    Call(actor, PathParam(name)): Call<Actor, PathParam<SecretName>>,
+    ApiCall(actor, PathParam(name)): ApiCall<Actor, PathParam<SecretName>>,
 ) -> Result<web::Json<Message>, Problem> {
     app.secrets.delete(&actor.user, &name.0).await?;
     Ok(web::Json(Message::new("Secret deleted successfully")))

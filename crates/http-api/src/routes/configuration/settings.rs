@@ -9,7 +9,7 @@ use crate::dto::configuration::settings::{
     ErrorText, SettingsMessage, SettingsDto, SettingsUpdateDto, settings_problem,
 };
 use crate::dto::timestamped::{TimestampedJson, json_response};
-use crate::extract::{Actor, Application, Body, Call, State};
+use crate::extract::{Actor, Application, Body, ApiCall, State};
 use crate::problem::Problem;
 
 /// Loads the user's settings; 404 if nothing is stored.
@@ -18,7 +18,7 @@ use crate::problem::Problem;
 pub(crate) async fn load(
     app: Application,
     state: State,
-    Call(actor, ()): Call<Actor>,
+    ApiCall(actor, ()): ApiCall<Actor>,
 ) -> Result<HttpResponse, Problem> {
     let memory = &state.settings_cache().v1;
     let show = |settings: &Settings| TimestampedJson::of(|now| SettingsDto::of(settings, now));
@@ -38,7 +38,7 @@ pub(crate) async fn load(
 #[post("/api/v1/settings")]
 pub(crate) async fn store(
     app: Application,
-    Call(actor, Body(input)): Call<Actor, Body<JsonObject>>,
+    ApiCall(actor, Body(input)): ApiCall<Actor, Body<JsonObject>>,
 ) -> Result<web::Json<SettingsMessage>, Problem> {
     match app.settings.store_v1(&actor.user, &input.0).await {
         Ok(()) => Ok(web::Json(SettingsMessage {
@@ -52,13 +52,13 @@ pub(crate) async fn store(
 /// Describes the fields of `agent_settings`.
 #[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = Object)))]
 #[get("/api/v1/settings/agent-schema")]
-pub(crate) async fn agent(Call(_caller, ()): Call<Actor>) -> web::Json<Value> {
+pub(crate) async fn agent(ApiCall(_caller, ()): ApiCall<Actor>) -> web::Json<Value> {
     web::Json(agent_schema())
 }
 
 /// Describes the fields of `conversation_settings`.
 #[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = Object)))]
 #[get("/api/v1/settings/conversation-schema")]
-pub(crate) async fn conversation(Call(_caller, ()): Call<Actor>) -> web::Json<Value> {
+pub(crate) async fn conversation(ApiCall(_caller, ()): ApiCall<Actor>) -> web::Json<Value> {
     web::Json(conversation_schema())
 }

@@ -7,7 +7,7 @@ use crate::dto::configuration::skills::{
     MarketplaceOffersDto, MarketplaceRegistration, RegistrationInput, SkillDto,
 };
 use crate::dto::page::PageQuery;
-use crate::extract::{Actor, Application, Body, Call, Query};
+use crate::extract::{Actor, Application, Body, ApiCall, Query};
 use crate::problem::Problem;
 
 /// Lists the skills of this installation, by source and name.
@@ -19,7 +19,7 @@ use crate::problem::Problem;
 #[get("/api/v1/skills/search")]
 pub(crate) async fn search(
     app: Application,
-    Call(_actor, Query(page)): Call<Actor, Query<PageQuery>>,
+    ApiCall(_actor, Query(page)): ApiCall<Actor, Query<PageQuery>>,
 ) -> Result<web::Json<PageDto<SkillDto>>, Problem> {
     let found = app.skills.search(&page.into()).await?;
     Ok(web::Json(PageDto::of(found, SkillDto::from)))
@@ -35,7 +35,7 @@ pub(crate) async fn search(
 #[post("/api/v1/skills/marketplace-skills")]
 pub(crate) async fn marketplace_skills(
     app: Application,
-    Call(actor, Body(input)): Call<Actor, Body<Vec<RegistrationInput>>>,
+    ApiCall(actor, Body(input)): ApiCall<Actor, Body<Vec<RegistrationInput>>>,
 ) -> Result<web::Json<MarketplaceOffersDto>, Problem> {
     let asked = input.into_iter().map(|RegistrationInput(one)| one);
     let offers = app.skills.offers(&actor.user, asked.collect()).await;

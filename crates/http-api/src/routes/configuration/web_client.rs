@@ -3,7 +3,7 @@
 use actix_web::{get, web};
 
 use crate::dto::configuration::web_client::WebClientDto;
-use crate::extract::{Anonymous, Call, State};
+use crate::extract::{Anonymous, ApiCall, State};
 
 /// Loads the configuration of web front ends. It needs no key and concerns no user.
 #[utoipa::path(
@@ -14,7 +14,7 @@ use crate::extract::{Anonymous, Call, State};
 #[get("/api/v1/web-client/config")]
 pub(crate) async fn config(
     state: State,
-    Call(_anyone, ()): Call<Anonymous>,
+    ApiCall(_anyone, ()): ApiCall<Anonymous>,
 ) -> web::Json<WebClientDto> {
     web::Json(state.web_client())
 }

@@ -18,7 +18,7 @@ use crate::body_writer::{BodyWriter, Disconnected};
 use crate::decode::{FieldError, Path};
 use crate::dto::conversation::event::EventStreamQuery;
 use crate::extract::{
-    AccessRecheck, Actor, Application, Call, LastEventId, PathParam, Query, State,
+    AccessRecheck, Actor, Application, ApiCall, LastEventId, PathParam, Query, State,
 };
 use crate::problem::{Detail, Problem};
 use crate::unsent_bytes::{self, MIN_COUNTED_BYTES, UnsentBytes, UnsentShare};
@@ -52,7 +52,7 @@ pub(crate) async fn follow(
     state: State,
     call: FollowCall,
 ) -> Result<HttpResponse, Problem> {
-    let Call(actor, (PathParam(id), Query(query), LastEventId(header), recheck)) = call;
+    let ApiCall(actor, (PathParam(id), Query(query), LastEventId(header), recheck)) = call;
     let (begin, kind) = query.into_parts(header);
     let opened = app.event_streams.open(&actor.user, id, begin, kind).await;
     let following = opened.map_err(|error| refused(error, header.is_some()))?;
@@ -80,7 +80,7 @@ pub(crate) async fn follow(
         .streaming(body))
 }
 
-type FollowCall = Call<
+type FollowCall = ApiCall<
     Actor,
     (
         PathParam<ConversationId>,

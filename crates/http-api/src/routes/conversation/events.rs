@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::dto::conversation::event::{EventCountQuery, EventDocument, EventSearchQuery};
 use crate::dto::sandbox::record::IdsQuery;
 use crate::dto::{BATCH_READ_DOCUMENTS, BatchBytes, PageDto, check_batch};
-use crate::extract::{Actor, Application, Call, PathParam, Query};
+use crate::extract::{Actor, Application, ApiCall, PathParam, Query};
 use crate::problem::{Detail, Problem};
 
 /// Searches the events of a conversation; none for an unknown one. A page of large events may end before its limit;
@@ -20,7 +20,7 @@ use crate::problem::{Detail, Problem};
 #[get("/api/v1/conversation/{conversation_id}/events/search")]
 pub(crate) async fn search(
     app: Application,
-    Call(actor, (PathParam(id), Query(query))): Call<
+    ApiCall(actor, (PathParam(id), Query(query))): ApiCall<
         Actor,
         (PathParam<ConversationId>, Query<EventSearchQuery>),
     >,
@@ -52,7 +52,7 @@ pub(crate) async fn search_page(
 #[get("/api/v1/conversation/{conversation_id}/events/count")]
 pub(crate) async fn count(
     app: Application,
-    Call(actor, (PathParam(id), Query(query))): Call<
+    ApiCall(actor, (PathParam(id), Query(query))): ApiCall<
         Actor,
         (PathParam<ConversationId>, Query<EventCountQuery>),
     >,
@@ -85,7 +85,7 @@ pub(crate) async fn count_matching(
 #[get("/api/v1/conversation/{conversation_id}/events")]
 pub(crate) async fn batch(
     app: Application,
-    Call(actor, (PathParam(id), Query(query))): Call<
+    ApiCall(actor, (PathParam(id), Query(query))): ApiCall<
         Actor,
         (PathParam<ConversationId>, Query<IdsQuery>),
     >,

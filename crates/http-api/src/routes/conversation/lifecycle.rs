@@ -27,7 +27,7 @@ use crate::dto::json_lists::{self, list_response};
 use crate::dto::page::PageQuery;
 use crate::dto::{PageDto, Success};
 use crate::extract::{
-    AccessRecheck, Actor, Application, Body, BodyWithBytes, Call, IdempotencyKey, PathParam,
+    AccessRecheck, Actor, Application, Body, BodyWithBytes, ApiCall, IdempotencyKey, PathParam,
     PathParams, Query, State,
 };
 use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond, to_json};
@@ -51,7 +51,7 @@ const MAX_BATCH_IDS: usize = 99;
 #[post("/api/v1/app-conversations")]
 pub(crate) async fn start(
     app: Application,
-    Call(actor, (IdempotencyKey(key), body)): Call<Actor, StartParts>,
+    ApiCall(actor, (IdempotencyKey(key), body)): ApiCall<Actor, StartParts>,
 ) -> Result<HttpResponse, Problem> {
     let answer = start_or_replay(&app, &actor, key, body).await?;
     let created = created_id(&answer, |task| task.conversation_id.to_string());
@@ -100,7 +100,7 @@ async fn start_or_replay(
 #[post("/api/v1/app-conversations/stream-start")]
 pub(crate) async fn stream_start(
     app: Application,
-    Call(actor, (IdempotencyKey(key), body, recheck)): Call<Actor, StreamStartParts>,
+    ApiCall(actor, (IdempotencyKey(key), body, recheck)): ApiCall<Actor, StreamStartParts>,
 ) -> Result<HttpResponse, Problem> {
     let (task, updates) = if key.is_some() {
         let id = match start_or_replay(&app, &actor, key, body).await? {
@@ -174,7 +174,7 @@ fn array_element(before: &str, task: StartTask) -> io::Result<Bytes> {
 pub(crate) async fn list(
     app: Application,
     state: State,
-    Call(actor, Query(query)): Call<Actor, Query<ConversationListQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<ConversationListQuery>>,
 ) -> Result<HttpResponse, Problem> {
     Ok(match query {
         ConversationListQuery::Batch(texts) => {
@@ -206,7 +206,7 @@ pub(crate) async fn list(
 pub(crate) async fn search(
     app: Application,
     state: State,
-    Call(actor, Query(query)): Call<Actor, Query<ConversationSearchQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<ConversationSearchQuery>>,
 ) -> Result<HttpResponse, Problem> {
     search_page(&app, &state, &actor, query).await
 }
@@ -220,7 +220,7 @@ pub(crate) async fn search(
 #[get("/api/v1/app-conversations/count")]
 pub(crate) async fn count(
     app: Application,
-    Call(actor, Query(query)): Call<Actor, Query<ConversationCountQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<ConversationCountQuery>>,
 ) -> Result<web::Json<u64>, Problem> {
     Ok(web::Json(match query.into_filter() {
         Some(filter) => app.conversations.count(&actor.scope(), &filter).await?,
@@ -239,7 +239,7 @@ pub(crate) async fn count(
 pub(crate) async fn update(
     app: Application,
     state: State,
-    Call(actor, (PathParam(id), Body(ConversationPatch(change)))): Call<
+    ApiCall(actor, (PathParam(id), Body(ConversationPatch(change)))): ApiCall<
         Actor,
         (PathParam<ConversationId>, Body<ConversationPatch>),
     >,
@@ -278,7 +278,7 @@ impl Decode for RawConversationId {
 #[delete("/api/v1/app-conversations/{conversation_id}")]
 pub(crate) async fn remove(
     app: Application,
-    Call(actor, PathParams(RawConversationId(text))): Call<Actor, PathParams<RawConversationId>>,
+    ApiCall(actor, PathParams(RawConversationId(text))): ApiCall<Actor, PathParams<RawConversationId>>,
 ) -> Result<web::Json<Success>, Problem> {
     let id = text
         .parse()
@@ -302,7 +302,7 @@ pub(crate) async fn remove(
 #[post("/api/v1/app-conversations/{conversation_id}/send-message")]
 pub(crate) async fn send_message(
     app: Application,
-    Call(actor, (PathParam(id), Body(NextMessage(message)))): Call<
+    ApiCall(actor, (PathParam(id), Body(NextMessage(message)))): ApiCall<
         Actor,
         (PathParam<ConversationId>, Body<NextMessage>),
     >,

@@ -6,7 +6,7 @@ use crate::dto::conversation::start_task::{
     StartTaskCountQuery, StartTaskDto, StartTaskIdsQuery, StartTaskSearchQuery,
 };
 use crate::dto::{BATCH_READ_DOCUMENTS, BatchBytes, PageDto, check_batch};
-use crate::extract::{Actor, Application, Call, Query};
+use crate::extract::{Actor, Application, ApiCall, Query};
 use crate::problem::{Detail, Problem};
 
 /// Searches start tasks. A page of large requests may end before its limit; `next_page_id` says whether more follow.
@@ -18,7 +18,7 @@ use crate::problem::{Detail, Problem};
 #[get("/api/v1/app-conversations/start-tasks/search")]
 pub(crate) async fn search(
     app: Application,
-    Call(actor, Query(query)): Call<Actor, Query<StartTaskSearchQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<StartTaskSearchQuery>>,
 ) -> Result<web::Json<PageDto<StartTaskDto>>, Problem> {
     let (filter, order, page) = query.into_parts();
     let found = app
@@ -37,7 +37,7 @@ pub(crate) async fn search(
 #[get("/api/v1/app-conversations/start-tasks/count")]
 pub(crate) async fn count(
     app: Application,
-    Call(actor, Query(query)): Call<Actor, Query<StartTaskCountQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<StartTaskCountQuery>>,
 ) -> Result<web::Json<u64>, Problem> {
     Ok(web::Json(
         app.starts.count(&actor.scope(), &query.into()).await?,
@@ -57,7 +57,7 @@ pub(crate) async fn count(
 #[get("/api/v1/app-conversations/start-tasks")]
 pub(crate) async fn batch(
     app: Application,
-    Call(actor, Query(query)): Call<Actor, Query<StartTaskIdsQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<StartTaskIdsQuery>>,
 ) -> Result<web::Json<Vec<Option<StartTaskDto>>>, Problem> {
     check_batch(&query.ids, "start tasks")?;
     let (mut found, mut bytes) = (Vec::new(), BatchBytes::default());

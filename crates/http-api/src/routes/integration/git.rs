@@ -12,7 +12,7 @@ use crate::dto::git::{
     BranchDto, BranchesQuery, GitPageParams, GitShortPageParams, GitUserDto, InstallationsQuery,
     RepositoriesQuery, RepositoryDto, SuggestedTaskDto, SuggestedTasksQuery,
 };
-use crate::extract::{Actor, Application, Call, Query};
+use crate::extract::{Actor, Application, ApiCall, Query};
 use crate::problem::{Detail, Problem};
 
 /// The error response: a plain text for a rejected token, otherwise `detail`.
@@ -45,7 +45,7 @@ pub(crate) fn problem(failure: GitServiceError) -> Problem {
 #[get("/api/v1/git/installations/search")]
 pub(crate) async fn installations(
     app: Application,
-    Call(actor, Query(query)): Call<Actor, Query<InstallationsQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<InstallationsQuery>>,
 ) -> Result<web::Json<PageDto<String>>, Problem> {
     let found = app
         .git
@@ -72,7 +72,7 @@ pub(crate) async fn installations(
 #[get("/api/v1/git/repositories/search")]
 pub(crate) async fn repositories(
     app: Application,
-    Call(actor, Query(query)): Call<Actor, Query<RepositoriesQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<RepositoriesQuery>>,
 ) -> Result<web::Json<PageDto<RepositoryDto>>, Problem> {
     let wanted = query.query();
     let found = app
@@ -100,7 +100,7 @@ pub(crate) async fn repositories(
 #[get("/api/v1/git/branches/search")]
 pub(crate) async fn branches(
     app: Application,
-    Call(actor, Query(query)): Call<Actor, Query<BranchesQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<BranchesQuery>>,
 ) -> Result<web::Json<PageDto<BranchDto>>, Problem> {
     let which = (query.repository.as_str(), query.text.as_str());
     let found = app
@@ -124,7 +124,7 @@ pub(crate) async fn branches(
 #[get("/api/v1/git/suggested-tasks/search")]
 pub(crate) async fn suggested_tasks(
     app: Application,
-    Call(actor, Query(query)): Call<Actor, Query<SuggestedTasksQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<SuggestedTasksQuery>>,
 ) -> Result<web::Json<PageDto<SuggestedTaskDto>>, Problem> {
     let found = app.git.suggested_tasks(&actor.user, &query.0);
     Ok(web::Json(PageDto::from_git_page(
@@ -146,7 +146,7 @@ pub(crate) async fn suggested_tasks(
 #[get("/api/v1/users/git-info")]
 pub(crate) async fn git_info(
     app: Application,
-    Call(actor, ()): Call<Actor, ()>,
+    ApiCall(actor, ()): ApiCall<Actor, ()>,
 ) -> Result<web::Json<GitUserDto>, Problem> {
     match app.git.whoami(&actor.user).await {
         Ok(user) => Ok(web::Json(user.into())),

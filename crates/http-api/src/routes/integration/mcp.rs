@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::extract::{
-    Application, Call, Caller, Query, RawJson, SandboxCaller, UserOrSandbox, state_of,
+    Application, ApiCall, Caller, Query, RawJson, SandboxCaller, UserOrSandbox, state_of,
 };
 use crate::mcp::{McpReply, ProtocolVersion, RpcErrorCode, exchange, fault};
 use crate::problem::Problem;
@@ -137,7 +137,7 @@ fn json_response(status: StatusCode, message: &Value) -> HttpResponse {
 pub(crate) async fn ask(
     app: Application,
     req: HttpRequest,
-    Call(McpCaller(user, sandbox), (Query(about), RawJson(body))): Call<
+    ApiCall(McpCaller(user, sandbox), (Query(about), RawJson(body))): ApiCall<
         McpCaller,
         (Query<McpCallContext>, RawJson),
     >,

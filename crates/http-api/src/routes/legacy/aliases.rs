@@ -10,7 +10,7 @@ use crate::dto::conversation::event::{EventCountQuery, EventDocument, EventSearc
 use crate::dto::sandbox::record::IdsQuery;
 use crate::dto::{PageDto, Success};
 use crate::extract::{
-    Actor, Application, Call, EventBatch, EventReporter, PathParam, Query, Reporter, WebhookBody,
+    Actor, Application, ApiCall, EventBatch, EventReporter, PathParam, Query, Reporter, WebhookBody,
 };
 use crate::problem::{Detail, Problem};
 use crate::routes::conversation::events;
@@ -55,7 +55,7 @@ pub(crate) struct ConversationParam {
 #[get("/api/v1/events/search")]
 pub(crate) async fn search_events(
     app: Application,
-    Call(actor, Query(ConversationScoped { id, query })): Call<
+    ApiCall(actor, Query(ConversationScoped { id, query })): ApiCall<
         Actor,
         Query<ConversationScoped<EventSearchQuery>>,
     >,
@@ -72,7 +72,7 @@ pub(crate) async fn search_events(
 #[get("/api/v1/events/count")]
 pub(crate) async fn count_events(
     app: Application,
-    Call(actor, Query(ConversationScoped { id, query })): Call<
+    ApiCall(actor, Query(ConversationScoped { id, query })): ApiCall<
         Actor,
         Query<ConversationScoped<EventCountQuery>>,
     >,
@@ -93,7 +93,7 @@ pub(crate) async fn count_events(
 #[get("/api/v1/events")]
 pub(crate) async fn batch_events(
     app: Application,
-    Call(actor, Query(ConversationScoped { id, query })): Call<
+    ApiCall(actor, Query(ConversationScoped { id, query })): ApiCall<
         Actor,
         Query<ConversationScoped<IdsQuery>>,
     >,
@@ -124,7 +124,7 @@ fn check(caller: &Reporter, named: &SandboxId) -> Result<(), Problem> {
 #[post("/api/v1/webhooks/{sandbox_id}/conversations")]
 pub(crate) async fn report_conversation(
     app: Application,
-    Call(caller, (PathParam(named), WebhookBody(webhooks::ConversationReportBody(info)))): Call<
+    ApiCall(caller, (PathParam(named), WebhookBody(webhooks::ConversationReportBody(info)))): ApiCall<
         Reporter,
         (
             PathParam<SandboxId>,
@@ -154,7 +154,7 @@ pub(crate) async fn report_conversation(
 #[post("/api/v1/webhooks/{sandbox_id}/events/{conversation_id}")]
 pub(crate) async fn report_events(
     app: Application,
-    Call(EventReporter(caller), (PathParam(named), PathParam(id), mut batch)): Call<
+    ApiCall(EventReporter(caller), (PathParam(named), PathParam(id), mut batch)): ApiCall<
         EventReporter,
         (PathParam<SandboxId>, PathParam<ConversationId>, EventBatch),
     >,

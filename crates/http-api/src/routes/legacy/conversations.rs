@@ -12,7 +12,7 @@ use crate::dto::legacy::conversation::{
     LegacyProblemDto, LegacyTitle, RuntimeConfigDto, UpdateConversationRequest,
 };
 use crate::extract::{
-    Actor, Application, Body, Call, Caller, PathParams, Query, State, UserOrSandbox,
+    Actor, Application, Body, ApiCall, Caller, PathParams, Query, State, UserOrSandbox,
 };
 use crate::problem::{Detail, Problem};
 
@@ -55,7 +55,7 @@ fn read(LegacyIdText(text): LegacyIdText) -> Result<LegacyId, Problem> {
 pub(crate) async fn list(
     app: Application,
     state: State,
-    Call(LegacyFrontEnd(actor), Query(query)): Call<LegacyFrontEnd, Query<LegacyListQuery>>,
+    ApiCall(LegacyFrontEnd(actor), Query(query)): ApiCall<LegacyFrontEnd, Query<LegacyListQuery>>,
 ) -> Result<web::Json<LegacyConversationsDto>, Problem> {
     let Some((filter, page)) = query.into_parts() else {
         return Ok(web::Json(LegacyConversationsDto::NONE));
@@ -82,7 +82,7 @@ pub(crate) async fn list(
 pub(crate) async fn load(
     app: Application,
     state: State,
-    Call(LegacyFrontEnd(actor), PathParams(id)): Call<LegacyFrontEnd, PathParams<LegacyIdText>>,
+    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ApiCall<LegacyFrontEnd, PathParams<LegacyIdText>>,
 ) -> Result<web::Json<Option<LegacyConversationDto>>, Problem> {
     let found = find(&app, &actor, &read(id)?).await?;
     let shown =
@@ -102,7 +102,7 @@ pub(crate) async fn load(
 #[get("/api/conversations/{conversation_id}/config")]
 pub(crate) async fn config(
     app: Application,
-    Call(LegacyFrontEnd(actor), PathParams(id)): Call<LegacyFrontEnd, PathParams<LegacyIdText>>,
+    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ApiCall<LegacyFrontEnd, PathParams<LegacyIdText>>,
 ) -> Result<web::Json<RuntimeConfigDto>, Problem> {
     let id = read(id)?;
     let found = find(&app, &actor, &id).await?;
@@ -128,7 +128,7 @@ pub(crate) async fn config(
 #[patch("/api/conversations/{conversation_id}")]
 pub(crate) async fn update(
     app: Application,
-    Call(LegacyFrontEnd(actor), (PathParams(id), Body(LegacyTitle(change)))): Call<
+    ApiCall(LegacyFrontEnd(actor), (PathParams(id), Body(LegacyTitle(change)))): ApiCall<
         LegacyFrontEnd,
         (PathParams<LegacyIdText>, Body<LegacyTitle>),
     >,
@@ -157,7 +157,7 @@ pub(crate) async fn update(
 #[delete("/api/conversations/{conversation_id}")]
 pub(crate) async fn remove(
     app: Application,
-    Call(LegacyFrontEnd(actor), PathParams(id)): Call<LegacyFrontEnd, PathParams<LegacyIdText>>,
+    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ApiCall<LegacyFrontEnd, PathParams<LegacyIdText>>,
 ) -> Result<web::Json<bool>, Problem> {
     let Some(view) = find(&app, &actor, &read(id)?).await? else {
         return Ok(web::Json(false));

@@ -3,7 +3,7 @@
 use actix_web::{get, web};
 
 use crate::dto::legacy::front_end::{AgentProfilesDto, CurrentKeyDto};
-use crate::extract::{Actor, Call};
+use crate::extract::{Actor, ApiCall};
 
 /// Loads the key of the request. Front ends check their connection with it.
 #[utoipa::path(
@@ -11,7 +11,7 @@ use crate::extract::{Actor, Call};
     responses((status = 200, description = "The key", body = CurrentKeyDto))
 )]
 #[get("/api/keys/current")]
-pub(crate) async fn current_key(Call(actor, ()): Call<Actor, ()>) -> web::Json<CurrentKeyDto> {
+pub(crate) async fn current_key(ApiCall(actor, ()): ApiCall<Actor, ()>) -> web::Json<CurrentKeyDto> {
     web::Json(CurrentKeyDto::of(&actor.user))
 }
 
@@ -22,7 +22,7 @@ pub(crate) async fn current_key(Call(actor, ()): Call<Actor, ()>) -> web::Json<C
 )]
 #[get("/api/agent-profiles")]
 pub(crate) async fn agent_profiles(
-    Call(_actor, ()): Call<Actor, ()>,
+    ApiCall(_actor, ()): ApiCall<Actor, ()>,
 ) -> web::Json<AgentProfilesDto> {
     web::Json(AgentProfilesDto::NONE)
 }

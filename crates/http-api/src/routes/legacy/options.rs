@@ -4,7 +4,7 @@ use actix_web::{get, web};
 use application::catalogue::ModelCatalogue;
 
 use crate::dto::configuration::web_client::LegacyWebClientDto;
-use crate::extract::{Call, LegacyActor, State};
+use crate::extract::{ApiCall, LegacyActor, State};
 
 /// The only agent that can be chosen by name; the agent server defines what it does.
 const AGENTS: [&str; 1] = ["CodeActAgent"];
@@ -14,14 +14,14 @@ const ANALYZERS: [&str; 1] = ["llm"];
 /// Lists the names of models, sorted.
 #[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
 #[get("/api/options/models")]
-pub(crate) async fn models(Call(_actor, ()): Call<LegacyActor>) -> web::Json<Vec<&'static str>> {
+pub(crate) async fn models(ApiCall(_actor, ()): ApiCall<LegacyActor>) -> web::Json<Vec<&'static str>> {
     web::Json(ModelCatalogue::embedded().names())
 }
 
 /// Lists the names of agents.
 #[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
 #[get("/api/options/agents")]
-pub(crate) async fn agents(Call(_actor, ()): Call<LegacyActor>) -> web::Json<[&'static str; 1]> {
+pub(crate) async fn agents(ApiCall(_actor, ()): ApiCall<LegacyActor>) -> web::Json<[&'static str; 1]> {
     web::Json(AGENTS)
 }
 
@@ -29,7 +29,7 @@ pub(crate) async fn agents(Call(_actor, ()): Call<LegacyActor>) -> web::Json<[&'
 #[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
 #[get("/api/options/security-analyzers")]
 pub(crate) async fn security_analyzers(
-    Call(_actor, ()): Call<LegacyActor>,
+    ApiCall(_actor, ()): ApiCall<LegacyActor>,
 ) -> web::Json<[&'static str; 1]> {
     web::Json(ANALYZERS)
 }
@@ -42,7 +42,7 @@ pub(crate) async fn security_analyzers(
 #[get("/api/options/config")]
 pub(crate) async fn config(
     state: State,
-    Call(_actor, ()): Call<LegacyActor>,
+    ApiCall(_actor, ()): ApiCall<LegacyActor>,
 ) -> web::Json<LegacyWebClientDto> {
     web::Json(state.legacy_web_client())
 }

@@ -10,7 +10,7 @@ use crate::dto::configuration::secret::{
     SecretsDto,
 };
 use crate::dto::configuration::settings::ErrorText;
-use crate::extract::{Application, Body, Call, LegacyActor, PathParam};
+use crate::extract::{Application, Body, ApiCall, LegacyActor, PathParam};
 use crate::problem::{Detail, Problem};
 
 /// Lists the secrets, oldest first, without their values.
@@ -18,7 +18,7 @@ use crate::problem::{Detail, Problem};
 #[get("/api/secrets")]
 pub(crate) async fn list(
     app: Application,
-    Call(LegacyActor(actor), ()): Call<LegacyActor>,
+    ApiCall(LegacyActor(actor), ()): ApiCall<LegacyActor>,
 ) -> Result<web::Json<SecretsDto>, Problem> {
     let all = app.secrets.list(&actor.user).await?;
     Ok(web::Json(SecretsDto {
@@ -39,7 +39,7 @@ pub(crate) async fn list(
 #[post("/api/secrets")]
 pub(crate) async fn create(
     app: Application,
-    Call(LegacyActor(actor), Body(input)): Call<LegacyActor, Body<NewSecretInput>>,
+    ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<NewSecretInput>>,
 ) -> Result<HttpResponse, Problem> {
     let created = app.secrets.create(&actor.user, &input.0).await;
     created.map_err(|error| in_legacy_form(error.into()))?;
@@ -60,7 +60,7 @@ pub(crate) async fn create(
 #[put("/api/secrets/{secret_id}")]
 pub(crate) async fn update(
     app: Application,
-    Call(LegacyActor(actor), (PathParam(name), Body(input))): Call<
+    ApiCall(LegacyActor(actor), (PathParam(name), Body(input))): ApiCall<
         LegacyActor,
         (PathParam<SecretName>, Body<SecretUpdateInput>),
     >,
@@ -82,7 +82,7 @@ pub(crate) async fn update(
 #[delete("/api/secrets/{secret_id}")]
 pub(crate) async fn remove(
     app: Application,
-    Call(LegacyActor(actor), PathParam(name)): Call<LegacyActor, PathParam<SecretName>>,
+    ApiCall(LegacyActor(actor), PathParam(name)): ApiCall<LegacyActor, PathParam<SecretName>>,
 ) -> Result<web::Json<Message>, Problem> {
     let deleted = app.secrets.delete(&actor.user, &name.0).await;
     deleted.map_err(|error| in_legacy_form(error.into()))?;

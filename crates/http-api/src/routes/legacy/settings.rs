@@ -16,7 +16,7 @@ use crate::dto::legacy::settings::{
     LegacySettingsDto, LegacySettingsInput, LegacySettingsUpdateDto,
 };
 use crate::dto::timestamped::{self, TimestampedJson};
-use crate::extract::{Application, Body, Call, LegacyActor, State};
+use crate::extract::{Application, Body, ApiCall, LegacyActor, State};
 use crate::problem::Problem;
 
 /// Loads the user's settings; defaults if nothing is stored.
@@ -25,7 +25,7 @@ use crate::problem::Problem;
 pub(crate) async fn load(
     app: Application,
     state: State,
-    Call(LegacyActor(actor), ()): Call<LegacyActor>,
+    ApiCall(LegacyActor(actor), ()): ApiCall<LegacyActor>,
 ) -> Result<HttpResponse, Problem> {
     let memory = &state.settings_cache().legacy;
     let show = |settings: &Settings| TimestampedJson::of(|_| LegacySettingsDto::from(settings));
@@ -45,7 +45,7 @@ pub(crate) async fn load(
 #[post("/api/settings")]
 pub(crate) async fn store(
     app: Application,
-    Call(LegacyActor(actor), Body(input)): Call<LegacyActor, Body<LegacySettingsInput>>,
+    ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<LegacySettingsInput>>,
 ) -> Result<web::Json<SettingsMessage>, Problem> {
     app.settings.store_legacy(&actor.user, &input.0).await?;
     Ok(web::Json(SettingsMessage {
@@ -63,7 +63,7 @@ pub(crate) async fn store(
 #[post("/api/add-git-providers")]
 pub(crate) async fn add_git_providers(
     app: Application,
-    Call(LegacyActor(actor), Body(input)): Call<LegacyActor, Body<AddGitProviders>>,
+    ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<AddGitProviders>>,
 ) -> Result<web::Json<SettingsMessage>, Problem> {
     let stored = app.settings.add_git_providers(&actor.user, &input.0).await;
     stored.map_err(|error| tokens_problem(error, Flavour::Legacy))?;
@@ -77,7 +77,7 @@ pub(crate) async fn add_git_providers(
 #[post("/api/unset-provider-tokens")]
 pub(crate) async fn unset_provider_tokens(
     app: Application,
-    Call(LegacyActor(actor), ()): Call<LegacyActor>,
+    ApiCall(LegacyActor(actor), ()): ApiCall<LegacyActor>,
 ) -> Result<web::Json<SettingsMessage>, Problem> {
     app.settings.unset_git_providers(&actor.user).await?;
     Ok(web::Json(SettingsMessage {
@@ -89,7 +89,7 @@ pub(crate) async fn unset_provider_tokens(
 #[utoipa::path(tag = "Legacy", responses((status = 410, description = "Gone", body = ErrorText)))]
 #[post("/api/reset-settings")]
 pub(crate) async fn reset(
-    Call(_caller, ()): Call<LegacyActor>,
+    ApiCall(_caller, ()): ApiCall<LegacyActor>,
 ) -> Result<web::Json<SettingsMessage>, Problem> {
     let body = json!({"error": "Reset settings functionality has been removed."});
     Err(Problem::with_body(StatusCode::GONE, body))

@@ -11,7 +11,7 @@ use crate::dto::legacy::user::{
     LegacyBranchesQuery, LegacyInstallationsQuery, LegacyRepositoriesQuery, NumberedBranchesDto,
     NumberedPageParams, repositories as with_links,
 };
-use crate::extract::{Actor, Application, Call, Query};
+use crate::extract::{Actor, Application, ApiCall, Query};
 use crate::problem::{Detail, Problem};
 use crate::routes::integration::git::problem;
 
@@ -45,7 +45,7 @@ fn refused(failure: GitServiceError) -> Problem {
 #[get("/api/user/info")]
 pub(crate) async fn info(
     app: Application,
-    Call(actor, ()): Call<Actor, ()>,
+    ApiCall(actor, ()): ApiCall<Actor, ()>,
 ) -> Result<web::Json<GitUserDto>, Problem> {
     let user = app.git.whoami(&actor.user).await;
     Ok(web::Json(user.map_err(refused)?.into()))
@@ -67,7 +67,7 @@ pub(crate) async fn info(
 #[get("/api/user/repositories")]
 pub(crate) async fn repositories(
     app: Application,
-    Call(actor, Query(query)): Call<Actor, Query<LegacyRepositoriesQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<LegacyRepositoriesQuery>>,
 ) -> Result<web::Json<Vec<RepositoryDto>>, Problem> {
     let installation = query.installation.as_deref();
     let found = app
@@ -94,7 +94,7 @@ pub(crate) async fn repositories(
 #[get("/api/user/repository/branches")]
 pub(crate) async fn branches(
     app: Application,
-    Call(actor, Query(query)): Call<Actor, Query<LegacyBranchesQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<LegacyBranchesQuery>>,
 ) -> Result<web::Json<NumberedBranchesDto>, Problem> {
     let found = app
         .git
@@ -115,7 +115,7 @@ pub(crate) async fn branches(
 #[get("/api/user/suggested-tasks")]
 pub(crate) async fn suggested_tasks(
     app: Application,
-    Call(actor, ()): Call<Actor, ()>,
+    ApiCall(actor, ()): ApiCall<Actor, ()>,
 ) -> Result<web::Json<Vec<SuggestedTaskDto>>, Problem> {
     let all = GitPageRequest {
         after: None,
@@ -141,7 +141,7 @@ pub(crate) async fn suggested_tasks(
 #[get("/api/user/installations")]
 pub(crate) async fn installations(
     app: Application,
-    Call(actor, Query(query)): Call<Actor, Query<LegacyInstallationsQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<LegacyInstallationsQuery>>,
 ) -> Result<web::Json<Vec<String>>, Problem> {
     let found = app.git.all_installations(&actor.user, query.provider).await;
     Ok(web::Json(found.map_err(refused)?))

@@ -10,7 +10,7 @@ use crate::decode::{FieldError, Path};
 use crate::dto::page::PageQuery;
 use crate::dto::sandbox::record::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
 use crate::dto::{PageDto, Success, check_batch, json_lists};
-use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, Query, State};
+use crate::extract::{Actor, Application, ApiCall, IdempotencyKey, PathParam, Query, State};
 use crate::idempotency::{self, IdempotencyKeyHeader, repeatable, respond};
 use crate::problem::{Detail, Problem};
 
@@ -24,7 +24,7 @@ use crate::problem::{Detail, Problem};
 pub(crate) async fn search(
     app: Application,
     state: State,
-    Call(actor, Query(page)): Call<Actor, Query<PageQuery>>,
+    ApiCall(actor, Query(page)): ApiCall<Actor, Query<PageQuery>>,
 ) -> Result<HttpResponse, Problem> {
     let found = app.sandboxes.search(&actor.scope(), &page.into()).await?;
     Ok(json_lists::page_response(found, |sandbox| {
@@ -45,7 +45,7 @@ pub(crate) async fn search(
 pub(crate) async fn batch(
     app: Application,
     state: State,
-    Call(actor, Query(query)): Call<Actor, Query<IdsQuery>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<IdsQuery>>,
 ) -> Result<web::Json<Vec<Option<SandboxDto>>>, Problem> {
     check_batch(&query.ids, "sandboxes")?;
     // An invalid id counts as unknown.
@@ -84,7 +84,7 @@ pub(crate) async fn batch(
 pub(crate) async fn start(
     app: Application,
     state: State,
-    Call(actor, (Query(query), IdempotencyKey(key))): Call<
+    ApiCall(actor, (Query(query), IdempotencyKey(key))): ApiCall<
         Actor,
         (Query<NewSandboxQuery>, IdempotencyKey),
     >,
@@ -119,7 +119,7 @@ pub(crate) async fn start(
 #[post("/api/v1/sandboxes/{sandbox_id}/pause")]
 pub(crate) async fn pause(
     app: Application,
-    Call(actor, PathParam(id)): Call<Actor, PathParam<SandboxId>>,
+    ApiCall(actor, PathParam(id)): ApiCall<Actor, PathParam<SandboxId>>,
 ) -> Result<web::Json<Success>, Problem> {
     app.sandboxes.pause(&actor.scope(), &id).await?;
     Ok(web::Json(Success::DONE))
@@ -137,7 +137,7 @@ pub(crate) async fn pause(
 #[post("/api/v1/sandboxes/{sandbox_id}/resume")]
 pub(crate) async fn resume(
     app: Application,
-    Call(actor, PathParam(id)): Call<Actor, PathParam<SandboxId>>,
+    ApiCall(actor, PathParam(id)): ApiCall<Actor, PathParam<SandboxId>>,
 ) -> Result<web::Json<Success>, Problem> {
     app.sandboxes.resume(&actor.scope(), &id).await?;
     Ok(web::Json(Success::DONE))
@@ -152,7 +152,7 @@ pub(crate) async fn resume(
 #[delete("/api/v1/sandboxes/{sandbox_id}")]
 pub(crate) async fn remove(
     app: Application,
-    Call(actor, (PathParam(id), Query(query))): Call<
+    ApiCall(actor, (PathParam(id), Query(query))): ApiCall<
         Actor,
         (PathParam<SandboxId>, Query<DeleteSandboxQuery>),
     >,

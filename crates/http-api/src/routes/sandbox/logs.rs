@@ -7,7 +7,7 @@ use domain::id::SandboxId;
 
 use crate::body_writer::{BodyWriter, Disconnected};
 use crate::dto::sandbox::record::LogsQuery;
-use crate::extract::{AccessRecheck, Actor, Application, Call, PathParam, Query};
+use crate::extract::{AccessRecheck, Actor, Application, ApiCall, PathParam, Query};
 use crate::problem::{Detail, Problem};
 
 /// Reads the log of a sandbox's agent server: its last lines, and with `follow` new lines until the sandbox stops. Works also
@@ -26,7 +26,7 @@ use crate::problem::{Detail, Problem};
 #[get("/api/v1/sandboxes/{sandbox_id}/logs")]
 pub(crate) async fn read(
     app: Application,
-    Call(actor, (PathParam(id), Query(query), recheck)): Call<
+    ApiCall(actor, (PathParam(id), Query(query), recheck)): ApiCall<
         Actor,
         (PathParam<SandboxId>, Query<LogsQuery>, AccessRecheck),
     >,

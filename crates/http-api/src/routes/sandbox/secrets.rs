@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::dto::configuration::secret::{SecretDto, SecretNamesDto};
-use crate::extract::{Anonymous, Application, Call, Caller, PathParams, SandboxCaller};
+use crate::extract::{Anonymous, Application, ApiCall, Caller, PathParams, SandboxCaller};
 use crate::problem::{Detail, Problem};
 
 /// The header with an access token.
@@ -58,7 +58,7 @@ impl Decode for SecretNameParam {
 #[get("/api/v1/sandboxes/{sandbox_id}/settings/secrets")]
 pub(crate) async fn list(
     app: Application,
-    Call(ActiveSandbox(sandbox), ()): Call<ActiveSandbox>,
+    ApiCall(ActiveSandbox(sandbox), ()): ApiCall<ActiveSandbox>,
 ) -> Result<web::Json<SecretNamesDto>, Problem> {
     let visible = app.secrets.visible(&sandbox).await?;
     Ok(web::Json(SecretNamesDto {
@@ -80,7 +80,7 @@ pub(crate) async fn list(
 #[get("/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}")]
 pub(crate) async fn reveal(
     app: Application,
-    Call(ActiveSandbox(sandbox), PathParams(SecretNameParam(name))): Call<
+    ApiCall(ActiveSandbox(sandbox), PathParams(SecretNameParam(name))): ApiCall<
         ActiveSandbox,
         PathParams<SecretNameParam>,
     >,
@@ -102,7 +102,7 @@ pub(crate) async fn reveal(
 pub(crate) async fn provider_token(
     app: Application,
     req: HttpRequest,
-    Call(Anonymous, ()): Call<Anonymous>,
+    ApiCall(Anonymous, ()): ApiCall<Anonymous>,
 ) -> Result<HttpResponse, Problem> {
     let token = req.headers().get(ACCESS_TOKEN);
     let token = token.and_then(|value| value.to_str().ok());

@@ -13,7 +13,7 @@ use crate::dto::sandbox::record::IdsQuery;
 use crate::dto::sandbox::spec::SpecDto;
 use crate::dto::timestamped::json_response;
 use crate::dto::{PageDto, check_batch};
-use crate::extract::{Actor, Application, Call, Query, State};
+use crate::extract::{Actor, Application, ApiCall, Query, State};
 use crate::problem::{Detail, Problem};
 
 /// Searches sandbox specs; the default one comes first.
@@ -26,7 +26,7 @@ use crate::problem::{Detail, Problem};
 pub(crate) async fn search(
     app: Application,
     state: State,
-    Call(_actor, Query(query)): Call<Actor, Query<PageQuery>>,
+    ApiCall(_actor, Query(query)): ApiCall<Actor, Query<PageQuery>>,
 ) -> Result<HttpResponse, Problem> {
     let (specs, page) = (app.sandboxes.specs().await?, PageRequest::from(query));
     let answer = if page.after.is_none() && page.limit.get() >= specs.len() {
@@ -79,7 +79,7 @@ fn to_json(specs: &[SandboxSpec], page: &PageRequest) -> Result<Bytes, Problem> 
 #[get("/api/v1/sandbox-specs")]
 pub(crate) async fn batch(
     app: Application,
-    Call(_actor, Query(query)): Call<Actor, Query<IdsQuery>>,
+    ApiCall(_actor, Query(query)): ApiCall<Actor, Query<IdsQuery>>,
 ) -> Result<web::Json<Vec<Option<SpecDto>>>, Problem> {
     check_batch(&query.ids, "sandbox specs")?;
     let specs = app.sandboxes.specs().await?;

@@ -3,7 +3,7 @@
 use actix_web::{get, web};
 
 use crate::dto::sandbox::warm_pool::WarmPoolDto;
-use crate::extract::{Admin, Application, Call};
+use crate::extract::{Admin, Application, ApiCall};
 use crate::problem::{Detail, Problem};
 
 /// Loads the state and the counters of the warm pool of the process that answers, as of its last check.
@@ -17,7 +17,7 @@ use crate::problem::{Detail, Problem};
 #[get("/api/v1/admin/warm")]
 pub(crate) async fn read(
     app: Application,
-    Call(_admin, ()): Call<Admin, ()>,
+    ApiCall(_admin, ()): ApiCall<Admin, ()>,
 ) -> Result<web::Json<WarmPoolDto>, Problem> {
     Ok(web::Json(app.warm_counts().into()))
 }

@@ -9,7 +9,7 @@ use crate::decode::{Decode, FieldError, FieldErrors, Object, Path};
 use crate::dto::Success;
 use crate::dto::conversation::event::EventDocument;
 use crate::extract::{
-    Application, Call, EventBatch, EventChunk, EventReporter, PathParam, Reporter, WebhookBody,
+    Application, ApiCall, EventBatch, EventChunk, EventReporter, PathParam, Reporter, WebhookBody,
 };
 use crate::problem::Problem;
 
@@ -52,7 +52,7 @@ pub(crate) struct ConversationInfo {
 #[post("/api/v1/webhooks/conversations")]
 pub(crate) async fn conversation(
     app: Application,
-    Call(caller, WebhookBody(ConversationReportBody(info))): Call<
+    ApiCall(caller, WebhookBody(ConversationReportBody(info))): ApiCall<
         Reporter,
         WebhookBody<ConversationReportBody>,
     >,
@@ -75,7 +75,7 @@ pub(crate) async fn conversation(
 #[post("/api/v1/webhooks/events/{conversation_id}")]
 pub(crate) async fn events(
     app: Application,
-    Call(caller, (PathParam(id), mut batch)): Call<
+    ApiCall(caller, (PathParam(id), mut batch)): ApiCall<
         EventReporter,
         (PathParam<ConversationId>, EventBatch),
     >,

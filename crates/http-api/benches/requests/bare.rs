@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::fixture::ADA;
-use crate::stage::{KEY, Stage, TOLD};
+use crate::stage::{KEY, Stage, TOOL_LIST};
 
 /// The query of the store.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +88,7 @@ pub(crate) async fn ask_directly(at: SocketAddr, times: u64) -> Duration {
     for _ in 0..times {
         answer.clear();
         agent.write_all(request.as_bytes()).await.expect("sent");
-        while !answer.ends_with(TOLD.as_bytes()) {
+        while !answer.ends_with(TOOL_LIST.as_bytes()) {
             let read = agent.read_buf(&mut answer).await.expect("an answer");
             assert!(read > 0, "it closed the connection");
         }

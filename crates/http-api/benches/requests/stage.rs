@@ -23,7 +23,7 @@ use crate::fixture::{ADA, World};
 
 pub(crate) const KEY: &str = "X-Session-API-Key";
 /// The response of the agent server.
-pub(crate) const TOLD: &str = r#"["terminal","file_editor","task_tracker"]"#;
+pub(crate) const TOOL_LIST: &str = r#"["terminal","file_editor","task_tracker"]"#;
 const MANY: usize = 100;
 /// The number without measuring.
 const FEW: usize = 3;
@@ -185,7 +185,7 @@ fn agent_server() -> SocketAddr {
     let tell = || async {
         HttpResponse::Ok()
             .content_type("application/json")
-            .body(TOLD)
+            .body(TOOL_LIST)
     };
     let server = HttpServer::new(move || App::new().default_service(web::to(tell)))
         .workers(1)

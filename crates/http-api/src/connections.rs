@@ -100,7 +100,7 @@ impl ConnectionEntry {
         is_idle.then(|| (now.saturating_sub(since), what))
     }
 
-    /// Whether the connection is idle and, as far as can be told, no request is on its way.
+    /// Whether the connection is idle and, as far as the service can see, no request is on its way.
     fn is_evictable(&self, idle: Duration) -> bool {
         let is_answered = self.is_answered.load(Ordering::Acquire);
         idle >= if is_answered {
@@ -157,7 +157,11 @@ impl Connections {
 
     /// Counts a new connection from this address. `end` closes the connection immediately and from any thread. It may be called
     /// before this method returns.
-    pub fn accept(&self, address: IpAddr, end: impl Fn() + Send + Sync + 'static) -> ClientConnection {
+    pub fn accept(
+        &self,
+        address: IpAddr,
+        end: impl Fn() + Send + Sync + 'static,
+    ) -> ClientConnection {
         self.accept_at(self.0.started_at.elapsed(), address, Box::new(end))
     }
 

@@ -113,7 +113,7 @@ pub use dto::configuration::web_client::WebClient;
 pub use gateway::{GatewayLimits, SharedGateway as Gateway};
 pub use metrics::PoolStatsSource;
 pub use process_stats::open_io_counters;
-pub use readiness::{ReadinessCheck, Readiness};
+pub use readiness::{Readiness, ReadinessCheck};
 pub use state::{HttpConfig, HttpPorts, HttpState, Listener, RequestLimits};
 pub use unsent_bytes::UnsentLimits;
 

@@ -23,7 +23,7 @@ use crate::middleware::Cors;
 use crate::openapi::RouteSurface;
 use crate::process_stats::ProcessStats;
 use crate::rate::RateLimiter;
-use crate::readiness::{ReadinessCheck, Readiness, ReadinessCache};
+use crate::readiness::{Readiness, ReadinessCache, ReadinessCheck};
 use crate::routes::SpecsCache;
 use crate::unsent_bytes::{UnsentBytes, UnsentLimits};
 

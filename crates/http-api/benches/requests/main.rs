@@ -124,7 +124,10 @@ fn bodies(criterion: &mut Criterion, stage: &Lazy) {
                 let batch =
                     EventBatch::extract(&request, &mut payload, Flavour::V1, &mut errors).await;
                 let mut batch = batch.expect("readable").expect("a list");
-                assert_eq!(batch.first_chunk().await.expect("readable").events.len(), events);
+                assert_eq!(
+                    batch.first_chunk().await.expect("readable").events.len(),
+                    events
+                );
             });
         });
         group.bench_function("bare", |bencher| {

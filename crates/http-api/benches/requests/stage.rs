@@ -14,7 +14,7 @@ use actix_web::{App, Error, HttpResponse, HttpServer, web};
 use async_trait::async_trait;
 use domain::sandbox::SandboxCaps;
 use futures::future::LocalBoxFuture;
-use http_api::{ReadinessCheck, HttpConfig, HttpPorts, HttpState, Readiness};
+use http_api::{HttpConfig, HttpPorts, HttpState, Readiness, ReadinessCheck};
 use keyring::InstallationKey;
 use serde_json::{Value, json};
 use store_memory::SequentialIds;

@@ -27,7 +27,9 @@ impl RequestPart for IdempotencyKey {
         let visible = text.bytes().all(|b| b.is_ascii_graphic());
         let fault = characters(1..=255).check(&text).or_else(|| {
             (!visible).then(|| {
-                FieldError::value_error("an idempotency key may only contain visible ASCII characters")
+                FieldError::value_error(
+                    "an idempotency key may only contain visible ASCII characters",
+                )
             })
         });
         Ok(match fault {

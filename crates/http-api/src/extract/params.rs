@@ -38,9 +38,9 @@ impl<T: NamedParam> RequestPart for PathParam<T> {
         errors: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let given = path_values(req)?;
-        let value = given
-            .get(T::NAME)
-            .ok_or_else(|| Problem::internal(format!("the route has no parameter {{{}}}", T::NAME)))?;
+        let value = given.get(T::NAME).ok_or_else(|| {
+            Problem::internal(format!("the route has no parameter {{{}}}", T::NAME))
+        })?;
         let decoded = T::decode(
             value,
             &Path::path_params().key(T::NAME).of_type::<T>(),

@@ -74,7 +74,12 @@ pub(crate) async fn forward(
     let payload = req.take_payload();
     let (agent_route, has_key, recheck) = (found.agent_route, found.has_key, found.recheck);
     let uri = req.uri();
-    let asked = file_paths::target(&app, &agent_route, uri.path(), uri.query().unwrap_or_default());
+    let asked = file_paths::target(
+        &app,
+        &agent_route,
+        uri.path(),
+        uri.query().unwrap_or_default(),
+    );
     let asked = match asked.await {
         Ok(asked) => asked,
         Err(error) => return Some(Err(error.into())),
@@ -219,7 +224,7 @@ async fn resolve(
         return Ok(None);
     }
     // A page from a sandbox could leak its URL, and a user's key gives access to more than that sandbox. So a user's key in the
-    // query counts only for sockets: they show no page, and browsers can send a key in no other agent_route.
+    // query counts only for sockets: they show no page, and browsers can send a key in no other way.
     let of_user = if upgrades {
         &keys[..]
     } else {

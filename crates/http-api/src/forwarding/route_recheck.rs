@@ -62,7 +62,9 @@ impl RouteRecheck {
     async fn is_refused(&self, app: &Application) -> bool {
         match self {
             Self::Sandbox { key, sandbox } => match app.gateway.by_key(key.expose_secret()).await {
-                Ok(agent_route) => agent_route.is_none_or(|agent_route| agent_route.sandbox != *sandbox),
+                Ok(agent_route) => {
+                    agent_route.is_none_or(|agent_route| agent_route.sandbox != *sandbox)
+                }
                 Err(error) => is_refusal(&error),
             },
             Self::User {

@@ -68,14 +68,20 @@ async fn batch(
         return refused("This protocol version does not support batches");
     }
     if messages.is_empty() || messages.len() > MAX_BATCH_MESSAGES {
-        return refused(&format!("A batch must have 1 to {MAX_BATCH_MESSAGES} messages"));
+        return refused(&format!(
+            "A batch must have 1 to {MAX_BATCH_MESSAGES} messages"
+        ));
     }
     let mut answers = Vec::new();
     for message in messages {
         match RpcMessage::read(message) {
             RpcMessage::Invalid(answer) => answers.push(answer),
             RpcMessage::Request { id, method, .. } if method == "initialize" => {
-                answers.push(fault(&id, RpcErrorCode::Invalid, "initialize cannot be part of a batch"));
+                answers.push(fault(
+                    &id,
+                    RpcErrorCode::Invalid,
+                    "initialize cannot be part of a batch",
+                ));
             }
             RpcMessage::Request { id, method, params } => {
                 answers.push(answer(app, opener, (id, &method, params)).await);
@@ -97,9 +103,10 @@ async fn answer(
     let outcome: RpcResult = match method {
         "initialize" => Ok(initialize(&params)),
         "ping" => Ok(json!({})),
-        "tools/list" if params.get("cursor").is_some_and(|it| !it.is_null()) => {
-            Err(RpcError(RpcErrorCode::Params, "tools/list has only one page; send no cursor"))
-        }
+        "tools/list" if params.get("cursor").is_some_and(|it| !it.is_null()) => Err(RpcError(
+            RpcErrorCode::Params,
+            "tools/list has only one page; send no cursor",
+        )),
         "tools/list" => Ok(json!({"tools": tools::list()})),
         "tools/call" => tools::call(app, opener, &params).await,
         _ => Err(RpcError(RpcErrorCode::Method, "Method not found")),

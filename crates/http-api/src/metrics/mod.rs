@@ -186,7 +186,10 @@ fn write_pools(page: &mut MetricsPage, pools: &[PoolStats]) {
     let names: Vec<_> = pools.iter().map(|pool| [("pool", pool.name)]).collect();
     let of = |value: fn(&PoolStats) -> u64| {
         let values = pools.iter().map(value);
-        names.iter().map(|name| name as MetricLabels<'_>).zip(values)
+        names
+            .iter()
+            .map(|name| name as MetricLabels<'_>)
+            .zip(values)
     };
     let gauges: [PoolGauge; 5] = [
         (
@@ -201,7 +204,7 @@ fn write_pools(page: &mut MetricsPage, pools: &[PoolStats]) {
         ),
         (
             "db_connections_idle",
-            "Connections that nobody uses.",
+            "Connections that are idle.",
             |pool| pool.idle.into(),
         ),
         (
@@ -241,7 +244,9 @@ fn write_starts(page: &mut MetricsPage, app: &App) {
     page.histogram(
         "start_step_seconds",
         "How long starts of conversations were in a step.",
-        steps.iter().map(|(labels, it)| (labels as MetricLabels<'_>, *it)),
+        steps
+            .iter()
+            .map(|(labels, it)| (labels as MetricLabels<'_>, *it)),
     );
     page.gauge(
         "starts_running",

@@ -129,7 +129,11 @@ impl<S: Eq + Hash> TokenBuckets<S> {
 
 /// Drops full buckets, which carry no information. If that frees too little, drops all: forgetting is better than refusing
 /// everyone.
-fn make_room<S: Eq + Hash>(buckets: &mut HashMap<S, TokenBucket>, requested: usize, now: Timestamp) {
+fn make_room<S: Eq + Hash>(
+    buckets: &mut HashMap<S, TokenBucket>,
+    requested: usize,
+    now: Timestamp,
+) {
     if buckets.len() + requested <= MAX_BUCKETS {
         return;
     }

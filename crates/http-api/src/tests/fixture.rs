@@ -17,11 +17,11 @@ use uuid::Uuid;
 
 use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::extract::{
-    Actor, Application, Authenticator, Body, ApiCall, IdempotencyKey, LegacyActor, PathParam, Query,
-    SandboxCaller, WebhookBody,
+    Actor, ApiCall, Application, Authenticator, Body, IdempotencyKey, LegacyActor, PathParam,
+    Query, SandboxCaller, WebhookBody,
 };
 use crate::problem::Problem;
-use crate::readiness::{ReadinessCheck, Readiness};
+use crate::readiness::{Readiness, ReadinessCheck};
 use crate::route_table::{RouteRegistry, RouteTable};
 use crate::state::{HttpConfig, HttpPorts, HttpState, RequestLimits};
 
@@ -179,7 +179,9 @@ async fn search(ApiCall(_caller, Query(page)): ApiCall<Actor, Query<Page>>) -> w
 
 #[utoipa::path(tag = "Legacy", request_body = Value, responses((status = 200, body = Value)))]
 #[post("/api/legacy")]
-async fn legacy(ApiCall(_caller, Body(input)): ApiCall<LegacyActor, Body<Rename>>) -> web::Json<Value> {
+async fn legacy(
+    ApiCall(_caller, Body(input)): ApiCall<LegacyActor, Body<Rename>>,
+) -> web::Json<Value> {
     web::Json(json!(input.title))
 }
 
@@ -194,7 +196,10 @@ async fn webhook(
 #[utoipa::path(request_body = Value, responses((status = 200, body = Value)))]
 #[post("/api/v1/large")]
 async fn large(
-    ApiCall(_caller, (key, WebhookBody(list))): ApiCall<Actor, (IdempotencyKey, WebhookBody<Vec<Value>>)>,
+    ApiCall(_caller, (key, WebhookBody(list))): ApiCall<
+        Actor,
+        (IdempotencyKey, WebhookBody<Vec<Value>>),
+    >,
 ) -> web::Json<Value> {
     web::Json(json!({"items": list.len(), "key": key.0}))
 }

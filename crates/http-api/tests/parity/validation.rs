@@ -61,7 +61,11 @@ async fn answers(cases: &[Case]) -> Vec<TestResponse> {
 }
 
 /// The unexplained differences of one response.
-fn difference(case: &Case, answer: &TestResponse, used: &mut BTreeMap<&str, usize>) -> Option<String> {
+fn difference(
+    case: &Case,
+    answer: &TestResponse,
+    used: &mut BTreeMap<&str, usize>,
+) -> Option<String> {
     let mut use_rule = |rule: &Rule| *used.entry(rule.name).or_default() += 1;
     if answer.status >= 500 {
         return Some(format!("we answer {}", answer.status));

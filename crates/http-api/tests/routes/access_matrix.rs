@@ -4,7 +4,7 @@
 use http_api::Listener;
 use serde_json::json;
 
-use crate::fixture::{ADA, TestResponse, BOB, World};
+use crate::fixture::{ADA, BOB, TestResponse, World};
 use crate::tenancy::{NOBODYS, anonymous, request_at, spent_key};
 
 /// The callers that an operation accepts.

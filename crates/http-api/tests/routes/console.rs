@@ -5,7 +5,7 @@ use actix_web::test::TestRequest;
 use http_api::Listener;
 use serde_json::json;
 
-use crate::fixture::{ADA, StreamedResponse, ROOT, World};
+use crate::fixture::{ADA, ROOT, StreamedResponse, World};
 
 async fn open(world: &World, path: &str, known: Option<&str>) -> StreamedResponse {
     let request = TestRequest::get().uri(path);

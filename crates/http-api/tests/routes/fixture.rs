@@ -17,7 +17,9 @@ use domain::clock::{Clock, Timestamp};
 use domain::id::{ApiKeyId, HostId, IdGenerator, SpecId, UserId};
 use domain::identity::{AdminChange, ApiKey, ApiKeyRepository, KeyHash, Role};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
-use http_api::{AddressConfig, ReadinessCheck, HttpConfig, HttpPorts, HttpState, Listener, Readiness};
+use http_api::{
+    AddressConfig, HttpConfig, HttpPorts, HttpState, Listener, Readiness, ReadinessCheck,
+};
 use keyring::{InstallationKey, Keyring, MasterKey};
 use serde_json::{Value, json};
 use store_memory::{

@@ -9,7 +9,7 @@ use futures::{StreamExt as _, stream};
 use http_api::Listener;
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, TestResponse, BOB, UNKNOWN, World};
+use crate::fixture::{ADA, BOB, TestResponse, UNKNOWN, World};
 
 /// An agent server that echoes requests.
 struct FakeAgentServer {

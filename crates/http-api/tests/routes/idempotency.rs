@@ -3,7 +3,7 @@
 use actix_web::test::TestRequest;
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, TestResponse, BOB, World};
+use crate::fixture::{ADA, BOB, TestResponse, World};
 
 const CONVERSATIONS: &str = "/api/v1/app-conversations";
 const SANDBOXES: &str = "/api/v1/sandboxes";

@@ -9,7 +9,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use store_memory::FakeProvider;
 
-use crate::fixture::{ADA, TestResponse, BOB, UNKNOWN, World};
+use crate::fixture::{ADA, BOB, TestResponse, UNKNOWN, World};
 
 const MCP: &str = "/mcp/mcp";
 

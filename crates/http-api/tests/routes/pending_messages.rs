@@ -3,7 +3,7 @@
 use actix_web::test::TestRequest;
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, TestResponse, BOB, UNKNOWN, World};
+use crate::fixture::{ADA, BOB, TestResponse, UNKNOWN, World};
 
 fn path(name: &str) -> String {
     format!("/api/v1/conversations/{name}/pending-messages")
@@ -97,10 +97,7 @@ async fn body_errors_are_400_and_precede_errors_of_the_target() {
     }
     let odd = json!({"role": "system", "content": content});
     let refused = queue(&world, &task, &odd).await;
-    refused.refuses(
-        400,
-        "role must be user: agents are told nothing in another role",
-    );
+    refused.refuses(400, "role must be user: agents accept no other role");
     let odd = json!({"content": [{"type": "nope"}]});
     queue(&world, &task, &odd).await.refuses(
         400,

@@ -4,7 +4,7 @@ use actix_web::test::TestRequest;
 use futures::future::{Either, join_all, select};
 use serde_json::json;
 
-use crate::fixture::{ADA, TestResponse, BOB, World};
+use crate::fixture::{ADA, BOB, TestResponse, World};
 
 /// Running and waiting reports of one sandbox.
 const MOST: usize = 32;

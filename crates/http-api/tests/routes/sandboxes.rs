@@ -3,7 +3,7 @@
 use domain::id::{SandboxId, UserId};
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, BOB, NOW, StreamedResponse, SPECS, World};
+use crate::fixture::{ADA, BOB, NOW, SPECS, StreamedResponse, World};
 
 const BASE: &str = "/api/v1/sandboxes";
 

@@ -11,7 +11,7 @@ use domain::secret::MAX_SECRETS_PER_USER;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, TestResponse, BOB, World};
+use crate::fixture::{ADA, BOB, TestResponse, World};
 
 const V1: &str = "/api/v1/secrets";
 const LEGACY: &str = "/api/secrets";

@@ -5,7 +5,7 @@ use actix_web::test::TestRequest;
 use domain::id::{OrganizationId, UserId};
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, TestResponse, BOB, World};
+use crate::fixture::{ADA, BOB, TestResponse, World};
 
 /// An unused id.
 pub(crate) const NOBODYS: &str = "ffffffffffffffffffffffffffffffff";

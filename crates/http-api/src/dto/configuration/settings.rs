@@ -30,6 +30,7 @@ pub(crate) fn tokens_set(s: &Settings) -> BTreeMap<&'static str, Option<String>>
 
 /// `{"message": …}`.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Message)]
 pub struct SettingsMessage {
     /// A text about the result.
     pub message: &'static str,

@@ -61,7 +61,7 @@ pub fn message(body: Result<Value, JsonError>) -> Result<MessageInput, Problem> 
         None => {}
         Some(Value::String(role)) if role == "user" => {}
         Some(Value::String(_)) => {
-            return refused("role must be user: agents are told nothing in another role");
+            return refused("role must be user: agents accept no other role");
         }
         Some(_) => return refused("role must be a string"),
     }

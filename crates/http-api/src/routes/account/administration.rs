@@ -11,7 +11,7 @@ use crate::dto::account::administration::{
 use crate::dto::page::PageQuery;
 use crate::dto::{PageDto, Success};
 use crate::extract::{
-    Admin, Application, AuditOrigin, Body, ApiCall, OptionalBody, PathParam, PathParams, Query,
+    Admin, ApiCall, Application, AuditOrigin, Body, OptionalBody, PathParam, PathParams, Query,
 };
 use crate::problem::{Detail, Problem};
 
@@ -221,7 +221,10 @@ pub(crate) async fn rotate_key(
 #[delete("/api/v1/admin/users/{user_id}/keys/{key_id}")]
 pub(crate) async fn revoke_key(
     app: Application,
-    ApiCall(_admin, (origin, PathParams(key))): ApiCall<Admin, (AuditOrigin, PathParams<UserKeyParams>)>,
+    ApiCall(_admin, (origin, PathParams(key))): ApiCall<
+        Admin,
+        (AuditOrigin, PathParams<UserKeyParams>),
+    >,
 ) -> Result<web::Json<Success>, Problem> {
     let (origin, user) = (origin.with_status(StatusCode::OK), owner(&key)?);
     app.administration

@@ -4,7 +4,7 @@ use actix_web::{get, web};
 
 use crate::dto::PageDto;
 use crate::dto::account::administration::{AuditEntryDto, AuditQuery};
-use crate::extract::{Admin, Application, ApiCall, Query};
+use crate::extract::{Admin, ApiCall, Application, Query};
 use crate::problem::{Detail, Problem};
 
 /// Searches the audit log, newest first.

@@ -9,7 +9,7 @@ use crate::dto::account::administration::{
     CreateKeyDto, CreateKeyInput, CreatedKeyDto, KeyDto, RotationDto, RotationInput,
 };
 use crate::dto::{PageDto, Success};
-use crate::extract::{Actor, Application, AuditOrigin, ApiCall, OptionalBody, PathParam};
+use crate::extract::{Actor, ApiCall, Application, AuditOrigin, OptionalBody, PathParam};
 use crate::problem::{Detail, Problem};
 
 /// Lists the caller's keys, oldest first, all on one page.

@@ -10,7 +10,7 @@ use crate::dto::configuration::profiles::{
     ProfileActivatedDto, ProfileChangedDto, ProfileDetailDto, ProfileListDto, ProfileName,
     RenameProfileDto, SaveProfileDto, SaveProfileInput,
 };
-use crate::extract::{Actor, Application, Body, ApiCall, Caller, OptionalBody, PathParam, State};
+use crate::extract::{Actor, ApiCall, Application, Body, Caller, OptionalBody, PathParam, State};
 use crate::problem::{Detail, Problem};
 use crate::routes::configuration::profiles::{self, ProfileParam, ProfileResponse};
 

@@ -4,7 +4,7 @@ use actix_web::{get, web};
 
 use crate::dto::account::administration::UserIdParam;
 use crate::dto::account::usage::UsageDto;
-use crate::extract::{Actor, Admin, Application, ApiCall, PathParam};
+use crate::extract::{Actor, Admin, ApiCall, Application, PathParam};
 use crate::problem::{Detail, Problem};
 
 /// Loads the caller's usage and quotas.

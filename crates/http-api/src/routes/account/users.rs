@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::dto::account::access::AccessDto;
 use crate::dto::configuration::settings::UserDto;
-use crate::extract::{Actor, Application, ApiCall, Caller, Query, SandboxCaller, State};
+use crate::extract::{Actor, ApiCall, Application, Caller, Query, SandboxCaller, State};
 use crate::problem::Problem;
 
 const EXPOSE: &str = "expose_secrets";

@@ -7,7 +7,7 @@ use crate::dto::configuration::git_providers::{
     GitProviders, GitProvidersDto, TokensRejectedDto, tokens_problem,
 };
 use crate::dto::configuration::settings::SettingsMessage;
-use crate::extract::{Actor, Application, Body, ApiCall};
+use crate::extract::{Actor, ApiCall, Application, Body};
 use crate::problem::Problem;
 
 /// Stores git tokens by provider. A new token is checked with its provider only where the service is configured to verify

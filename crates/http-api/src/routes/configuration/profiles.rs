@@ -11,7 +11,7 @@ use crate::dto::configuration::profiles::{
     ProfileActivatedDto, ProfileChangedDto, ProfileDetailDto, ProfileListDto, ProfileName,
     RenameProfileDto, SaveProfileDto, SaveProfileInput, profile_problem,
 };
-use crate::extract::{Actor, Application, Body, ApiCall, OptionalBody, PathParam, State};
+use crate::extract::{Actor, ApiCall, Application, Body, OptionalBody, PathParam, State};
 use crate::problem::{Detail, Problem};
 
 /// The path parameter that names a profile.

@@ -7,7 +7,7 @@ use crate::dto::configuration::secret::{
     SecretUpdateDto, SecretUpdateInput,
 };
 use crate::dto::{Message, PageDto};
-use crate::extract::{Actor, Application, Body, ApiCall, PathParam, Query};
+use crate::extract::{Actor, ApiCall, Application, Body, PathParam, Query};
 use crate::problem::{Detail, Problem};
 
 /// Searches secrets, ordered by name.

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::decode::JsonObject;
 use crate::dto::configuration::settings::{
-    ErrorText, SettingsMessage, SettingsDto, SettingsUpdateDto, settings_problem,
+    ErrorText, SettingsDto, SettingsMessage, SettingsUpdateDto, settings_problem,
 };
 use crate::dto::timestamped::{TimestampedJson, json_response};
-use crate::extract::{Actor, Application, Body, ApiCall, State};
+use crate::extract::{Actor, ApiCall, Application, Body, State};
 use crate::problem::Problem;
 
 /// Loads the user's settings; 404 if nothing is stored.

@@ -7,7 +7,7 @@ use crate::dto::configuration::skills::{
     MarketplaceOffersDto, MarketplaceRegistration, RegistrationInput, SkillDto,
 };
 use crate::dto::page::PageQuery;
-use crate::extract::{Actor, Application, Body, ApiCall, Query};
+use crate::extract::{Actor, ApiCall, Application, Body, Query};
 use crate::problem::Problem;
 
 /// Lists the skills of this installation, by source and name.

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::dto::conversation::record::ConversationDto;
-use crate::extract::{AccessRecheck, Actor, Application, ApiCall, PathParam, State};
+use crate::extract::{AccessRecheck, Actor, ApiCall, Application, PathParam, State};
 use crate::problem::{Detail, Problem};
 use crate::zip::{ZipWriter, safe_name};
 
@@ -45,7 +45,10 @@ const TRANSIENT_FIELDS: [&str; 4] = [
 pub(crate) async fn download(
     app: Application,
     state: State,
-    ApiCall(actor, (PathParam(id), recheck)): ApiCall<Actor, (PathParam<ConversationId>, AccessRecheck)>,
+    ApiCall(actor, (PathParam(id), recheck)): ApiCall<
+        Actor,
+        (PathParam<ConversationId>, AccessRecheck),
+    >,
 ) -> Result<HttpResponse, Problem> {
     let export = app.exports.begin(&actor.user, id).await?;
     let view = export.conversation.clone();

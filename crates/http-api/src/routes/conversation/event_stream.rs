@@ -18,7 +18,7 @@ use crate::body_writer::{BodyWriter, Disconnected};
 use crate::decode::{FieldError, Path};
 use crate::dto::conversation::event::EventStreamQuery;
 use crate::extract::{
-    AccessRecheck, Actor, Application, ApiCall, LastEventId, PathParam, Query, State,
+    AccessRecheck, Actor, ApiCall, Application, LastEventId, PathParam, Query, State,
 };
 use crate::problem::{Detail, Problem};
 use crate::unsent_bytes::{self, MIN_COUNTED_BYTES, UnsentBytes, UnsentShare};

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::dto::conversation::event::{EventCountQuery, EventDocument, EventSearchQuery};
 use crate::dto::sandbox::record::IdsQuery;
 use crate::dto::{BATCH_READ_DOCUMENTS, BatchBytes, PageDto, check_batch};
-use crate::extract::{Actor, Application, ApiCall, PathParam, Query};
+use crate::extract::{Actor, ApiCall, Application, PathParam, Query};
 use crate::problem::{Detail, Problem};
 
 /// Searches the events of a conversation; none for an unknown one. A page of large events may end before its limit;

@@ -27,7 +27,7 @@ use crate::dto::json_lists::{self, list_response};
 use crate::dto::page::PageQuery;
 use crate::dto::{PageDto, Success};
 use crate::extract::{
-    AccessRecheck, Actor, Application, Body, BodyWithBytes, ApiCall, IdempotencyKey, PathParam,
+    AccessRecheck, Actor, ApiCall, Application, Body, BodyWithBytes, IdempotencyKey, PathParam,
     PathParams, Query, State,
 };
 use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond, to_json};
@@ -278,7 +278,10 @@ impl Decode for RawConversationId {
 #[delete("/api/v1/app-conversations/{conversation_id}")]
 pub(crate) async fn remove(
     app: Application,
-    ApiCall(actor, PathParams(RawConversationId(text))): ApiCall<Actor, PathParams<RawConversationId>>,
+    ApiCall(actor, PathParams(RawConversationId(text))): ApiCall<
+        Actor,
+        PathParams<RawConversationId>,
+    >,
 ) -> Result<web::Json<Success>, Problem> {
     let id = text
         .parse()

@@ -8,7 +8,7 @@ use application::pending::QueuedMessage;
 use crate::dto::conversation::pending_message::{
     PendingMessageRequest, PendingMessageResponse, PendingTargetParam, message,
 };
-use crate::extract::{Actor, Application, ApiCall, IdempotencyKey, PathParam, RawJson};
+use crate::extract::{Actor, ApiCall, Application, IdempotencyKey, PathParam, RawJson};
 use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond_with, to_json};
 use crate::problem::{Detail, Problem};
 
@@ -31,7 +31,10 @@ type QueueParts = (PathParam<PendingTargetParam>, IdempotencyKey, RawJson);
 #[post("/api/v1/conversations/{conversation_id}/pending-messages")]
 pub(crate) async fn queue(
     app: Application,
-    ApiCall(actor, (PathParam(text), IdempotencyKey(key), RawJson(body))): ApiCall<Actor, QueueParts>,
+    ApiCall(actor, (PathParam(text), IdempotencyKey(key), RawJson(body))): ApiCall<
+        Actor,
+        QueueParts,
+    >,
 ) -> Result<HttpResponse, Problem> {
     // A repeated request is compared by these bytes.
     let input = match (&key, &body) {

@@ -6,7 +6,7 @@ use crate::dto::conversation::start_task::{
     StartTaskCountQuery, StartTaskDto, StartTaskIdsQuery, StartTaskSearchQuery,
 };
 use crate::dto::{BATCH_READ_DOCUMENTS, BatchBytes, PageDto, check_batch};
-use crate::extract::{Actor, Application, ApiCall, Query};
+use crate::extract::{Actor, ApiCall, Application, Query};
 use crate::problem::{Detail, Problem};
 
 /// Searches start tasks. A page of large requests may end before its limit; `next_page_id` says whether more follow.

@@ -10,7 +10,7 @@ use crate::dto::conversation::workspace::{
     FileQuery, FilesQuery, GitChangeDto, GitDiffDto, GitQuery, ProjectHooksDto, ProjectSkillsDto,
     SwitchAcpModelDto, SwitchProfileDto,
 };
-use crate::extract::{Actor, Application, Body, ApiCall, PathParam, Query};
+use crate::extract::{Actor, ApiCall, Application, Body, PathParam, Query};
 use crate::problem::{Detail, Problem};
 
 type ConversationPath = PathParam<ConversationId>;
@@ -28,7 +28,10 @@ type ConversationPath = PathParam<ConversationId>;
 #[get("/api/v1/app-conversations/{conversation_id}/file")]
 pub(crate) async fn file(
     app: Application,
-    ApiCall(actor, (PathParam(id), Query(query))): ApiCall<Actor, (ConversationPath, Query<FileQuery>)>,
+    ApiCall(actor, (PathParam(id), Query(query))): ApiCall<
+        Actor,
+        (ConversationPath, Query<FileQuery>),
+    >,
 ) -> Result<web::Json<String>, Problem> {
     let path = query.file_path.as_deref();
     let text = app.inspector.file(&actor.scope(), id, path).await?;
@@ -49,7 +52,10 @@ pub(crate) async fn file(
 #[get("/api/v1/app-conversations/{conversation_id}/files")]
 pub(crate) async fn files(
     app: Application,
-    ApiCall(actor, (PathParam(id), Query(query))): ApiCall<Actor, (ConversationPath, Query<FilesQuery>)>,
+    ApiCall(actor, (PathParam(id), Query(query))): ApiCall<
+        Actor,
+        (ConversationPath, Query<FilesQuery>),
+    >,
 ) -> Result<web::Json<Vec<String>>, Problem> {
     let files = app.inspector.files(&actor.scope(), id, &query.path).await?;
     Ok(web::Json(files))
@@ -68,7 +74,10 @@ pub(crate) async fn files(
 #[get("/api/v1/app-conversations/{conversation_id}/git/changes")]
 pub(crate) async fn git_changes(
     app: Application,
-    ApiCall(actor, (PathParam(id), Query(query))): ApiCall<Actor, (ConversationPath, Query<GitQuery>)>,
+    ApiCall(actor, (PathParam(id), Query(query))): ApiCall<
+        Actor,
+        (ConversationPath, Query<GitQuery>),
+    >,
 ) -> Result<web::Json<Value>, Problem> {
     let reference = query.reference.as_deref();
     let (scope, path) = (actor.scope(), &query.path);
@@ -89,7 +98,10 @@ pub(crate) async fn git_changes(
 #[get("/api/v1/app-conversations/{conversation_id}/git/diff")]
 pub(crate) async fn git_diff(
     app: Application,
-    ApiCall(actor, (PathParam(id), Query(query))): ApiCall<Actor, (ConversationPath, Query<GitQuery>)>,
+    ApiCall(actor, (PathParam(id), Query(query))): ApiCall<
+        Actor,
+        (ConversationPath, Query<GitQuery>),
+    >,
 ) -> Result<web::Json<Value>, Problem> {
     let reference = query.reference.as_deref();
     let (scope, path) = (actor.scope(), &query.path);
@@ -151,7 +163,10 @@ pub(crate) async fn hooks(
 #[post("/api/v1/app-conversations/{conversation_id}/switch_profile")]
 pub(crate) async fn switch_profile(
     app: Application,
-    ApiCall(actor, (PathParam(id), Body(input))): ApiCall<Actor, (ConversationPath, Body<SwitchProfileDto>)>,
+    ApiCall(actor, (PathParam(id), Body(input))): ApiCall<
+        Actor,
+        (ConversationPath, Body<SwitchProfileDto>),
+    >,
 ) -> Result<web::Json<Success>, Problem> {
     let (scope, name) = (actor.scope(), &input.profile_name);
     let switched = app.inspector.switch_profile(&scope, &actor.user, id, name);
@@ -175,7 +190,10 @@ pub(crate) async fn switch_profile(
 #[post("/api/v1/app-conversations/{conversation_id}/switch_acp_model")]
 pub(crate) async fn switch_acp_model(
     app: Application,
-    ApiCall(actor, (PathParam(id), Body(input))): ApiCall<Actor, (ConversationPath, Body<SwitchAcpModelDto>)>,
+    ApiCall(actor, (PathParam(id), Body(input))): ApiCall<
+        Actor,
+        (ConversationPath, Body<SwitchAcpModelDto>),
+    >,
 ) -> Result<web::Json<Success>, Problem> {
     let scope = actor.scope();
     let switched = app.inspector.switch_acp_model(&scope, id, &input.model);

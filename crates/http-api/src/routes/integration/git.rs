@@ -12,7 +12,7 @@ use crate::dto::git::{
     BranchDto, BranchesQuery, GitPageParams, GitShortPageParams, GitUserDto, InstallationsQuery,
     RepositoriesQuery, RepositoryDto, SuggestedTaskDto, SuggestedTasksQuery,
 };
-use crate::extract::{Actor, Application, ApiCall, Query};
+use crate::extract::{Actor, ApiCall, Application, Query};
 use crate::problem::{Detail, Problem};
 
 /// The error response: a plain text for a rejected token, otherwise `detail`.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::extract::{
-    Application, ApiCall, Caller, Query, RawJson, SandboxCaller, UserOrSandbox, state_of,
+    ApiCall, Application, Caller, Query, RawJson, SandboxCaller, UserOrSandbox, state_of,
 };
 use crate::mcp::{McpReply, ProtocolVersion, RpcErrorCode, exchange, fault};
 use crate::problem::Problem;

@@ -10,7 +10,7 @@ use crate::dto::conversation::event::{EventCountQuery, EventDocument, EventSearc
 use crate::dto::sandbox::record::IdsQuery;
 use crate::dto::{PageDto, Success};
 use crate::extract::{
-    Actor, Application, ApiCall, EventBatch, EventReporter, PathParam, Query, Reporter, WebhookBody,
+    Actor, ApiCall, Application, EventBatch, EventReporter, PathParam, Query, Reporter, WebhookBody,
 };
 use crate::problem::{Detail, Problem};
 use crate::routes::conversation::events;

@@ -12,7 +12,7 @@ use crate::dto::legacy::conversation::{
     LegacyProblemDto, LegacyTitle, RuntimeConfigDto, UpdateConversationRequest,
 };
 use crate::extract::{
-    Actor, Application, Body, ApiCall, Caller, PathParams, Query, State, UserOrSandbox,
+    Actor, ApiCall, Application, Body, Caller, PathParams, Query, State, UserOrSandbox,
 };
 use crate::problem::{Detail, Problem};
 
@@ -82,7 +82,10 @@ pub(crate) async fn list(
 pub(crate) async fn load(
     app: Application,
     state: State,
-    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ApiCall<LegacyFrontEnd, PathParams<LegacyIdText>>,
+    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ApiCall<
+        LegacyFrontEnd,
+        PathParams<LegacyIdText>,
+    >,
 ) -> Result<web::Json<Option<LegacyConversationDto>>, Problem> {
     let found = find(&app, &actor, &read(id)?).await?;
     let shown =
@@ -102,7 +105,10 @@ pub(crate) async fn load(
 #[get("/api/conversations/{conversation_id}/config")]
 pub(crate) async fn config(
     app: Application,
-    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ApiCall<LegacyFrontEnd, PathParams<LegacyIdText>>,
+    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ApiCall<
+        LegacyFrontEnd,
+        PathParams<LegacyIdText>,
+    >,
 ) -> Result<web::Json<RuntimeConfigDto>, Problem> {
     let id = read(id)?;
     let found = find(&app, &actor, &id).await?;
@@ -157,7 +163,10 @@ pub(crate) async fn update(
 #[delete("/api/conversations/{conversation_id}")]
 pub(crate) async fn remove(
     app: Application,
-    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ApiCall<LegacyFrontEnd, PathParams<LegacyIdText>>,
+    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ApiCall<
+        LegacyFrontEnd,
+        PathParams<LegacyIdText>,
+    >,
 ) -> Result<web::Json<bool>, Problem> {
     let Some(view) = find(&app, &actor, &read(id)?).await? else {
         return Ok(web::Json(false));

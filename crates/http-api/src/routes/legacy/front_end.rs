@@ -11,7 +11,9 @@ use crate::extract::{Actor, ApiCall};
     responses((status = 200, description = "The key", body = CurrentKeyDto))
 )]
 #[get("/api/keys/current")]
-pub(crate) async fn current_key(ApiCall(actor, ()): ApiCall<Actor, ()>) -> web::Json<CurrentKeyDto> {
+pub(crate) async fn current_key(
+    ApiCall(actor, ()): ApiCall<Actor, ()>,
+) -> web::Json<CurrentKeyDto> {
     web::Json(CurrentKeyDto::of(&actor.user))
 }
 

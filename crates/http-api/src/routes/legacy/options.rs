@@ -14,14 +14,18 @@ const ANALYZERS: [&str; 1] = ["llm"];
 /// Lists the names of models, sorted.
 #[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
 #[get("/api/options/models")]
-pub(crate) async fn models(ApiCall(_actor, ()): ApiCall<LegacyActor>) -> web::Json<Vec<&'static str>> {
+pub(crate) async fn models(
+    ApiCall(_actor, ()): ApiCall<LegacyActor>,
+) -> web::Json<Vec<&'static str>> {
     web::Json(ModelCatalogue::embedded().names())
 }
 
 /// Lists the names of agents.
 #[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
 #[get("/api/options/agents")]
-pub(crate) async fn agents(ApiCall(_actor, ()): ApiCall<LegacyActor>) -> web::Json<[&'static str; 1]> {
+pub(crate) async fn agents(
+    ApiCall(_actor, ()): ApiCall<LegacyActor>,
+) -> web::Json<[&'static str; 1]> {
     web::Json(AGENTS)
 }
 

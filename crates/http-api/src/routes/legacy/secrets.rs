@@ -10,7 +10,7 @@ use crate::dto::configuration::secret::{
     SecretsDto,
 };
 use crate::dto::configuration::settings::ErrorText;
-use crate::extract::{Application, Body, ApiCall, LegacyActor, PathParam};
+use crate::extract::{ApiCall, Application, Body, LegacyActor, PathParam};
 use crate::problem::{Detail, Problem};
 
 /// Lists the secrets, oldest first, without their values.

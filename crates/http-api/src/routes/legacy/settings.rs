@@ -16,7 +16,7 @@ use crate::dto::legacy::settings::{
     LegacySettingsDto, LegacySettingsInput, LegacySettingsUpdateDto,
 };
 use crate::dto::timestamped::{self, TimestampedJson};
-use crate::extract::{Application, Body, ApiCall, LegacyActor, State};
+use crate::extract::{ApiCall, Application, Body, LegacyActor, State};
 use crate::problem::Problem;
 
 /// Loads the user's settings; defaults if nothing is stored.

@@ -11,7 +11,7 @@ use crate::dto::legacy::user::{
     LegacyBranchesQuery, LegacyInstallationsQuery, LegacyRepositoriesQuery, NumberedBranchesDto,
     NumberedPageParams, repositories as with_links,
 };
-use crate::extract::{Actor, Application, ApiCall, Query};
+use crate::extract::{Actor, ApiCall, Application, Query};
 use crate::problem::{Detail, Problem};
 use crate::routes::integration::git::problem;
 

@@ -10,7 +10,7 @@ use crate::decode::{FieldError, Path};
 use crate::dto::page::PageQuery;
 use crate::dto::sandbox::record::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
 use crate::dto::{PageDto, Success, check_batch, json_lists};
-use crate::extract::{Actor, Application, ApiCall, IdempotencyKey, PathParam, Query, State};
+use crate::extract::{Actor, ApiCall, Application, IdempotencyKey, PathParam, Query, State};
 use crate::idempotency::{self, IdempotencyKeyHeader, repeatable, respond};
 use crate::problem::{Detail, Problem};
 

@@ -7,7 +7,7 @@ use domain::id::SandboxId;
 
 use crate::body_writer::{BodyWriter, Disconnected};
 use crate::dto::sandbox::record::LogsQuery;
-use crate::extract::{AccessRecheck, Actor, Application, ApiCall, PathParam, Query};
+use crate::extract::{AccessRecheck, Actor, ApiCall, Application, PathParam, Query};
 use crate::problem::{Detail, Problem};
 
 /// Reads the log of a sandbox's agent server: its last lines, and with `follow` new lines until the sandbox stops. Works also

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::dto::configuration::secret::{SecretDto, SecretNamesDto};
-use crate::extract::{Anonymous, Application, ApiCall, Caller, PathParams, SandboxCaller};
+use crate::extract::{Anonymous, ApiCall, Application, Caller, PathParams, SandboxCaller};
 use crate::problem::{Detail, Problem};
 
 /// The header with an access token.

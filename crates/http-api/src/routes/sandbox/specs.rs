@@ -13,7 +13,7 @@ use crate::dto::sandbox::record::IdsQuery;
 use crate::dto::sandbox::spec::SpecDto;
 use crate::dto::timestamped::json_response;
 use crate::dto::{PageDto, check_batch};
-use crate::extract::{Actor, Application, ApiCall, Query, State};
+use crate::extract::{Actor, ApiCall, Application, Query, State};
 use crate::problem::{Detail, Problem};
 
 /// Searches sandbox specs; the default one comes first.

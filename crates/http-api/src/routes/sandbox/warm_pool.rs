@@ -3,7 +3,7 @@
 use actix_web::{get, web};
 
 use crate::dto::sandbox::warm_pool::WarmPoolDto;
-use crate::extract::{Admin, Application, ApiCall};
+use crate::extract::{Admin, ApiCall, Application};
 use crate::problem::{Detail, Problem};
 
 /// Loads the state and the counters of the warm pool of the process that answers, as of its last check.

@@ -9,7 +9,7 @@ use crate::decode::{Decode, FieldError, FieldErrors, Object, Path};
 use crate::dto::Success;
 use crate::dto::conversation::event::EventDocument;
 use crate::extract::{
-    Application, ApiCall, EventBatch, EventChunk, EventReporter, PathParam, Reporter, WebhookBody,
+    ApiCall, Application, EventBatch, EventChunk, EventReporter, PathParam, Reporter, WebhookBody,
 };
 use crate::problem::Problem;
 

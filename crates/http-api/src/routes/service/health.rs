@@ -94,6 +94,7 @@ pub(crate) async fn ready(state: State) -> Result<HttpResponse, Problem> {
 
 /// The response of `/server_info`.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ServerInfo)]
 pub(crate) struct ServerInfoResponse {
     /// Seconds since the start.
     uptime: f64,

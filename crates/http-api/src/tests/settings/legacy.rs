@@ -446,7 +446,9 @@ async fn content_types_are_those_of_json_or_none() {
 
 #[actix_web::test]
 async fn resetting_is_gone() {
-    let answer = SettingsFixture::new().post("/api/reset-settings", &json!({})).await;
+    let answer = SettingsFixture::new()
+        .post("/api/reset-settings", &json!({}))
+        .await;
     assert_eq!(answer.status, 410);
     assert_eq!(
         answer.json(),

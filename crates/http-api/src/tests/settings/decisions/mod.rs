@@ -54,7 +54,12 @@ fn get(checks: Vec<BodyCheck>) -> DecisionStep {
     }
 }
 
-fn post(path: &'static str, body: impl AsRef<[u8]>, status: u16, checks: Vec<BodyCheck>) -> DecisionStep {
+fn post(
+    path: &'static str,
+    body: impl AsRef<[u8]>,
+    status: u16,
+    checks: Vec<BodyCheck>,
+) -> DecisionStep {
     DecisionStep {
         method: Method::POST,
         path,

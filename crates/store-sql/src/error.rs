@@ -1,21 +1,21 @@
-//! The one place where a driver's error becomes a [`StoreError`].
+//! Translates driver errors to [`StoreError`]s.
 
 use diesel::result::{DatabaseErrorKind, Error as DriverError};
 use domain::error::StoreError;
 
-/// How often a Postgres transaction that lost a race is tried again: a second or two in all.
+/// Retries of a Postgres transaction after a serialization failure or deadlock: a second or two in all.
 const ATTEMPTS: u32 = 50;
-/// The same if it is not known whether it was a race: it may be a time-out of many seconds.
+/// Retries when the cause is unknown: it may be a time-out of many seconds.
 const UNREAD_ATTEMPTS: u32 = 2;
 
-/// What a job may fail with before it is translated. Never leaves the crate.
+/// Error of a job before translation. Never leaves the crate.
 #[derive(Debug)]
 pub(crate) enum TransactionError {
-    /// Already in the port's words.
+    /// Already translated.
     Store(StoreError),
-    /// The driver's.
+    /// An error of the driver.
     Driver(DriverError),
-    /// The driver's, which says in a language we cannot read what is not our mistake.
+    /// An error of the driver in another language than English, which is not a mistake of this program.
     Unread(DriverError),
 }
 
@@ -32,7 +32,7 @@ impl From<DriverError> for TransactionError {
 }
 
 impl TransactionError {
-    /// Names what a broken unique constraint means here; other failures stay what they are.
+    /// Maps a violated unique constraint to a conflict of this entity. Leaves other errors as they are.
     pub(crate) fn taken(entity: &'static str) -> impl Fn(DriverError) -> Self {
         move |error| match error {
             DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => {
@@ -42,7 +42,7 @@ impl TransactionError {
         }
     }
 
-    /// Names what a row is of whose columns do not decode; other failures stay what they are.
+    /// Maps a decoding error to a corrupt row of this entity. Leaves other errors as they are.
     pub(crate) fn damaged(entity: &'static str) -> impl Fn(DriverError) -> Self {
         move |error| match error {
             DriverError::DeserializationError(cause) => Self::Store(StoreError::Corrupt {
@@ -53,20 +53,20 @@ impl TransactionError {
         }
     }
 
-    /// Whether the same transaction may succeed when it is tried again (Postgres: serializable, or a deadlock).
+    /// Whether a retry of the transaction may succeed (Postgres: serialization failure or deadlock).
     pub(crate) fn is_lost_race(&self) -> bool {
         match self {
             Self::Driver(DriverError::DatabaseError(kind, info)) => {
                 matches!(kind, DatabaseErrorKind::SerializationFailure)
                     || info.message().contains("deadlock detected")
             }
-            // It may be a deadlock, and the transaction left nothing behind.
+            // It may be a deadlock. The transaction was rolled back, so a retry is safe.
             Self::Unread(_) => true,
             Self::Store(_) | Self::Driver(_) => false,
         }
     }
 
-    /// How often it is tried again, at most.
+    /// Maximum number of retries.
     pub(crate) const fn attempts(&self) -> u32 {
         match self {
             Self::Unread(_) => UNREAD_ATTEMPTS,
@@ -74,8 +74,8 @@ impl TransactionError {
         }
     }
 
-    /// Of a server that does not speak English to us: what has neither a code that diesel hands on nor a place in our
-    /// statement, nor anything in the schema that it is about, is a lock, a time-out, a full disk or the like.
+    /// Classifies an error of a server that does not answer in English. Diesel does not pass on Postgres' codes. An error
+    /// without a known kind, a statement position and a schema object is a lock, a time-out, a full disk or the like.
     pub(crate) fn in_another_language(self) -> Self {
         match self {
             Self::Driver(DriverError::DatabaseError(DatabaseErrorKind::Unknown, info))
@@ -91,7 +91,7 @@ impl TransactionError {
         }
     }
 
-    /// Whether the connection is gone; `None`: the connection must be asked.
+    /// Whether the connection is lost. `None`: only a ping can tell.
     pub(crate) const fn is_cut(&self) -> Option<bool> {
         match self {
             Self::Driver(
@@ -101,13 +101,13 @@ impl TransactionError {
                 )
                 | DriverError::BrokenTransactionManager,
             ) => Some(true),
-            // What libpq itself has to say may be in any language.
+            // libpq's own messages may be in any language.
             Self::Driver(DriverError::DatabaseError(DatabaseErrorKind::Unknown, _)) => None,
             _ => Some(false),
         }
     }
 
-    /// As an answer to the caller, now that the connection is known to be gone.
+    /// Converts the error after the connection was found to be lost.
     pub(crate) fn of_cut(self) -> Self {
         match self {
             Self::Driver(error) | Self::Unread(error) => {
@@ -117,7 +117,7 @@ impl TransactionError {
         }
     }
 
-    /// In the port's words.
+    /// Converts to the error of the ports.
     pub(crate) fn into_store(self) -> StoreError {
         match self {
             Self::Store(error) => error,
@@ -127,17 +127,14 @@ impl TransactionError {
     }
 }
 
-/// Shorthand for the answers of the ports.
 pub(crate) const fn not_found(entity: &'static str) -> TransactionError {
     TransactionError::Store(StoreError::NotFound { entity })
 }
 
-/// Shorthand for the answers of the ports.
 pub(crate) const fn conflict(entity: &'static str) -> TransactionError {
     TransactionError::Store(StoreError::Conflict { entity })
 }
 
-/// Shorthand for the answers of the ports.
 pub(crate) const fn stale(entity: &'static str) -> TransactionError {
     TransactionError::Store(StoreError::Stale { entity })
 }
@@ -161,7 +158,7 @@ fn translate(error: DriverError) -> StoreError {
         DriverError::DatabaseError(
             DatabaseErrorKind::ClosedConnection
             | DatabaseErrorKind::UnableToSendCommand
-            // A standby that is about to take over, or a primary that was one.
+            // A standby before its promotion, or a demoted primary.
             | DatabaseErrorKind::ReadOnlyTransaction
             | DatabaseErrorKind::SerializationFailure,
             _,
@@ -179,8 +176,8 @@ fn translate(error: DriverError) -> StoreError {
     }
 }
 
-/// `SQLite` tells these only by their text (`sqlite3_errmsg`), and diesel hands on Postgres' text but not its codes; none of
-/// them is our fault and all of them may pass.
+/// Recognises temporary failures by their message: `SQLite` has only a text (`sqlite3_errmsg`), and diesel passes on
+/// Postgres' text but not its codes.
 fn passing_trouble(message: &str) -> Option<&'static str> {
     [
         ("database is locked", "database lock"),
@@ -204,7 +201,7 @@ fn passing_trouble(message: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// What Postgres says in German.
+    /// An error of Postgres in German.
     struct Said {
         text: &'static str,
         position: Option<i32>,

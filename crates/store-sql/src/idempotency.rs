@@ -1,4 +1,4 @@
-//! `IdempotencyRepository`, and how other repositories write its rows.
+//! `IdempotencyRepository`, and its reads and writes within transactions of other repositories.
 
 use async_trait::async_trait;
 use diesel::prelude::*;
@@ -15,8 +15,8 @@ use crate::schema::column_types::TimestampCol;
 use crate::store::SqlStore;
 use crate::users::refuse_deleted;
 
-/// What is known of a request. To be asked first in the transaction that would carry it out: then a race of two ends with
-/// one of them being tried again and finding the other's answer.
+/// Looks up an earlier request with the same key. The transaction that executes the request calls this first: of two racing
+/// requests, one is retried and finds the response of the other.
 pub(crate) fn repetition(
     conn: &mut AnyConnection,
     request: &IdempotentRequest,
@@ -36,10 +36,10 @@ pub(crate) fn repetition(
     })
 }
 
-/// Rows of one statement.
+/// Maximum rows of one statement.
 const MAX_ROWS_PER_STATEMENT: usize = 500;
 
-/// Stores an answer in place of one that is too old to count, and forgets the oldest ones beyond `MAX_RESPONSES_PER_USER`.
+/// Stores a response, replaces an expired one, and deletes the oldest responses beyond `MAX_RESPONSES_PER_USER`.
 pub(crate) fn keep(conn: &mut AnyConnection, kept: &IdempotentResponse) -> Result<(), TransactionError> {
     let request = &kept.request;
     let id = (request.owner.as_str(), request.key.as_str());

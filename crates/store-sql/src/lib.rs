@@ -1,11 +1,11 @@
 //! Repository ports through diesel: `SQLite`, and Postgres (feature `postgres`, on by default; with a libpq of its own).
 //!
 //! Knows: tables, queries, transactions, migrations, keyset tokens.
-//! Must never know: HTTP, use-cases, what a sealed text contains, the time (it comes in by parameter).
+//! Must never know: HTTP, use cases, the content of sealed texts, the clock (callers pass the time).
 //!
-//! One body of queries serves both databases (`connection::AnyConnection`). Rows are private; `TryFrom` a row is the
-//! only way out, and what does not decode is `StoreError::Corrupt`. Each method is one transaction on a blocking thread
-//! behind a bounded queue (`pool`).
+//! The same queries serve both databases (`database::connection::AnyConnection`). Row types are private; `TryFrom` converts
+//! them, and rows that do not decode yield `StoreError::Corrupt`. Each method runs one transaction on a blocking thread
+//! behind a bounded queue (`database::pool`).
 
 mod conversations;
 mod database;

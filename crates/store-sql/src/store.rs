@@ -1,4 +1,4 @@
-//! Opening the database; one struct that implements every repository port.
+//! Opens the database. [`SqlStore`] implements every repository port.
 
 use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io;
@@ -19,10 +19,10 @@ use crate::error::unavailable;
 use crate::database::migrate::{self, MigrationError};
 use crate::database::pool::Db;
 
-/// How long [`SqlStore::ping`] waits.
+/// Timeout of [`SqlStore::ping`].
 const PING: Duration = Duration::from_secs(1);
 
-/// What to open and how much of it to use.
+/// The database and its limits.
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
     /// `sqlite://PATH` or (feature `postgres`) `postgres://…`, which goes to libpq with all its parameters (`sslmode`, …). Secret, because it may hold a password.
@@ -30,15 +30,15 @@ pub struct StoreConfig {
     /// Connections for reads of users' requests (and a quarter as many for reads that are scans, and for Postgres as many for
     /// their writes, half as many for what sandboxes report, and half as many for background work).
     pub connections: u32,
-    /// How long a call waits for its turn before it is [`StoreError::Unavailable`].
+    /// Time that a call waits for a slot before it fails with [`StoreError::Unavailable`].
     pub wait: Duration,
-    /// How long a call may take once it is its turn. Longer than the time after which Postgres itself ends a statement (30 s)
-    /// or a wait for a lock (10 s): it is for a database that says nothing at all any more.
+    /// Time that a call may take once it has a slot. Longer than Postgres' own timeouts of statements (30 s) and locks (10 s),
+    /// because it covers a database that does not respond at all.
     pub deadline: Duration,
 }
 
 impl StoreConfig {
-    /// This database, with 4 connections, 5 seconds to wait and a minute to work.
+    /// A configuration with 4 connections, 5 seconds to wait for a slot and a minute per call.
     pub fn new(url: impl Into<SecretString>) -> Self {
         Self {
             url: url.into(),
@@ -49,13 +49,13 @@ impl StoreConfig {
     }
 }
 
-/// Why the store could not be opened.
+/// Error of [`SqlStore::open`].
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The URL names nothing we can open.
+    /// The URL is not a supported storage URL.
     #[error(transparent)]
     Url(#[from] InvalidStorageUrl),
-    /// The file (or its directory) cannot be made.
+    /// The file or its directory cannot be created.
     #[error("cannot create the database file {path}")]
     File {
         /// Which file.
@@ -64,25 +64,25 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
-    /// No connection.
+    /// The connection failed.
     #[error("cannot connect to the database")]
     Connect(#[source] domain::error::BoxError),
-    /// The schema could not be brought up to date.
+    /// A migration failed.
     #[error(transparent)]
     Migrate(#[from] MigrationError),
 }
 
-/// Every repository port, on one database.
+/// Every repository port over one database.
 pub struct SqlStore {
     pub(crate) db: Db,
     pub(crate) changes: SqlChangeFeed,
-    /// `SQLite`'s write-ahead log.
+    /// Path of `SQLite`'s write-ahead log.
     pub(crate) log: Option<PathBuf>,
 }
 
 impl SqlStore {
-    /// Opens (and creates, `0600`) the database, brings its schema up to date and builds the pools. `runtime` is where
-    /// its blocking work will run from now on.
+    /// Opens the database, creates its file with mode `0600`, runs migrations and builds the pools. All blocking work runs
+    /// on `runtime`.
     pub async fn open(config: StoreConfig, runtime: Handle) -> Result<Arc<Self>, OpenError> {
         let at = runtime.clone();
         runtime
@@ -91,11 +91,10 @@ impl SqlStore {
             .map_err(|gone| OpenError::Connect(gone.into()))?
     }
 
-    /// Whether the database answers; cheap. For `/ready`, whose caller waits for other checks too: so it does not wait as
-    /// long as a request would.
+    /// Checks that the database responds. Cheap. `/ready` runs further checks, so the timeout is shorter than that of a
+    /// request.
     ///
-    /// A call that has been under way for longer than its deadline is an answer, too: its connection does not come back by
-    /// itself, and with each such call there is one connection less.
+    /// Also fails while a call runs for longer than its deadline, because each such call occupies a connection for good.
     pub async fn ping(&self) -> Result<(), StoreError> {
         use crate::schema::users::dsl::{id, users};
         if self.db.is_stuck() {
@@ -105,7 +104,7 @@ impl SqlStore {
             ));
         }
         let asked = self.db.query(|conn| {
-            // Reads the file, which `SELECT 1` does not.
+            // Reads from the file, unlike `SELECT 1`.
             users.select(id).first::<String>(conn).optional()?;
             Ok(())
         });
@@ -114,14 +113,14 @@ impl SqlStore {
             .unwrap_or_else(|elapsed| Err(unavailable("an answer of the database", elapsed)))
     }
 
-    /// What the pools of connections are doing; for metrics. Cheap.
+    /// Statistics of the connection pools, for metrics. Cheap.
     pub fn pools(&self) -> Vec<domain::metrics::PoolStats> {
         self.db.stats()
     }
 
-    /// Empties `SQLite`'s write-ahead log if it is larger than this. `SQLite` itself starts it over only at a moment without a
-    /// reader, and there may be none for as long as it is busy. Here writers wait, some seconds at most, until the readers of
-    /// before are done; if they are not, the next call tries again.
+    /// Truncates `SQLite`'s write-ahead log if it is larger than this. `SQLite` itself resets the log only at a moment without
+    /// readers, which a busy service may not have. Here writers wait some seconds at most for current readers to end. If
+    /// they do not end in time, the next call tries again.
     pub async fn shorten_log(&self, max_bytes: u64) -> Result<(), StoreError> {
         let Some(log) = self.log.clone() else {
             return Ok(());
@@ -137,8 +136,7 @@ impl SqlStore {
             .await
     }
 
-    /// The longest time between the moment at which somebody asks for a write and the moment at which it can still be
-    /// committed.
+    /// Longest time from the start of a write call to its commit.
     pub fn max_write_duration(&self) -> Duration {
         self.db.max_write_duration()
     }
@@ -180,8 +178,8 @@ pub(crate) fn log_of(target: &Target) -> Option<PathBuf> {
     }
 }
 
-/// Makes the file before `SQLite` would (with the umask's rights), and takes it from other users if an earlier release let
-/// them read it; `SQLite` gives `-wal` and `-shm` the rights of the file.
+/// Creates the file with mode `0600` before `SQLite` creates it with the umask's mode. Also restricts a file that an earlier
+/// release left readable. `SQLite` gives `-wal` and `-shm` the mode of the file.
 fn create_private(path: &Path) -> io::Result<()> {
     if let Some(directory) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         DirBuilder::new()
@@ -197,7 +195,7 @@ fn create_private(path: &Path) -> io::Result<()> {
     let found = file.metadata()?;
     let mode = found.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 && found.is_file() {
-        // A file of another account stays as it is.
+        // The mode of another account's file cannot be changed.
         let narrowed = file.set_permissions(Permissions::from_mode(mode & 0o7700));
         narrowed.or_else(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => Ok(()),

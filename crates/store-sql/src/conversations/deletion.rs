@@ -1,4 +1,4 @@
-//! What goes when a conversation goes, and what a sandbox is still needed for: one transaction of the caller.
+//! Deletes conversations with their dependents and finds sandboxes that become unused. Runs in the caller's transaction.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,13 +14,13 @@ use crate::sandboxes::mark_deleted;
 use crate::schema::{conversations, deleted_conversations, start_tasks};
 use crate::schema::column_types::{TimestampCol, UuidCol};
 
-/// Rows of one statement: well under any limit of parameters.
+/// Maximum rows of one statement, below the parameter limits of both databases.
 pub(crate) const DELETION_BATCH_ROWS: usize = 1_000;
 
-/// The client-readable cause in a start task whose conversation was deleted under it.
+/// Detail of a start task whose conversation was deleted; clients can read it.
 const DELETED_DURING_START: &str = "The conversation was deleted before its start had ended.";
 
-/// Deletes the conversation and everything below it, remembers the ids, and lets go of the sandboxes. See
+/// Deletes the conversation and all its descendants, records their ids, and marks unused sandboxes as deleted. See
 /// `ConversationRepository::delete`.
 pub(crate) fn delete_tree(
     conn: &mut AnyConnection,
@@ -32,7 +32,7 @@ pub(crate) fn delete_tree(
     pending_messages::forget(conn, &owner, &ids)?;
     for part in ids.chunks(DELETION_BATCH_ROWS) {
         end_start_tasks(conn, &owner, part, at)?;
-        // Events go with their conversation (ON DELETE CASCADE).
+        // ON DELETE CASCADE deletes the events.
         diesel::delete(conversations::table.filter(conversations::id.eq_any(part)))
             .execute(conn)?;
     }
@@ -48,7 +48,7 @@ pub(crate) fn delete_tree(
                 deleted_conversations::id.eq(id),
                 deleted_conversations::sandbox_id.eq(sandbox.as_str()),
                 deleted_conversations::deleted_at.eq(TimestampCol(at)),
-                // A sandbox that goes takes its agent server's memory with it.
+                // Deleting a sandbox also deletes the data of its agent server.
                 deleted_conversations::pending.eq(!unneeded.contains(sandbox)),
             )
         })
@@ -63,7 +63,7 @@ pub(crate) fn delete_tree(
     Ok(())
 }
 
-/// The owner of the conversation, and it with all (of theirs) below it, with their sandboxes. A circle of parents ends.
+/// The owner of the conversation, and its descendants of that owner with their sandboxes. Terminates on cyclic parents.
 fn descendants(
     conn: &mut AnyConnection,
     root: ConversationId,
@@ -97,8 +97,8 @@ fn descendants(
     Ok((owner, tree))
 }
 
-/// Ended tasks go; unfinished ones end in ERROR, so that their workers (and whoever follows them) learn of it. Those of the
-/// owner alone: somebody else may have failed with the same id.
+/// Deletes finished start tasks and fails unfinished ones, so that workers and subscribers notice. Only tasks of the owner:
+/// another user may have a failed task with the same id.
 fn end_start_tasks(
     conn: &mut AnyConnection,
     owner: &str,
@@ -129,7 +129,7 @@ fn end_start_tasks(
     Ok(())
 }
 
-/// Whether a conversation of this sandbox was deleted since.
+/// Whether a conversation of this sandbox was deleted since the given time.
 pub(crate) fn has_lost_one(
     conn: &mut AnyConnection,
     sandbox: &str,
@@ -141,7 +141,7 @@ pub(crate) fn has_lost_one(
     Ok(diesel::select(diesel::dsl::exists(lost)).get_result(conn)?)
 }
 
-/// Which of these sandboxes no conversation and no unfinished start task needs (any more).
+/// The sandboxes among these that no conversation and no unfinished start task uses.
 pub(crate) fn unneeded_sandboxes(
     conn: &mut AnyConnection,
     sandboxes: &[String],

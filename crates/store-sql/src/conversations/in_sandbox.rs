@@ -1,4 +1,4 @@
-//! What is inside sandboxes: the reconciler's view of conversations.
+//! Conversations by sandbox, for the reconciler.
 
 use diesel::prelude::*;
 use domain::clock::Timestamp;

@@ -42,11 +42,11 @@ use crate::store::SqlStore;
 const LISTING: &str = "conversations";
 
 diesel::define_sql_function! {
-    /// Unlike `LIKE` it knows no wildcards, and no limit on the needle's length (`SQLite`'s `LIKE`: 50000 bytes).
+    /// Unlike `LIKE`, it has no wildcards and no limit on the length of the needle (`SQLite`'s `LIKE`: 50000 bytes).
     fn replace(text: Nullable<Text>, needle: Text, by: Text) -> Nullable<Text>;
 }
 
-/// Conversations with their sandboxes; a sandbox that is to be deleted is not there.
+/// Conversations left-joined with their sandboxes, without sandboxes whose deletion is requested.
 macro_rules! joined {
     () => {
         conversations::table
@@ -59,7 +59,7 @@ macro_rules! joined {
     };
 }
 
-/// Applies scope and filter to a boxed query, whatever else it joins.
+/// Applies scope and filter to a boxed query with any joins.
 macro_rules! matching {
     ($query:expr, $scope:expr, $filter:expr) => {{
         let (mut query, filter): (_, &ConversationFilter) = ($query, $filter);
@@ -67,7 +67,7 @@ macro_rules! matching {
             query = query.filter(conversations::owner.eq(user));
         }
         match filter.parent {
-            // Whoever asks for the parts of a conversation wants sub-conversations.
+            // A filter by parent selects sub-conversations.
             Some(parent) => query = query.filter(conversations::parent.eq(UuidCol::from(parent))),
             None if filter.include_sub_conversations => {}
             None => query = query.filter(conversations::parent.is_null()),
@@ -128,7 +128,7 @@ fn view(
     row.map(rows::view).transpose()
 }
 
-/// The page of probed rows.
+/// Builds the page of the probed rows.
 fn shown(page: &PageRequest, loaded: Vec<JoinedRow>) -> Result<Page<ConversationView>, TransactionError> {
     let mut page = page.clone();
     page.limit = page_token::within_budget(page.limit, loaded.iter().map(rows::bytes));
@@ -139,14 +139,14 @@ fn shown(page: &PageRequest, loaded: Vec<JoinedRow>) -> Result<Page<Conversation
     .try_map(rows::view)
 }
 
-/// Whether an agent server may bring in a conversation of its own making under this id.
+/// Whether an agent server may add a conversation that it created under this id.
 fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<AppendOutcome, TransactionError> {
     match rows::reported_by(conn, &it.sandbox_id, it.id)? {
         Ok(_) => return Ok(AppendOutcome::Stored { new: 0 }),
         Err(AppendOutcome::Unknown) => {}
         Err(answer) => return Ok(answer),
     }
-    // An id that an unfinished start has reserved is not up for adoption: the task stores the row itself.
+    // An unfinished start task has reserved the id and stores the row itself.
     let reserved: Option<String> = start_tasks::table
         .filter(start_tasks::conversation_id.eq(UuidCol::from(it.id)))
         .filter(start_tasks::is_open)
@@ -160,7 +160,7 @@ fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<AppendOutcome
             AppendOutcome::Foreign
         });
     }
-    // A start that failed while the agent server was being asked: what it made is not wanted.
+    // The start failed while the agent server created the conversation, so the conversation is not adopted.
     let failed = start_tasks::table
         .filter(start_tasks::conversation_id.eq(UuidCol::from(it.id)))
         .filter(start_tasks::sandbox_id.eq(it.sandbox_id.as_str()))
@@ -237,7 +237,7 @@ impl ConversationRepository for SqlStore {
         page: &PageRequest,
     ) -> Result<Page<ConversationView>, StoreError> {
         let calls = self.db.for_scope(scope);
-        // Every title is read to find those that have it.
+        // The search reads every title.
         let is_scan = filter.title_contains.is_some();
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
         let after: Option<Cursor<Uuid>> = page_token::read(LISTING, &page)?;
@@ -250,7 +250,7 @@ impl ConversationRepository for SqlStore {
             }
             let mut query = matching!(joined!(), &scope, &filter);
             if let Some(Cursor { key, tie }) = after {
-                // The first comparison is implied by the rest; it is what lets the index skip to the place.
+                // The other conditions imply the first comparison, which lets the database seek in the index.
                 query = query.filter(
                     conversations::created_at.le(key).and(
                         conversations::created_at

@@ -31,7 +31,7 @@ use crate::users::refuse_deleted;
 /// The conversation of a start, its status, and its detail.
 type Start = (UuidCol, String, Option<String>);
 
-/// What the start says about its conversation.
+/// The conversation of a start, or the outcome for a start without one.
 fn of_start(start: Option<Start>) -> Result<ConversationId, EnqueueOutcome> {
     match start {
         None => Err(EnqueueOutcome::Unknown),
@@ -42,7 +42,7 @@ fn of_start(start: Option<Start>) -> Result<ConversationId, EnqueueOutcome> {
     }
 }
 
-/// The conversation that is meant, or why nothing can wait for it.
+/// The target conversation, or why it cannot take pending messages.
 fn target(
     conn: &mut AnyConnection,
     owner: &str,
@@ -65,7 +65,7 @@ fn target(
             if select(exists(there)).get_result::<bool>(conn)? {
                 return Ok(Ok(id));
             }
-            // Failed ones may have had the same id before.
+            // Earlier failed tasks may have the same id.
             theirs
                 .filter(start_tasks::conversation_id.eq(UuidCol::from(id)))
                 .order((start_tasks::is_open.desc(), start_tasks::created_at.desc()))
@@ -117,7 +117,7 @@ fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Enqueu
     Ok(EnqueueOutcome::Queued(count + 1))
 }
 
-/// Whoever serves the sandbox of the conversation hears that there is something to say.
+/// Notifies the host of the conversation's sandbox of the new message.
 fn tell(conn: &mut AnyConnection, conversation: ConversationId) -> Result<(), TransactionError> {
     let place: Option<(String, String)> = conversations::table
         .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
@@ -252,7 +252,7 @@ fn drop_with_note(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), 
     announce(conn, &StoreChange::StartTask(task.into()))
 }
 
-/// Messages of this owner for these conversations; part of the caller's transaction.
+/// Deletes messages of this owner for these conversations, in the caller's transaction.
 pub(crate) fn forget(
     conn: &mut AnyConnection,
     owner: &str,
@@ -267,7 +267,7 @@ pub(crate) fn forget(
     Ok(())
 }
 
-/// Messages for conversations of which neither a row nor a start of their owner is left; part of the caller's transaction.
+/// Deletes messages of conversations that have neither a row nor a start task of their owner, in the caller's transaction.
 pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[UuidCol]) -> Result<(), TransactionError> {
     let there = conversations::table
         .filter(conversations::id.eq(pending::conversation_id))

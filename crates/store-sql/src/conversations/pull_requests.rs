@@ -12,7 +12,7 @@ use crate::error::TransactionError;
 use crate::schema::conversations;
 use crate::schema::column_types::{TimestampCol, RawJsonCol, UuidCol};
 
-/// Notes a pull request; `false` if the scope sees no such conversation.
+/// Records a pull request. `false` if the conversation is not visible in the scope.
 pub(crate) fn add(
     conn: &mut AnyConnection,
     scope: &Scope,
@@ -22,7 +22,7 @@ pub(crate) fn add(
 ) -> Result<bool, TransactionError> {
     let columns = (conversations::owner, conversations::pr_numbers);
     let row = conversations::table.find(UuidCol::from(id)).select(columns);
-    // Nobody else may add to the list before this has.
+    // The row lock serializes additions to the list.
     let found: Option<(String, RawJsonCol)> = match conn {
         AnyConnection::Sqlite(conn) => row.first(conn).optional()?,
         #[cfg(feature = "postgres")]

@@ -26,7 +26,7 @@ use crate::sandboxes::rows::SandboxRow;
 use crate::schema::{conversations, deleted_conversations};
 use crate::schema::column_types::{TimestampCol, JsonCol, RawJsonCol, UuidCol, TextCol};
 
-/// One row, as it is read and written; the folded title is only written.
+/// A row as read and written. The folded title is write-only.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable)]
 #[diesel(table_name = conversations, treat_none_as_default_value = false)]
 pub(crate) struct ConversationRow {
@@ -86,7 +86,7 @@ impl From<&Conversation> for ConversationRow {
             is_public: it.public,
             tags: JsonCol(it.tags.clone()),
             execution_status: it.execution_status.map(TextCol),
-            // Unknown: whatever the agent server reports first is newer.
+            // Unknown, so the first report of the agent server counts as newer.
             status_at: None,
             created_at: TimestampCol(it.created_at),
             updated_at: TimestampCol(it.updated_at),
@@ -120,16 +120,16 @@ impl From<ConversationRow> for Conversation {
     }
 }
 
-/// A row with its sandbox's and its children, as a list reads them.
+/// A conversation, its sandbox and the ids of its children.
 pub(crate) type JoinedRow = (ConversationRow, Option<SandboxRow>, String);
 
-/// The ids of a conversation's children, oldest first, as one text with commas: one statement reads a list, whose plan is
-/// kept. (They are their parent's owner's, which is also what makes the index do for the order.)
+/// The ids of a conversation's children, oldest first, as comma-separated text. So a single prepared statement reads a list.
+/// Children belong to the owner of their parent; the condition on the owner lets the index provide the order.
 #[derive(Clone, Copy)]
 pub(crate) struct Children(&'static str);
 
 impl Children {
-    /// As this database says it.
+    /// The expression in the syntax of this database.
     pub(crate) const fn on(conn: &AnyConnection) -> Self {
         Self(match conn {
             AnyConnection::Sqlite(_) => {
@@ -173,11 +173,11 @@ impl<DB: Backend> QueryFragment<DB> for Children {
 
 impl QueryId for Children {
     type QueryId = Self;
-    // Statements are remembered by connection, and each speaks to one database.
+    // Each connection caches its own statements and belongs to one database.
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-/// Bytes of the texts of a row, which clients, sandboxes and sub-conversations make longer.
+/// Bytes of the texts in a row whose length clients, sandboxes and sub-conversations determine.
 pub(crate) fn bytes((row, _, children): &JoinedRow) -> usize {
     let texts = [
         &row.title,
@@ -191,7 +191,7 @@ pub(crate) fn bytes((row, _, children): &JoinedRow) -> usize {
     texts.chain(tags).sum::<usize>() + children.len()
 }
 
-/// As the port shows it.
+/// Converts a row to the type of the port.
 pub(crate) fn view((row, sandbox, children): JoinedRow) -> Result<ConversationView, TransactionError> {
     Ok(ConversationView {
         children: Children::read(&children)?,
@@ -200,17 +200,17 @@ pub(crate) fn view((row, sandbox, children): JoinedRow) -> Result<ConversationVi
     })
 }
 
-/// What a conversation's row is told to be that does not decode.
+/// Maps decoding errors to a corrupt conversation.
 pub(crate) fn damaged() -> impl Fn(diesel::result::Error) -> TransactionError {
     TransactionError::damaged("conversation")
 }
 
-/// What titles are searched by.
+/// The case-folded title, for searches.
 fn folded(it: &Conversation) -> Option<String> {
     it.title.as_deref().map(fold_title).map(plain)
 }
 
-/// One row, whosever it is.
+/// Loads a row regardless of its owner.
 pub(crate) fn load(
     conn: &mut AnyConnection,
     id: ConversationId,
@@ -223,7 +223,7 @@ pub(crate) fn load(
         .map_err(damaged())
 }
 
-/// Whether the scope sees this conversation.
+/// Whether this conversation is visible in the scope.
 pub(crate) fn is_visible(
     conn: &mut AnyConnection,
     scope: &Scope,
@@ -237,7 +237,7 @@ pub(crate) fn is_visible(
     Ok(found.is_some_and(|by| scope.user().is_none_or(|user| user.as_str() == by)))
 }
 
-/// Whether the id belongs to a conversation that was deleted.
+/// Whether the conversation with this id was deleted.
 pub(crate) fn is_deleted(conn: &mut AnyConnection, id: ConversationId) -> Result<bool, TransactionError> {
     let found: i64 = deleted_conversations::table
         .find(UuidCol::from(id))
@@ -258,13 +258,13 @@ pub(crate) fn insert(conn: &mut AnyConnection, it: &Conversation) -> Result<(), 
     Ok(())
 }
 
-/// Reads a row that this transaction is going to change; nobody else can until it ends.
+/// Loads a row and locks it until the transaction ends.
 pub(crate) fn lock(
     conn: &mut AnyConnection,
     id: ConversationId,
 ) -> Result<Option<ConversationRow>, TransactionError> {
     match conn {
-        // The transaction has the whole file to itself.
+        // A `SQLite` write transaction locks the whole file.
         AnyConnection::Sqlite(_) => load(conn, id),
         #[cfg(feature = "postgres")]
         AnyConnection::Postgres(conn) => Ok(conversations::table
@@ -277,7 +277,7 @@ pub(crate) fn lock(
     }
 }
 
-/// The row that `origin` reports about, locked, or why there is none for it.
+/// Loads and locks the row that `origin` reports about, or returns why the report is refused.
 pub(crate) fn reported_by(
     conn: &mut AnyConnection,
     origin: &SandboxId,
@@ -298,15 +298,14 @@ pub(crate) fn reported_by(
     }
 }
 
-/// Events that are new, and the bytes of their documents.
+/// Number of new events and bytes of their documents.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AddedEvents {
     pub(crate) count: usize,
     pub(crate) bytes: usize,
 }
 
-/// Applies a report to a row that was read in the same transaction. New events are a change of the conversation, whatever
-/// the report says.
+/// Applies a report to a row that the same transaction has loaded. New events always update the conversation.
 pub(crate) fn observe(
     conn: &mut AnyConnection,
     row: ConversationRow,
@@ -333,7 +332,7 @@ pub(crate) fn observe(
     Ok(())
 }
 
-/// The columns of a row after a report, and whether the report has changed any.
+/// The columns of a row after a report, and whether the report changed any of them.
 pub(crate) fn observed(
     row: ConversationRow,
     report: &ConversationReport,
@@ -355,7 +354,7 @@ pub(crate) fn observed(
     Ok((columns, has_changed))
 }
 
-/// What a [`ConversationChange`] sets: `None` keeps a column, `Some(None)` clears it.
+/// The columns that a [`ConversationChange`] sets: `None` keeps a column, `Some(None)` clears it.
 #[derive(AsChangeset)]
 #[diesel(table_name = conversations)]
 #[expect(

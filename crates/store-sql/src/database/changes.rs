@@ -250,7 +250,7 @@ fn written(change: &StoreChange) -> String {
     }
 }
 
-/// An unknown notification of a newer release yields `None`, which subscribers get as a gap.
+/// Parses a notification. An unknown notification of a newer release is a gap.
 fn read(text: &str) -> Option<StoreChange> {
     let mut parts = text.split('\n');
     let known = match (parts.next()?, parts.next(), parts.next()) {

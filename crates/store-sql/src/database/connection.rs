@@ -1,7 +1,7 @@
 //! One connection type for every database, chosen by the scheme of the URL.
 //!
-//! The derived `establish` of a `MultiConnection` tries each variant in turn (a mistyped Postgres URL would open a `SQLite`
-//! file of that name), so it is never used: [`Manager`] decides by the scheme alone.
+//! The derived `establish` of a `MultiConnection` tries each variant in turn, so a mistyped Postgres URL would open a `SQLite`
+//! file of that name. Therefore [`ConnectionManager`] selects the variant by the scheme.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::error::TransactionError;
 
-/// A connection to whichever database the URL names.
+/// A connection to the database that the URL names.
 #[derive(diesel::MultiConnection)]
 pub(crate) enum AnyConnection {
     /// Bundled `SQLite`.
@@ -28,36 +28,36 @@ pub(crate) enum AnyConnection {
 /// The backend of [`AnyConnection`], for boxed queries.
 pub(crate) type Any = <AnyConnection as Connection>::Backend;
 
-/// Which database, and where. `Debug` never shows a password.
+/// The kind and location of a database. `Debug` never shows a password.
 #[derive(Clone)]
 pub(crate) enum Target {
-    /// A file.
+    /// Path of the file.
     Sqlite(std::path::PathBuf),
     /// A libpq URL.
     #[cfg(feature = "postgres")]
     Postgres(SecretString),
 }
 
-/// Why a URL names no database that we can open.
+/// The storage URL is invalid or not supported.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum InvalidStorageUrl {
     /// Neither `sqlite://` nor `postgres://`.
     #[error("storage URL must begin with sqlite:// or postgres://")]
     Scheme,
-    /// `sqlite://` without a file name, or with one that `SQLite` would take for something else.
+    /// `sqlite://` without a file name, or with a name that `SQLite` interprets in another way.
     #[error("storage URL must be sqlite://PATH with the path of a file")]
     Path,
-    /// Built without that feature.
+    /// The cargo feature `postgres` is disabled.
     #[error("this build has no Postgres support (cargo feature `postgres`)")]
     NoPostgres,
 }
 
 impl Target {
-    /// Reads the URL. Only the scheme is looked at; a Postgres URL goes to libpq as it is.
+    /// Parses the scheme of the URL. libpq parses the rest of a Postgres URL.
     pub(crate) fn parse(url: &SecretString) -> Result<Self, InvalidStorageUrl> {
         let text = url.expose_secret();
         if let Some(path) = text.strip_prefix("sqlite://") {
-            // SQLite reads `:memory:` and `file:…?…` as something else than a file of that name.
+            // For SQLite, `:memory:` and `file:…?…` are not names of files.
             if path.is_empty() || path.starts_with([':', '?']) || path.starts_with("file:") {
                 return Err(InvalidStorageUrl::Path);
             }
@@ -73,7 +73,7 @@ impl Target {
     }
 }
 
-/// Opens connections for a pool and sets each of them up.
+/// Opens and configures connections for a pool.
 pub(crate) struct Manager {
     target: Target,
 }
@@ -81,24 +81,24 @@ pub(crate) struct Manager {
 /// A connection of a pool.
 pub(crate) struct Live {
     pub(crate) conn: AnyConnection,
-    /// Its errors can be read.
+    /// Whether the server's errors are in English.
     pub(crate) speaks_english: bool,
-    /// It is known to be cut off.
+    /// Whether the connection is known to be lost.
     is_cut: bool,
-    /// When it was used last.
+    /// Time of the last use.
     used: Instant,
 }
 
 impl Live {
-    /// Whether it was lost with this fault; then it is thrown away when it comes back.
+    /// Whether this error means that the connection is lost. Then the pool discards it on return.
     pub(crate) fn is_lost(&mut self, fault: &TransactionError) -> bool {
         self.is_cut = fault.is_cut().unwrap_or_else(|| self.conn.ping().is_err());
         self.is_cut
     }
 }
 
-/// A connection that was used a moment ago is not asked whether it still works: that would be one more round trip for each
-/// call. The first statement tells it, too, and then the pool's user takes another one.
+/// A connection that was used within this time is not pinged, which saves a round trip per call. If it is lost, the first
+/// statement fails and the caller takes another connection.
 const FRESH: Duration = Duration::from_secs(1);
 
 impl Manager {
@@ -106,12 +106,12 @@ impl Manager {
         Self { target }
     }
 
-    /// A connection for whoever keeps it.
+    /// Opens a connection outside of a pool.
     pub(crate) fn establish(&self) -> Result<AnyConnection, diesel::r2d2::Error> {
         Ok(self.open()?.0)
     }
 
-    /// Also says whether its errors are in English.
+    /// Also returns whether the server's errors are in English.
     fn open(&self) -> Result<(AnyConnection, bool), diesel::r2d2::Error> {
         use diesel::r2d2::Error::{ConnectionError, QueryError};
         match &self.target {
@@ -134,8 +134,8 @@ impl Manager {
     }
 }
 
-/// * `journal_mode=WAL` with `synchronous=NORMAL`: a commit is in the operating system's hands when it returns, so what
-///   was acknowledged survives `kill -9` of the service. A power cut or kernel crash may lose the last commits (never
+/// * `journal_mode=WAL` with `synchronous=NORMAL`: a commit is in the operating system's hands when it returns, so an
+///   acknowledged write survives `kill -9` of the service. A power cut or kernel crash may lose the last commits (never
 ///   more than back to the last checkpoint, and never consistency): the price of not syncing the disk for every event.
 /// * `busy_timeout`: another process (`keys create`) may hold the write lock for a moment.
 /// * `journal_size_limit`: a log that grew (a large transaction, a reader that took long) shrinks to 64 MiB when it is started
@@ -145,12 +145,12 @@ const SQLITE_SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WA
     PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; \
     PRAGMA journal_size_limit = 67108864;";
 
-/// For how long another process may be at the same, and between two tries.
+/// Timeout and pause of retries while another process opens the same file.
 const SETUP_PATIENCE: Duration = Duration::from_secs(5);
 const SETUP_PAUSE: Duration = Duration::from_millis(10);
 
-/// Of two that make a new file a write-ahead log at once, and of one that opens a file while another closes it, one is refused
-/// without having waited: `busy_timeout` does not count for the change of the mode. Blocks.
+/// Configures a connection, with retries. `busy_timeout` does not apply to a change of the journal mode: if two processes
+/// create the file at once, or one opens it while another closes it, one of them fails immediately. Blocks.
 #[expect(
     clippy::disallowed_methods,
     reason = "connections are opened on threads that may block"
@@ -190,7 +190,7 @@ impl ManageConnection for Manager {
         live.conn.ping().map_err(diesel::r2d2::Error::QueryError)
     }
 
-    /// Asked when it comes back.
+    /// Called when a connection returns to the pool.
     fn has_broken(&self, live: &mut Live) -> bool {
         live.used = Instant::now();
         live.is_cut || std::thread::panicking() || live.conn.is_broken()
@@ -221,7 +221,7 @@ impl Intent {
 
 type Transactions = <AnyConnection as Connection>::TransactionManager;
 
-/// Begins a transaction, where one is needed.
+/// Begins a transaction, if the intent needs one.
 pub(crate) fn begin(conn: &mut AnyConnection, intent: Intent) -> Result<(), TransactionError> {
     match (&mut *conn, intent) {
         (_, Intent::SingleStatement) => {}
@@ -253,7 +253,7 @@ pub(crate) fn begin(conn: &mut AnyConnection, intent: Intent) -> Result<(), Tran
     Ok(())
 }
 
-/// Runs `job` in the transaction that has begun, and ends it.
+/// Runs `job` in the open transaction, and commits or rolls back.
 pub(crate) fn finish<T>(
     conn: &mut AnyConnection,
     intent: Intent,
@@ -263,7 +263,7 @@ pub(crate) fn finish<T>(
         return job(conn);
     }
     let name = std::any::type_name_of_val(&job);
-    // If `job` panics, the pool throws the connection away (`has_broken`), and the database rolls back.
+    // If `job` panics, the pool discards the connection (`has_broken`), and the database rolls back.
     match job(conn) {
         Ok(value) => {
             if intent == Intent::Read {
@@ -282,8 +282,8 @@ pub(crate) fn finish<T>(
     }
 }
 
-/// Runs the same expression on the connection of whichever database: for the few things that the common backend cannot
-/// say (batch inserts that skip what is there, migrations).
+/// Runs the same expression on the concrete connection, for statements that the combined backend does not support: batch
+/// inserts that skip existing rows, and migrations.
 macro_rules! on_backend {
     ($conn:expr, |$c:ident| $body:expr) => {
         match $conn {

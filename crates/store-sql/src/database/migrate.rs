@@ -16,10 +16,10 @@ const SQLITE_MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqli
 #[cfg(feature = "postgres")]
 const POSTGRES_MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
-/// Why a database could not be brought to the present schema. Nothing was changed then.
+/// Error of a schema migration, which was rolled back.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
-    /// A newer version of the program has been here.
+    /// A newer version of the program has migrated the database.
     #[error(
         "the database has schema version {version}, which this version of the program does not know: \
          start the newer version, or restore a backup of before the upgrade"
@@ -28,7 +28,7 @@ pub enum MigrationError {
         /// The unknown version.
         version: String,
     },
-    /// The database refused.
+    /// The database returned an error.
     #[error("migration failed")]
     Failed(#[source] domain::error::BoxError),
 }
@@ -39,12 +39,12 @@ impl From<diesel::result::Error> for MigrationError {
     }
 }
 
-/// Brings the schema up to date, alone: whoever else opens the same database waits. Returns how many migrations ran.
+/// Runs all missing migrations under a lock, which other processes wait for. Returns how many migrations ran.
 pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
     match conn {
         AnyConnection::Sqlite(conn) => {
             let ran = conn.exclusive_transaction(|conn| pending(conn, SQLITE_MIGRATIONS))?;
-            // Statistics for the planner; does nothing when they are fresh. On a full disk it goes without.
+            // Updates outdated planner statistics. A failure, for example on a full disk, is ignored.
             if let Err(error) = conn.batch_execute("PRAGMA optimize = 0x10002;") {
                 tracing::debug!(error = %chain(&error), "the planner's statistics stay as they are");
             }
@@ -53,7 +53,7 @@ pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
         #[cfg(feature = "postgres")]
         AnyConnection::Postgres(conn) => conn.transaction(|conn| {
             conn.batch_execute(postgres::SETUP_FOR_MIGRATION)?;
-            // Any fixed number will do, as long as it is ours alone; the lock goes with the transaction.
+            // The number is arbitrary but must be unique to this service. The lock ends with the transaction.
             diesel::sql_query("SELECT pg_advisory_xact_lock(4707318202611210)").execute(conn)?;
             conn.batch_execute(postgres::SETUP_WHEN_MIGRATING)?;
             pending(conn, POSTGRES_MIGRATIONS)

@@ -1,7 +1,7 @@
-//! What a connection to Postgres gets beside what its URL says.
+//! Defaults and session settings of Postgres connections.
 //!
-//! The URL goes to libpq, so whatever libpq knows works in it: several hosts, `sslmode=require`, `sslmode=verify-full` with
-//! `sslrootcert`, `options`, … What follows are defaults for parameters that it does not name.
+//! libpq parses the URL, so all its parameters work: several hosts, `sslmode=require`, `sslmode=verify-full` with
+//! `sslrootcert`, `options`, … This module adds defaults for missing parameters.
 //!
 //! libpq is built with the program (`pq-sys`, feature `bundled`): without Kerberos and LDAP, which it would otherwise load.
 
@@ -11,8 +11,8 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use secrecy::{ExposeSecret, SecretString};
 
-/// libpq by itself waits for an address that does not answer, and for an answer on a connection whose other end is gone,
-/// as long as the kernel does (two minutes and two hours). Seconds; `tcp_user_timeout` in milliseconds.
+/// Without these, libpq waits as long as the kernel: two minutes for an unreachable address, two hours on a dead connection.
+/// In seconds, `tcp_user_timeout` in milliseconds.
 const DEFAULTS: [(&str, &str); 6] = [
     ("connect_timeout", "5"),
     ("keepalives_idle", "10"),
@@ -22,15 +22,15 @@ const DEFAULTS: [(&str, &str); 6] = [
     ("application_name", "agent-workspace"),
 ];
 
-/// Where Debian, Ubuntu and Fedora have the server's socket. A bundled libpq looks in `/tmp`, where its makers have it.
+/// Directory of the server's socket on Debian, Ubuntu and Fedora. The bundled libpq would look in `/tmp`.
 const SOCKETS: &str = "/var/run/postgresql";
 
-/// What the server gives up by itself: a statement, the wait for a lock, a transaction in which nobody says anything.
+/// Server-side timeouts of statements, lock waits and idle transactions.
 const SETUP: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = '60s'; SET TIME ZONE 'UTC';";
 
-/// diesel hands on what the server says and not most of its codes, so it shall say it in English. Only superusers may ask
-/// for that, and those whom they let.
+/// Requests English messages, because diesel passes on messages but few error codes. Only superusers, and roles that they
+/// permit, may change this setting.
 const ENGLISH: &str = "DO $$ BEGIN PERFORM set_config('lc_messages', 'C', false); \
     EXCEPTION WHEN insufficient_privilege THEN NULL; END $$";
 
@@ -40,7 +40,7 @@ struct Setting {
     value: String,
 }
 
-/// Sets a new connection up; says whether the server speaks English on it.
+/// Configures a new connection. Returns whether the server's messages are in English.
 pub(crate) fn set_up(conn: &mut diesel::PgConnection) -> diesel::QueryResult<bool> {
     conn.batch_execute(SETUP)?;
     conn.batch_execute(ENGLISH)?;
@@ -54,21 +54,21 @@ fn is_english(locale: &str) -> bool {
     matches!(language, "" | "C" | "POSIX" | "en")
 }
 
-/// The same for a schema upgrade of a large database. Whoever comes second waits for the first at the advisory lock, which
-/// counts as a statement.
+/// Timeouts for migrations of a large database. A second process waits at the advisory lock, and this wait counts as a
+/// statement.
 pub(crate) const SETUP_FOR_MIGRATION: &str =
     "SET LOCAL statement_timeout = '30min'; SET LOCAL lock_timeout = 0;";
 
-/// Once the advisory lock is held: other replicas serve meanwhile, and a change of a table that waits for one of their
-/// transactions makes all others wait for it.
+/// Lock timeout once the advisory lock is held. Other replicas serve meanwhile. While `ALTER TABLE` waits for one of their
+/// transactions, all other statements wait behind it.
 pub(crate) const SETUP_WHEN_MIGRATING: &str = "SET LOCAL lock_timeout = '10s';";
 
-/// The URL with the defaults in it, for this machine.
+/// The URL with the defaults of this machine added.
 pub(crate) fn with_defaults(url: &SecretString) -> SecretString {
     completed(url, sockets())
 }
 
-/// Where a server of this machine has its socket, unless libpq is told so by its environment.
+/// Directory of a local server's socket, unless libpq's environment names it.
 #[expect(
     clippy::disallowed_methods,
     reason = "libpq itself reads these variables, which are no configuration of ours"
@@ -80,7 +80,7 @@ fn sockets() -> Option<&'static str> {
     (!is_told && Path::new(SOCKETS).is_dir()).then_some(SOCKETS)
 }
 
-/// Whether the URL says which host, or how to find out.
+/// Whether the URL names a host or a service that defines it.
 fn names_host(url: &str, parameters: &[&str]) -> bool {
     let after = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = after.split(['/', '?']).next().unwrap_or_default();
@@ -93,7 +93,7 @@ fn names_host(url: &str, parameters: &[&str]) -> bool {
 
 fn completed(url: &SecretString, sockets: Option<&str>) -> SecretString {
     let mut text = url.expose_secret().to_owned();
-    // In libpq's URLs a `?` begins the parameters; elsewhere it is percent-encoded.
+    // In libpq's URLs, `?` begins the parameters and is percent-encoded elsewhere.
     let (given, mut glue) = match text.split_once('?') {
         Some((_, parameters)) => (parameters, '&'),
         None => ("", '?'),

@@ -1,8 +1,8 @@
-//! A report of a sandbox in one statement, on Postgres.
+//! Stores the events of a sandbox's report with one statement, on Postgres.
 //!
-//! Reports come thousands of times a second, and diesel prepares every `UPDATE` and every `INSERT` of several rows anew: two
-//! round trips and a plan each. This text is the same for any number of events, is prepared once for each connection, and
-//! takes one round trip.
+//! Diesel prepares every `UPDATE` and every multi-row `INSERT` anew: two round trips and a plan each, for thousands of reports a
+//! second. This statement has the same text for any number of events. Each connection prepares it once, and it takes one
+//! round trip.
 
 use diesel::pg::{Pg, PgConnection};
 use diesel::prelude::*;
@@ -15,7 +15,7 @@ use crate::conversations::rows::ObservedColumns;
 use crate::error::TransactionError;
 use crate::schema::column_types::{TimestampCol, NormalizedJson, Id, Instant, RawJsonCol, UuidCol, VerbatimJson};
 
-/// The events of a report, column by column, and what it says of their conversation.
+/// The events of a report as arrays of columns, and the changed columns of their conversation.
 pub(crate) struct Append {
     conversation: UuidCol,
     ids: Vec<String>,
@@ -23,12 +23,12 @@ pub(crate) struct Append {
     times: Vec<TimestampCol>,
     bodies: Vec<String>,
     columns: ObservedColumns,
-    /// Else the conversation has changed only if one of the events is new.
+    /// Whether the report changes the conversation. If not, only new events do.
     has_changed: bool,
 }
 
 impl Append {
-    /// Of a batch in its order.
+    /// Builds the statement for a batch in its order.
     pub(crate) fn new(
         conversation: UuidCol,
         batch: &[Event],
@@ -53,8 +53,8 @@ impl Append {
         })
     }
 
-    /// Stores what is new; says how many. The caller holds the lock of the conversation's row, so nobody else adds to its
-    /// events. Sequence numbers have a gap where an event was known.
+    /// Stores the new events and returns their number. The caller holds the lock of the conversation's row, so no other
+    /// transaction adds events. A known event leaves a gap in the sequence numbers.
     pub(crate) fn store(self, conn: &mut PgConnection) -> Result<usize, TransactionError> {
         if self.ids.is_empty() && !self.has_changed {
             return Ok(0);

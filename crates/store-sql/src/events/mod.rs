@@ -28,7 +28,7 @@ use crate::schema::column_types::{TimestampCol, RawJsonCol, UuidCol};
 use crate::store::SqlStore;
 
 diesel::define_sql_function! {
-    /// Bytes of a text, known without reading it (`SQLite` since 3.43). Both backends answer 32 bits' worth.
+    /// Bytes of a text, computed without reading it (`SQLite` since 3.43). Both databases return 32 bits.
     fn octet_length(text: Text) -> Integer;
 }
 
@@ -60,7 +60,7 @@ impl TryFrom<EventRow> for Event {
     }
 }
 
-/// Which of the ids the conversation has already.
+/// The ids among these that the conversation already has.
 fn known(
     conn: &mut AnyConnection,
     conversation: UuidCol,
@@ -79,7 +79,7 @@ fn known(
     Ok(known)
 }
 
-/// Stores what is new of a batch, in its order. Nobody else writes to the conversation meanwhile: its row is locked.
+/// Stores the new events of a batch in its order. The locked row of the conversation excludes other writers.
 fn store_new(
     conn: &mut AnyConnection,
     conversation: ConversationId,
@@ -160,7 +160,7 @@ fn after(
 /// Sequence number, time, and bytes of the document.
 type EventPosition = (i64, TimestampCol, i32);
 
-/// What is asked for, in order and from the cursor on.
+/// The matching events, in order, from the cursor on.
 fn ordered<'a>(
     conversation: ConversationId,
     filter: &EventFilter,
@@ -177,8 +177,8 @@ fn ordered<'a>(
     }
 }
 
-/// The number of the last event, 0 for none; `None` if the scope has no such conversation. One statement, which is all
-/// that a follower costs while nothing happens.
+/// The number of the last event, 0 without events. `None` if the conversation is not visible in the scope. An idle subscriber
+/// costs only this statement.
 fn last_seq(
     conn: &mut AnyConnection,
     scope: &Scope,
@@ -199,7 +199,7 @@ fn last_seq(
     Ok(found.map(|(_, last)| last.unwrap_or_default()))
 }
 
-/// How many events the conversation has, from its counter: a scan of a long log takes seconds from everybody else.
+/// The conversation's event counter. Counting the rows of a long log would take seconds.
 fn stored(
     conn: &mut AnyConnection,
     scope: &Scope,
@@ -215,7 +215,7 @@ fn stored(
     Ok(count.map_or(0, |(_, count)| u64::try_from(count).unwrap_or_default()))
 }
 
-/// What is there after a number, in its order.
+/// Events after a sequence number, in order.
 fn arrivals(
     conn: &mut AnyConnection,
     conversation: UuidCol,
@@ -228,7 +228,7 @@ fn arrivals(
             .filter(events::seq.gt(after))
             .order(events::seq)
     };
-    // Only the sizes at first: large documents must not be in memory to be left out.
+    // Load only the sizes first, to keep documents beyond the page limit out of memory.
     let sizes: Vec<i32> = later()
         .limit(limit)
         .select(octet_length(events::body))
@@ -326,7 +326,7 @@ impl EventStore for SqlStore {
         page: &PageRequest,
     ) -> Result<Page<Event>, StoreError> {
         let calls = self.db.for_scope(scope);
-        // A place in the log of one conversation is none in another's.
+        // A position in the log of one conversation is invalid in another.
         let listing = match order {
             EventOrder::Timestamp => format!("events+{conversation}"),
             EventOrder::TimestampDesc => format!("events-{conversation}"),
@@ -341,7 +341,7 @@ impl EventStore for SqlStore {
                         next: None,
                     });
                 }
-                // Only the positions at first: a page of large documents must not be in memory to be cut.
+                // Load only positions and sizes first, to keep documents beyond the page limit out of memory.
                 let positions: Vec<EventPosition> = ordered(conversation, &filter, order, cursor)
                     .limit(page_token::probe(&page))
                     .select((events::seq, events::happened_at, octet_length(events::body)))
@@ -353,7 +353,8 @@ impl EventStore for SqlStore {
                     key: place.1,
                     tie: place.0,
                 });
-                // The same view, so the same rows. (By their numbers they would be a statement of their own each time.)
+                // The transaction has one snapshot, so this selects the same rows. A list of numbers would need a new
+                // prepared statement each time.
                 let rows: Vec<EventRow> = ordered(conversation, &filter, order, cursor)
                     .limit(i64::try_from(cut.items.len()).unwrap_or(i64::MAX))
                     .select(EventRow::as_select())
@@ -378,8 +379,8 @@ impl EventStore for SqlStore {
         let scope = scope.clone();
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        // Each statement sees another moment, and may: events do not move, they only become smaller, and they go with their
-        // conversation.
+        // The statements may see different snapshots: events keep their position, only shrink, and are deleted only
+        // together with their conversation.
         calls
             .query_documents(move |conn| match last_seq(conn, &scope, conversation)? {
                 None => Ok(None),

@@ -17,7 +17,7 @@ use crate::queries::cached_statement::{StatementParts, cached_statement};
 use crate::sandboxes::rows::{SandboxRow, ViewRow};
 use crate::schema::{conversations, sandboxes};
 
-/// The owner, if the filter selects exactly one owner's list and nothing else.
+/// The user of the scope, if the filter is empty.
 pub(crate) fn owner_of<'a>(scope: &'a Scope, filter: &ConversationFilter) -> Option<&'a str> {
     let user = scope.user().map(UserId::as_str);
     user.filter(|_| *filter == ConversationFilter::default())

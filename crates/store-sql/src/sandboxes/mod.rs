@@ -40,7 +40,7 @@ const LISTING: &str = "sandboxes";
 
 type Boxed<'a> = sandboxes::BoxedQuery<'a, Any>;
 
-/// What the scope sees: a user does not see what is to be deleted.
+/// Sandboxes visible in the scope. Users do not see sandboxes whose deletion is requested.
 fn visible<'a>(scope: &Scope) -> Boxed<'a> {
     let query = sandboxes::table.into_boxed();
     match owner(scope) {
@@ -60,7 +60,7 @@ fn load(conn: &mut AnyConnection, scope: &Scope, id: &str) -> Result<Option<Sand
     Ok(row.map(Sandbox::try_from).transpose()?)
 }
 
-/// A sandbox that is there and not to be deleted.
+/// Loads a sandbox whose deletion is not requested.
 pub(crate) fn load_wanted(
     conn: &mut AnyConnection,
     id: &SandboxId,
@@ -68,7 +68,7 @@ pub(crate) fn load_wanted(
     Ok(load(conn, &Scope::System, id.as_str())?.filter(|it| it.desired != DesiredState::Deleted))
 }
 
-/// So many rows that the scope sees, newest first, from the cursor on.
+/// Visible rows, newest first, from the cursor on.
 fn from_there(
     conn: &mut AnyConnection,
     scope: &Scope,
@@ -93,7 +93,7 @@ fn from_there(
         .load(conn)?)
 }
 
-/// Refuses one more running sandbox of this user if a cap would be exceeded.
+/// Returns an error if one more running sandbox of this user would exceed a cap.
 fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: SandboxCaps) -> Result<(), TransactionError> {
     let counted = || {
         sandboxes::table
@@ -118,7 +118,7 @@ fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: SandboxCaps) -> Res
     Ok(())
 }
 
-/// Stores a new sandbox within the caps; part of the caller's transaction.
+/// Stores a new sandbox within the caps, in the caller's transaction.
 pub(crate) fn insert_within_caps(
     conn: &mut AnyConnection,
     sandbox: &Sandbox,
@@ -133,7 +133,7 @@ pub(crate) fn insert_within_caps(
     Ok(())
 }
 
-/// Hides these sandboxes from now on; the reconciler removes them. Part of the caller's transaction.
+/// Marks these sandboxes as deleted, in the caller's transaction. Users no longer see them, and the reconciler removes them.
 pub(crate) fn mark_deleted(
     conn: &mut AnyConnection,
     ids: &[String],
@@ -174,7 +174,7 @@ fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), TransactionE
     announce(conn, &change)
 }
 
-/// Commits that a sandbox which is not up is wanted to run, within the caps; part of the caller's transaction.
+/// Sets the intent of a stopped sandbox to running, within the caps, in the caller's transaction.
 pub(crate) fn resume(
     conn: &mut AnyConnection,
     mut sandbox: Sandbox,
@@ -262,7 +262,7 @@ impl SandboxRepository for SqlStore {
         let calls = self.db.for_scope(scope);
         let (scope, page) = (scope.clone(), page.clone());
         let after: Option<Cursor<SandboxId>> = page_token::read(LISTING, &page)?;
-        // A single statement, so no transaction around it.
+        // A single statement needs no transaction.
         calls
             .query(move |conn| {
                 let limit = page_token::probe(&page);
@@ -354,9 +354,9 @@ impl SandboxRepository for SqlStore {
                 };
                 let mut sandbox = before.clone();
                 sandbox.apply_facts(&facts);
-                // As it will be stored, to be compared with what is.
+                // The form in which the database stores the facts, for the comparison.
                 sandbox.status_detail = sandbox.status_detail.map(plain);
-                // The reconciler says the same again and again; that is no change.
+                // The reconciler reports the same facts repeatedly. Equal facts are no change.
                 if sandbox != before {
                     sandbox.updated_at = at;
                     store(conn, &sandbox)?;
@@ -465,7 +465,7 @@ impl SandboxRepository for SqlStore {
         self.db
             .write_background(move |conn| {
                 let removed = diesel::delete(sandboxes::table.find(&id)).execute(conn)? > 0;
-                // With the sandbox its agent server is gone: nobody is left to be told.
+                // The agent server is gone with the sandbox, so no deletion there remains pending.
                 diesel::update(
                     deleted_conversations::table
                         .filter(deleted_conversations::pending)

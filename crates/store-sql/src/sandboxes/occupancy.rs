@@ -1,4 +1,4 @@
-//! How much running sandboxes are used, and whether one has room.
+//! Occupancy of running sandboxes, and whether a sandbox has room.
 
 use diesel::prelude::*;
 use domain::error::StoreError;
@@ -11,10 +11,10 @@ use crate::sandboxes::rows::SandboxRow;
 use crate::schema::{conversations, sandboxes, start_tasks};
 use crate::schema::column_types::TimestampCol;
 
-/// Sandboxes of one answer.
+/// Maximum sandboxes of one result.
 const MOST: i64 = 500;
 
-/// The entity of a sandbox without room.
+/// Entity name in the error for a full sandbox.
 const INSIDE: &str = "conversations in that sandbox";
 
 /// A row, its conversations, the starts that have none yet, the last change of a conversation, and the last start.
@@ -72,7 +72,7 @@ pub(crate) fn running(
         .collect()
 }
 
-/// Refuses one more conversation in a sandbox that has so many. Part of the caller's transaction.
+/// Returns an error if a sandbox has the maximum number of conversations. Runs in the caller's transaction.
 pub(crate) fn check_room(conn: &mut AnyConnection, id: &SandboxId, most: u32) -> Result<(), TransactionError> {
     let inside: i64 = conversations::table
         .filter(conversations::sandbox_id.eq(id.as_str()))

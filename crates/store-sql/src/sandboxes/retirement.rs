@@ -1,4 +1,4 @@
-//! Which sandboxes may be put down though their owners did not ask.
+//! Selects sandboxes that the service may retire without a request of their owners.
 
 use diesel::dsl::{exists, not};
 use diesel::prelude::*;
@@ -9,11 +9,11 @@ use crate::database::connection::Any;
 use crate::schema::{conversations, sandboxes, start_tasks};
 use crate::schema::column_types::TimestampCol;
 
-/// Rows for which the reason holds.
+/// Sandboxes to which the reason applies.
 ///
-/// `Db::write` makes it safe to decide by this: on Postgres the conversations and start tasks that are looked for here
-/// and not found are part of what a serializable transaction has read, so whoever stores one at the same moment and looks
-/// at the sandbox either comes before, or one of the two is tried again.
+/// Callers decide by this within `Db::write`. On Postgres, a serializable transaction also tracks the absence of the
+/// conversations and start tasks that this query looks for. If another transaction adds one and reads the sandbox at the same
+/// time, Postgres orders the two or retries one.
 pub(crate) fn due<'a>(why: RetirementReason) -> sandboxes::BoxedQuery<'a, Any> {
     let inside = || conversations::table.filter(conversations::sandbox_id.eq(sandboxes::id));
     let runs = inside()

@@ -13,7 +13,7 @@ use crate::schema::parse_cache::SharedUrl;
 use crate::schema::sandboxes;
 use crate::schema::column_types::{TimestampCol, InternedCol, ExposedUrlsCol, TextCol};
 
-/// One row, as it is read and written.
+/// A row as read and written.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable, AsChangeset)]
 #[diesel(table_name = sandboxes, treat_none_as_default_value = false, treat_none_as_null = true)]
 pub(crate) struct SandboxRow {
@@ -35,7 +35,7 @@ pub(crate) struct SandboxRow {
     paused_at: Option<TimestampCol>,
 }
 
-/// What a list reads of a row.
+/// The columns that a list reads.
 #[derive(Debug, Queryable, Selectable)]
 #[diesel(table_name = sandboxes)]
 pub(crate) struct ViewRow {
@@ -116,7 +116,7 @@ impl TryFrom<SandboxRow> for Sandbox {
     }
 }
 
-/// What rows say.
+/// Converts rows.
 pub(crate) fn sandboxes_of(rows: Vec<SandboxRow>) -> Result<Vec<Sandbox>, TransactionError> {
     Ok(rows
         .into_iter()

@@ -17,7 +17,7 @@ use crate::schema::{sandboxes, warm_sandboxes};
 use crate::schema::column_types::{TimestampCol, Instant, RawJsonCol};
 use crate::store::SqlStore;
 
-/// One row, as it is read and written.
+/// A row as read and written.
 #[derive(Debug, Clone, Queryable, QueryableByName, Selectable, Insertable)]
 #[diesel(table_name = warm_sandboxes)]
 struct WarmRow {
@@ -89,7 +89,7 @@ impl TryFrom<WarmRow> for WarmSandbox {
     }
 }
 
-/// Whether one more may be stored.
+/// Whether the limit allows one more warm sandbox.
 fn has_room(conn: &mut AnyConnection, warm: &WarmSandbox, most: u32) -> Result<bool, TransactionError> {
     let of_host = warm_sandboxes::table.filter(warm_sandboxes::host.eq(warm.host.as_str()));
     let counted: i64 = of_host
@@ -101,8 +101,8 @@ fn has_room(conn: &mut AnyConnection, warm: &WarmSandbox, most: u32) -> Result<b
     Ok(counted < i64::from(most) && usize::try_from(all).is_ok_and(|all| all < MAX_WARM_SANDBOXES_PER_HOST))
 }
 
-/// One statement, so that a claim costs one round trip besides its transaction. `{lock}` is where Postgres is told to pass over
-/// what another claim is taking; `SQLite` has one writer at a time. Both databases take `$1` for the first parameter.
+/// Claims with one statement, which saves round trips. `{lock}` is Postgres' `SKIP LOCKED`, which skips rows of concurrent
+/// claims; `SQLite` has one writer at a time. Both databases accept `$1` for the first parameter.
 macro_rules! claim {
     ($lock:literal) => {
         concat!(

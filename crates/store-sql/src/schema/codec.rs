@@ -1,4 +1,4 @@
-//! Values in and out of columns. What does not decode is [`StoreError::Corrupt`], never a panic.
+//! Encodes and decodes column values. Invalid values yield [`StoreError::Corrupt`], never a panic.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::schema::column_types::RawJsonCol;
 
-/// Reads the columns of one kind of row; carries what the error shall name.
+/// Decodes the columns of one kind of row; holds the entity name for errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Decode(pub(crate) &'static str);
 
@@ -39,8 +39,7 @@ impl Decode {
         column: &str,
         RawJsonCol(text): &RawJsonCol,
     ) -> Result<T, StoreError> {
-        // serde's message names a position and a type, and for a wrong enum value the value; none is secret, because
-        // what is secret is sealed.
+        // serde's message may quote a wrong enum value. Stored documents hold no plain secrets.
         serde_json::from_str(text).map_err(|cause| self.corrupt(column, cause))
     }
 }
@@ -52,8 +51,7 @@ pub(crate) fn to_json(value: &impl Serialize) -> Result<RawJsonCol, StoreError> 
         .map_err(|cause| StoreError::Other(cause.into()))
 }
 
-/// Text of others, as columns can hold it: Postgres takes any character but NUL, so that one is stored as U+FFFD, on both
-/// databases. What our own types let through has none.
+/// Replaces NUL by U+FFFD in foreign text, on both databases, because Postgres rejects NUL. Domain types exclude NUL already.
 pub(crate) fn plain(text: impl Into<String>) -> String {
     let text = text.into();
     if text.contains('\0') {
@@ -63,12 +61,12 @@ pub(crate) fn plain(text: impl Into<String>) -> String {
     }
 }
 
-/// The owner to filter by, as the column has it.
+/// The owner to filter by, as a column value.
 pub(crate) fn owner(scope: &Scope) -> Option<String> {
     scope.user().map(|user| user.as_str().to_owned())
 }
 
-/// Puts what was found into the order that was asked for; an id asked for twice comes twice.
+/// Returns the found values in the order of the requested ids; a repeated id repeats its value.
 pub(crate) fn in_order<K: Eq + Hash, V: Clone>(
     asked: &[K],
     found: &HashMap<K, V>,

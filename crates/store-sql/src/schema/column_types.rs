@@ -1,11 +1,11 @@
-//! Column types that are native where the database has them, and the values that rows hold of them.
+//! Column types that map to native types of the databases, and their values in rows.
 //!
-//! | column       | in rows                | `SQLite`                       | Postgres      |
-//! |--------------|------------------------|--------------------------------|---------------|
-//! | [`Instant`]  | [`TimestampCol`]                 | `INTEGER`, microseconds        | `timestamptz` |
-//! | [`Id`]       | [`UuidCol`]                | `TEXT`, 32 hexadecimal digits  | `uuid`        |
-//! | [`NormalizedJson`] | [`RawJsonCol`]: of our making| `TEXT`                         | `jsonb`       |
-//! | [`VerbatimJson`] | [`RawJsonCol`]: of others    | `TEXT`                         | `json`        |
+//! | column             | in rows                         | `SQLite`                      | Postgres      |
+//! |--------------------|---------------------------------|-------------------------------|---------------|
+//! | [`Instant`]        | [`TimestampCol`]                | `INTEGER`, microseconds       | `timestamptz` |
+//! | [`Id`]             | [`UuidCol`]                     | `TEXT`, 32 hexadecimal digits | `uuid`        |
+//! | [`NormalizedJson`] | [`RawJsonCol`], our own JSON    | `TEXT`                        | `jsonb`       |
+//! | [`VerbatimJson`]   | [`RawJsonCol`], foreign JSON    | `TEXT`                        | `json`        |
 //!
 //! Rows of listings hold decoded values instead: [`TextCol`] for ids and enums in `Text`, [`JsonCol`] for documents. Both
 //! decode from the driver's buffer without an intermediate `String`.
@@ -38,12 +38,12 @@ use crate::schema::parse_cache;
 
 pub(crate) use columns::{NormalizedJson, Id, Instant, VerbatimJson};
 
-/// The types by which `schema` names them.
+/// SQL types of the columns in `schema`.
 mod columns {
     use diesel::query_builder::QueryId;
     use diesel::sql_types::SqlType;
 
-    /// A point in time, to the microsecond.
+    /// A timestamp with microseconds.
     #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
     #[diesel(sqlite_type(name = "Long"))]
     #[cfg_attr(
@@ -376,7 +376,7 @@ mod on_postgres {
         }
     }
 
-    /// The only version of the binary form of `jsonb` there is; the text follows.
+    /// The only version of the binary format of `jsonb`; the text follows it.
     const VERSION: u8 = 1;
 
     impl ToSql<NormalizedJson, Pg> for RawJsonCol {

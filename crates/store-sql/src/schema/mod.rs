@@ -1,4 +1,4 @@
-//! The tables, as the migrations leave them. Types that differ between the databases are in `column_types`.
+//! The tables after all migrations. Types that differ between the databases are in `column_types`.
 
 pub(crate) mod codec;
 pub(crate) mod column_types;

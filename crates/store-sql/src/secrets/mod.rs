@@ -28,17 +28,17 @@ use crate::users::refuse_deleted;
 const LISTING: &str = "secrets";
 
 diesel::define_sql_function! {
-    /// ASCII letters only: that is all `SQLite` knows, and the column's collation on Postgres does.
+    /// ASCII letters only, like `SQLite` and like the column's collation on Postgres.
     fn lower(text: Text) -> Text;
 }
 
 diesel::define_sql_function! {
-    /// Spelled alike in `SQLite` and Postgres, and without wildcards.
+    /// Equal in `SQLite` and Postgres, and without wildcards.
     fn replace(text: Text, needle: Text, by: Text) -> Text;
 }
 
 diesel::define_sql_function! {
-    /// Neither database reads a value to know its length.
+    /// Neither database reads the value to compute its length.
     fn octet_length(text: Text) -> Integer;
 }
 
@@ -128,7 +128,7 @@ fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), Transac
     if names.count().get_result::<i64>(conn)? > 0 {
         return Err(crate::error::conflict("secret"));
     }
-    // As if alone: of a crowd that finds room for one, one gets it.
+    // The transaction is serializable, so concurrent inserts cannot exceed the limit together.
     let count: i64 = theirs.count().get_result(conn)?;
     if usize::try_from(count).unwrap_or(usize::MAX) >= MAX_SECRETS_PER_USER {
         return Err(StoreError::Full {
@@ -144,7 +144,7 @@ fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), Transac
     Ok(())
 }
 
-/// A name that was free a moment ago in the same transaction: somebody else was faster, and the next try sees what is there.
+/// Maps a unique violation to a lost race: another transaction stored the name first, and a retry sees it.
 fn lost_race(error: DriverError) -> TransactionError {
     match error {
         DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, info) => TransactionError::Driver(
@@ -154,7 +154,7 @@ fn lost_race(error: DriverError) -> TransactionError {
     }
 }
 
-/// How many there were: one or none.
+/// Updates a secret. Returns the number of changed rows, 0 or 1.
 fn update(
     conn: &mut AnyConnection,
     owner: &str,
@@ -167,7 +167,7 @@ fn update(
         .map_err(TransactionError::taken("secret"))
 }
 
-/// What sandboxes and starts ask for does not use the connections of users' requests.
+/// Look-ups by sandboxes and starts do not use the connections of users' requests.
 #[async_trait]
 impl SecretRepository for SqlStore {
     async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError> {
@@ -195,7 +195,7 @@ impl SecretRepository for SqlStore {
         let (owner, page) = (owner.to_string(), page.clone());
         let needle = name_contains.map(|text| plain(text.to_ascii_lowercase()));
         let needle = needle.filter(|text| !text.is_empty());
-        // Names are their own order; the time in the token is always the same.
+        // Names are unique and define the order, so the time in the token is constant.
         let after = page_token::read::<String>(LISTING, &page)?;
         calls
             .read(move |conn| {

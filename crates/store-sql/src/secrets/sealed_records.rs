@@ -64,7 +64,7 @@ fn secrets_page(
         .collect()
 }
 
-/// Either key of sandboxes.
+/// Both sealed keys of sandboxes.
 fn sandboxes_page(
     conn: &mut AnyConnection,
     kind: SealedKind,
@@ -92,7 +92,7 @@ fn sandboxes_page(
         .collect()
 }
 
-/// Either key of warm sandboxes.
+/// Both sealed keys of warm sandboxes.
 fn warm_page(
     conn: &mut AnyConnection,
     kind: SealedKind,
@@ -121,7 +121,7 @@ fn warm_page(
         .collect()
 }
 
-/// Puts a new key in place of the old one.
+/// Replaces the sealed key of a warm sandbox.
 fn replace_warm(
     conn: &mut AnyConnection,
     location: &SealedLocation,
@@ -165,7 +165,7 @@ fn starts_page(
         .collect())
 }
 
-/// The statement itself says what must be stored still; nothing is read first.
+/// Replaces a record if it still has the old value. The statement checks this itself.
 fn replace_one(conn: &mut AnyConnection, it: &ResealedRecord) -> Result<usize, TransactionError> {
     let (before, after) = (it.before.as_text(), it.after.as_text());
     let replaced = match &it.location {

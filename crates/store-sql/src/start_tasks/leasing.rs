@@ -1,4 +1,4 @@
-//! Which start tasks a worker gets.
+//! Leases start tasks to workers.
 
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
@@ -12,8 +12,8 @@ use crate::schema::start_tasks;
 use crate::schema::column_types::{TimestampCol, Id, Instant, UuidCol};
 use crate::start_tasks::rows::StartTaskRow;
 
-/// Which tasks are claimed next. An owner's leased tasks come first, so that the place of a free one tells how many its
-/// owner would have with it. Both databases take `$1` for the first parameter.
+/// Selects the next tasks to lease. Leased tasks sort first within an owner, so the rank of a free task equals the number of
+/// leased tasks that its owner would have with it. Both databases accept `$1` for the first parameter.
 const NEXT: &str = "SELECT id FROM (
     SELECT id, created_at, is_leased, row_number() OVER (
         PARTITION BY owner ORDER BY is_leased DESC, created_at, id

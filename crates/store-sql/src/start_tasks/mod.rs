@@ -49,7 +49,7 @@ fn load(conn: &mut AnyConnection, id: StartTaskId) -> Result<Option<StartTaskRow
         .optional()?)
 }
 
-/// A task whose lease the caller still holds, and its status, if it may become `to`.
+/// Loads a task and its status if the caller still holds the lease and the status may change to `to`.
 fn leased(
     conn: &mut AnyConnection,
     id: StartTaskId,
@@ -80,7 +80,7 @@ fn write_step(
     Ok(row.try_into()?)
 }
 
-/// Ends the task in ERROR and releases what it held.
+/// Ends the task in ERROR and releases its sandbox and secrets.
 fn fail(
     conn: &mut AnyConnection,
     id: StartTaskId,
@@ -100,14 +100,14 @@ fn fail(
         task.owns_sandbox && load_wanted(conn, &task.sandbox_id)?.is_some_and(|it| runs(&it));
     let since = task.created_at.minus(CLOCK_SKEW_GRACE);
     if owned || has_lost_one(conn, &row.sandbox_id, since)? {
-        // The task itself is ended by now and does not count.
+        // The task itself has ended above and does not count.
         let unneeded = unneeded_sandboxes(conn, &[row.sandbox_id])?;
         mark_deleted(conn, &unneeded, at)?;
     }
     Ok(task)
 }
 
-/// The answer to a start whose conversation id is known already.
+/// The earlier task of a start whose conversation id already exists.
 fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTask>, TransactionError> {
     if conversations::is_deleted(conn, task.conversation_id)? {
         return Err(conflict("conversation"));
@@ -126,7 +126,7 @@ fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTa
             Err(conflict("conversation"))
         };
     }
-    // Adopted, or somebody else's: there is no task that could be shown.
+    // The conversation was adopted or belongs to another user, so there is no task to return.
     match conversations::load(conn, task.conversation_id)? {
         Some(_) => Err(conflict("conversation")),
         None => Ok(None),
@@ -230,8 +230,8 @@ fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> Boxed<'a> {
     query
 }
 
-/// Applies the order and the cursor. The first comparison of each cursor is implied by the rest; it is what lets the
-/// index skip to the place.
+/// Applies the order and the cursor. The other conditions imply the first comparison of each cursor, which lets the database
+/// seek in the index.
 fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<Uuid>>) -> Boxed<'_> {
     macro_rules! keyset {
         ($column:expr, $reaches:ident, $beyond:ident, $direction:ident) => {{
@@ -310,7 +310,7 @@ impl StartTaskRepository for SqlStore {
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
         calls
             .read_documents(move |conn| {
-                // Only the places at first: a page of large requests must not be in memory to be cut.
+                // Load only positions and sizes first, to keep requests beyond the page limit out of memory.
                 let stored = StoredBytes::on(conn);
                 let places: Vec<(UuidCol, TimestampCol, TimestampCol, i64)> =
                     ordered(matching(&scope, &filter), order, after)
@@ -328,7 +328,7 @@ impl StartTaskRepository for SqlStore {
                     key: if by_change { place.2 } else { place.1 },
                     tie: place.0.0,
                 });
-                // The same view, so the same rows.
+                // The transaction has one snapshot, so this selects the same rows.
                 let rows: Vec<StartTaskRow> = ordered(matching(&scope, &filter), order, after)
                     .limit(i64::try_from(cut.items.len()).unwrap_or(i64::MAX))
                     .select(StartTaskRow::as_select())
@@ -411,7 +411,7 @@ impl StartTaskRepository for SqlStore {
         let step = step.clone();
         self.db
             .write_background(move |conn| {
-                // Whoever says ERROR here means `fail`: nothing may stay behind.
+                // Only `fail` may set ERROR, because it also releases what the task holds.
                 if step.status == StartStatus::Error {
                     return fail(conn, id, fence, &step, at);
                 }
@@ -460,7 +460,7 @@ impl StartTaskRepository for SqlStore {
                 )
                 .set((
                     start_tasks::lease_until.eq(None::<TimestampCol>),
-                    // A worker of before may still be writing; its fence no longer opens anything.
+                    // An earlier worker may still write. Its fence is now outdated, so its writes fail.
                     start_tasks::fence.eq(start_tasks::fence + 1),
                 ))
                 .execute(conn)?;
@@ -471,7 +471,7 @@ impl StartTaskRepository for SqlStore {
 
     async fn count_unfinished(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError> {
         let host = host.to_string();
-        // Looked at every few seconds: it must neither wait for writers nor make them lose a race.
+        // Runs every few seconds, so it must neither wait for writers nor cause serialization failures.
         self.db
             .read_background(move |conn| {
                 let open = || {

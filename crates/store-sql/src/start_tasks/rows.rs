@@ -15,7 +15,7 @@ use crate::database::connection::AnyConnection;
 use crate::schema::start_tasks;
 use crate::schema::column_types::{TimestampCol, RawJsonCol, UuidCol};
 
-/// One row, as it is read and written.
+/// A row as read and written.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable)]
 #[diesel(table_name = start_tasks, treat_none_as_default_value = false)]
 pub(crate) struct StartTaskRow {
@@ -102,12 +102,12 @@ impl TryFrom<StartTaskRow> for StartTask {
     }
 }
 
-/// Bytes of what is stored of a task, without reading it.
+/// The stored bytes of a task, computed without reading the documents.
 #[derive(Clone, Copy)]
 pub(crate) struct StoredBytes(&'static str);
 
 impl StoredBytes {
-    /// As this database says it.
+    /// The expression in the syntax of this database.
     pub(crate) const fn on(conn: &AnyConnection) -> Self {
         Self(match conn {
             AnyConnection::Sqlite(_) => {
@@ -146,11 +146,11 @@ impl<DB: Backend> QueryFragment<DB> for StoredBytes {
 
 impl QueryId for StoredBytes {
     type QueryId = Self;
-    // Statements are remembered by connection, and each speaks to one database.
+    // Each connection caches its own statements and belongs to one database.
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-/// What a step writes. The options that are `None` keep what is stored.
+/// The columns that a step sets. `None` keeps the stored value.
 #[derive(AsChangeset)]
 #[diesel(table_name = start_tasks)]
 #[expect(
@@ -170,7 +170,7 @@ pub(crate) struct StepColumns {
 }
 
 impl StepColumns {
-    /// The step to `status`; the end of a task also erases its secrets and ends its lease.
+    /// A step to `status`. A final status also erases the secrets and ends the lease.
     pub(crate) fn new(
         before: StartStatus,
         status: StartStatus,

@@ -1,4 +1,4 @@
-//! `AdministrationRepository`: a change and its line in the audit log, in one transaction.
+//! `AdministrationRepository`: stores a change and its audit entry in one transaction.
 
 use async_trait::async_trait;
 use domain::audit::AuditEntry;
@@ -14,7 +14,7 @@ use crate::users::{self, api_keys, audit_log, purge};
 const USER: &str = "user";
 const KEY: &str = "API key";
 
-/// Final, because the transaction is serializable: whoever revokes the key or takes the role comes before it, or after.
+/// Checks the actor's key and role. The transaction is serializable, so a concurrent revocation comes before or after it.
 fn authorize(
     conn: &mut AnyConnection,
     change: &AdminChange,

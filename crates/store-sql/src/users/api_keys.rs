@@ -64,7 +64,7 @@ impl TryFrom<ApiKeyRow> for ApiKey {
     }
 }
 
-/// Part of the caller's transaction, whose user is there.
+/// Stores a key in the caller's transaction, which has checked that the user exists.
 pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), TransactionError> {
     diesel::insert_into(api_keys::table)
         .values(ApiKeyRow::from(key))
@@ -73,7 +73,7 @@ pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), Trans
     Ok(())
 }
 
-/// The key and the role of its user, whose deletion has not begun; part of the caller's transaction.
+/// Loads a key and the role of its user, in the caller's transaction. Ignores users whose deletion has begun.
 pub(crate) fn known(conn: &mut AnyConnection, id: ApiKeyId) -> Result<Option<ApiKeyWithRole>, TransactionError> {
     let row: Option<(ApiKeyRow, String)> = api_keys::table
         .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
@@ -92,7 +92,7 @@ fn known_of((row, role): (ApiKeyRow, String)) -> Result<ApiKeyWithRole, StoreErr
     })
 }
 
-/// The end of a user's key; whether there was one.
+/// Revokes a user's key. Returns whether it existed.
 pub(crate) fn revoke(conn: &mut AnyConnection, id: ApiKeyId, user: &UserId) -> Result<bool, TransactionError> {
     let theirs = api_keys::table
         .find(UuidCol::from(id))
@@ -100,7 +100,7 @@ pub(crate) fn revoke(conn: &mut AnyConnection, id: ApiKeyId, user: &UserId) -> R
     Ok(diesel::delete(theirs).execute(conn)? > 0)
 }
 
-/// Lets a user's key that is good at `now` end at `until`, if not before; whether there was one.
+/// Makes a user's key that is valid at `now` expire at `until` at the latest. Returns whether it existed.
 pub(crate) fn end(
     conn: &mut AnyConnection,
     id: ApiKeyId,

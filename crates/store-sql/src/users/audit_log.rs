@@ -18,7 +18,7 @@ use crate::store::SqlStore;
 
 const LISTING: &str = "audit";
 
-/// Rows of one statement: twelve values each, of which a database takes some ten thousand.
+/// Maximum rows of one statement: each has twelve values, and databases accept about ten thousand or more.
 const MAX_ROWS_PER_STATEMENT: usize = 500;
 
 #[derive(Queryable, Selectable, Insertable)]
@@ -79,7 +79,7 @@ impl TryFrom<AuditRow> for AuditEntry {
     }
 }
 
-/// Part of the caller's transaction. Entries that are there already stay as they are.
+/// Stores entries in the caller's transaction. Keeps existing entries.
 pub(crate) fn insert(conn: &mut AnyConnection, entries: &[AuditEntry]) -> Result<(), TransactionError> {
     for part in entries.chunks(MAX_ROWS_PER_STATEMENT) {
         let ids: Vec<UuidCol> = part.iter().map(|entry| UuidCol(entry.id)).collect();

@@ -1,4 +1,4 @@
-//! `UserRepository`, and how other repositories learn that a user was deleted.
+//! `UserRepository`, and checks for deleted users within transactions of other repositories.
 
 pub(crate) mod administration;
 pub(crate) mod api_keys;
@@ -52,8 +52,8 @@ fn load(conn: &mut AnyConnection, user: &str) -> Result<Option<UserRow>, Transac
         .optional()?)
 }
 
-/// Refuses to store something new of a user who was deleted. Part of the caller's transaction: whoever deletes the user at
-/// the same moment comes before it, or finds what it stores.
+/// Returns an error if the user was deleted. In the caller's serializable transaction, a concurrent deletion either comes
+/// first or also deletes what the caller stores.
 pub(crate) fn refuse_deleted(conn: &mut AnyConnection, user: &str) -> Result<(), TransactionError> {
     match load(conn, user)? {
         Some(row) if row.deleted_at.is_some() => Err(not_found(DELETED_USER_ENTITY)),
@@ -61,8 +61,7 @@ pub(crate) fn refuse_deleted(conn: &mut AnyConnection, user: &str) -> Result<(),
     }
 }
 
-/// Makes sure that there is a user who may get a key, with this role if they are new; part of the caller's transaction.
-/// Whether they are new.
+/// Ensures in the caller's transaction that the user exists. A new user gets this role. Returns whether the user is new.
 pub(crate) fn ensure(
     conn: &mut AnyConnection,
     user: &str,
@@ -82,12 +81,12 @@ pub(crate) fn ensure(
     Ok(true)
 }
 
-/// Whether there is such a user, and their deletion has not begun.
+/// Whether the user exists and their deletion has not begun.
 pub(crate) fn is_there(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
     Ok(load(conn, user)?.is_some_and(|row| row.deleted_at.is_none()))
 }
 
-/// Whether there was such a user, whose role it is now.
+/// Sets the role of a user. Returns whether the user exists.
 pub(crate) fn set_role(conn: &mut AnyConnection, user: &str, role: Role) -> Result<bool, TransactionError> {
     let theirs = users::table.find(user).filter(users::deleted_at.is_null());
     let changed = diesel::update(theirs)
@@ -114,7 +113,7 @@ fn insert(
     Ok(())
 }
 
-/// From now on nothing of this user can be stored. `false` if there is no such user.
+/// Marks a user as deleted, so that nothing of theirs can be stored. `false` if the user does not exist.
 pub(crate) fn mark(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<bool, TransactionError> {
     match load(conn, user)? {
         Some(row) if row.deleted_at.is_some() => {}
@@ -129,7 +128,7 @@ pub(crate) fn mark(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Resul
     Ok(true)
 }
 
-/// Users who were deleted, the one deleted first first.
+/// Deleted users, in the order of their deletion.
 fn deleted<'a>() -> users::BoxedQuery<'a, Any> {
     users::table
         .filter(users::deleted_at.is_not_null())

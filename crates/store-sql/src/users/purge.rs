@@ -1,4 +1,4 @@
-//! What goes when a user goes: parts of `UserRepository::purge`, in the caller's transaction.
+//! Deletes a user's rows: the steps of `UserRepository::purge`, in the caller's transaction.
 
 use diesel::dsl::{exists, not, select};
 use diesel::prelude::*;
@@ -20,17 +20,17 @@ use crate::schema::{
 };
 use crate::schema::column_types::{TimestampCol, UuidCol};
 
-/// The client-readable cause in a start task whose owner was deleted under it.
+/// Detail of a start task whose owner was deleted; clients can read it.
 const DELETED_DURING_START: &str = "The user was deleted before the start had ended.";
 
-/// Whether the query finds anything.
+/// Whether the query finds a row.
 macro_rules! finds {
     ($conn:expr, $query:expr) => {
         select(exists($query)).get_result::<bool>($conn)?
     };
 }
 
-/// Whether the user has anything but sandboxes that are to be removed.
+/// Whether the user has rows other than sandboxes marked as deleted.
 pub(crate) fn has_rows(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
     let wanted = sandboxes::table
         .filter(sandboxes::owner.eq(user))
@@ -52,13 +52,13 @@ pub(crate) fn has_rows(conn: &mut AnyConnection, user: &str) -> Result<bool, Tra
         || finds!(conn, wanted))
 }
 
-/// Whether nothing of the user is left.
+/// Whether no row of the user is left.
 pub(crate) fn is_gone(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
     let sandboxes = sandboxes::table.filter(sandboxes::owner.eq(user));
     Ok(!has_rows(conn, user)? && !finds!(conn, sandboxes))
 }
 
-/// One call for a user who is marked as deleted.
+/// Deletes a bounded number of rows of a user who is marked as deleted.
 pub(crate) fn purge(
     conn: &mut AnyConnection,
     user: &str,
@@ -90,7 +90,7 @@ impl Budget {
     }
 }
 
-/// What goes at once, however much it is: keys, settings, secrets, the right to run.
+/// Deletes keys, settings and secrets at once, regardless of their number, and stops sandboxes and starts.
 pub(crate) fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<PurgeCounts, TransactionError> {
     let keys = api_keys::table.filter(api_keys::user_id.eq(user));
     let api_keys = diesel::delete(keys).execute(conn)?;
@@ -115,7 +115,7 @@ pub(crate) fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Res
     })
 }
 
-/// Unfinished starts end in ERROR, so that their workers (and whoever follows them) learn of it.
+/// Fails unfinished start tasks, so that workers and subscribers notice.
 fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(), TransactionError> {
     let open: Vec<UuidCol> = start_tasks::table
         .filter(start_tasks::owner.eq(user))
@@ -141,7 +141,7 @@ fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(),
     Ok(())
 }
 
-/// Answers to requests with a key.
+/// Deletes stored responses to requests with an idempotency key.
 fn answers(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, TransactionError> {
     let keys: Vec<String> = idempotency_keys::table
         .filter(idempotency_keys::owner.eq(user))
@@ -159,7 +159,7 @@ fn answers(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u6
     Ok(left.spend(keys.len()))
 }
 
-/// Messages that wait for their conversation.
+/// Deletes pending messages.
 fn said(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, TransactionError> {
     let ids: Vec<UuidCol> = pending_messages::table
         .filter(pending_messages::owner.eq(user))
@@ -173,7 +173,7 @@ fn said(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, 
     Ok(left.spend(ids.len()))
 }
 
-/// What is remembered of conversations that were deleted before, as far as it can be told whose they were.
+/// Deletes the records of earlier deleted conversations whose owner is known.
 fn memory(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, TransactionError> {
     let ids: Vec<UuidCol> = sandboxes::table
         .inner_join(
@@ -202,7 +202,7 @@ fn starts(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64
     Ok(left.spend(ids.len()))
 }
 
-/// Conversations and events that were deleted. A conversation goes with the last part of its events.
+/// Deletes events and conversations, and returns their numbers. A conversation is deleted with its last batch of events.
 fn logs(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<(u64, u64), TransactionError> {
     let ids: Vec<UuidCol> = conversations::table
         .filter(conversations::owner.eq(user))
@@ -246,7 +246,7 @@ fn logs(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<(u64,
     Ok((emptied.len() as u64, count))
 }
 
-/// Ended start tasks that may be forgotten, see `StartTaskRepository::prune`.
+/// Deletes old finished start tasks, see `StartTaskRepository::prune`.
 pub(crate) fn old_starts(
     conn: &mut AnyConnection,
     before: Timestamp,
@@ -276,7 +276,7 @@ pub(crate) fn old_starts(
     Ok(ids.len() as u64)
 }
 
-/// Memory of deleted conversations that may go, see `ConversationRepository::prune_deleted`.
+/// Deletes old records of deleted conversations, see `ConversationRepository::prune_deleted`.
 pub(crate) fn old_memory(
     conn: &mut AnyConnection,
     before: Timestamp,

@@ -68,7 +68,7 @@ impl SettingsRepository for SqlStore {
                     settings::revision.eq(next),
                     settings::updated_at.eq(TimestampCol(at)),
                 );
-                // Either statement decides by itself whether the expectation holds; no revision is read first.
+                // Each statement checks the expected revision itself, without reading it first.
                 let saved = match expected {
                     Some(revision) => diesel::update(
                         settings::table

@@ -18,8 +18,8 @@ use crate::schema::{conversations, events};
 use crate::schema::column_types::{Id, RawJsonCol, UuidCol};
 use crate::store::SqlStore;
 
-/// All figures of a user. The counters of events are read with their conversations' rows; everything else is in an index.
-/// Both databases take `$1` for the first parameter.
+/// The usage of a user. Event counters come from the conversations' rows, everything else from indexes. Both databases accept
+/// `$1` for the first parameter.
 const USAGE: &str = "SELECT
     theirs.conversations + (SELECT count(*) FROM start_tasks WHERE owner = $1 AND is_open AND NOT begun) AS conversations,
     theirs.events, theirs.event_bytes, theirs.shortened_events,
@@ -37,19 +37,19 @@ FROM (
     FROM pending_messages WHERE owner = $1
 ) AS waiting";
 
-/// The user's oldest conversation with a bulky observation. The condition is that of the index `events_bulky`, word for
-/// word: the planner takes the index for no other.
+/// The user's oldest conversation with a bulky observation. The condition must equal that of the index `events_bulky`
+/// literally, or the planner does not use the index.
 const WITH_BULKY_EVENTS: &str = "SELECT id FROM conversations WHERE owner = $1 AND EXISTS (
     SELECT 1 FROM events WHERE conversation_id = conversations.id
         AND kind = 'ObservationEvent' AND octet_length(body) > 16384
 ) ORDER BY created_at, id LIMIT 1";
 
-/// Those observations, with the bytes of their documents.
+/// The bulky observations of a conversation, with the bytes of their documents.
 const BULKY_EVENTS: &str =
     "SELECT seq, octet_length(body) AS bytes FROM events WHERE conversation_id = $1
     AND kind = 'ObservationEvent' AND octet_length(body) > 16384 ORDER BY seq LIMIT 100";
 
-/// Bytes of the documents that are read in one transaction, unless one has more.
+/// Maximum bytes of documents per transaction; a single larger document is still read.
 const SHORTENED_AT_ONCE_BYTES: usize = 8 * 1024 * 1024;
 
 #[derive(QueryableByName)]
@@ -111,7 +111,7 @@ fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, Tran
         .bind::<Text, _>(user)
         .get_result(c)
         .optional()?);
-    // It may be gone before it is locked: then the next call finds another one.
+    // The conversation may be deleted before it is locked. Then the next call finds another one.
     let Some(row) = found
         .map(|it| rows::lock(conn, it.id.into()))
         .transpose()?

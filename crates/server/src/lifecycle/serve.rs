@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use application::audit::Audit;
+use application::audit::AuditService;
 use application::{App, BackgroundTasks, background};
 use domain::error::chain;
 use domain::id::HostId;
@@ -122,7 +122,7 @@ fn announce(config: &Config, bound: SocketAddr, sandboxes: &OpenedBackend, first
 }
 
 /// Stops background work after the last request.
-async fn stop_background(audit: &Audit, tasks: &BackgroundTasks) {
+async fn stop_background(audit: &AuditService, tasks: &BackgroundTasks) {
     if !audit.finish(AUDIT_GRACE).await {
         tracing::warn!("the last entries of the audit log could not be written");
     }

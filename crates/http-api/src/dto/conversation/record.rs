@@ -4,7 +4,7 @@ mod json;
 
 use std::collections::BTreeMap;
 
-use application::sandboxes::Sandboxes;
+use application::sandboxes::SandboxService;
 use domain::clock::Timestamp;
 use domain::conversation::{
     ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, GitProvider,
@@ -160,7 +160,7 @@ impl LaunchedProfileDto {
 
 impl ConversationDto {
     /// Converts a conversation for its owner.
-    pub fn of(view: ConversationView, sandboxes: &Sandboxes, addresses: &Addresses) -> Self {
+    pub fn of(view: ConversationView, sandboxes: &SandboxService, addresses: &Addresses) -> Self {
         let ConversationView {
             conversation,
             sandbox,

@@ -1,7 +1,7 @@
 //! Conversations as front ends of the 1.0 to 1.3 line see them; see `docs/reference/wire/legacy.md`.
 
 use application::conversations::provisional_title;
-use application::sandboxes::Sandboxes;
+use application::sandboxes::SandboxService;
 use domain::clock::Timestamp;
 use domain::conversation::{
     ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, GitProvider, Trigger,
@@ -110,7 +110,7 @@ pub struct LegacyConversationDto {
 
 impl LegacyConversationDto {
     /// Converts a conversation for its owner.
-    pub fn of(view: ConversationView, sandboxes: &Sandboxes, addresses: &Addresses) -> Self {
+    pub fn of(view: ConversationView, sandboxes: &SandboxService, addresses: &Addresses) -> Self {
         let ConversationView {
             conversation,
             sandbox,
@@ -165,7 +165,7 @@ impl LegacyConversationsDto {
     };
 
     /// Converts a page for its owner.
-    pub fn of(page: Page<ConversationView>, sandboxes: &Sandboxes, addresses: &Addresses) -> Self {
+    pub fn of(page: Page<ConversationView>, sandboxes: &SandboxService, addresses: &Addresses) -> Self {
         let page = page.map(|view| LegacyConversationDto::of(view, sandboxes, addresses));
         Self {
             results: page.items,

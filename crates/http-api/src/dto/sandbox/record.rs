@@ -1,6 +1,6 @@
 //! Sandboxes on the wire; see `docs/reference/wire/sandboxes.md`.
 
-use application::sandboxes::Sandboxes;
+use application::sandboxes::SandboxService;
 use domain::clock::Timestamp;
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::{ExposedUrl, LogTail, SandboxStatus, SandboxView};
@@ -62,7 +62,7 @@ impl SandboxDto {
     /// Converts a sandbox for its owner.
     pub fn of(
         sandbox: impl Into<SandboxView>,
-        sandboxes: &Sandboxes,
+        sandboxes: &SandboxService,
         addresses: &Addresses,
     ) -> Self {
         let sandbox = sandbox.into();

@@ -4,9 +4,9 @@ use diesel::result::{DatabaseErrorKind, Error as DriverError};
 use domain::error::StoreError;
 
 /// Retries of a Postgres transaction after a serialization failure or deadlock: a second or two in all.
-const ATTEMPTS: u32 = 50;
+const MAX_RETRIES: u32 = 50;
 /// Retries when the cause is unknown: it may be a time-out of many seconds.
-const UNREAD_ATTEMPTS: u32 = 2;
+const MAX_RETRIES_OF_UNKNOWN_ERRORS: u32 = 2;
 
 /// Error of a job before translation. Never leaves the crate.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) enum TransactionError {
     /// An error of the driver.
     Driver(DriverError),
     /// An error of the driver in another language than English, which is not a mistake of this program.
-    Unread(DriverError),
+    Untranslated(DriverError),
 }
 
 impl From<StoreError> for TransactionError {
@@ -61,16 +61,16 @@ impl TransactionError {
                     || info.message().contains("deadlock detected")
             }
             // It may be a deadlock. The transaction was rolled back, so a retry is safe.
-            Self::Unread(_) => true,
+            Self::Untranslated(_) => true,
             Self::Store(_) | Self::Driver(_) => false,
         }
     }
 
     /// Maximum number of retries.
-    pub(crate) const fn attempts(&self) -> u32 {
+    pub(crate) const fn max_retries(&self) -> u32 {
         match self {
-            Self::Unread(_) => UNREAD_ATTEMPTS,
-            Self::Store(_) | Self::Driver(_) => ATTEMPTS,
+            Self::Untranslated(_) => MAX_RETRIES_OF_UNKNOWN_ERRORS,
+            Self::Store(_) | Self::Driver(_) => MAX_RETRIES,
         }
     }
 
@@ -83,16 +83,16 @@ impl TransactionError {
                     && info.table_name().is_none()
                     && info.column_name().is_none()
                     && info.constraint_name().is_none()
-                    && passing_trouble(info.message()).is_none() =>
+                    && temporary_failure(info.message()).is_none() =>
             {
-                Self::Unread(DriverError::DatabaseError(DatabaseErrorKind::Unknown, info))
+                Self::Untranslated(DriverError::DatabaseError(DatabaseErrorKind::Unknown, info))
             }
             other => other,
         }
     }
 
     /// Whether the connection is lost. `None`: only a ping can tell.
-    pub(crate) const fn is_cut(&self) -> Option<bool> {
+    pub(crate) const fn is_connection_lost(&self) -> Option<bool> {
         match self {
             Self::Driver(
                 DriverError::DatabaseError(
@@ -108,9 +108,9 @@ impl TransactionError {
     }
 
     /// Converts the error after the connection was found to be lost.
-    pub(crate) fn of_cut(self) -> Self {
+    pub(crate) fn into_connection_lost(self) -> Self {
         match self {
-            Self::Driver(error) | Self::Unread(error) => {
+            Self::Driver(error) | Self::Untranslated(error) => {
                 Self::Store(unavailable("database", error))
             }
             Self::Store(_) => self,
@@ -122,7 +122,7 @@ impl TransactionError {
         match self {
             Self::Store(error) => error,
             Self::Driver(error) => translate(error),
-            Self::Unread(error) => unavailable("database", error),
+            Self::Untranslated(error) => unavailable("database", error),
         }
     }
 }
@@ -164,7 +164,7 @@ fn translate(error: DriverError) -> StoreError {
             _,
         )
         | DriverError::BrokenTransactionManager => unavailable("database", error),
-        DriverError::DatabaseError(_, ref info) => match passing_trouble(info.message()) {
+        DriverError::DatabaseError(_, ref info) => match temporary_failure(info.message()) {
             Some(what) => unavailable(what, error),
             None => StoreError::Other(error.into()),
         },
@@ -178,7 +178,7 @@ fn translate(error: DriverError) -> StoreError {
 
 /// Recognises temporary failures by their message: `SQLite` has only a text (`sqlite3_errmsg`), and diesel passes on
 /// Postgres' text but not its codes.
-fn passing_trouble(message: &str) -> Option<&'static str> {
+fn temporary_failure(message: &str) -> Option<&'static str> {
     [
         ("database is locked", "database lock"),
         ("database table is locked", "database lock"),

@@ -14,7 +14,7 @@ use secrecy::SecretString;
 use tokio::runtime::Handle;
 
 use crate::database::changes::SqlChangeFeed;
-use crate::database::connection::{InvalidStorageUrl, Manager, Target};
+use crate::database::connection::{InvalidStorageUrl, ConnectionManager, Target};
 use crate::error::unavailable;
 use crate::database::migrate::{self, MigrationError};
 use crate::database::pool::Db;
@@ -152,7 +152,7 @@ fn open(config: &StoreConfig, runtime: &Handle) -> Result<Arc<SqlStore>, OpenErr
         #[cfg(feature = "postgres")]
         Target::Postgres(_) => {}
     }
-    let mut conn = Manager::new(target.clone())
+    let mut conn = ConnectionManager::new(target.clone())
         .establish()
         .map_err(|error| OpenError::Connect(error.into()))?;
     let ran = migrate::run(&mut conn)?;

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, sleep_until, timeout_at};
 
-use crate::database::connection::{Manager, Target};
+use crate::database::connection::{ConnectionManager, Target};
 use crate::error::unavailable;
 
 /// Time without a response after which the database counts as unavailable.
@@ -113,7 +113,7 @@ impl CircuitBreaker {
             self.report_silence(since, &"no answer to several probes");
             return false;
         };
-        let manager = Manager::new(server.clone());
+        let manager = ConnectionManager::new(server.clone());
         let mut connecting = self.runtime.spawn_blocking(move || {
             let _question = probe_slot;
             manager.establish().map(drop)

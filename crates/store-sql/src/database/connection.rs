@@ -74,34 +74,34 @@ impl Target {
 }
 
 /// Opens and configures connections for a pool.
-pub(crate) struct Manager {
+pub(crate) struct ConnectionManager {
     target: Target,
 }
 
 /// A connection of a pool.
-pub(crate) struct Live {
+pub(crate) struct CheckedConnection {
     pub(crate) conn: AnyConnection,
     /// Whether the server's errors are in English.
     pub(crate) speaks_english: bool,
     /// Whether the connection is known to be lost.
-    is_cut: bool,
+    is_connection_lost: bool,
     /// Time of the last use.
     used: Instant,
 }
 
-impl Live {
+impl CheckedConnection {
     /// Whether this error means that the connection is lost. Then the pool discards it on return.
     pub(crate) fn is_lost(&mut self, fault: &TransactionError) -> bool {
-        self.is_cut = fault.is_cut().unwrap_or_else(|| self.conn.ping().is_err());
-        self.is_cut
+        self.is_connection_lost = fault.is_connection_lost().unwrap_or_else(|| self.conn.ping().is_err());
+        self.is_connection_lost
     }
 }
 
 /// A connection that was used within this time is not pinged, which saves a round trip per call. If it is lost, the first
 /// statement fails and the caller takes another connection.
-const FRESH: Duration = Duration::from_secs(1);
+const PING_SKIP_TTL: Duration = Duration::from_secs(1);
 
-impl Manager {
+impl ConnectionManager {
     pub(crate) const fn new(target: Target) -> Self {
         Self { target }
     }
@@ -146,8 +146,8 @@ const SQLITE_SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WA
     PRAGMA journal_size_limit = 67108864;";
 
 /// Timeout and pause of retries while another process opens the same file.
-const SETUP_PATIENCE: Duration = Duration::from_secs(5);
-const SETUP_PAUSE: Duration = Duration::from_millis(10);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(5);
+const SETUP_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Configures a connection, with retries. `busy_timeout` does not apply to a change of the journal mode: if two processes
 /// create the file at once, or one opens it while another closes it, one of them fails immediately. Blocks.
@@ -160,40 +160,40 @@ fn set_up(conn: &mut diesel::SqliteConnection) -> diesel::QueryResult<()> {
     loop {
         match conn.batch_execute(SQLITE_SETUP) {
             Err(diesel::result::Error::DatabaseError(_, why))
-                if why.message() == "database is locked" && began.elapsed() < SETUP_PATIENCE =>
+                if why.message() == "database is locked" && began.elapsed() < SETUP_TIMEOUT =>
             {
-                std::thread::sleep(SETUP_PAUSE);
+                std::thread::sleep(SETUP_RETRY_INTERVAL);
             }
             done => return done,
         }
     }
 }
 
-impl ManageConnection for Manager {
-    type Connection = Live;
+impl ManageConnection for ConnectionManager {
+    type Connection = CheckedConnection;
     type Error = diesel::r2d2::Error;
 
-    fn connect(&self) -> Result<Live, Self::Error> {
+    fn connect(&self) -> Result<CheckedConnection, Self::Error> {
         let (conn, speaks_english) = self.open()?;
-        Ok(Live {
+        Ok(CheckedConnection {
             conn,
             speaks_english,
-            is_cut: false,
+            is_connection_lost: false,
             used: Instant::now(),
         })
     }
 
-    fn is_valid(&self, live: &mut Live) -> Result<(), Self::Error> {
-        if live.used.elapsed() < FRESH {
+    fn is_valid(&self, live: &mut CheckedConnection) -> Result<(), Self::Error> {
+        if live.used.elapsed() < PING_SKIP_TTL {
             return Ok(());
         }
         live.conn.ping().map_err(diesel::r2d2::Error::QueryError)
     }
 
     /// Called when a connection returns to the pool.
-    fn has_broken(&self, live: &mut Live) -> bool {
+    fn has_broken(&self, live: &mut CheckedConnection) -> bool {
         live.used = Instant::now();
-        live.is_cut || std::thread::panicking() || live.conn.is_broken()
+        live.is_connection_lost || std::thread::panicking() || live.conn.is_broken()
     }
 }
 

@@ -9,7 +9,7 @@ use domain::error::StoreError;
 use tokio::runtime::Handle;
 
 use crate::database::changes::SqlChangeFeed;
-use crate::database::connection::{AnyConnection, Manager, Target, on_backend};
+use crate::database::connection::{AnyConnection, ConnectionManager, Target, on_backend};
 use crate::database::migrate;
 use crate::database::pool::Db;
 use crate::store::{OpenError, SqlStore, StoreConfig};
@@ -86,7 +86,7 @@ fn inspect(config: &StoreConfig, runtime: &Handle) -> Result<StoreInspection, Op
         *path = read_only(path).into();
     }
     let failed = |error: diesel::result::Error| OpenError::Connect(error.into());
-    let mut conn = Manager::new(target.clone())
+    let mut conn = ConnectionManager::new(target.clone())
         .establish()
         .map_err(|error| OpenError::Connect(error.into()))?;
     let schema = schema(&mut conn).map_err(failed)?;

@@ -35,7 +35,7 @@ use self::job_queue::{Job, Tenant};
 use self::partition::PoolPartition;
 use self::running_jobs::RunningJobs;
 use crate::database::circuit_breaker::CircuitBreaker;
-use crate::database::connection::{self, AnyConnection, Intent, Manager, Target};
+use crate::database::connection::{self, AnyConnection, Intent, ConnectionManager, Target};
 use crate::error::{TransactionError, unavailable};
 use crate::store::StoreConfig;
 
@@ -375,7 +375,7 @@ impl ScopedCalls<'_> {
             };
             let may_repeat = || tokio::time::Instant::now() < deadline;
             match answer {
-                Err(fault) if lost < fault.attempts() && may_repeat() => {
+                Err(fault) if lost < fault.max_retries() && may_repeat() => {
                     let Some((attempt, under_way, slot)) = again else {
                         return Err(fault.into_store());
                     };
@@ -405,7 +405,7 @@ fn retry_backoff(lost: u32) -> Duration {
 /// Resources that a job uses on its thread.
 #[derive(Clone)]
 struct JobContext {
-    pool: Pool<Manager>,
+    pool: Pool<ConnectionManager>,
     circuit: Arc<CircuitBreaker>,
     wait: Duration,
 }
@@ -428,7 +428,7 @@ impl JobContext {
             match done {
                 Err(fault) if live.is_lost(&fault) => {
                     if !may_repeat || left == 0 {
-                        return Err(fault.of_cut());
+                        return Err(fault.into_connection_lost());
                     }
                     left -= 1;
                 }
@@ -445,7 +445,7 @@ impl JobContext {
     }
 
     /// WaitStats for a free connection, unless the database is unavailable.
-    fn connection(&self, deadline: Instant) -> Result<PooledConnection<Manager>, StoreError> {
+    fn connection(&self, deadline: Instant) -> Result<PooledConnection<ConnectionManager>, StoreError> {
         loop {
             let is_unavailable = self.circuit.is_unavailable();
             let part = if is_unavailable { Duration::ZERO } else { AVAILABILITY_CHECK_INTERVAL };

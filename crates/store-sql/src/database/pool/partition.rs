@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::job_queue::{Job, JobQueue, Tenant};
 use super::{JobContext, Db, PoolErrorHandler};
 use crate::database::circuit_breaker::{CircuitBreaker, OUTAGE_GRACE};
-use crate::database::connection::{Manager, Target};
+use crate::database::connection::{ConnectionManager, Target};
 use crate::error::unavailable;
 
 /// A pool of connections and the queue of jobs for it.
@@ -71,7 +71,7 @@ impl PoolPartition {
             Target::Postgres(_) => builder.test_on_check_out(true),
         };
         let context = JobContext {
-            pool: builder.build_unchecked(Manager::new(target.clone())),
+            pool: builder.build_unchecked(ConnectionManager::new(target.clone())),
             circuit: Arc::clone(circuit),
             wait,
         };

@@ -16,7 +16,7 @@ use crate::error::TransactionError;
 use crate::schema::column_types::{TimestampCol, NormalizedJson, Id, Instant, RawJsonCol, UuidCol, VerbatimJson};
 
 /// The events of a report as arrays of columns, and the changed columns of their conversation.
-pub(crate) struct Append {
+pub(crate) struct AppendStatement {
     conversation: UuidCol,
     ids: Vec<String>,
     kinds: Vec<String>,
@@ -27,7 +27,7 @@ pub(crate) struct Append {
     has_changed: bool,
 }
 
-impl Append {
+impl AppendStatement {
     /// Builds the statement for a batch in its order.
     pub(crate) fn new(
         conversation: UuidCol,
@@ -64,7 +64,7 @@ impl Append {
     }
 }
 
-impl QueryFragment<Pg> for Append {
+impl QueryFragment<Pg> for AppendStatement {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let it = &self.columns;
         out.push_sql(
@@ -114,13 +114,13 @@ impl QueryFragment<Pg> for Append {
     }
 }
 
-impl QueryId for Append {
+impl QueryId for AppendStatement {
     type QueryId = Self;
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl Query for Append {
+impl Query for AppendStatement {
     type SqlType = BigInt;
 }
 
-impl RunQueryDsl<PgConnection> for Append {}
+impl RunQueryDsl<PgConnection> for AppendStatement {}

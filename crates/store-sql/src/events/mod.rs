@@ -17,7 +17,7 @@ use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
 
 #[cfg(feature = "postgres")]
-use self::append_statement::Append;
+use self::append_statement::AppendStatement;
 use crate::schema::codec::{Decode, IDS_PER_QUERY, in_order, plain, to_json};
 use crate::database::connection::{Any, AnyConnection, on_backend};
 use crate::conversations::rows::{self, AddedEvents};
@@ -274,7 +274,7 @@ impl EventStore for SqlStore {
                     #[cfg(feature = "postgres")]
                     AnyConnection::Postgres(conn) => {
                         let (columns, has_changed) = rows::observed(row, &observation, at)?;
-                        Append::new(conversation.into(), &batch, columns, has_changed)?
+                        AppendStatement::new(conversation.into(), &batch, columns, has_changed)?
                             .store(conn)?
                     }
                 };

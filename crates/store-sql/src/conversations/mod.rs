@@ -27,7 +27,7 @@ use uuid::Uuid;
 use crate::schema::codec::{Decode, IDS_PER_QUERY, in_order, owner, plain};
 use crate::database::connection::{Any, AnyConnection};
 use self::rows::{
-    AddedEvents, ChangedColumns, Children, ConversationRow, JoinedRow,
+    AddedEvents, ChangedColumns, ChildIdsSql, ConversationRow, JoinedRow,
 };
 use crate::error::TransactionError;
 use crate::queries::owner_lists;
@@ -120,7 +120,7 @@ fn view(
         .select((
             ConversationRow::as_select(),
             Option::<SandboxRow>::as_select(),
-            Children::on(conn),
+            ChildIdsSql::on(conn),
         ))
         .first(conn)
         .optional()
@@ -216,7 +216,7 @@ impl ConversationRepository for SqlStore {
                         .select((
                             ConversationRow::as_select(),
                             Option::<SandboxRow>::as_select(),
-                            Children::on(conn),
+                            ChildIdsSql::on(conn),
                         ))
                         .load(conn)
                         .map_err(rows::damaged())?;
@@ -265,7 +265,7 @@ impl ConversationRepository for SqlStore {
                 .select((
                     ConversationRow::as_select(),
                     Option::<SandboxRow>::as_select(),
-                    Children::on(conn),
+                    ChildIdsSql::on(conn),
                 ))
                 .load(conn)
                 .map_err(rows::damaged())?;

@@ -124,11 +124,11 @@ impl From<ConversationRow> for Conversation {
 pub(crate) type JoinedRow = (ConversationRow, Option<SandboxRow>, String);
 
 /// The ids of a conversation's children, oldest first, as comma-separated text. So a single prepared statement reads a list.
-/// Children belong to the owner of their parent; the condition on the owner lets the index provide the order.
+/// ChildIdsSql belong to the owner of their parent; the condition on the owner lets the index provide the order.
 #[derive(Clone, Copy)]
-pub(crate) struct Children(&'static str);
+pub(crate) struct ChildIdsSql(&'static str);
 
-impl Children {
+impl ChildIdsSql {
     /// The expression in the syntax of this database.
     pub(crate) const fn on(conn: &AnyConnection) -> Self {
         Self(match conn {
@@ -153,25 +153,25 @@ impl Children {
     }
 }
 
-impl Expression for Children {
+impl Expression for ChildIdsSql {
     type SqlType = Text;
 }
 
-impl<From> AppearsOnTable<From> for Children {}
-impl<From> SelectableExpression<From> for Children {}
+impl<From> AppearsOnTable<From> for ChildIdsSql {}
+impl<From> SelectableExpression<From> for ChildIdsSql {}
 
-impl<GroupBy> ValidGrouping<GroupBy> for Children {
+impl<GroupBy> ValidGrouping<GroupBy> for ChildIdsSql {
     type IsAggregate = is_aggregate::Never;
 }
 
-impl<DB: Backend> QueryFragment<DB> for Children {
+impl<DB: Backend> QueryFragment<DB> for ChildIdsSql {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql(self.0);
         Ok(())
     }
 }
 
-impl QueryId for Children {
+impl QueryId for ChildIdsSql {
     type QueryId = Self;
     // Each connection caches its own statements and belongs to one database.
     const HAS_STATIC_QUERY_ID: bool = true;
@@ -194,7 +194,7 @@ pub(crate) fn bytes((row, _, children): &JoinedRow) -> usize {
 /// Converts a row to the type of the port.
 pub(crate) fn view((row, sandbox, children): JoinedRow) -> Result<ConversationView, TransactionError> {
     Ok(ConversationView {
-        children: Children::read(&children)?,
+        children: ChildIdsSql::read(&children)?,
         sandbox: sandbox.map(Sandbox::try_from).transpose()?,
         conversation: row.into(),
     })

@@ -11,7 +11,7 @@ use domain::sandbox::DesiredState;
 use domain::scope::Scope;
 
 use crate::database::connection::{AnyConnection, on_backend};
-use crate::conversations::rows::{self, Children, ConversationRow, JoinedRow};
+use crate::conversations::rows::{self, ChildIdsSql, ConversationRow, JoinedRow};
 use crate::error::TransactionError;
 use crate::queries::cached_statement::{StatementParts, cached_statement};
 use crate::sandboxes::rows::{SandboxRow, ViewRow};
@@ -29,7 +29,7 @@ pub(crate) fn first(
     user: &str,
     limit: i64,
 ) -> Result<Vec<JoinedRow>, TransactionError> {
-    let children = Children::on(conn);
+    let children = ChildIdsSql::on(conn);
     let bound = ([DesiredState::Deleted.as_str(), user], limit);
     let loaded: QueryResult<Vec<JoinedRow>> = on_backend!(conn, |c| {
         static PARTS: StatementParts = StatementParts::new();

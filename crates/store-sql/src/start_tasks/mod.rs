@@ -36,7 +36,7 @@ use crate::users::purge;
 use crate::sandboxes::{insert_within_caps, load_wanted, mark_deleted, resume};
 use crate::schema::start_tasks;
 use crate::schema::column_types::{TimestampCol, UuidCol};
-use self::rows::{StartTaskRow, StepColumns, StoredBytes};
+use self::rows::{StartTaskRow, StepColumns, StoredBytesSql};
 use crate::store::SqlStore;
 
 type Boxed<'a> = start_tasks::BoxedQuery<'a, Any>;
@@ -311,7 +311,7 @@ impl StartTaskRepository for SqlStore {
         calls
             .read_documents(move |conn| {
                 // Load only positions and sizes first, to keep requests beyond the page limit out of memory.
-                let stored = StoredBytes::on(conn);
+                let stored = StoredBytesSql::on(conn);
                 let places: Vec<(UuidCol, TimestampCol, TimestampCol, i64)> =
                     ordered(matching(&scope, &filter), order, after)
                         .limit(page_token::probe(&page))

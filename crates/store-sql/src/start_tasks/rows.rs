@@ -104,9 +104,9 @@ impl TryFrom<StartTaskRow> for StartTask {
 
 /// The stored bytes of a task, computed without reading the documents.
 #[derive(Clone, Copy)]
-pub(crate) struct StoredBytes(&'static str);
+pub(crate) struct StoredBytesSql(&'static str);
 
-impl StoredBytes {
+impl StoredBytesSql {
     /// The expression in the syntax of this database.
     pub(crate) const fn on(conn: &AnyConnection) -> Self {
         Self(match conn {
@@ -126,25 +126,25 @@ impl StoredBytes {
     }
 }
 
-impl Expression for StoredBytes {
+impl Expression for StoredBytesSql {
     type SqlType = BigInt;
 }
 
-impl<From> AppearsOnTable<From> for StoredBytes {}
-impl<From> SelectableExpression<From> for StoredBytes {}
+impl<From> AppearsOnTable<From> for StoredBytesSql {}
+impl<From> SelectableExpression<From> for StoredBytesSql {}
 
-impl<GroupBy> ValidGrouping<GroupBy> for StoredBytes {
+impl<GroupBy> ValidGrouping<GroupBy> for StoredBytesSql {
     type IsAggregate = is_aggregate::Never;
 }
 
-impl<DB: Backend> QueryFragment<DB> for StoredBytes {
+impl<DB: Backend> QueryFragment<DB> for StoredBytesSql {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql(self.0);
         Ok(())
     }
 }
 
-impl QueryId for StoredBytes {
+impl QueryId for StoredBytesSql {
     type QueryId = Self;
     // Each connection caches its own statements and belongs to one database.
     const HAS_STATIC_QUERY_ID: bool = true;

@@ -12,13 +12,13 @@ use crate::schema::{conversations, sandboxes, start_tasks};
 use crate::schema::column_types::TimestampCol;
 
 /// Maximum sandboxes of one result.
-const MOST: i64 = 500;
+const MAX_SANDBOXES: i64 = 500;
 
 /// Entity name in the error for a full sandbox.
-const INSIDE: &str = "conversations in that sandbox";
+const SANDBOX_CONVERSATIONS_ENTITY: &str = "conversations in that sandbox";
 
 /// A row, its conversations, the starts that have none yet, the last change of a conversation, and the last start.
-type Counted = (SandboxRow, Option<i64>, Option<i64>, Option<TimestampCol>, Option<TimestampCol>);
+type OccupancyRow = (SandboxRow, Option<i64>, Option<i64>, Option<TimestampCol>, Option<TimestampCol>);
 
 /// See `SandboxRepository::running`.
 pub(crate) fn running(
@@ -32,13 +32,13 @@ pub(crate) fn running(
             .filter(start_tasks::sandbox_id.eq(sandboxes::id))
             .filter(start_tasks::is_open)
     };
-    let rows: Vec<Counted> = sandboxes::table
+    let rows: Vec<OccupancyRow> = sandboxes::table
         .filter(sandboxes::owner.eq(owner.as_str()))
         .filter(sandboxes::spec_id.eq(spec.as_str()))
         .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
         .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
         .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
-        .limit(MOST)
+        .limit(MAX_SANDBOXES)
         .select((
             SandboxRow::as_select(),
             inside().count().single_value(),
@@ -88,7 +88,7 @@ pub(crate) fn check_room(conn: &mut AnyConnection, id: &SandboxId, most: u32) ->
         return Ok(());
     }
     Err(StoreError::Full {
-        entity: INSIDE,
+        entity: SANDBOX_CONVERSATIONS_ENTITY,
         limit: most as usize,
     }
     .into())

@@ -14,7 +14,7 @@ use crate::start_tasks::rows::StartTaskRow;
 
 /// Selects the next tasks to lease. Leased tasks sort first within an owner, so the rank of a free task equals the number of
 /// leased tasks that its owner would have with it. Both databases accept `$1` for the first parameter.
-const NEXT: &str = "SELECT id FROM (
+const NEXT_TASKS_SQL: &str = "SELECT id FROM (
     SELECT id, created_at, is_leased, row_number() OVER (
         PARTITION BY owner ORDER BY is_leased DESC, created_at, id
     ) AS place
@@ -28,9 +28,9 @@ WHERE is_leased = 0 AND place <= $3
 ORDER BY place, created_at, id
 LIMIT $4";
 
-/// A row of [`NEXT`].
+/// A row of [`NEXT_TASKS_SQL`].
 #[derive(QueryableByName)]
-struct Next {
+struct NextTaskRow {
     #[diesel(sql_type = Id)]
     id: UuidCol,
 }
@@ -44,7 +44,7 @@ pub(crate) fn claim(
 ) -> Result<Vec<LeasedStartTask>, TransactionError> {
     let per_owner = i64::try_from(limit.per_owner).unwrap_or(i64::MAX);
     let most = i64::try_from(limit.tasks.min(IDS_PER_QUERY)).unwrap_or(1);
-    let next: Vec<Next> = on_backend!(&mut *conn, |c| diesel::sql_query(NEXT)
+    let next: Vec<NextTaskRow> = on_backend!(&mut *conn, |c| diesel::sql_query(NEXT_TASKS_SQL)
         .bind::<Instant, _>(TimestampCol(now))
         .bind::<Text, _>(host)
         .bind::<BigInt, _>(per_owner)

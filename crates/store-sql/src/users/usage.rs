@@ -20,7 +20,7 @@ use crate::store::SqlStore;
 
 /// The usage of a user. Event counters come from the conversations' rows, everything else from indexes. Both databases accept
 /// `$1` for the first parameter.
-const USAGE: &str = "SELECT
+const USAGE_SQL: &str = "SELECT
     theirs.conversations + (SELECT count(*) FROM start_tasks WHERE owner = $1 AND is_open AND NOT begun) AS conversations,
     theirs.events, theirs.event_bytes, theirs.shortened_events,
     (SELECT CAST(coalesce(sum(request_bytes), 0) AS BIGINT) FROM start_tasks WHERE owner = $1 AND request_bytes > 0)
@@ -39,18 +39,18 @@ FROM (
 
 /// The user's oldest conversation with a bulky observation. The condition must equal that of the index `events_bulky`
 /// literally, or the planner does not use the index.
-const WITH_BULKY_EVENTS: &str = "SELECT id FROM conversations WHERE owner = $1 AND EXISTS (
+const CONVERSATION_WITH_BULKY_EVENTS_SQL: &str = "SELECT id FROM conversations WHERE owner = $1 AND EXISTS (
     SELECT 1 FROM events WHERE conversation_id = conversations.id
         AND kind = 'ObservationEvent' AND octet_length(body) > 16384
 ) ORDER BY created_at, id LIMIT 1";
 
 /// The bulky observations of a conversation, with the bytes of their documents.
-const BULKY_EVENTS: &str =
+const BULKY_EVENTS_SQL: &str =
     "SELECT seq, octet_length(body) AS bytes FROM events WHERE conversation_id = $1
     AND kind = 'ObservationEvent' AND octet_length(body) > 16384 ORDER BY seq LIMIT 100";
 
 /// Maximum bytes of documents per transaction; a single larger document is still read.
-const SHORTENED_AT_ONCE_BYTES: usize = 8 * 1024 * 1024;
+const MAX_SHORTENED_BYTES_PER_TRANSACTION: usize = 8 * 1024 * 1024;
 
 #[derive(QueryableByName)]
 struct UsageRow {
@@ -100,14 +100,14 @@ struct BulkyRow {
 }
 
 fn usage(conn: &mut AnyConnection, user: &str) -> Result<Usage, TransactionError> {
-    let row: UsageRow = on_backend!(conn, |c| diesel::sql_query(USAGE)
+    let row: UsageRow = on_backend!(conn, |c| diesel::sql_query(USAGE_SQL)
         .bind::<Text, _>(user)
         .get_result(c)?);
     Ok(row.into())
 }
 
 fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, TransactionError> {
-    let found: Option<IdRow> = on_backend!(&mut *conn, |c| diesel::sql_query(WITH_BULKY_EVENTS)
+    let found: Option<IdRow> = on_backend!(&mut *conn, |c| diesel::sql_query(CONVERSATION_WITH_BULKY_EVENTS_SQL)
         .bind::<Text, _>(user)
         .get_result(c)
         .optional()?);
@@ -119,10 +119,10 @@ fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, Tran
     else {
         return Ok(ShortenedEvents::default());
     };
-    let bulky: Vec<BulkyRow> = on_backend!(&mut *conn, |c| diesel::sql_query(BULKY_EVENTS)
+    let bulky: Vec<BulkyRow> = on_backend!(&mut *conn, |c| diesel::sql_query(BULKY_EVENTS_SQL)
         .bind::<Id, _>(row.id)
         .load(c)?);
-    let fits = fitting(SHORTENED_AT_ONCE_BYTES, bulky.iter().map(|it| it.bytes));
+    let fits = fitting(MAX_SHORTENED_BYTES_PER_TRANSACTION, bulky.iter().map(|it| it.bytes));
     let mut done = ShortenedEvents::default();
     for it in bulky.iter().take(fits) {
         let event = events::table.find((row.id, it.seq));

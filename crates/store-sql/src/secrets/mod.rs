@@ -99,7 +99,7 @@ impl TryFrom<SecretRow> for CustomSecret {
 
 #[derive(AsChangeset)]
 #[diesel(table_name = secrets)]
-struct Changed {
+struct ChangedSecretColumns {
     name: Option<String>,
     description: Option<String>,
     value_id: Option<UuidCol>,
@@ -107,7 +107,7 @@ struct Changed {
     updated_at: TimestampCol,
 }
 
-impl Changed {
+impl ChangedSecretColumns {
     fn new(change: &SecretChange, at: Timestamp) -> Self {
         let value = change.value.as_ref();
         Self {
@@ -159,7 +159,7 @@ fn update(
     conn: &mut AnyConnection,
     owner: &str,
     name: &str,
-    changed: &Changed,
+    changed: &ChangedSecretColumns,
 ) -> Result<usize, TransactionError> {
     diesel::update(secrets::table.find((owner, name)))
         .set(changed)
@@ -255,7 +255,7 @@ impl SecretRepository for SqlStore {
     async fn put(&self, secret: &CustomSecret, change: &SecretChange) -> Result<bool, StoreError> {
         let calls = self.db.for_user(&secret.owner);
         let secret = secret.clone();
-        let changed = Changed::new(change, secret.updated_at);
+        let changed = ChangedSecretColumns::new(change, secret.updated_at);
         calls
             .write(move |conn| {
                 refuse_deleted(conn, secret.owner.as_str())?;
@@ -277,7 +277,7 @@ impl SecretRepository for SqlStore {
     ) -> Result<bool, StoreError> {
         let calls = self.db.for_user(owner);
         let (owner, name) = (owner.to_string(), plain(name));
-        let changed = Changed::new(change, at);
+        let changed = ChangedSecretColumns::new(change, at);
         calls
             .write(move |conn| Ok(update(conn, &owner, &name, &changed)? > 0))
             .await

@@ -20,7 +20,7 @@ use crate::database::migrate::{self, MigrationError};
 use crate::database::pool::Db;
 
 /// Timeout of [`SqlStore::ping`].
-const PING: Duration = Duration::from_secs(1);
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The database and its limits.
 #[derive(Debug, Clone)]
@@ -108,7 +108,7 @@ impl SqlStore {
             users.select(id).first::<String>(conn).optional()?;
             Ok(())
         });
-        tokio::time::timeout(PING, asked)
+        tokio::time::timeout(PING_TIMEOUT, asked)
             .await
             .unwrap_or_else(|elapsed| Err(unavailable("an answer of the database", elapsed)))
     }

@@ -24,7 +24,7 @@ use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::scope::Scope;
 use uuid::Uuid;
 
-use crate::schema::codec::{Decode, IDS_PER_QUERY, in_order, owner, plain};
+use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner, plain};
 use crate::database::connection::{Any, AnyConnection};
 use self::rows::{
     AddedEvents, ChangedColumns, ChildIdsSql, ConversationRow, JoinedRow,
@@ -402,7 +402,7 @@ impl ConversationRepository for SqlStore {
                     .limit(i64::try_from(limit).unwrap_or(i64::MAX))
                     .select((deleted_conversations::id, deleted_conversations::sandbox_id))
                     .load(conn)?;
-                let decode = Decode("deleted conversation");
+                let decode = EntityDecoder("deleted conversation");
                 found
                     .into_iter()
                     .map(|(id, sandbox)| {

@@ -16,7 +16,7 @@ use domain::start_task::StartStatus;
 use uuid::Uuid;
 
 use crate::database::changes::announce;
-use crate::schema::codec::{Decode, plain, to_json};
+use crate::schema::codec::{EntityDecoder, plain, to_json};
 use crate::database::connection::{Any, AnyConnection};
 use crate::conversations::deletion::DELETION_BATCH_ROWS;
 use crate::error::TransactionError;
@@ -188,7 +188,7 @@ fn waiting(conn: &mut AnyConnection, id: ConversationId) -> Result<Vec<PendingMe
         .map(|(id, message, tried_at)| {
             Ok(PendingMessage {
                 id: id.0,
-                message: Decode("pending message").json("message", &message)?,
+                message: EntityDecoder("pending message").json("message", &message)?,
                 tried_at: tried_at.map(|at| at.0),
             })
         })
@@ -238,7 +238,7 @@ fn drop_with_note(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), 
     let Some((task, notes)) = task else {
         return Ok(());
     };
-    let mut notes: Vec<String> = Decode("start task").json("notes", &notes)?;
+    let mut notes: Vec<String> = EntityDecoder("start task").json("notes", &notes)?;
     if notes.len() >= MAX_START_TASK_NOTES {
         return Ok(());
     }

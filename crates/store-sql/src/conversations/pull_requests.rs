@@ -6,7 +6,7 @@ use domain::conversation::add_pull_request_number;
 use domain::id::ConversationId;
 use domain::scope::Scope;
 
-use crate::schema::codec::{Decode, to_json};
+use crate::schema::codec::{EntityDecoder, to_json};
 use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;
 use crate::schema::conversations;
@@ -34,7 +34,7 @@ pub(crate) fn add(
     if scope.user().is_some_and(|user| user.as_str() != by) {
         return Ok(false);
     }
-    let mut numbers = Decode("conversation").json("pr_numbers", &numbers)?;
+    let mut numbers = EntityDecoder("conversation").json("pr_numbers", &numbers)?;
     if add_pull_request_number(&mut numbers, number) {
         diesel::update(conversations::table.find(UuidCol::from(id)))
             .set((

@@ -19,7 +19,7 @@ use domain::patch::Patch;
 use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 
-use crate::schema::codec::{Decode, plain, to_json};
+use crate::schema::codec::{EntityDecoder, plain, to_json};
 use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;
 use crate::sandboxes::rows::SandboxRow;
@@ -148,7 +148,7 @@ impl ChildIdsSql {
 
     fn read(text: &str) -> Result<Vec<ConversationId>, StoreError> {
         let ids = text.split(',').filter(|id| !id.is_empty());
-        let decode = Decode("conversation");
+        let decode = EntityDecoder("conversation");
         ids.map(|id| decode.parse("child", id)).collect()
     }
 }

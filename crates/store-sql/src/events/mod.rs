@@ -18,7 +18,7 @@ use domain::scope::Scope;
 
 #[cfg(feature = "postgres")]
 use self::append_statement::AppendStatement;
-use crate::schema::codec::{Decode, IDS_PER_QUERY, in_order, plain, to_json};
+use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, plain, to_json};
 use crate::database::connection::{Any, AnyConnection, on_backend};
 use crate::conversations::rows::{self, AddedEvents};
 use crate::error::TransactionError;
@@ -50,7 +50,7 @@ impl TryFrom<EventRow> for Event {
     type Error = StoreError;
 
     fn try_from(row: EventRow) -> Result<Self, StoreError> {
-        let decode = Decode("event");
+        let decode = EntityDecoder("event");
         Ok(Self {
             id: decode.parse("event_id", &row.event_id)?,
             kind: row.kind,

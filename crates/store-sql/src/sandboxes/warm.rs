@@ -10,7 +10,7 @@ use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
 use domain::sandbox::{SandboxEndpoints, MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
 
-use crate::schema::codec::{Decode, plain, to_json};
+use crate::schema::codec::{EntityDecoder, plain, to_json};
 use crate::database::connection::{AnyConnection, on_backend};
 use crate::error::TransactionError;
 use crate::schema::{sandboxes, warm_sandboxes};
@@ -64,7 +64,7 @@ impl TryFrom<WarmRow> for WarmSandbox {
     type Error = StoreError;
 
     fn try_from(row: WarmRow) -> Result<Self, StoreError> {
-        let decode = Decode("warm sandbox");
+        let decode = EntityDecoder("warm sandbox");
         let endpoints = match (&row.agent_url, row.workspace) {
             (Some(url), Some(workspace)) => Some(SandboxEndpoints {
                 agent_url: decode.parse("agent_url", url)?,

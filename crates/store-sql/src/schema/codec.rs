@@ -14,9 +14,9 @@ use crate::schema::column_types::RawJsonCol;
 
 /// Decodes the columns of one kind of row; holds the entity name for errors.
 #[derive(Clone, Copy)]
-pub(crate) struct Decode(pub(crate) &'static str);
+pub(crate) struct EntityDecoder(pub(crate) &'static str);
 
-impl Decode {
+impl EntityDecoder {
     fn corrupt(self, column: &str, cause: impl Display) -> StoreError {
         StoreError::Corrupt {
             entity: self.0,

@@ -16,7 +16,7 @@ use domain::secret::{
     CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretRepository, SecretSummary, SecretValue,
 };
 
-use crate::schema::codec::{Decode, plain};
+use crate::schema::codec::{EntityDecoder, plain};
 use crate::database::connection::{Any, AnyConnection};
 use crate::error::TransactionError;
 use crate::queries::page_token::{self, Cursor};
@@ -84,7 +84,7 @@ impl TryFrom<SecretRow> for CustomSecret {
 
     fn try_from(row: SecretRow) -> Result<Self, StoreError> {
         Ok(Self {
-            owner: Decode("secret").parse("owner", &row.owner)?,
+            owner: EntityDecoder("secret").parse("owner", &row.owner)?,
             name: row.name,
             description: row.description,
             value: SecretValue {

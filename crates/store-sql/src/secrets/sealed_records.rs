@@ -6,7 +6,7 @@ use domain::cipher::Sealed;
 use domain::error::StoreError;
 use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository};
 
-use crate::schema::codec::Decode;
+use crate::schema::codec::EntityDecoder;
 use crate::database::connection::{Any, AnyConnection};
 use crate::error::TransactionError;
 use crate::schema::{sandboxes, secrets, settings, start_tasks, warm_sandboxes};
@@ -36,7 +36,7 @@ fn settings_page(
         .load(conn)?;
     rows.into_iter()
         .map(|(owner, text)| {
-            let owner = Decode("settings").parse("owner", &owner)?;
+            let owner = EntityDecoder("settings").parse("owner", &owner)?;
             Ok(record(SealedLocation::Settings(owner), text))
         })
         .collect()
@@ -58,7 +58,7 @@ fn secrets_page(
         .load(conn)?;
     rows.into_iter()
         .map(|(owner, id, text)| {
-            let owner = Decode("secret").parse("owner", &owner)?;
+            let owner = EntityDecoder("secret").parse("owner", &owner)?;
             Ok(record(SealedLocation::Secret(owner, id.into()), text))
         })
         .collect()
@@ -82,7 +82,7 @@ fn sandboxes_page(
         .load(conn)?;
     rows.into_iter()
         .map(|(id, session, secret)| {
-            let id = Decode("sandbox").parse("id", &id)?;
+            let id = EntityDecoder("sandbox").parse("id", &id)?;
             Ok(if kind == SealedKind::SecretKeys {
                 record(SealedLocation::SecretKey(id), secret)
             } else {
@@ -111,7 +111,7 @@ fn warm_page(
         .load(conn)?;
     rows.into_iter()
         .map(|(text, session, secret)| {
-            let it = Decode("warm sandbox").parse("id", &text)?;
+            let it = EntityDecoder("warm sandbox").parse("id", &text)?;
             Ok(if kind == SealedKind::WarmSecretKeys {
                 record(SealedLocation::WarmSecretKey(it), secret)
             } else {

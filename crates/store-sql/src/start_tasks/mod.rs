@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use crate::database::changes::announce;
 use self::leasing::claim;
-use crate::schema::codec::{Decode, IDS_PER_QUERY, in_order, owner};
+use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner};
 use crate::database::connection::{Any, AnyConnection};
 use crate::conversations::rows as conversations;
 use crate::conversations::deletion::{has_lost_one, unneeded_sandboxes};
@@ -59,7 +59,7 @@ fn leased(
     let row = load(conn, id)?
         .filter(|row| row.fence == fence)
         .ok_or_else(|| stale("start task"))?;
-    let status: StartStatus = Decode("start task").parse("status", &row.status)?;
+    let status: StartStatus = EntityDecoder("start task").parse("status", &row.status)?;
     if status.can_transition_to(to) {
         Ok((row, status))
     } else {

@@ -10,7 +10,7 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::start_task::{StartStatus, StartTask, StartTaskUpdate};
 
-use crate::schema::codec::{Decode, plain, to_json};
+use crate::schema::codec::{EntityDecoder, plain, to_json};
 use crate::database::connection::AnyConnection;
 use crate::schema::start_tasks;
 use crate::schema::column_types::{TimestampCol, RawJsonCol, UuidCol};
@@ -80,7 +80,7 @@ impl TryFrom<StartTaskRow> for StartTask {
     type Error = StoreError;
 
     fn try_from(row: StartTaskRow) -> Result<Self, StoreError> {
-        let decode = Decode("start task");
+        let decode = EntityDecoder("start task");
         Ok(Self {
             id: row.id.into(),
             owner: decode.parse("owner", &row.owner)?,

@@ -7,7 +7,7 @@ use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::{ApiKey, ApiKeyRepository, KeyHash, ApiKeyWithRole, Role};
 
-use crate::schema::codec::Decode;
+use crate::schema::codec::EntityDecoder;
 use crate::database::connection::{Any, AnyConnection};
 use crate::error::TransactionError;
 use crate::schema::{api_keys, users as user_rows};
@@ -49,7 +49,7 @@ impl TryFrom<ApiKeyRow> for ApiKey {
     type Error = StoreError;
 
     fn try_from(row: ApiKeyRow) -> Result<Self, StoreError> {
-        let decode = Decode("API key");
+        let decode = EntityDecoder("API key");
         Ok(Self {
             id: row.id.into(),
             user: decode.parse("user_id", &row.user_id)?,
@@ -88,7 +88,7 @@ pub(crate) fn known(conn: &mut AnyConnection, id: ApiKeyId) -> Result<Option<Api
 fn known_of((row, role): (ApiKeyRow, String)) -> Result<ApiKeyWithRole, StoreError> {
     Ok(ApiKeyWithRole {
         key: row.try_into()?,
-        role: Decode("user").parse("role", &role)?,
+        role: EntityDecoder("user").parse("role", &role)?,
     })
 }
 

@@ -8,7 +8,7 @@ use domain::error::StoreError;
 use domain::page::{Page, PageRequest};
 use uuid::Uuid;
 
-use crate::schema::codec::Decode;
+use crate::schema::codec::EntityDecoder;
 use crate::database::connection::{Any, AnyConnection, on_backend};
 use crate::error::TransactionError;
 use crate::queries::page_token::{self, Cursor};
@@ -61,7 +61,7 @@ impl TryFrom<AuditRow> for AuditEntry {
     type Error = StoreError;
 
     fn try_from(row: AuditRow) -> Result<Self, StoreError> {
-        let decode = Decode("audit entry");
+        let decode = EntityDecoder("audit entry");
         Ok(Self {
             id: row.id.0,
             at: row.at.0,

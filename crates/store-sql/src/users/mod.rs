@@ -14,7 +14,7 @@ use domain::error::StoreError;
 use domain::id::UserId;
 use domain::identity::{DELETED_USER_ENTITY, USER_NAME_REUSE_GRACE, PurgeCounts, Role, User, UserRepository};
 
-use crate::schema::codec::Decode;
+use crate::schema::codec::EntityDecoder;
 use crate::database::connection::{Any, AnyConnection};
 use crate::error::{TransactionError, conflict, not_found};
 use self::purge::{has_rows, is_gone};
@@ -36,8 +36,8 @@ impl TryFrom<UserRow> for User {
 
     fn try_from(row: UserRow) -> Result<Self, StoreError> {
         Ok(Self {
-            id: Decode("user").parse("id", &row.id)?,
-            role: Decode("user").parse("role", &row.role)?,
+            id: EntityDecoder("user").parse("id", &row.id)?,
+            role: EntityDecoder("user").parse("role", &row.role)?,
             created_at: row.created_at.0,
             deleted_at: row.deleted_at.map(|at| at.0),
         })
@@ -205,7 +205,7 @@ impl UserRepository for SqlStore {
                 let mut found = Vec::new();
                 for id in all {
                     if found.len() < limit && has_rows(conn, &id)? {
-                        found.push(Decode("user").parse("id", &id)?);
+                        found.push(EntityDecoder("user").parse("id", &id)?);
                     }
                 }
                 Ok(found)

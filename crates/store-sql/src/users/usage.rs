@@ -9,7 +9,7 @@ use domain::id::UserId;
 use domain::scope::Scope;
 use domain::usage::{ShortenedEvents, Usage, UsageRepository};
 
-use crate::schema::codec::{Decode, to_json};
+use crate::schema::codec::{EntityDecoder, to_json};
 use crate::database::connection::{AnyConnection, on_backend};
 use crate::conversations::rows as rows;
 use crate::error::TransactionError;
@@ -128,7 +128,7 @@ fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, Tran
         let event = events::table.find((row.id, it.seq));
         let body: String = event.select(events::body).first(conn)?;
         let before = body.len();
-        let body = Decode("event").json("body", &RawJsonCol(body))?;
+        let body = EntityDecoder("event").json("body", &RawJsonCol(body))?;
         let body = to_json(&shorten_document(body))?.0;
         done.events += 1;
         done.bytes += before.saturating_sub(body.len()) as u64;

@@ -52,10 +52,10 @@ pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
         }
         #[cfg(feature = "postgres")]
         AnyConnection::Postgres(conn) => conn.transaction(|conn| {
-            conn.batch_execute(postgres::SETUP_FOR_MIGRATION)?;
+            conn.batch_execute(postgres::MIGRATION_SESSION_SETUP)?;
             // The number is arbitrary but must be unique to this service. The lock ends with the transaction.
             diesel::sql_query("SELECT pg_advisory_xact_lock(4707318202611210)").execute(conn)?;
-            conn.batch_execute(postgres::SETUP_WHEN_MIGRATING)?;
+            conn.batch_execute(postgres::MIGRATION_TRANSACTION_SETUP)?;
             pending(conn, POSTGRES_MIGRATIONS)
         }),
     }

@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 /// Without these, libpq waits as long as the kernel: two minutes for an unreachable address, two hours on a dead connection.
 /// In seconds, `tcp_user_timeout` in milliseconds.
-const DEFAULTS: [(&str, &str); 6] = [
+const DEFAULT_URL_PARAMETERS: [(&str, &str); 6] = [
     ("connect_timeout", "5"),
     ("keepalives_idle", "10"),
     ("keepalives_interval", "5"),
@@ -23,28 +23,28 @@ const DEFAULTS: [(&str, &str); 6] = [
 ];
 
 /// Directory of the server's socket on Debian, Ubuntu and Fedora. The bundled libpq would look in `/tmp`.
-const SOCKETS: &str = "/var/run/postgresql";
+const SOCKET_DIRECTORY: &str = "/var/run/postgresql";
 
 /// Server-side timeouts of statements, lock waits and idle transactions.
-const SETUP: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
+const SESSION_SETUP: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = '60s'; SET TIME ZONE 'UTC';";
 
 /// Requests English messages, because diesel passes on messages but few error codes. Only superusers, and roles that they
 /// permit, may change this setting.
-const ENGLISH: &str = "DO $$ BEGIN PERFORM set_config('lc_messages', 'C', false); \
+const ENGLISH_MESSAGES: &str = "DO $$ BEGIN PERFORM set_config('lc_messages', 'C', false); \
     EXCEPTION WHEN insufficient_privilege THEN NULL; END $$";
 
 #[derive(diesel::QueryableByName)]
-struct Setting {
+struct SettingRow {
     #[diesel(sql_type = diesel::sql_types::Text)]
     value: String,
 }
 
 /// Configures a new connection. Returns whether the server's messages are in English.
 pub(crate) fn set_up(conn: &mut diesel::PgConnection) -> diesel::QueryResult<bool> {
-    conn.batch_execute(SETUP)?;
-    conn.batch_execute(ENGLISH)?;
-    let setting: Setting =
+    conn.batch_execute(SESSION_SETUP)?;
+    conn.batch_execute(ENGLISH_MESSAGES)?;
+    let setting: SettingRow =
         diesel::sql_query("SELECT current_setting('lc_messages') AS value").get_result(conn)?;
     Ok(is_english(&setting.value))
 }
@@ -56,12 +56,12 @@ fn is_english(locale: &str) -> bool {
 
 /// Timeouts for migrations of a large database. A second process waits at the advisory lock, and this wait counts as a
 /// statement.
-pub(crate) const SETUP_FOR_MIGRATION: &str =
+pub(crate) const MIGRATION_SESSION_SETUP: &str =
     "SET LOCAL statement_timeout = '30min'; SET LOCAL lock_timeout = 0;";
 
 /// Lock timeout once the advisory lock is held. Other replicas serve meanwhile. While `ALTER TABLE` waits for one of their
 /// transactions, all other statements wait behind it.
-pub(crate) const SETUP_WHEN_MIGRATING: &str = "SET LOCAL lock_timeout = '10s';";
+pub(crate) const MIGRATION_TRANSACTION_SETUP: &str = "SET LOCAL lock_timeout = '10s';";
 
 /// The URL with the defaults of this machine added.
 pub(crate) fn with_defaults(url: &SecretString) -> SecretString {
@@ -77,7 +77,7 @@ fn sockets() -> Option<&'static str> {
     let is_told = ["PGHOST", "PGHOSTADDR", "PGSERVICE"]
         .iter()
         .any(|name| std::env::var_os(name).is_some_and(|it| !it.is_empty()));
-    (!is_told && Path::new(SOCKETS).is_dir()).then_some(SOCKETS)
+    (!is_told && Path::new(SOCKET_DIRECTORY).is_dir()).then_some(SOCKET_DIRECTORY)
 }
 
 /// Whether the URL names a host or a service that defines it.
@@ -103,7 +103,7 @@ fn completed(url: &SecretString, sockets: Option<&str>) -> SecretString {
         .filter_map(|parameter| parameter.split('=').next())
         .collect();
     let host = sockets.filter(|_| !names_host(&text, &named));
-    let missing: Vec<_> = DEFAULTS
+    let missing: Vec<_> = DEFAULT_URL_PARAMETERS
         .into_iter()
         .filter(|(name, _)| !named.contains(name))
         .chain(host.map(|place| ("host", place)))

@@ -43,70 +43,70 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 pub use warm::{WarmCounts, WarmPolicy};
 
-use crate::administration::Administration;
-use crate::audit::{Audit, AuditBuffer};
+use crate::administration::AdministrationService;
+use crate::audit::{AuditBuffer, AuditService};
 use crate::authenticate::KeyAuthenticator;
-use crate::conversations::Conversations;
+use crate::conversations::ConversationService;
 use crate::conversations::stream_registry::StreamRegistry;
 use crate::event_streams::EventStreams;
-use crate::events::Events;
-use crate::export::Exports;
-use crate::gateway::Gateway;
+use crate::events::EventService;
+use crate::export::ExportService;
+use crate::gateway::GatewayResolver;
 use crate::git::GitService;
 use crate::identity::key_cache::KeyCache;
 use crate::inspection::SandboxInspector;
-use crate::pending::PendingMessages;
+use crate::pending::PendingMessageService;
 use crate::quotas::Quotas;
 use crate::runtime::metrics::MetricsRecorder;
-use crate::sandboxes::{LogReaderLimiter, SandboxReconciler, Sandboxes, SessionKeyCache};
+use crate::sandboxes::{LogReaderLimiter, SandboxReconciler, SandboxService, SessionKeyCache};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
-use crate::skills::Skills;
+use crate::skills::SkillService;
 use crate::start::{StartService, StartUpdates};
 use crate::sync::ConversationSyncer;
-use crate::users::Users;
+use crate::users::UserService;
 use crate::warm::WarmSandboxPool;
-use crate::webhooks::Webhooks;
+use crate::webhooks::WebhookService;
 
 /// The application: built once by the composition root, shared by every request.
 #[derive(Clone)]
 pub struct App {
-    /// Who is calling.
+    /// Authenticates users and sandboxes.
     pub authenticate: KeyAuthenticator,
     /// Reads, changes and deletes conversations, and sends messages to them.
-    pub conversations: Conversations,
+    pub conversations: ConversationService,
     /// Messages for conversations that cannot take them yet.
-    pub pending: PendingMessages,
+    pub pending: PendingMessageService,
     /// Starts conversations and shows their start tasks.
     pub starts: StartService,
-    /// Sandboxes and specs.
-    pub sandboxes: Sandboxes,
+    /// Starts, pauses, resumes and deletes sandboxes, and lists sandbox specs.
+    pub sandboxes: SandboxService,
     /// Events of conversations.
-    pub events: Events,
+    pub events: EventService,
     /// Downloads of whole conversations.
-    pub exports: Exports,
-    /// Events of conversations as they arrive.
+    pub exports: ExportService,
+    /// Streams of events as they arrive.
     pub event_streams: EventStreams,
     /// Intake of webhook reports from agent servers.
-    pub webhooks: Webhooks,
+    pub webhooks: WebhookService,
     /// Settings of users.
     pub settings: SettingsService,
     /// Secrets of users.
     pub secrets: SecretsService,
     /// Git providers of users.
     pub git: GitService,
-    /// Skills to choose from.
-    pub skills: Skills,
+    /// Lists skills and marketplaces.
+    pub skills: SkillService,
     /// Reads files, git state, skills and hooks inside sandboxes, and switches the models of agents.
     pub inspector: SandboxInspector,
     /// Resolves requests to agent servers.
-    pub gateway: Gateway,
+    pub gateway: GatewayResolver,
     /// Lists and deletes users.
-    pub users: Users,
+    pub users: UserService,
     /// Changes users, roles and keys, with an audit entry for each change.
-    pub administration: Administration,
+    pub administration: AdministrationService,
     /// Records and searches the audit log.
-    pub audit: Audit,
+    pub audit: AuditService,
     /// Usage and quotas of users.
     pub quotas: Quotas,
     pub(crate) inner: Arc<Inner>,
@@ -207,23 +207,23 @@ impl App {
         });
         Self {
             authenticate: KeyAuthenticator::new(Arc::clone(&inner)),
-            conversations: Conversations::new(Arc::clone(&inner)),
-            pending: PendingMessages::new(Arc::clone(&inner)),
+            conversations: ConversationService::new(Arc::clone(&inner)),
+            pending: PendingMessageService::new(Arc::clone(&inner)),
             starts: StartService::new(Arc::clone(&inner), settings.clone(), secrets.clone()),
-            sandboxes: Sandboxes::new(Arc::clone(&inner), settings.clone()),
-            events: Events::new(Arc::clone(&inner)),
-            exports: Exports::new(Arc::clone(&inner)),
+            sandboxes: SandboxService::new(Arc::clone(&inner), settings.clone()),
+            events: EventService::new(Arc::clone(&inner)),
+            exports: ExportService::new(Arc::clone(&inner)),
             event_streams: EventStreams::new(Arc::clone(&inner)),
-            webhooks: Webhooks::new(Arc::clone(&inner)),
+            webhooks: WebhookService::new(Arc::clone(&inner)),
             git: GitService::new(Arc::clone(&inner), settings.clone()),
-            skills: Skills::new(Arc::clone(&inner)),
+            skills: SkillService::new(Arc::clone(&inner)),
             inspector: SandboxInspector::new(Arc::clone(&inner), settings.clone()),
             settings,
             secrets,
-            gateway: Gateway::new(Arc::clone(&inner)),
-            users: Users::new(Arc::clone(&inner)),
-            administration: Administration::new(Arc::clone(&inner)),
-            audit: Audit::new(Arc::clone(&inner)),
+            gateway: GatewayResolver::new(Arc::clone(&inner)),
+            users: UserService::new(Arc::clone(&inner)),
+            administration: AdministrationService::new(Arc::clone(&inner)),
+            audit: AuditService::new(Arc::clone(&inner)),
             quotas,
             inner,
         }

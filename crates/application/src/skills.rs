@@ -30,7 +30,7 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Lists skills.
 #[derive(Clone)]
-pub struct Skills {
+pub struct SkillService {
     inner: Arc<Inner>,
     fetch_slots: Arc<KeyedSemaphore<UserId>>,
 }
@@ -74,7 +74,7 @@ pub struct OfferedPlugin {
     pub marketplace: String,
 }
 
-impl Skills {
+impl SkillService {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self {
             inner,
@@ -273,8 +273,8 @@ mod tests {
             ("https://h/r?x=1", "neither"),
             ("https://", "parsed"),
         ] {
-            let said = repository_url(source).unwrap_err();
-            assert!(said.contains(word), "{source}: {said}");
+            let error = repository_url(source).unwrap_err();
+            assert!(error.contains(word), "{source}: {error}");
         }
     }
 

@@ -11,9 +11,9 @@ use crate::{AppError, Inner};
 
 /// Events of conversations.
 #[derive(Clone)]
-pub struct Events(Arc<Inner>);
+pub struct EventService(Arc<Inner>);
 
-impl Events {
+impl EventService {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self(inner)
     }

@@ -19,7 +19,7 @@ const MAX_EXPORTS_PER_USER: usize = 2;
 
 /// Starts and limits exports.
 #[derive(Clone)]
-pub struct Exports {
+pub struct ExportService {
     inner: Arc<Inner>,
     running: Arc<ActiveExports>,
 }
@@ -51,7 +51,7 @@ impl std::fmt::Debug for EventPages {
     }
 }
 
-impl Exports {
+impl ExportService {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self {
             inner,

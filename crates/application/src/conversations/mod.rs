@@ -28,7 +28,7 @@ use crate::{AppError, Inner, Ports};
 
 /// Conversations as their owner sees them. Reads only query the store.
 #[derive(Clone)]
-pub struct Conversations(Arc<Inner>);
+pub struct ConversationService(Arc<Inner>);
 
 /// The result of sending a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct SentMessage {
     pub note: Option<String>,
 }
 
-impl Conversations {
+impl ConversationService {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self(inner)
     }

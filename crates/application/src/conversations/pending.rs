@@ -64,9 +64,9 @@ pub struct QueuedMessage {
 
 /// Stores pending messages.
 #[derive(Clone)]
-pub struct PendingMessages(Arc<Inner>);
+pub struct PendingMessageService(Arc<Inner>);
 
-impl PendingMessages {
+impl PendingMessageService {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self(inner)
     }

@@ -23,9 +23,9 @@ const MAX_LAG: Duration = Duration::from_secs(60 * 60);
 
 /// Intake of reports. Returns after the commit.
 #[derive(Clone)]
-pub struct Webhooks(Arc<Inner>);
+pub struct WebhookService(Arc<Inner>);
 
-impl Webhooks {
+impl WebhookService {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self(inner)
     }

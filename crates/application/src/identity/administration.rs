@@ -128,7 +128,7 @@ pub fn new_key(
     ids: &dyn IdGenerator,
     now: Timestamp,
     user: &UserId,
-    wish: &KeyOptions,
+    options: &KeyOptions,
     made_by: &AuditActor,
 ) -> IssuedKey {
     let text = ids.api_key();
@@ -138,9 +138,9 @@ pub fn new_key(
         hash: KeyHash::of(text.text.expose_secret()),
         prefix: text.prefix,
         created_at: now,
-        expires_at: wish.expires_in.map(|time| now.plus(time)),
+        expires_at: options.expires_in.map(|time| now.plus(time)),
         last_used_at: None,
-        name: wish.name.clone(),
+        name: options.name.clone(),
         made_by: Some(made_by.to_string()),
     };
     IssuedKey {
@@ -149,27 +149,27 @@ pub fn new_key(
     }
 }
 
-/// Generates the successor of `old`. It takes over name and lifetime unless `wish` sets them.
+/// Generates the successor of `old`. It takes over name and lifetime unless `options` sets them.
 pub fn successor_key(
     ids: &dyn IdGenerator,
     now: Timestamp,
     old: &ApiKey,
-    wish: &KeyOptions,
+    options: &KeyOptions,
     made_by: &AuditActor,
 ) -> IssuedKey {
     let as_before = old.expires_at.map(|end| end.since(old.created_at));
-    let wish = KeyOptions {
-        name: wish.name.clone().or_else(|| old.name.clone()),
-        expires_in: wish.expires_in.or(as_before),
+    let options = KeyOptions {
+        name: options.name.clone().or_else(|| old.name.clone()),
+        expires_in: options.expires_in.or(as_before),
     };
-    new_key(ids, now, &old.user, &wish, made_by)
+    new_key(ids, now, &old.user, &options, made_by)
 }
 
 /// Changes users and keys.
 #[derive(Clone)]
-pub struct Administration(Arc<Inner>);
+pub struct AdministrationService(Arc<Inner>);
 
-impl Administration {
+impl AdministrationService {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self(inner)
     }
@@ -233,7 +233,7 @@ impl Administration {
         self.user(user).await
     }
 
-    /// Deletes a user and all their data; see [`crate::users::Users::delete`]. Users cannot delete themselves.
+    /// Deletes a user and all their data; see [`crate::users::UserService::delete`]. Users cannot delete themselves.
     pub async fn delete_user(
         &self,
         origin: &Origin,
@@ -250,7 +250,7 @@ impl Administration {
         self.0.reconciler.reporters().clear();
         self.0.look_again.notify_one();
         let mut purged = begun?;
-        let users = crate::users::Users::new(Arc::clone(&self.0));
+        let users = crate::users::UserService::new(Arc::clone(&self.0));
         purged += users.delete(user).await?.unwrap_or_default();
         Ok(purged)
     }
@@ -265,19 +265,19 @@ impl Administration {
         &self,
         origin: &Origin,
         user: &UserId,
-        wish: &KeyOptions,
+        options: &KeyOptions,
     ) -> Result<IssuedKey, AppError> {
         check_authenticated(origin)?;
         let (ids, now) = (self.0.ports.ids.as_ref(), self.0.ports.clock.now());
         check_key_count(&self.keys(user).await?, MAX_KEYS_PER_USER, now)?;
-        let made = new_key(ids, now, user, wish, &origin.actor);
-        let key = made.key.clone();
+        let issued = new_key(ids, now, user, options, &origin.actor);
+        let key = issued.key.clone();
         let change = AdminChange::CreateKey {
             key,
             new_user: None,
         };
         self.administer(origin, &change).await?;
-        Ok(made)
+        Ok(issued)
     }
 
     /// Replaces a key by a new one. The old key still works for at most `grace`.
@@ -286,7 +286,7 @@ impl Administration {
         origin: &Origin,
         user: &UserId,
         id: ApiKeyId,
-        wish: &KeyOptions,
+        options: &KeyOptions,
         grace: Duration,
     ) -> Result<IssuedKey, AppError> {
         check_authenticated(origin)?;
@@ -302,14 +302,14 @@ impl Administration {
         }
         // A user at the limit can still rotate a key, but not without bound.
         check_key_count(&keys, MAX_KEYS_PER_USER + 1, now)?;
-        let made = successor_key(ids, now, old, wish, &origin.actor);
+        let issued = successor_key(ids, now, old, options, &origin.actor);
         let change = AdminChange::RotateKey {
             old: id,
-            new: made.key.clone(),
+            new: issued.key.clone(),
             until: now.plus(grace),
         };
         self.administer(origin, &change).await?;
-        Ok(made)
+        Ok(issued)
     }
 
     /// Revokes a key of this user. A key cannot revoke itself.
@@ -391,7 +391,7 @@ pub async fn administer(
     })
 }
 
-/// In open mode every caller is the administrator, even the agent in a sandbox. A key made now would still open
+/// In open mode every caller is the administrator, even the agent in a sandbox. A key issued now would still open
 /// everything after the service requires keys.
 fn check_authenticated(origin: &Origin) -> Result<(), AppError> {
     if matches!(origin.actor, AuditActor::User(_)) && origin.key.is_none() {

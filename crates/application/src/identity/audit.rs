@@ -47,7 +47,7 @@ pub const LOST_ENTRIES_ACTION: &str = "audit lost";
 
 /// Writes and reads the audit log.
 #[derive(Clone)]
-pub struct Audit(Arc<Inner>);
+pub struct AuditService(Arc<Inner>);
 
 /// Entries that are not stored yet.
 #[derive(Default)]
@@ -202,7 +202,7 @@ fn summary_entry(
     }
 }
 
-impl Audit {
+impl AuditService {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self(inner)
     }

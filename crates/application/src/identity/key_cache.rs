@@ -22,7 +22,7 @@ pub(crate) const ENTRY_TTL: Duration = Duration::from_secs(1);
 const MAX_ENTRIES: usize = 1_000;
 
 /// A running look-up or its result. The sender of a look-up without a hit is dropped without sending.
-struct CacheEntry<T> {
+struct KeyCacheEntry<T> {
     started_at: Instant,
     found: ResultReceiver<T>,
 }
@@ -33,7 +33,7 @@ type ResultReceiver<T> = watch::Receiver<Option<Arc<T>>>;
 type ResultSender<T> = watch::Sender<Option<Arc<T>>>;
 
 /// State of a key in the cache.
-enum CacheLookup<T> {
+enum KeyCacheState<T> {
     /// A fresh entry.
     Hit(Arc<T>),
     /// Another request runs the look-up.
@@ -43,7 +43,7 @@ enum CacheLookup<T> {
 }
 
 /// Cached look-ups by key hash.
-pub(crate) struct KeyCache<T>(Mutex<HashMap<KeyHash, CacheEntry<T>>>);
+pub(crate) struct KeyCache<T>(Mutex<HashMap<KeyHash, KeyCacheEntry<T>>>);
 
 /// The result of a look-up.
 pub(crate) struct CachedResult<T> {
@@ -79,8 +79,8 @@ impl<T> KeyCache<T> {
         F: Future<Output = Result<Option<T>, StoreError>>,
     {
         let sender = match self.get_or_begin(hash) {
-            CacheLookup::Hit(found) => return Ok(CachedResult::cached(found)),
-            CacheLookup::Pending(mut known) => {
+            KeyCacheState::Hit(found) => return Ok(CachedResult::cached(found)),
+            KeyCacheState::Pending(mut known) => {
                 // A result that was sent stays readable after its sender is dropped.
                 if let Ok(found) = known.wait_for(Option::is_some).await
                     && let Some(found) = &*found
@@ -89,7 +89,7 @@ impl<T> KeyCache<T> {
                 }
                 None
             }
-            CacheLookup::Miss(sender) => Some(sender),
+            KeyCacheState::Miss(sender) => Some(sender),
         };
         let found = query().await?.map(Arc::new);
         if let (Some(sender), Some(_)) = (sender, &found) {
@@ -114,13 +114,13 @@ impl<T> KeyCache<T> {
     }
 
     /// Returns a usable entry, or makes room for the caller's own look-up.
-    fn get_or_begin(&self, hash: &KeyHash) -> CacheLookup<T> {
+    fn get_or_begin(&self, hash: &KeyHash) -> KeyCacheState<T> {
         let mut cache = self.lock();
         if let Some(known) = cache.get(hash).filter(|it| it.is_usable()) {
             let found = known.found.borrow().clone();
             return found.map_or_else(
-                || CacheLookup::Pending(known.found.clone()),
-                CacheLookup::Hit,
+                || KeyCacheState::Pending(known.found.clone()),
+                KeyCacheState::Hit,
             );
         }
         if cache.len() >= MAX_ENTRIES {
@@ -129,17 +129,17 @@ impl<T> KeyCache<T> {
         let (sender, found) = watch::channel(None);
         if cache.len() < MAX_ENTRIES {
             let started_at = Instant::now();
-            cache.insert(*hash, CacheEntry { started_at, found });
+            cache.insert(*hash, KeyCacheEntry { started_at, found });
         }
-        CacheLookup::Miss(sender)
+        KeyCacheState::Miss(sender)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<KeyHash, CacheEntry<T>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<KeyHash, KeyCacheEntry<T>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> CacheEntry<T> {
+impl<T> KeyCacheEntry<T> {
     /// Whether the entry is young enough and its look-up did not end without a hit.
     fn is_usable(&self) -> bool {
         let is_over = self.found.has_changed().is_err();

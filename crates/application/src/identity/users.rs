@@ -13,9 +13,9 @@ const MAX_BATCH_ROWS: usize = 500;
 
 /// Lists and deletes users.
 #[derive(Clone)]
-pub struct Users(Arc<Inner>);
+pub struct UserService(Arc<Inner>);
 
-impl Users {
+impl UserService {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self(inner)
     }

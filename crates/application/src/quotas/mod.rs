@@ -50,9 +50,9 @@ struct KnownUsage {
 
 /// Checks and counts usage. Cheap to clone.
 #[derive(Clone)]
-pub struct Quotas(Arc<Shared>);
+pub struct Quotas(Arc<QuotasShared>);
 
-struct Shared {
+struct QuotasShared {
     usage: Arc<dyn UsageRepository>,
     limits: LiveSetting<QuotaLimits>,
     tasks: BackgroundTasks,
@@ -107,7 +107,7 @@ impl Quotas {
         limits: LiveSetting<QuotaLimits>,
         tasks: BackgroundTasks,
     ) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(QuotasShared {
             usage,
             limits,
             tasks,

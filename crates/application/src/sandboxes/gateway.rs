@@ -24,7 +24,7 @@ const USER_KEY_PREFIX: &str = "aw_";
 
 /// Finds agent servers for forwarded requests.
 #[derive(Clone)]
-pub struct Gateway(Arc<Inner>);
+pub struct GatewayResolver(Arc<Inner>);
 
 /// The agent server that a request is forwarded to.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ pub struct AgentRoute {
     workspace: Option<String>,
 }
 
-impl Gateway {
+impl GatewayResolver {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self(inner)
     }

@@ -13,7 +13,7 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Sandboxes;
+use super::SandboxService;
 use crate::AppError;
 
 /// Logs that one user reads at the same time in this process.
@@ -107,7 +107,7 @@ impl SandboxLogReader {
     }
 }
 
-impl Sandboxes {
+impl SandboxService {
     /// Opens the log of a sandbox, also of a paused or failed one. A sandbox of another user is not found; too many
     /// readers are [`ErrorClass::RateLimited`].
     pub async fn logs(

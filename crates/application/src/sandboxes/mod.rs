@@ -99,9 +99,9 @@ pub(crate) async fn choose_spec(
 
 /// Sandboxes and sandbox specs as their owner sees them. Reads never call the backend.
 #[derive(Clone)]
-pub struct Sandboxes(Arc<Inner>, SettingsService);
+pub struct SandboxService(Arc<Inner>, SettingsService);
 
-impl Sandboxes {
+impl SandboxService {
     pub(crate) fn new(inner: Arc<Inner>, settings: SettingsService) -> Self {
         Self(inner, settings)
     }

@@ -229,8 +229,8 @@ mod tests {
             ..StartRequest::default()
         };
         let alone = first_message(&request).expect("the parameters are a message");
-        let told = "Plugin Configuration Parameters:\nfine:\n- city: Bern\n- days: 3";
-        assert_eq!(alone.content, [json!({"type": "text", "text": told})]);
+        let text = "Plugin Configuration Parameters:\nfine:\n- city: Bern\n- days: 3";
+        assert_eq!(alone.content, [json!({"type": "text", "text": text})]);
         assert!(alone.run);
 
         let hello = json!({"type": "text", "text": "hello"});

@@ -15,13 +15,13 @@ pub(super) fn is_permanent_refusal(error: &AgentError) -> bool {
 
 /// Whether the event is this message.
 pub(super) fn is_event_of(event: &Event, message: &MessageInput) -> bool {
-    let said = &event.body["llm_message"];
-    let Some(content) = said["content"].as_array() else {
+    let llm_message = &event.body["llm_message"];
+    let Some(content) = llm_message["content"].as_array() else {
         return false;
     };
     event.kind == "MessageEvent"
         && event.body["source"] == "user"
-        && said["role"] == message.role.as_str()
+        && llm_message["role"] == message.role.as_str()
         && content.len() == message.content.len()
         && content
             .iter()

@@ -37,7 +37,7 @@ fn every_request_has_a_response_while_the_agent_server_is_unreachable() {
             detail,
         )
     };
-    let told = [
+    let refusals = [
         stands(Files, "listing files"),
         stands(Git, "reading git state"),
         stands(Profile, "switching profiles"),
@@ -48,7 +48,7 @@ fn every_request_has_a_response_while_the_agent_server_is_unreachable() {
     ];
     let all = [Files, Git, Profile, Model].map(gone);
     for (question, unreachable_reason, class, detail) in
-        told.into_iter().chain(all.into_iter().flatten())
+        refusals.into_iter().chain(all.into_iter().flatten())
     {
         let refused = refusal(question, unreachable_reason, id()).expect("refused");
         assert_eq!(

@@ -248,21 +248,19 @@ impl<'a> WorkspacePreparation<'a> {
         } else if let Some(code) = outcome.exit_code {
             format!("failed with exit code {code}")
         } else {
-            let progress_detail = self
+            let setup_output = self
                 .run(
                     scripts::show_setup_output(&self.private),
                     QUICK_COMMAND_TIMEOUT,
                 )
                 .await;
-            outcome.output = progress_detail
-                .map(|progress_detail| progress_detail.output)
-                .unwrap_or_default();
+            outcome.output = setup_output.map(|shown| shown.output).unwrap_or_default();
             format!("was ended after {} s", deadline.as_secs())
         };
-        let said = output::quote(&outcome.output, &self.redactor().await);
-        let said = said.map_or_else(String::new, |said| format!(" Its last words: {said}"));
+        let quoted = output::quote(&outcome.output, &self.redactor().await);
+        let quoted = quoted.map_or_else(String::new, |quoted| format!(" Its last words: {quoted}"));
         self.note(&format!(
-            "The setup script .openhands/setup.sh {how}.{said}"
+            "The setup script .openhands/setup.sh {how}.{quoted}"
         ));
         Ok(())
     }
@@ -279,10 +277,10 @@ impl<'a> WorkspacePreparation<'a> {
         let script = scripts::pre_commit(&self.prepared.working_dir);
         let outcome = self.run(script, QUICK_COMMAND_TIMEOUT).await?;
         if !outcome.is_success() {
-            let said = output::quote(&outcome.output, &self.redactor().await);
+            let quoted = output::quote(&outcome.output, &self.redactor().await);
             self.note(&format!(
                 "The git hook .openhands/pre-commit.sh was not installed: {}",
-                said.as_deref().unwrap_or("no reason was given.")
+                quoted.as_deref().unwrap_or("no reason was given.")
             ));
         }
         Ok(())
@@ -409,9 +407,9 @@ impl<'a> WorkspacePreparation<'a> {
     }
 
     async fn command_failed(&self, what: &str, outcome: &ShellOutcome) -> AppError {
-        let said = output::quote(&outcome.output, &self.redactor().await);
-        let why = match (&said, outcome.exit_code) {
-            (Some(said), _) => said.clone(),
+        let quoted = output::quote(&outcome.output, &self.redactor().await);
+        let why = match (&quoted, outcome.exit_code) {
+            (Some(quoted), _) => quoted.clone(),
             (None, Some(code)) => format!("exit code {code}"),
             (None, None) => format!("no end within {} s", QUICK_COMMAND_TIMEOUT.as_secs()),
         };

@@ -224,10 +224,10 @@ pub(super) fn clone_failure(
     deadline: Duration,
     redactor: &Redactor,
 ) -> String {
-    let said = outcome.output.as_str();
+    let output = outcome.output.as_str();
     let failure = CLONE_FAILURE_PATTERNS
         .iter()
-        .find(|(_, texts)| texts.iter().any(|text| said.contains(text)));
+        .find(|(_, texts)| texts.iter().any(|text| output.contains(text)));
     let why = match (outcome.exit_code, failure) {
         (None, _) => {
             let less = if repository.full {
@@ -239,13 +239,13 @@ pub(super) fn clone_failure(
             format!("{host} did not deliver it within {seconds} s. Try again{less}.")
         }
         (Some(_), Some((failure, _))) => explain(*failure, repository),
-        (Some(code), None) => report_of(said, code, redactor),
+        (Some(code), None) => report_of(output, code, redactor),
     };
     format!("Repository {} was not cloned: {why}", repository.name)
 }
 
-fn report_of(said: &str, code: i32, redactor: &Redactor) -> String {
-    quote(said, redactor).unwrap_or_else(|| format!("git ended with exit code {code}."))
+fn report_of(output: &str, code: i32, redactor: &Redactor) -> String {
+    quote(output, redactor).unwrap_or_else(|| format!("git ended with exit code {code}."))
 }
 
 fn explain(failure: CloneFailure, repository: &PlannedRepository) -> String {
@@ -387,9 +387,9 @@ mod tests {
 
     #[test]
     fn output_of_git_becomes_an_actionable_cause() {
-        for (said, expected) in TABLE {
-            let cause = cause(Some(128), said);
-            assert!(cause.contains(expected), "{said}\n  became: {cause}");
+        for (output, expected) in TABLE {
+            let cause = cause(Some(128), output);
+            assert!(cause.contains(expected), "{output}\n  became: {cause}");
             assert!(cause.starts_with("Repository acme/tools was not cloned: "));
             assert!(!cause.contains("hunter2"), "{cause}");
         }
@@ -436,7 +436,7 @@ mod tests {
             .map(SecretString::from)
             .to_vec();
         let redactor = Redactor::new(secrets, &directories);
-        for (said, quoted) in [
+        for (output, quoted) in [
             (
                 "rm: /srv/aw/sandboxes/S/workspace/c/tools: in use",
                 "rm: …/tools: in use",
@@ -451,7 +451,7 @@ mod tests {
                 "x=********** y=********** z=abc",
             ),
         ] {
-            assert_eq!(quote(said, &redactor).as_deref(), Some(quoted));
+            assert_eq!(quote(output, &redactor).as_deref(), Some(quoted));
         }
         let container = Redactor::new(Vec::new(), &["/workspace"]);
         assert_eq!(

@@ -66,10 +66,10 @@ impl TestSandbox {
 
     fn ok(&self, script: &str) -> String {
         let output = self.run(script);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{script}\n{said}\n{errors}");
-        said
+        assert!(output.status.success(), "{script}\n{stdout}\n{errors}");
+        stdout
     }
 
     /// A repository with everything that a project can bring along.
@@ -197,17 +197,17 @@ fn a_branch_is_cloned_with_or_without_history_and_a_missing_one_leaves_nothing()
     repository.branch = Some("nope".to_owned());
     let failed = sandbox.run(&sandbox.clone(&repository, &private));
     assert!(!failed.status.success());
-    let said = String::from_utf8_lossy(&failed.stdout).into_owned();
-    assert!(said.contains("not found in upstream"), "{said}");
+    let stdout = String::from_utf8_lossy(&failed.stdout).into_owned();
+    assert!(stdout.contains("not found in upstream"), "{stdout}");
     let names = sandbox.ok(&format!("ls -A {}", shell_quote(&sandbox.workspace())));
     assert_eq!(names, "");
     repository.branch = Some("feature/x".to_owned());
     sandbox.ok(&sandbox.clone(&repository, &private));
     let target = shell_quote(&sandbox.in_workspace("tools").display().to_string());
-    let said = sandbox.ok(&format!(
+    let stdout = sandbox.ok(&format!(
         "cd {target} && git symbolic-ref --short HEAD && git rev-list --count HEAD && cat feature.txt"
     ));
-    assert_eq!(said, "feature/x\n2\nf\n");
+    assert_eq!(stdout, "feature/x\n2\nf\n");
 }
 
 #[test]
@@ -250,7 +250,11 @@ fn the_setup_script_runs_once_for_a_start_and_its_children_go_on() {
     let project = sandbox.in_workspace("tools");
     let script = setup(&private, &project.display().to_string());
     assert_eq!(sandbox.ok(&script), "set up\n");
-    assert_eq!(sandbox.ok(&script), "set up\n", "told again");
+    assert_eq!(
+        sandbox.ok(&script),
+        "set up\n",
+        "its output is printed again"
+    );
     let text = std::fs::read_to_string(project.join("set-up.txt")).unwrap();
     assert_eq!(text, "done\n", "and not run again");
 
@@ -273,8 +277,11 @@ fn the_setup_script_runs_once_for_a_start_and_its_children_go_on() {
 fn commands_do_not_have_the_keys_of_the_sandbox() {
     let sandbox = TestSandbox::new();
     let given = "export OH_SECRET_KEY=a OH_SESSION_API_KEYS_0=b OH_SESSION_API_KEYS_1=c SESSION_API_KEY=d OTHER=e";
-    let said = sandbox.ok(&format!("{given}\n{UNSET_SANDBOX_KEYS}env"));
-    assert!(!said.contains("KEY") && said.contains("OTHER=e"), "{said}");
+    let stdout = sandbox.ok(&format!("{given}\n{UNSET_SANDBOX_KEYS}env"));
+    assert!(
+        !stdout.contains("KEY") && stdout.contains("OTHER=e"),
+        "{stdout}"
+    );
 }
 
 #[test]
@@ -429,14 +436,17 @@ fn every_http_client_distinguishes_refusals_from_missing_responses() {
     drop(closed);
     for program in ["curl", "python3"] {
         let at = |address: std::net::SocketAddr| ask(&format!("http://{address}/"), program);
-        let said = at(answering("200 OK"));
-        assert_eq!(said, "username=x-access-token\npassword=me:s3cret\n");
+        let stdout = at(answering("200 OK"));
+        assert_eq!(stdout, "username=x-access-token\npassword=me:s3cret\n");
         for refusal in ["401 Unauthorized", "404 Not Found"] {
-            let said = at(answering(refusal));
-            assert!(said.contains("token refused\nquit=1"), "{program}: {said}");
+            let stdout = at(answering(refusal));
+            assert!(
+                stdout.contains("token refused\nquit=1"),
+                "{program}: {stdout}"
+            );
         }
-        for said in [at(away), at(answering("502 Bad Gateway"))] {
-            assert!(said.contains("no token\nquit=1"), "{program}: {said}");
+        for stdout in [at(away), at(answering("502 Bad Gateway"))] {
+            assert!(stdout.contains("no token\nquit=1"), "{program}: {stdout}");
         }
     }
 }
@@ -456,8 +466,8 @@ fn a_setup_script_that_was_cut_off_is_not_run_again() {
     assert_eq!(sandbox.run(&script).status.code(), None, "killed");
     let again = sandbox.run(&script);
     assert_eq!(again.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&again.stdout).into_owned();
-    assert_eq!(said, format!("{INTERRUPTED}\nhalf\n"));
+    let stdout = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert_eq!(stdout, format!("{INTERRUPTED}\nhalf\n"));
     let text = std::fs::read_to_string(project.join("begun.txt")).unwrap();
     assert_eq!(text.matches("begun").count(), 1, "{text}");
 }

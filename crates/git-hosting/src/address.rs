@@ -9,7 +9,7 @@ use domain::network::Network;
 pub enum PrivateHosts {
     /// Nothing.
     #[default]
-    Refused,
+    ForbiddenHost,
     /// Loopback, private, shared (CGNAT) and unique local addresses, whoever they belong to, and `http://`. Never link-local
     /// addresses: a cloud's metadata service is there.
     Allowed,
@@ -91,7 +91,7 @@ fn unmapped(address: IpAddr) -> IpAddr {
 
 /// What an address is reached by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum AddressKind {
     Public,
     /// Networks that an operator may own.
     Private,
@@ -99,21 +99,21 @@ enum Kind {
     Never,
 }
 
-fn kind(address: IpAddr) -> Kind {
+fn kind(address: IpAddr) -> AddressKind {
     match unmapped(address) {
         IpAddr::V4(v4) => kind_v4(v4),
         IpAddr::V6(v6) => kind_v6(v6),
     }
 }
 
-fn kind_v4(address: Ipv4Addr) -> Kind {
+fn kind_v4(address: Ipv4Addr) -> AddressKind {
     // The metadata service of one large cloud is inside the shared space.
     if address.octets() == [100, 100, 100, 200] {
-        return Kind::Never;
+        return AddressKind::Never;
     }
     match address.octets() {
         // Loopback; RFC 1918; shared address space of carriers (RFC 6598).
-        [127 | 10, ..] | [192, 168, ..] | [172, 16..=31, ..] | [100, 64..=127, ..] => Kind::Private,
+        [127 | 10, ..] | [192, 168, ..] | [172, 16..=31, ..] | [100, 64..=127, ..] => AddressKind::Private,
         // "This network", link-local, protocol assignments, documentation, 6to4 relays, benchmarks, multicast, reserved.
         [0 | 224..=255, ..]
         | [169, 254, ..]
@@ -121,26 +121,26 @@ fn kind_v4(address: Ipv4Addr) -> Kind {
         | [198, 51, 100, _]
         | [203, 0, 113, _]
         | [192, 88, 99, _]
-        | [198, 18 | 19, ..] => Kind::Never,
-        _ => Kind::Public,
+        | [198, 18 | 19, ..] => AddressKind::Never,
+        _ => AddressKind::Public,
     }
 }
 
-fn kind_v6(address: Ipv6Addr) -> Kind {
+fn kind_v6(address: Ipv6Addr) -> AddressKind {
     // Metadata services that have a unique local address.
     const METADATA: [Ipv6Addr; 2] = [
         Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
         Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
     ];
     if METADATA.contains(&address) {
-        return Kind::Never;
+        return AddressKind::Never;
     }
     match address.segments() {
-        [0, 0, 0, 0, 0, 0, 0, 1] | [0xfc00..=0xfdff, ..] => Kind::Private,
+        [0, 0, 0, 0, 0, 0, 0, 1] | [0xfc00..=0xfdff, ..] => AddressKind::Private,
         // Documentation and Teredo (2001::/32), and local-use translation; then all that is not global unicast (2000::/3).
-        [0x2001, 0xdb8 | 0, ..] | [0x3fff, 0..=0x0fff, ..] => Kind::Never,
-        [0x2000..=0x3fff, ..] => Kind::Public,
-        _ => Kind::Never,
+        [0x2001, 0xdb8 | 0, ..] | [0x3fff, 0..=0x0fff, ..] => AddressKind::Never,
+        [0x2000..=0x3fff, ..] => AddressKind::Public,
+        _ => AddressKind::Never,
     }
 }
 
@@ -148,9 +148,9 @@ impl PrivateHosts {
     /// Whether the address, reached by this host name, may be called.
     pub fn permits(&self, name: &str, address: IpAddr) -> bool {
         match kind(address) {
-            Kind::Public => true,
-            Kind::Private => self.names(name) || self.contains(address),
-            Kind::Never => self.contains(address),
+            AddressKind::Public => true,
+            AddressKind::Private => self.names(name) || self.contains(address),
+            AddressKind::Never => self.contains(address),
         }
     }
 
@@ -162,7 +162,7 @@ impl PrivateHosts {
 
     fn names(&self, host: &str) -> bool {
         match self {
-            Self::Refused => false,
+            Self::ForbiddenHost => false,
             Self::Allowed => true,
             Self::Listed(list) => list.iter().any(
                 |entry| matches!(entry, AllowedHost::Name(name) if name.eq_ignore_ascii_case(host)),
@@ -194,38 +194,38 @@ mod tests {
     #[test]
     fn kinds_of_addresses() {
         for (text, expected) in [
-            ("140.82.121.4", Kind::Public),
-            ("2606:50c0:8000::153", Kind::Public),
-            ("172.32.0.1", Kind::Public),
-            ("100.128.0.1", Kind::Public),
-            ("127.0.0.1", Kind::Private),
-            ("127.255.255.254", Kind::Private),
-            ("10.1.2.3", Kind::Private),
-            ("172.31.255.255", Kind::Private),
-            ("192.168.0.1", Kind::Private),
-            ("100.64.0.1", Kind::Private),
-            ("::1", Kind::Private),
-            ("fd12::1", Kind::Private),
-            ("::ffff:127.0.0.1", Kind::Private),
-            ("::127.0.0.1", Kind::Private),
-            ("64:ff9b::10.0.0.1", Kind::Private),
-            ("2002:a00:1::", Kind::Private),
-            ("::ffff:169.254.169.254", Kind::Never),
-            ("64:ff9b::169.254.169.254", Kind::Never),
-            ("169.254.169.254", Kind::Never),
-            ("100.100.100.200", Kind::Never),
-            ("fd00:ec2::254", Kind::Never),
-            ("fe80::1", Kind::Never),
-            ("fec0::1", Kind::Never),
-            ("ff02::1", Kind::Never),
-            ("::", Kind::Never),
-            ("0.0.0.0", Kind::Never),
-            ("0.1.2.3", Kind::Never),
-            ("224.0.0.1", Kind::Never),
-            ("255.255.255.255", Kind::Never),
-            ("2001:db8::1", Kind::Never),
-            ("2001:0:1::", Kind::Never),
-            ("64:ff9b:1::1", Kind::Never),
+            ("140.82.121.4", AddressKind::Public),
+            ("2606:50c0:8000::153", AddressKind::Public),
+            ("172.32.0.1", AddressKind::Public),
+            ("100.128.0.1", AddressKind::Public),
+            ("127.0.0.1", AddressKind::Private),
+            ("127.255.255.254", AddressKind::Private),
+            ("10.1.2.3", AddressKind::Private),
+            ("172.31.255.255", AddressKind::Private),
+            ("192.168.0.1", AddressKind::Private),
+            ("100.64.0.1", AddressKind::Private),
+            ("::1", AddressKind::Private),
+            ("fd12::1", AddressKind::Private),
+            ("::ffff:127.0.0.1", AddressKind::Private),
+            ("::127.0.0.1", AddressKind::Private),
+            ("64:ff9b::10.0.0.1", AddressKind::Private),
+            ("2002:a00:1::", AddressKind::Private),
+            ("::ffff:169.254.169.254", AddressKind::Never),
+            ("64:ff9b::169.254.169.254", AddressKind::Never),
+            ("169.254.169.254", AddressKind::Never),
+            ("100.100.100.200", AddressKind::Never),
+            ("fd00:ec2::254", AddressKind::Never),
+            ("fe80::1", AddressKind::Never),
+            ("fec0::1", AddressKind::Never),
+            ("ff02::1", AddressKind::Never),
+            ("::", AddressKind::Never),
+            ("0.0.0.0", AddressKind::Never),
+            ("0.1.2.3", AddressKind::Never),
+            ("224.0.0.1", AddressKind::Never),
+            ("255.255.255.255", AddressKind::Never),
+            ("2001:db8::1", AddressKind::Never),
+            ("2001:0:1::", AddressKind::Never),
+            ("64:ff9b:1::1", AddressKind::Never),
         ] {
             assert_eq!(kind(text.parse().unwrap()), expected, "{text}");
         }
@@ -234,8 +234,8 @@ mod tests {
     #[test]
     fn what_is_allowed_beside_public_addresses() {
         let table = [
-            (PrivateHosts::Refused, "h", "10.0.0.1", false),
-            (PrivateHosts::Refused, "h", "8.8.8.8", true),
+            (PrivateHosts::ForbiddenHost, "h", "10.0.0.1", false),
+            (PrivateHosts::ForbiddenHost, "h", "8.8.8.8", true),
             (PrivateHosts::Allowed, "h", "10.0.0.1", true),
             (PrivateHosts::Allowed, "h", "::1", true),
             (PrivateHosts::Allowed, "h", "169.254.169.254", false),
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn plain_http_needs_the_name_or_a_listed_address() {
-        assert!(!PrivateHosts::Refused.permits_plain("h"));
+        assert!(!PrivateHosts::ForbiddenHost.permits_plain("h"));
         assert!(PrivateHosts::Allowed.permits_plain("h"));
         let hosts = listed(&["git.corp", "10.0.0.0/8"]);
         assert!(hosts.permits_plain("git.corp") && hosts.permits_plain("10.1.1.1"));
@@ -301,10 +301,10 @@ mod tests {
             let v4 = Ipv4Addr::from_bits(raw);
             let local = v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_multicast()
                 || v4.is_unspecified() || v4.is_broadcast() || v4.is_documentation();
-            prop_assert!(!local || kind(IpAddr::V4(v4)) != Kind::Public);
+            prop_assert!(!local || kind(IpAddr::V4(v4)) != AddressKind::Public);
             let v6 = Ipv6Addr::from_bits(high);
             let local = v6.is_unique_local() || v6.is_unicast_link_local() || v6.is_multicast();
-            prop_assert!(!local || kind(IpAddr::V6(v6)) != Kind::Public);
+            prop_assert!(!local || kind(IpAddr::V6(v6)) != AddressKind::Public);
         }
 
         /// A network contains exactly the addresses that share its prefix.

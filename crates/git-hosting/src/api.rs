@@ -28,14 +28,14 @@ pub(crate) trait Api: Send + Sync {
     async fn installations(&self, page: &GitPageRequest) -> Result<GitPage<String>, GitError>;
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError>;
     /// One request, which is never repeated.
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<Opened, GitError>;
+    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError>;
     /// Sets the labels of one that was opened without them.
     async fn label(&self, request: &NewPullRequest, number: i64) -> Result<(), GitError>;
 }
 
 /// A pull request that a provider says it opened.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedPullRequest {
     pub(crate) url: Url,
     /// Its number there.
     pub(crate) number: Option<i64>,

@@ -9,13 +9,13 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, Opened, named_by_url, or_nothing, words};
+use crate::api::{Api, MAX_TASKS, OpenedPullRequest, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::clone::azure_base;
 use crate::names::{below, is_segment, segments, web_base};
-use crate::paging::{Chunk, List, page};
+use crate::paging::{ProviderPage, ListId, page};
 use crate::pull_request::{full, no_labels};
-use crate::session::{Answer, Scheme, Session, flag, number, text, unavailable};
+use crate::session::{ProviderResponse, TokenScheme, ProviderSession, flag, number, text, unavailable};
 
 const PROVIDER: GitProvider = GitProvider::AzureDevops;
 const VERSION: (&str, &str) = ("api-version", "7.0");
@@ -24,7 +24,7 @@ const MAX_PAGE_ITEMS: usize = 100;
 const MAX_WORK_ITEMS: usize = 50;
 
 pub(crate) struct Azure {
-    session: Session,
+    session: ProviderSession,
     web: Url,
 }
 
@@ -32,7 +32,7 @@ impl Azure {
     pub(crate) fn new(http: &Http, access: &GitAccess) -> Result<Self, GitError> {
         let web = web_base(access)?;
         Ok(Self {
-            session: Session::new(http, access, web.clone(), Scheme::Azure)?,
+            session: ProviderSession::new(http, access, web.clone(), TokenScheme::Azure)?,
             web,
         })
     }
@@ -61,7 +61,7 @@ impl Azure {
         organization: &str,
         path: &[&str],
         parameters: &[(&str, &str)],
-    ) -> Result<Answer, GitError> {
+    ) -> Result<ProviderResponse, GitError> {
         let url = self.url(organization, path, parameters)?;
         self.session.understand(self.session.read(url).await?)
     }
@@ -240,7 +240,7 @@ impl Api for Azure {
             _ => self.organization()?,
         };
         let words = words(query).unwrap_or_default();
-        let list = List::new(&[
+        let list = ListId::new(&[
             "azure repositories",
             self.web.as_str(),
             &organization,
@@ -256,7 +256,7 @@ impl Api for Azure {
                 .await?
                 .list(Some("value"));
             values.sort_by_key(|v| (text(v, "/project/name"), text(v, "/name")));
-            Ok(Chunk { values, next: None })
+            Ok(ProviderPage { values, next: None })
         };
         let wanted = |value: &Value| {
             let found = repository(&organization, value)?;
@@ -280,7 +280,7 @@ impl Api for Azure {
             return Err(GitError::NotFound { provider: PROVIDER });
         };
         let path = [project, "_apis", "git", "repositories", name, "refs"];
-        let list = List::new(&["azure branches", self.web.as_str(), repository, words]);
+        let list = ListId::new(&["azure branches", self.web.as_str(), repository, words]);
         let fetch = async |cursor: Option<String>, size: usize| {
             let size = size.to_string();
             let mut parameters = vec![("filter", "heads/"), ("$top", size.as_str())];
@@ -295,18 +295,18 @@ impl Api for Azure {
             let mut answer = self.get(organization, &path, &parameters).await?;
             let next = answer.header("x-ms-continuationtoken").map(str::to_owned);
             let values = answer.list(Some("value"));
-            Ok(Chunk { values, next })
+            Ok(ProviderPage { values, next })
         };
         page(list, request, MAX_PAGE_ITEMS, branch, fetch).await
     }
 
     /// Tokens are of one organisation, mostly; it is the one of the host.
     async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
-        let list = List::new(&["azure organizations", self.web.as_str()]);
+        let list = ListId::new(&["azure organizations", self.web.as_str()]);
         let organization = self.organization()?;
         let fetch = async |_, _| {
             let values = vec![Value::from(organization.clone())];
-            Ok(Chunk { values, next: None })
+            Ok(ProviderPage { values, next: None })
         };
         let name = |value: &Value| value.as_str().map(str::to_owned);
         page(list, request, MAX_PAGE_ITEMS, name, fetch).await
@@ -326,7 +326,7 @@ impl Api for Azure {
         Ok(tasks)
     }
 
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<Opened, GitError> {
+    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let [organization, project, name] = parts[..] else {
             return Err(GitError::NotFound { provider: PROVIDER });
@@ -350,7 +350,7 @@ impl Api for Azure {
             id.ok_or_else(|| unavailable(PROVIDER, "a pull request without a number".into()))?;
         let base = azure_base(&self.web, organization)?;
         let path = [project, "_git", name, "pullrequest", &id.to_string()];
-        Ok(Opened {
+        Ok(OpenedPullRequest {
             url: below(PROVIDER, &base, &path)?,
             number: Some(id),
         })

@@ -12,12 +12,12 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, Opened, named_by_url, words};
+use crate::api::{Api, OpenedPullRequest, named_by_url, words};
 use crate::client::Http;
 use crate::names::{below, is_segment, segments, web_base};
-use crate::paging::{Chunk, List, page, page_number};
+use crate::paging::{ProviderPage, ListId, page, page_number};
 use crate::pull_request::{address, branch as short, no_labels};
-use crate::session::{Scheme, Session, flag, number, text, unavailable};
+use crate::session::{TokenScheme, ProviderSession, flag, number, text, unavailable};
 
 const PROVIDER: GitProvider = GitProvider::Bitbucket;
 const MAX_PAGE_ITEMS: usize = 100;
@@ -25,7 +25,7 @@ const MAX_PAGE_ITEMS: usize = 100;
 const BITBUCKET_CLOUD_HOST: &str = "bitbucket.org";
 
 pub(crate) struct Bitbucket {
-    session: Session,
+    session: ProviderSession,
     web: Url,
 }
 
@@ -34,7 +34,7 @@ impl Bitbucket {
         let web = web_base(access)?;
         let base = api_base(&web)?;
         Ok(Self {
-            session: Session::new(http, access, base, Scheme::Pair)?,
+            session: ProviderSession::new(http, access, base, TokenScheme::Pair)?,
             web,
         })
     }
@@ -45,14 +45,14 @@ impl Bitbucket {
         parameters: &[(&str, &str)],
         cursor: Option<&str>,
         size: usize,
-    ) -> Result<Chunk, GitError> {
+    ) -> Result<ProviderPage, GitError> {
         let (number, size) = (page_number(cursor)?.to_string(), size.to_string());
         let mut all = parameters.to_vec();
         all.extend([("pagelen", size.as_str()), ("page", &number)]);
         let mut answer = self.session.get(path, &all).await?;
         // Its next page is an address; that it is ours to make up from the number is what keeps tokens from leading elsewhere.
         let next = text(&answer.body, "/next").and_then(|next| page_of(&next));
-        Ok(Chunk {
+        Ok(ProviderPage {
             values: answer.list(Some("values")),
             next,
         })
@@ -65,7 +65,7 @@ impl Bitbucket {
         parameters: &[(&str, &str)],
         cursor: Option<String>,
         size: usize,
-    ) -> Result<Chunk, GitError> {
+    ) -> Result<ProviderPage, GitError> {
         let (workspace, after, inner) = match cursor.as_deref() {
             Some(cursor) if cursor.starts_with('/') => self.workspace(Some(&cursor[1..])).await?,
             None => self.workspace(None).await?,
@@ -86,7 +86,7 @@ impl Bitbucket {
         let following = after.as_ref().map(|after| format!("/{after}"));
         if workspace.is_empty() {
             let values = Vec::new();
-            return Ok(Chunk {
+            return Ok(ProviderPage {
                 values,
                 next: following,
             });
@@ -100,7 +100,7 @@ impl Bitbucket {
             Some(inner) => Some(format!("{workspace}/{}/{inner}", after.unwrap_or_default())),
             None => following,
         };
-        Ok(Chunk {
+        Ok(ProviderPage {
             values: chunk.values,
             next,
         })
@@ -227,7 +227,7 @@ impl Api for Bitbucket {
             name,
             sort,
         ];
-        let list = List::new(&parts);
+        let list = ListId::new(&parts);
         if workspace.is_empty() {
             let fetch = |cursor, size| self.everywhere(&parameters, cursor, size);
             return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
@@ -265,7 +265,7 @@ impl Api for Bitbucket {
         } else {
             &parameters
         };
-        let list = List::new(&["bitbucket branches", self.web.as_str(), repository, words]);
+        let list = ListId::new(&["bitbucket branches", self.web.as_str(), repository, words]);
         let fetch = async |cursor: Option<String>, size| {
             self.list(&path, parameters, cursor.as_deref(), size).await
         };
@@ -273,7 +273,7 @@ impl Api for Bitbucket {
     }
 
     async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
-        let list = List::new(&["bitbucket workspaces", self.web.as_str()]);
+        let list = ListId::new(&["bitbucket workspaces", self.web.as_str()]);
         let fetch = async |cursor: Option<String>, size| {
             let path = ["user", "workspaces"];
             self.list(&path, &[], cursor.as_deref(), size).await
@@ -286,7 +286,7 @@ impl Api for Bitbucket {
         Ok(Vec::new())
     }
 
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<Opened, GitError> {
+    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let path = [&["repositories"], &parts[..], &["pullrequests"]].concat();
         let url = self.session.url(&path, &[])?;
@@ -295,7 +295,7 @@ impl Api for Bitbucket {
             "source": end(&request.source_branch), "destination": end(&request.target_branch),
             "draft": request.draft});
         let answer = self.session.create(url, &body).await?.body;
-        Ok(Opened {
+        Ok(OpenedPullRequest {
             url: address(PROVIDER, &answer, "/links/html/href")?,
             number: number(&answer, "/id"),
         })

@@ -9,18 +9,18 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, Opened, words};
+use crate::api::{Api, MAX_TASKS, OpenedPullRequest, words};
 use crate::client::Http;
 use crate::names::{below, is_segment, segments, web_base};
-use crate::paging::{Chunk, List, page};
+use crate::paging::{ProviderPage, ListId, page};
 use crate::pull_request::{address, full, no_labels};
-use crate::session::{Scheme, Session, flag, id, number, text};
+use crate::session::{TokenScheme, ProviderSession, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::BitbucketDataCenter;
 const MAX_PAGE_ITEMS: usize = 100;
 
 pub(crate) struct BitbucketDataCenter {
-    session: Session,
+    session: ProviderSession,
     web: Url,
     user: Option<String>,
 }
@@ -30,7 +30,7 @@ impl BitbucketDataCenter {
         let web = web_base(access)?;
         let base = below(PROVIDER, &web, &["rest", "api", "1.0"])?;
         Ok(Self {
-            session: Session::new(http, access, base, Scheme::Pair)?,
+            session: ProviderSession::new(http, access, base, TokenScheme::Pair)?,
             web,
             user: access.user.clone(),
         })
@@ -42,7 +42,7 @@ impl BitbucketDataCenter {
         parameters: &[(&str, &str)],
         cursor: Option<String>,
         size: usize,
-    ) -> Result<Chunk, GitError> {
+    ) -> Result<ProviderPage, GitError> {
         // Pages begin where the one before said, which need not be a multiple of their length.
         let start = cursor.unwrap_or_else(|| "0".into());
         if start.parse::<u64>().is_err() {
@@ -54,7 +54,7 @@ impl BitbucketDataCenter {
         let mut answer = self.session.get(path, &all).await?;
         let is_last = flag(&answer.body, "/isLastPage").unwrap_or(true);
         let next = number(&answer.body, "/nextPageStart").filter(|_| !is_last);
-        Ok(Chunk {
+        Ok(ProviderPage {
             values: answer.list(Some("values")),
             next: next.map(|next| next.to_string()),
         })
@@ -169,7 +169,7 @@ impl Api for BitbucketDataCenter {
             Some((project, name)) if is_segment(project) => (project, name),
             _ => (query.installation.as_deref().unwrap_or_default(), words),
         };
-        let list = List::new(&[
+        let list = ListId::new(&[
             "bitbucket dc repositories",
             self.web.as_str(),
             project,
@@ -223,7 +223,7 @@ impl Api for BitbucketDataCenter {
         } else {
             &parameters
         };
-        let list = List::new(&[
+        let list = ListId::new(&[
             "bitbucket dc branches",
             self.web.as_str(),
             repository,
@@ -235,7 +235,7 @@ impl Api for BitbucketDataCenter {
 
     /// The keys of projects.
     async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
-        let list = List::new(&["bitbucket dc projects", self.web.as_str()]);
+        let list = ListId::new(&["bitbucket dc projects", self.web.as_str()]);
         let fetch = |cursor, size| self.list(&["projects"], &[], cursor, size);
         page(list, request, MAX_PAGE_ITEMS, |value| text(value, "/key"), fetch).await
     }
@@ -248,7 +248,7 @@ impl Api for BitbucketDataCenter {
         Ok(values.iter().filter_map(task).take(MAX_TASKS).collect())
     }
 
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<Opened, GitError> {
+    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let [project, slug] = parts[..] else {
             return Err(GitError::NotFound { provider: PROVIDER });
@@ -264,7 +264,7 @@ impl Api for BitbucketDataCenter {
             body["draft"] = true.into();
         }
         let answer = self.session.create(url, &body).await?.body;
-        Ok(Opened {
+        Ok(OpenedPullRequest {
             url: address(PROVIDER, &answer, "/links/self/0/href")?,
             number: number(&answer, "/id"),
         })

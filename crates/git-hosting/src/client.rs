@@ -25,7 +25,7 @@ use tower_service::Service;
 use url::Url;
 
 use crate::config::{Authorities, Config};
-use crate::guard::{Failed, Guard, Refused};
+use crate::guard::{HostError, HostGuard, ForbiddenHost};
 
 const AGENT_NAME: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
 /// Redirects within one host: a repository that was renamed, a path that was.
@@ -33,13 +33,13 @@ const MAX_REDIRECTS: usize = 3;
 /// Idle connections that are kept, for each host.
 const MAX_IDLE_CONNECTIONS_PER_HOST: usize = 4;
 
-type Connector = HttpsConnector<HttpConnector<Pinned>>;
+type Connector = HttpsConnector<HttpConnector<GuardedResolver>>;
 
 /// Resolves names to addresses that were checked, so that what is connected to is what was judged.
 #[derive(Debug, Clone)]
-struct Pinned(Guard);
+struct GuardedResolver(HostGuard);
 
-impl Service<Name> for Pinned {
+impl Service<Name> for GuardedResolver {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = Box<dyn Error + Send + Sync>;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
@@ -54,8 +54,8 @@ impl Service<Name> for Pinned {
             // The connector puts the port of the URL in the place of this one.
             match guard.resolve(name.as_str(), 0).await {
                 Ok(found) => Ok(found.into_iter()),
-                Err(Failed::Refused(refused)) => Err(refused.into()),
-                Err(Failed::NotResolved(error)) => Err(error.into()),
+                Err(HostError::ForbiddenHost(refused)) => Err(refused.into()),
+                Err(HostError::NotResolved(error)) => Err(error.into()),
             }
         })
     }
@@ -63,7 +63,7 @@ impl Service<Name> for Pinned {
 
 /// A request, without its credentials.
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
+pub(crate) struct HttpCall {
     pub(crate) method: Method,
     pub(crate) url: Url,
     pub(crate) body: Option<Vec<u8>>,
@@ -71,13 +71,13 @@ pub(crate) struct Call {
 
 /// An answer of any status.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct HttpReply {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-impl Reply {
+impl HttpReply {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -90,9 +90,9 @@ impl Reply {
 
 /// No answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Fault {
+pub(crate) enum HttpError {
     #[error("{0}")]
-    Refused(#[from] Refused),
+    ForbiddenHost(#[from] ForbiddenHost),
     #[error("no connection, or it broke")]
     Broken(#[source] Box<dyn Error + Send + Sync>),
     #[error("the answer has more than {0} bytes")]
@@ -103,10 +103,10 @@ pub(crate) enum Fault {
     Unusable,
 }
 
-impl Fault {
+impl HttpError {
     pub(crate) fn into_error(self, provider: GitProvider) -> GitError {
         match self {
-            Self::Refused(refused) => refused.into_error(provider),
+            Self::ForbiddenHost(refused) => refused.into_error(provider),
             other => GitError::Unavailable {
                 provider,
                 source: other.into(),
@@ -119,13 +119,13 @@ impl Fault {
 #[derive(Debug, Clone)]
 pub(crate) struct Http {
     client: Client<Connector, Full<Bytes>>,
-    guard: Guard,
+    guard: HostGuard,
     max_body: usize,
 }
 
 impl Http {
-    pub(crate) fn new(config: &Config, guard: Guard) -> Result<Self, rustls::Error> {
-        let mut http = HttpConnector::new_with_resolver(Pinned(guard.clone()));
+    pub(crate) fn new(config: &Config, guard: HostGuard) -> Result<Self, rustls::Error> {
+        let mut http = HttpConnector::new_with_resolver(GuardedResolver(guard.clone()));
         http.enforce_http(false);
         http.set_connect_timeout(Some(config.connect));
         http.set_nodelay(true);
@@ -149,10 +149,10 @@ impl Http {
     /// Sends the request. The credentials go to the host of its URL and nowhere else.
     pub(crate) async fn exchange(
         &self,
-        call: &Call,
+        call: &HttpCall,
         credentials: &HeaderValue,
         accept: &'static str,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<HttpReply, HttpError> {
         let mut url = call.url.clone();
         for _ in 0..=MAX_REDIRECTS {
             self.guard.check(&url)?;
@@ -163,18 +163,18 @@ impl Http {
             }
             let to = reply.header("location").and_then(|to| url.join(to).ok());
             let to = to.filter(|to| to.origin() == url.origin());
-            url = to.ok_or(Fault::Redirected)?;
+            url = to.ok_or(HttpError::Redirected)?;
         }
-        Err(Fault::Redirected)
+        Err(HttpError::Redirected)
     }
 
     async fn attempt(
         &self,
-        call: &Call,
+        call: &HttpCall,
         url: &Url,
         credentials: &HeaderValue,
         accept: &'static str,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<HttpReply, HttpError> {
         let mut request = Request::builder()
             .method(call.method.clone())
             .uri(url.as_str())
@@ -185,18 +185,18 @@ impl Http {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         let body = Full::from(call.body.clone().unwrap_or_default());
-        let request = request.body(body).map_err(|_| Fault::Unusable)?;
+        let request = request.body(body).map_err(|_| HttpError::Unusable)?;
         let response = self.client.request(request).await.map_err(broken)?;
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, self.max_body).collect().await;
         let body = body.map_err(|error| {
             if error.is::<http_body_util::LengthLimitError>() {
-                Fault::TooLarge(self.max_body)
+                HttpError::TooLarge(self.max_body)
             } else {
-                Fault::Broken(error)
+                HttpError::Broken(error)
             }
         })?;
-        Ok(Reply {
+        Ok(HttpReply {
             status: parts.status.as_u16(),
             headers: parts.headers,
             body: body.to_bytes().to_vec(),
@@ -205,15 +205,15 @@ impl Http {
 }
 
 /// What the resolver said is at the bottom of what the client says.
-fn broken(error: hyper_util::client::legacy::Error) -> Fault {
+fn broken(error: hyper_util::client::legacy::Error) -> HttpError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(error) = cause {
-        if let Some(refused) = error.downcast_ref::<Refused>() {
+        if let Some(refused) = error.downcast_ref::<ForbiddenHost>() {
             return refused.clone().into();
         }
         cause = error.source();
     }
-    Fault::Broken(error.into())
+    HttpError::Broken(error.into())
 }
 
 fn tls(authorities: &Authorities) -> Result<ClientConfig, rustls::Error> {

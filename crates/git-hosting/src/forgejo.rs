@@ -9,19 +9,19 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, Opened, named_by_url, words};
+use crate::api::{Api, MAX_TASKS, OpenedPullRequest, named_by_url, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
-use crate::paging::{Chunk, List, following, page, page_number};
+use crate::paging::{ProviderPage, ListId, following, page, page_number};
 use crate::pull_request::{address, branch as short, no_labels, titled};
-use crate::session::{Scheme, Session, flag, id, number, text};
+use crate::session::{TokenScheme, ProviderSession, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::Forgejo;
 /// As long as pages are unless an administrator says otherwise; longer ones are cut without a word.
 const MAX_PAGE_ITEMS: usize = 50;
 
 pub(crate) struct Forgejo {
-    session: Session,
+    session: ProviderSession,
     web: Url,
 }
 
@@ -30,7 +30,7 @@ impl Forgejo {
         let web = web_base(access)?;
         let base = below(PROVIDER, &web, &["api", "v1"])?;
         Ok(Self {
-            session: Session::new(http, access, base, Scheme::Token)?,
+            session: ProviderSession::new(http, access, base, TokenScheme::Token)?,
             web,
         })
     }
@@ -41,14 +41,14 @@ impl Forgejo {
         parameters: &[(&str, &str)],
         cursor: Option<String>,
         size: usize,
-    ) -> Result<Chunk, GitError> {
+    ) -> Result<ProviderPage, GitError> {
         let number = page_number(cursor.as_deref())?;
         let (page, limit) = (number.to_string(), size.to_string());
         let mut all = parameters.to_vec();
         all.extend([("page", page.as_str()), ("limit", &limit)]);
         let mut answer = self.session.get(path, &all).await?;
         let next = following(number, answer.has_next_link());
-        Ok(Chunk {
+        Ok(ProviderPage {
             values: answer.list(member),
             next,
         })
@@ -122,7 +122,7 @@ impl Api for Forgejo {
     ) -> Result<GitPage<GitRepository>, GitError> {
         let words = words(query).unwrap_or_default();
         let sort = format!("{:?}", query.sort);
-        let list = List::new(&["forgejo repositories", self.web.as_str(), words, &sort]);
+        let list = ListId::new(&["forgejo repositories", self.web.as_str(), words, &sort]);
         if words.is_empty() {
             let mine = (&["user", "repos"][..], None);
             let fetch = |cursor, size| self.list(mine, &[], cursor, size);
@@ -167,7 +167,7 @@ impl Api for Forgejo {
             return Err(GitError::NotFound { provider: PROVIDER });
         };
         let path = ["repos", owner, name, "branches"];
-        let list = List::new(&["forgejo branches", self.web.as_str(), repository, words]);
+        let list = ListId::new(&["forgejo branches", self.web.as_str(), repository, words]);
         // It knows no words here.
         let lower = words.to_lowercase();
         let named =
@@ -196,7 +196,7 @@ impl Api for Forgejo {
         Ok(values.iter().filter_map(task).take(MAX_TASKS).collect())
     }
 
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<Opened, GitError> {
+    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let path = [&["repos"], &parts[..], &["pulls"]].concat();
         let url = self.session.url(&path, &[])?;
@@ -204,7 +204,7 @@ impl Api for Forgejo {
             "body": request.body.as_deref().unwrap_or_default(),
             "head": short(&request.source_branch), "base": short(&request.target_branch)});
         let answer = self.session.create(url, &body).await?.body;
-        Ok(Opened {
+        Ok(OpenedPullRequest {
             url: address(PROVIDER, &answer, "/html_url")?,
             number: number(&answer, "/number"),
         })

@@ -11,12 +11,12 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, Opened, named_by_url, or_nothing, words};
+use crate::api::{Api, MAX_TASKS, OpenedPullRequest, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
-use crate::paging::{Chunk, List, following, page, page_number};
+use crate::paging::{ProviderPage, ListId, following, page, page_number};
 use crate::pull_request::{address, branch as short};
-use crate::session::{Answer, Scheme, Session, flag, id, number, text, unavailable};
+use crate::session::{ProviderResponse, TokenScheme, ProviderSession, flag, id, number, text, unavailable};
 
 const PROVIDER: GitProvider = GitProvider::Github;
 /// Longest page, and as many repositories as a search shows at all.
@@ -26,7 +26,7 @@ const MAX_SEARCH_RESULTS: usize = 1000;
 const MAX_ORGANIZATIONS: usize = 30;
 
 pub(crate) struct Github {
-    session: Session,
+    session: ProviderSession,
     web: Url,
     graphql: Url,
 }
@@ -36,7 +36,7 @@ impl Github {
         let web = web_base(access)?;
         let (base, graphql) = addresses(&web)?;
         Ok(Self {
-            session: Session::new(http, access, base, Scheme::Bearer)?,
+            session: ProviderSession::new(http, access, base, TokenScheme::Bearer)?,
             web,
             graphql,
         })
@@ -99,7 +99,7 @@ impl Github {
         query: &RepositoryQuery,
         cursor: Option<String>,
         size: usize,
-    ) -> Result<Chunk, GitError> {
+    ) -> Result<ProviderPage, GitError> {
         let number = page_number(cursor.as_deref())?;
         let (page, per_page) = (number.to_string(), size.to_string());
         let (sort, order) = match query.sort {
@@ -125,7 +125,7 @@ impl Github {
         // An owner that does not exist (or a page beyond what is shown) is a refusal of the whole query.
         if reply.status == 422 {
             let values = Vec::new();
-            return Ok(Chunk { values, next: None });
+            return Ok(ProviderPage { values, next: None });
         }
         let answer = self.session.understand(reply)?;
         let shown = usize::try_from(number)
@@ -153,9 +153,9 @@ fn addresses(web: &Url) -> Result<(Url, Url), GitError> {
 }
 
 /// A page of REST: what is next is told by the `Link` header.
-fn chunk(mut answer: Answer, member: Option<&str>, number: u32, is_shown: bool) -> Chunk {
+fn chunk(mut answer: ProviderResponse, member: Option<&str>, number: u32, is_shown: bool) -> ProviderPage {
     let next = following(number, is_shown && answer.has_next_link());
-    Chunk {
+    ProviderPage {
         values: answer.list(member),
         next,
     }
@@ -279,7 +279,7 @@ impl Api for Github {
         let installation = query.installation.as_deref().unwrap_or_default();
         let sort = format!("{:?}", query.sort);
         let words = words(query);
-        let list = List::new(&[
+        let list = ListId::new(&[
             "github repositories",
             self.web.as_str(),
             words.unwrap_or_default(),
@@ -316,7 +316,7 @@ impl Api for Github {
         let [owner, name] = parts[..] else {
             return Err(GitError::NotFound { provider: PROVIDER });
         };
-        let list = List::new(&["github branches", self.web.as_str(), repository, words]);
+        let list = ListId::new(&["github branches", self.web.as_str(), repository, words]);
         if words.is_empty() {
             let fetch = async |cursor: Option<String>, size: usize| {
                 let number = page_number(cursor.as_deref())?;
@@ -342,13 +342,13 @@ impl Api for Github {
                 Value::Array(values) => values,
                 _ => Vec::new(),
             };
-            Ok(Chunk { values, next })
+            Ok(ProviderPage { values, next })
         };
         page(list, request, MAX_PAGE_ITEMS, ref_node, fetch).await
     }
 
     async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
-        let list = List::new(&["github installations", self.web.as_str()]);
+        let list = ListId::new(&["github installations", self.web.as_str()]);
         let fetch = async |cursor: Option<String>, size: usize| {
             let number = page_number(cursor.as_deref())?;
             let (page, per_page) = (number.to_string(), size.to_string());
@@ -358,7 +358,7 @@ impl Api for Github {
             // Only tokens that an app got for its user have installations; others are not told so but refused.
             if reply.status == 404 || (reply.status == 403 && !reply.is_limit()) {
                 let values = Vec::new();
-                return Ok(Chunk { values, next: None });
+                return Ok(ProviderPage { values, next: None });
             }
             let answer = self.session.understand(reply)?;
             Ok(chunk(answer, Some("installations"), number, true))
@@ -375,7 +375,7 @@ impl Api for Github {
         Ok(pull_requests.chain(issues).take(MAX_TASKS).collect())
     }
 
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<Opened, GitError> {
+    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let url = self
             .session
@@ -383,7 +383,7 @@ impl Api for Github {
         let body = json!({"title": request.title, "body": request.body, "draft": request.draft,
             "head": short(&request.source_branch), "base": short(&request.target_branch)});
         let answer = self.session.create(url, &body).await?.body;
-        Ok(Opened {
+        Ok(OpenedPullRequest {
             url: address(PROVIDER, &answer, "/html_url")?,
             number: number(&answer, "/number"),
         })

@@ -9,18 +9,18 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, Opened, named_by_url, or_nothing, words};
+use crate::api::{Api, MAX_TASKS, OpenedPullRequest, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
-use crate::paging::{Chunk, List, page, page_number};
+use crate::paging::{ProviderPage, ListId, page, page_number};
 use crate::pull_request::{address, branch as short, titled};
-use crate::session::{Answer, Scheme, Session, flag, id, number, text};
+use crate::session::{ProviderResponse, TokenScheme, ProviderSession, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::Gitlab;
 const MAX_PAGE_ITEMS: usize = 100;
 
 pub(crate) struct Gitlab {
-    session: Session,
+    session: ProviderSession,
     web: Url,
     graphql: Url,
 }
@@ -31,7 +31,7 @@ impl Gitlab {
         let base = below(PROVIDER, &web, &["api", "v4"])?;
         let graphql = below(PROVIDER, &web, &["api", "graphql"])?;
         Ok(Self {
-            session: Session::new(http, access, base, Scheme::Bearer)?,
+            session: ProviderSession::new(http, access, base, TokenScheme::Bearer)?,
             web,
             graphql,
         })
@@ -43,7 +43,7 @@ impl Gitlab {
         parameters: &[(&str, &str)],
         cursor: Option<String>,
         size: usize,
-    ) -> Result<Chunk, GitError> {
+    ) -> Result<ProviderPage, GitError> {
         let (number, size) = (
             page_number(cursor.as_deref())?.to_string(),
             size.to_string(),
@@ -54,9 +54,9 @@ impl Gitlab {
     }
 }
 
-fn chunk(mut answer: Answer) -> Chunk {
+fn chunk(mut answer: ProviderResponse) -> ProviderPage {
     let next = answer.header("x-next-page").map(str::to_owned);
-    Chunk {
+    ProviderPage {
         values: answer.list(None),
         next,
     }
@@ -152,13 +152,13 @@ impl Api for Gitlab {
             words.unwrap_or_default(),
             &sort,
         ];
-        let list = List::new(&parts);
+        let list = ListId::new(&parts);
         if let Some(path) = words.and_then(|words| named_by_url(words, &self.web)) {
             let fetch = async |_, _| {
                 let found = self.session.get(&["projects", &path], &[]).await.map(Some);
                 let values = or_nothing(found)?.map(|answer| vec![answer.body]);
                 let values = values.unwrap_or_default();
-                Ok(Chunk { values, next: None })
+                Ok(ProviderPage { values, next: None })
             };
             return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
         }
@@ -195,7 +195,7 @@ impl Api for Gitlab {
         // One segment: its slashes are encoded.
         let project = segments(PROVIDER, repository)?.join("/");
         let path = ["projects", &project, "repository", "branches"];
-        let list = List::new(&["gitlab branches", self.web.as_str(), repository, words]);
+        let list = ListId::new(&["gitlab branches", self.web.as_str(), repository, words]);
         let parameters = [("search", words)];
         let parameters = if words.is_empty() {
             &[][..]
@@ -238,7 +238,7 @@ impl Api for Gitlab {
             .collect())
     }
 
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<Opened, GitError> {
+    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError> {
         let repository = request.repository.as_str();
         let is_number = !repository.is_empty() && repository.bytes().all(|b| b.is_ascii_digit());
         let project = if is_number {
@@ -256,7 +256,7 @@ impl Api for Gitlab {
             body["labels"] = json!(request.labels.join(","));
         }
         let answer = self.session.create(url, &body).await?.body;
-        Ok(Opened {
+        Ok(OpenedPullRequest {
             url: address(PROVIDER, &answer, "/web_url")?,
             number: number(&answer, "/iid"),
         })

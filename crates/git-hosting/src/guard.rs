@@ -11,7 +11,7 @@ use domain::git::GitError;
 use url::{Host, Url};
 
 use crate::address::PrivateHosts;
-use crate::slots::Slots;
+use crate::slots::RequestSlots;
 
 /// How long a name may take to resolve.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -20,7 +20,7 @@ const MAX_CONCURRENT_LOOKUPS: usize = 16;
 const MAX_CONCURRENT_LOOKUPS_PER_NAME: usize = 4;
 
 /// Asks the system's resolver.
-type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+type ResolveFn = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
 fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok((name, port).to_socket_addrs()?.collect())
@@ -28,45 +28,45 @@ fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 
 /// Decides.
 #[derive(Debug, Clone)]
-pub(crate) struct Guard {
+pub(crate) struct HostGuard {
     private: Arc<PrivateHosts>,
-    look_up: LookUp,
-    look_ups: Slots,
+    look_up: ResolveFn,
+    look_ups: RequestSlots,
 }
 
 /// A host that may not be called, and why. Says nothing of the addresses that its name has: it would tell a user about a
 /// network that is not theirs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refused(pub(crate) &'static str);
+pub(crate) struct ForbiddenHost(pub(crate) &'static str);
 
-impl fmt::Display for Refused {
+impl fmt::Display for ForbiddenHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for ForbiddenHost {}
 
-const PRIVATE_ADDRESS: Refused = Refused(
+const PRIVATE_ADDRESS: ForbiddenHost = ForbiddenHost(
     "it is in a private network. Whoever runs this service can allow it by git.allow_private_hosts",
 );
-const PLAIN_HTTP: Refused = Refused(
+const PLAIN_HTTP: ForbiddenHost = ForbiddenHost(
     "it is not called over http://. Use https://, or whoever runs this service can allow the host by \
      git.allow_private_hosts",
 );
-const NO_HOST: Refused = Refused("its address is no http(s) URL with a host name");
+const NO_HOST: ForbiddenHost = ForbiddenHost("its address is no http(s) URL with a host name");
 
-impl Guard {
+impl HostGuard {
     pub(crate) fn new(private: PrivateHosts) -> Self {
         Self {
             private: Arc::new(private),
             look_up,
-            look_ups: Slots::new(MAX_CONCURRENT_LOOKUPS, MAX_CONCURRENT_LOOKUPS_PER_NAME),
+            look_ups: RequestSlots::new(MAX_CONCURRENT_LOOKUPS, MAX_CONCURRENT_LOOKUPS_PER_NAME),
         }
     }
 
     /// What can be said without resolving: scheme, shape, and addresses that stand in the URL itself (which no resolver sees).
-    pub(crate) fn check(&self, url: &Url) -> Result<(), Refused> {
+    pub(crate) fn check(&self, url: &Url) -> Result<(), ForbiddenHost> {
         let (Some(host), Some(text)) = (url.host(), url.host_str()) else {
             return Err(NO_HOST);
         };
@@ -86,7 +86,7 @@ impl Guard {
         }
     }
 
-    fn permit(&self, name: &str, address: IpAddr) -> Result<(), Refused> {
+    fn permit(&self, name: &str, address: IpAddr) -> Result<(), ForbiddenHost> {
         if self.private.permits(name, address) {
             Ok(())
         } else {
@@ -95,13 +95,13 @@ impl Guard {
     }
 
     /// The addresses of a name, if all of them may be called: a name that also has a private one is a trick.
-    pub(crate) async fn resolve(&self, name: &str, port: u16) -> Result<Vec<SocketAddr>, Failed> {
+    pub(crate) async fn resolve(&self, name: &str, port: u16) -> Result<Vec<SocketAddr>, HostError> {
         let found = tokio::time::timeout(RESOLVE_TIMEOUT, self.look_up(name, port)).await;
         let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let found = found.map_err(Failed::NotResolved)?;
+        let found = found.map_err(HostError::NotResolved)?;
         for address in &found {
             let permitted = self.permit(name, address.ip());
-            permitted.map_err(Failed::Refused)?;
+            permitted.map_err(HostError::ForbiddenHost)?;
         }
         Ok(found)
     }
@@ -122,8 +122,8 @@ impl Guard {
     pub(crate) async fn admit(&self, provider: GitProvider, url: &Url) -> Result<(), GitError> {
         match self.addresses(url).await {
             Ok(_) => Ok(()),
-            Err(Failed::Refused(refused)) => Err(refused.into_error(provider)),
-            Err(Failed::NotResolved(error)) => Err(GitError::Unavailable {
+            Err(HostError::ForbiddenHost(refused)) => Err(refused.into_error(provider)),
+            Err(HostError::NotResolved(error)) => Err(GitError::Unavailable {
                 provider,
                 source: error.into(),
             }),
@@ -131,8 +131,8 @@ impl Guard {
     }
 
     /// The addresses of the host in an address, if all of them may be called.
-    pub(crate) async fn addresses(&self, url: &Url) -> Result<Vec<IpAddr>, Failed> {
-        self.check(url).map_err(Failed::Refused)?;
+    pub(crate) async fn addresses(&self, url: &Url) -> Result<Vec<IpAddr>, HostError> {
+        self.check(url).map_err(HostError::ForbiddenHost)?;
         match url.host() {
             Some(Host::Ipv4(v4)) => Ok(vec![IpAddr::V4(v4)]),
             Some(Host::Ipv6(v6)) => Ok(vec![IpAddr::V6(v6)]),
@@ -141,12 +141,12 @@ impl Guard {
                 let found = self.resolve(name, port).await?;
                 Ok(found.iter().map(SocketAddr::ip).collect())
             }
-            None => Err(Failed::Refused(NO_HOST)),
+            None => Err(HostError::ForbiddenHost(NO_HOST)),
         }
     }
 }
 
-impl Refused {
+impl ForbiddenHost {
     pub(crate) fn into_error(self, provider: GitProvider) -> GitError {
         GitError::Forbidden {
             provider,
@@ -157,17 +157,17 @@ impl Refused {
 
 /// A name without usable addresses.
 #[derive(Debug)]
-pub(crate) enum Failed {
+pub(crate) enum HostError {
     /// They may not be called.
-    Refused(Refused),
+    ForbiddenHost(ForbiddenHost),
     /// There are none.
     NotResolved(io::Error),
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(refused) => refused.fmt(f),
+            Self::ForbiddenHost(refused) => refused.fmt(f),
             Self::NotResolved(_) => f.write_str("its name cannot be resolved"),
         }
     }
@@ -183,9 +183,9 @@ mod tests {
     use super::*;
     use crate::address::AllowedHost;
 
-    fn guard(entries: &[&str]) -> Guard {
+    fn guard(entries: &[&str]) -> HostGuard {
         let list: Vec<AllowedHost> = entries.iter().map(|e| e.parse().unwrap()).collect();
-        Guard::new(PrivateHosts::Listed(list))
+        HostGuard::new(PrivateHosts::Listed(list))
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
     async fn names_are_judged_by_all_their_addresses() {
         let refused = guard(&[]).resolve("localhost", 443).await;
         assert!(
-            matches!(refused, Err(Failed::Refused(PRIVATE_ADDRESS))),
+            matches!(refused, Err(HostError::ForbiddenHost(PRIVATE_ADDRESS))),
             "{refused:?}"
         );
         let allowed = guard(&["localhost"]).resolve("localhost", 443).await;
@@ -244,11 +244,11 @@ mod tests {
             "https://u:p@github.com/x",
         ] {
             let refused = addresses(&[], url).await;
-            assert!(matches!(refused, Err(Failed::Refused(_))), "{url}");
+            assert!(matches!(refused, Err(HostError::ForbiddenHost(_))), "{url}");
         }
         let unknown = addresses(&[], "https://no-such-host.invalid/").await;
         assert!(
-            matches!(unknown, Err(Failed::NotResolved(_))),
+            matches!(unknown, Err(HostError::NotResolved(_))),
             "{unknown:?}"
         );
     }

@@ -41,8 +41,8 @@ pub use config::{Authorities, Config};
 
 use crate::api::Api;
 use crate::client::Http;
-use crate::guard::Guard;
-use crate::slots::Slots;
+use crate::guard::HostGuard;
+use crate::slots::RequestSlots;
 
 /// Questions that are being answered: in all, and with one token at one host. One question makes at most two requests at a
 /// time, and its answers are in memory until it ends.
@@ -53,8 +53,8 @@ const MAX_CONCURRENT_CALLS_PER_TOKEN: usize = 4;
 #[derive(Debug)]
 pub struct HttpGitHosting {
     http: Http,
-    guard: Guard,
-    questions: Slots,
+    guard: HostGuard,
+    questions: RequestSlots,
     timeout: Duration,
 }
 
@@ -64,11 +64,11 @@ impl HttpGitHosting {
     /// # Errors
     /// An authority of the configuration cannot be used.
     pub fn new(config: &Config) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
-        let guard = Guard::new(config.private_hosts.clone());
+        let guard = HostGuard::new(config.private_hosts.clone());
         Ok(Self {
             http: Http::new(config, guard.clone())?,
             guard,
-            questions: Slots::new(MAX_CONCURRENT_CALLS, MAX_CONCURRENT_CALLS_PER_TOKEN),
+            questions: RequestSlots::new(MAX_CONCURRENT_CALLS, MAX_CONCURRENT_CALLS_PER_TOKEN),
             timeout: config.timeout,
         })
     }

@@ -19,7 +19,7 @@ const MAX_TOKEN_BYTES: usize = 4096;
 
 /// A page as the provider has it.
 #[derive(Debug)]
-pub(crate) struct Chunk {
+pub(crate) struct ProviderPage {
     pub(crate) values: Vec<Value>,
     /// Its name for the next page; `None` on the last.
     pub(crate) next: Option<String>,
@@ -27,9 +27,9 @@ pub(crate) struct Chunk {
 
 /// Which list is walked through: tokens of one are of no use in another.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct List(u64);
+pub(crate) struct ListId(u64);
 
-impl List {
+impl ListId {
     /// By everything that makes it another list.
     pub(crate) fn new(parts: &[&str]) -> Self {
         // FNV-1a: the same in every release and on every machine, and nothing rests on its strength.
@@ -46,7 +46,7 @@ impl List {
 /// Where a page begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Place {
+struct PagePosition {
     /// The list.
     l: u64,
     /// The provider's page.
@@ -57,8 +57,8 @@ struct Place {
     n: usize,
 }
 
-impl Place {
-    fn first(list: List, limit: usize, most: usize) -> Self {
+impl PagePosition {
+    fn first(list: ListId, limit: usize, most: usize) -> Self {
         let limit = limit.clamp(1, MAX_PAGE_LIMIT);
         // As few pages as will do, of the same length: 60 items of a provider with 50 to a page are two of 30.
         let pages = limit.div_ceil(most);
@@ -70,7 +70,7 @@ impl Place {
         }
     }
 
-    fn decode(list: List, token: &str) -> Result<Self, GitError> {
+    fn decode(list: ListId, token: &str) -> Result<Self, GitError> {
         let place = (token.len() <= MAX_TOKEN_BYTES)
             .then(|| URL_SAFE_NO_PAD.decode(token).ok())
             .flatten()
@@ -89,18 +89,18 @@ impl Place {
 /// One page of ours. `most` is the longest page of the provider, `convert` makes an item or says that it is not wanted, and
 /// `fetch` gets the provider's page of this name and length.
 pub(crate) async fn page<T, F>(
-    list: List,
+    list: ListId,
     request: &GitPageRequest,
     most: usize,
     convert: impl Fn(&Value) -> Option<T>,
     fetch: impl Fn(Option<String>, usize) -> F,
 ) -> Result<GitPage<T>, GitError>
 where
-    F: Future<Output = Result<Chunk, GitError>>,
+    F: Future<Output = Result<ProviderPage, GitError>>,
 {
     let mut place = match &request.after {
-        None => Place::first(list, request.limit, most),
-        Some(token) => Place::decode(list, token)?,
+        None => PagePosition::first(list, request.limit, most),
+        Some(token) => PagePosition::decode(list, token)?,
     };
     let limit = request.limit.clamp(1, MAX_PAGE_LIMIT);
     let mut items = Vec::new();
@@ -175,11 +175,11 @@ mod tests {
                     let from = (number as usize - 1) * size;
                     let values: Vec<_> = all.iter().skip(from).take(size).cloned().collect();
                     let next = following(number, from + values.len() < all.len());
-                    Ok(Chunk { values, next })
+                    Ok(ProviderPage { values, next })
                 }
             };
             let convert = |value: &Value| value.as_u64().filter(|n| wanted(*n));
-            let got = page(List::new(&[LIST]), &request, most, convert, fetch)
+            let got = page(ListId::new(&[LIST]), &request, most, convert, fetch)
                 .await
                 .unwrap();
             assert!(got.items.len() <= limit);
@@ -220,10 +220,10 @@ mod tests {
             let request = GitPageRequest { after: None, limit };
             let fetch = |_, size: usize| {
                 let values: Vec<_> = all.iter().take(size).cloned().collect();
-                async { Ok(Chunk { values, next: None }) }
+                async { Ok(ProviderPage { values, next: None }) }
             };
             let got = block_on(page(
-                List::new(&[LIST]),
+                ListId::new(&[LIST]),
                 &request,
                 100,
                 Value::as_u64,
@@ -235,22 +235,22 @@ mod tests {
 
     #[test]
     fn a_token_that_is_not_ours() {
-        let list = List::new(&["github", "repositories"]);
-        let ours = Place::first(list, 10, 100).encode().unwrap();
-        assert!(Place::decode(list, &ours).is_ok());
-        let other = List::new(&["gitlab", "repositories"]);
-        assert!(Place::decode(other, &ours).is_err());
+        let list = ListId::new(&["github", "repositories"]);
+        let ours = PagePosition::first(list, 10, 100).encode().unwrap();
+        assert!(PagePosition::decode(list, &ours).is_ok());
+        let other = ListId::new(&["gitlab", "repositories"]);
+        assert!(PagePosition::decode(other, &ours).is_err());
         let long = "a".repeat(5000);
         let huge = URL_SAFE_NO_PAD.encode(format!(r#"{{"l":{},"p":null,"s":101,"n":0}}"#, list.0));
         for token in ["", "Mg", "!", "eyJ4IjoxfQ", &long, &huge, &ours[1..]] {
-            assert!(Place::decode(list, token).is_err(), "{token}");
+            assert!(PagePosition::decode(list, token).is_err(), "{token}");
         }
     }
 
     #[test]
     fn a_provider_that_goes_in_circles_ends_the_list() {
         let fetch = |_: Option<String>, _| async {
-            Ok(Chunk {
+            Ok(ProviderPage {
                 values: vec![Value::from(1)],
                 next: Some("same".into()),
             })
@@ -260,7 +260,7 @@ mod tests {
             limit: 100,
         };
         let got = block_on(page(
-            List::new(&[LIST]),
+            ListId::new(&[LIST]),
             &request,
             100,
             Value::as_u64,

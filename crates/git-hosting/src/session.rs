@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
-use crate::client::{Call, Http, Reply};
+use crate::client::{HttpCall, Http, HttpReply};
 use crate::names::below;
 use crate::refusal::RefusalReader;
 
@@ -21,7 +21,7 @@ const MAX_JSON_MEMORY_BYTES: usize = 12 << 20;
 
 /// Ready to ask.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct ProviderSession {
     http: Http,
     pub(crate) provider: GitProvider,
     /// Where its API is.
@@ -33,7 +33,7 @@ pub(crate) struct Session {
 
 /// How a token is sent (contract v0, section 4).
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Scheme {
+pub(crate) enum TokenScheme {
     Bearer,
     /// `token …`, of Forgejo and Gitea.
     Token,
@@ -43,7 +43,7 @@ pub(crate) enum Scheme {
     Azure,
 }
 
-impl Scheme {
+impl TokenScheme {
     fn value(self, token: &SecretString) -> String {
         let text = token.expose_secret();
         let basic = |pair: &str| format!("Basic {}", STANDARD.encode(pair));
@@ -57,12 +57,12 @@ impl Scheme {
     }
 }
 
-impl Session {
+impl ProviderSession {
     pub(crate) fn new(
         http: &Http,
         access: &GitAccess,
         base: Url,
-        scheme: Scheme,
+        scheme: TokenScheme,
     ) -> Result<Self, GitError> {
         let provider = access.provider;
         let value = SecretString::from(scheme.value(&access.token));
@@ -88,7 +88,7 @@ impl Session {
     }
 
     /// Reads it, whatever the answer says.
-    pub(crate) async fn read(&self, url: Url) -> Result<Reply, GitError> {
+    pub(crate) async fn read(&self, url: Url) -> Result<HttpReply, GitError> {
         self.send(Method::GET, url, None).await
     }
 
@@ -97,20 +97,20 @@ impl Session {
         &self,
         segments: &[&str],
         query: &[(&str, &str)],
-    ) -> Result<Answer, GitError> {
+    ) -> Result<ProviderResponse, GitError> {
         let reply = self.read(self.url(segments, query)?).await?;
         self.understand(reply)
     }
 
     /// Asks with a JSON body (GraphQL and query languages: nothing is changed by it).
-    pub(crate) async fn ask(&self, url: Url, body: &Value) -> Result<Answer, GitError> {
+    pub(crate) async fn ask(&self, url: Url, body: &Value) -> Result<ProviderResponse, GitError> {
         let body = Some(body.to_string().into_bytes());
         let reply = self.send(Method::POST, url, body).await?;
         self.understand(reply)
     }
 
     /// Asks for something to be made. Sent once: nothing of it is repeated, also not elsewhere.
-    pub(crate) async fn create(&self, url: Url, body: &Value) -> Result<Answer, GitError> {
+    pub(crate) async fn create(&self, url: Url, body: &Value) -> Result<ProviderResponse, GitError> {
         let body = Some(body.to_string().into_bytes());
         let reply = self.send(Method::POST, url, body).await?;
         let reason = match reply.status {
@@ -121,7 +121,7 @@ impl Session {
             _ => return self.understand(reply),
         };
         let provider = self.provider;
-        Err(GitError::Refused { provider, reason })
+        Err(GitError::ForbiddenHost { provider, reason })
     }
 
     async fn send(
@@ -129,14 +129,14 @@ impl Session {
         method: Method,
         url: Url,
         body: Option<Vec<u8>>,
-    ) -> Result<Reply, GitError> {
-        let call = Call { method, url, body };
+    ) -> Result<HttpReply, GitError> {
+        let call = HttpCall { method, url, body };
         let reply = self.http.exchange(&call, &self.credentials, JSON).await;
         reply.map_err(|fault| fault.into_error(self.provider))
     }
 
     /// JSON of a success, or what the status says.
-    pub(crate) fn understand(&self, reply: Reply) -> Result<Answer, GitError> {
+    pub(crate) fn understand(&self, reply: HttpReply) -> Result<ProviderResponse, GitError> {
         let provider = self.provider;
         let retry_after = || {
             reply
@@ -150,7 +150,7 @@ impl Session {
                 Err(unavailable(provider, "an answer of too many values".into()))
             }
             200..=299 => match serde_json::from_slice(&reply.body) {
-                Ok(body) => Ok(Answer { body, reply }),
+                Ok(body) => Ok(ProviderResponse { body, reply }),
                 Err(error) => Err(unavailable(provider, format!("no JSON: {error}"))),
             },
             429 => Err(GitError::Limited {
@@ -179,12 +179,12 @@ pub(crate) fn unavailable(provider: GitProvider, what: String) -> GitError {
 
 /// A success.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ProviderResponse {
     pub(crate) body: Value,
-    reply: Reply,
+    reply: HttpReply,
 }
 
-impl Answer {
+impl ProviderResponse {
     /// A header that is there and not empty.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.reply.header(name).filter(|text| !text.is_empty())

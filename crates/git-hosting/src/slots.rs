@@ -12,7 +12,7 @@ const MAX_WAITING_PER_SLOT: usize = 8;
 
 /// Bounded turns.
 #[derive(Debug, Clone)]
-pub(crate) struct Slots {
+pub(crate) struct RequestSlots {
     all: Arc<Semaphore>,
     each: usize,
     hasher: RandomState,
@@ -22,24 +22,24 @@ pub(crate) struct Slots {
 
 /// One turn, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct RequestSlot {
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
 
 /// Too many are waiting already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Busy;
+pub(crate) struct SlotsExhausted;
 
-impl fmt::Display for Busy {
+impl fmt::Display for SlotsExhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("too many requests to it are under way; ask again in a moment")
     }
 }
 
-impl std::error::Error for Busy {}
+impl std::error::Error for SlotsExhausted {}
 
-impl Slots {
+impl RequestSlots {
     /// `all` at the same time, `each` of them for one asker.
     pub(crate) fn new(all: usize, each: usize) -> Self {
         Self {
@@ -52,17 +52,17 @@ impl Slots {
 
     /// Waits for a turn; the caller bounds how long. First the asker's own, so that those of one who has too many under way
     /// do not wait in the way of others.
-    pub(crate) async fn take(&self, asker: impl Hash) -> Result<Slot, Busy> {
+    pub(crate) async fn take(&self, asker: impl Hash) -> Result<RequestSlot, SlotsExhausted> {
         let own = self.asker(self.hasher.hash_one(asker));
         // Every turn and everybody who waits for one holds the semaphore.
         if Arc::strong_count(&own) > self.each.saturating_mul(MAX_WAITING_PER_SLOT + 1) {
-            return Err(Busy);
+            return Err(SlotsExhausted);
         }
-        let own = own.acquire_owned().await.map_err(|_| Busy)?;
+        let own = own.acquire_owned().await.map_err(|_| SlotsExhausted)?;
         let all = Arc::clone(&self.all).acquire_owned().await;
-        Ok(Slot {
+        Ok(RequestSlot {
             _own: own,
-            _all: all.map_err(|_| Busy)?,
+            _all: all.map_err(|_| SlotsExhausted)?,
         })
     }
 
@@ -86,7 +86,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_has_more_than_their_share_and_all_together_no_more_than_there_is() {
-        let slots = Slots::new(3, 2);
+        let slots = RequestSlots::new(3, 2);
         let first = slots.take("a").await.unwrap();
         let _second = slots.take("a").await.unwrap();
         let third = slots.take("a");
@@ -103,13 +103,13 @@ mod tests {
 
     #[tokio::test]
     async fn the_queue_of_one_is_bounded_and_forgotten_when_it_is_empty() {
-        let slots = Slots::new(10, 1);
+        let slots = RequestSlots::new(10, 1);
         let taken = slots.take("a").await.unwrap();
         let mut waiting: Vec<_> = (0..MAX_WAITING_PER_SLOT).map(|_| Box::pin(slots.take("a"))).collect();
         for one in &mut waiting {
             assert!(poll!(one).is_pending());
         }
-        assert_eq!(slots.take("a").await.unwrap_err(), Busy);
+        assert_eq!(slots.take("a").await.unwrap_err(), SlotsExhausted);
         drop((taken, waiting));
         assert!(slots.take("a").await.is_ok());
         for asker in 0..100 {

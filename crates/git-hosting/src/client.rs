@@ -24,7 +24,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tower_service::Service;
 use url::Url;
 
-use crate::config::{Authorities, Config};
+use crate::config::{CaCertificates, Config};
 use crate::guard::{HostError, HostGuard, ForbiddenHost};
 
 const AGENT_NAME: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
@@ -216,7 +216,7 @@ fn broken(error: hyper_util::client::legacy::Error) -> HttpError {
     HttpError::Broken(error.into())
 }
 
-fn tls(authorities: &Authorities) -> Result<ClientConfig, rustls::Error> {
+fn tls(authorities: &CaCertificates) -> Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();
     let (known, _) = roots.add_parsable_certificates(system.certs);

@@ -14,7 +14,7 @@ pub struct Config {
     /// Hosts that may be called beside public ones.
     pub private_hosts: PrivateHosts,
     /// Certificate authorities beside the system's.
-    pub authorities: Authorities,
+    pub authorities: CaCertificates,
     /// From the first byte sent to the last one read, over all the requests that one question takes.
     pub timeout: Duration,
     /// Establishing a connection.
@@ -27,7 +27,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             private_hosts: PrivateHosts::default(),
-            authorities: Authorities::default(),
+            authorities: CaCertificates::default(),
             timeout: Duration::from_secs(15),
             connect: Duration::from_secs(5),
             max_body: 2 << 20,
@@ -47,15 +47,15 @@ impl fmt::Debug for Config {
 
 /// Certificates of authorities.
 #[derive(Clone, Default)]
-pub struct Authorities(pub(crate) Vec<CertificateDer<'static>>);
+pub struct CaCertificates(pub(crate) Vec<CertificateDer<'static>>);
 
-impl fmt::Debug for Authorities {
+impl fmt::Debug for CaCertificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} certificates", self.0.len())
     }
 }
 
-impl Authorities {
+impl CaCertificates {
     /// Those of a PEM file.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 pub use address::{AllowedHost, PrivateHosts};
-pub use config::{Authorities, Config};
+pub use config::{CaCertificates, Config};
 
 use crate::api::Api;
 use crate::client::Http;

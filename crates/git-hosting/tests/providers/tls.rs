@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::conversation::GitProvider::Gitlab;
 use domain::git::{GitError, GitHosting as _};
-use git_hosting::{Authorities, Config, HttpGitHosting, PrivateHosts};
+use git_hosting::{CaCertificates, Config, HttpGitHosting, PrivateHosts};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -49,13 +49,13 @@ async fn only_an_authority_that_is_configured_is_trusted() {
         authorities,
         ..Config::default()
     };
-    let stranger = HttpGitHosting::new(&config(Authorities::default())).unwrap();
+    let stranger = HttpGitHosting::new(&config(CaCertificates::default())).unwrap();
     let refused = stranger.user(&access(Gitlab, &host, "t")).await;
     assert!(
         matches!(refused, Err(GitError::Unavailable { .. })),
         "{refused:?}"
     );
-    let known = Authorities::from_pem(made.cert.pem().as_bytes()).unwrap();
+    let known = CaCertificates::from_pem(made.cert.pem().as_bytes()).unwrap();
     let friend = HttpGitHosting::new(&config(known)).unwrap();
     let user = friend.user(&access(Gitlab, &host, "t")).await.unwrap();
     assert_eq!(user.login, "ada");
@@ -68,6 +68,6 @@ fn files_that_are_no_authorities() {
         b"x",
         b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
     ] {
-        assert!(Authorities::from_pem(text).is_err());
+        assert!(CaCertificates::from_pem(text).is_err());
     }
 }

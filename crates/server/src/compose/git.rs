@@ -1,7 +1,7 @@
 //! The APIs of git providers, with the operator's settings for hosts and certificates.
 
 use anyhow::Context as _;
-use git_hosting::{AllowedHost, Authorities, Config, HttpGitHosting, PrivateHosts};
+use git_hosting::{AllowedHost, CaCertificates, Config, HttpGitHosting, PrivateHosts};
 
 use crate::config::GitSettings;
 
@@ -10,8 +10,8 @@ const HOSTS: &str = "git.allow_private_hosts (WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS
 /// Creates the adapter without a request.
 pub(super) fn open(config: &GitSettings) -> anyhow::Result<HttpGitHosting> {
     let authorities = match &config.authorities {
-        None => Authorities::default(),
-        Some((path, text)) => Authorities::from_pem(text).map_err(|why| {
+        None => CaCertificates::default(),
+        Some((path, text)) => CaCertificates::from_pem(text).map_err(|why| {
             anyhow::anyhow!(
                 "git.ca_file (WORKSPACE_GIT__CA_FILE) names {}, which {why}",
                 path.display()

@@ -1,4 +1,4 @@
-//! One request, before it is sent.
+//! A request before it is sent.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::operations::Operation;
 
-/// Names one request, so that the service carries it out once however often it is sent. Good for 24 hours.
+/// Identifies a request, so that the service executes it only once however often it is sent. Valid for 24 hours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
-    /// One that nobody else has.
+    /// A random key.
     #[must_use]
     pub fn random() -> Self {
         #[expect(clippy::disallowed_methods, reason = "a client has no port for ids")]
@@ -23,10 +23,10 @@ impl IdempotencyKey {
         Self(id.simple().to_string())
     }
 
-    /// One of the caller's own: 1 to 255 visible ASCII characters.
+    /// A key of the caller's own: 1 to 255 visible ASCII characters.
     ///
     /// # Errors
-    /// It is something else.
+    /// The text has another form.
     pub fn new(text: &str) -> Result<Self, Error> {
         let is_fine = (1..=255).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
         if is_fine {
@@ -37,13 +37,13 @@ impl IdempotencyKey {
         }
     }
 
-    /// As it is sent.
+    /// The key as it is sent.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A request. Its `Debug` shows no value: some are secret.
+/// A request. Its `Debug` shows no values, because some are secret.
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) operation: &'static Operation,
@@ -51,7 +51,7 @@ pub(crate) struct Call {
     query: Vec<(&'static str, String)>,
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) key: Option<IdempotencyKey>,
-    /// What was seen last of a stream of events.
+    /// The last event id seen in a stream.
     pub(crate) last_event: Option<String>,
 }
 
@@ -82,7 +82,7 @@ impl Call {
     pub(crate) fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
         debug_assert!(
             self.operation.query.contains(&name),
-            "{name} is no parameter"
+            "{name} is not a parameter"
         );
         self.query.push((name, value.into()));
         self
@@ -102,7 +102,7 @@ impl Call {
 
     pub(crate) fn body(mut self, body: &impl Serialize) -> Result<Self, Error> {
         let written = serde_json::to_vec(body);
-        self.body = Some(written.map_err(|_| Error::Unusable("the body is no JSON".into()))?);
+        self.body = Some(written.map_err(|_| Error::Unusable("the body cannot be encoded as JSON".into()))?);
         Ok(self)
     }
 
@@ -116,7 +116,7 @@ impl Call {
         self
     }
 
-    /// Below the service's own URL, which may have a path.
+    /// The URL below the service's own, which may have a path.
     pub(crate) fn url(&self, base: &Url) -> Result<Url, Error> {
         let mut url = base.clone();
         let mut values = self.path.iter();
@@ -130,9 +130,9 @@ impl Call {
                     continue;
                 }
                 let value = values.next().map_or("", String::as_str);
-                // Such a segment would disappear, and the request would mean something else.
+                // Such a segment would be removed from the URL and change the request.
                 if matches!(value, "" | "." | "..") {
-                    return Err(Error::Unusable(format!("{value:?} is no id")));
+                    return Err(Error::Unusable(format!("invalid id {value:?}")));
                 }
                 segments.push(value);
             }

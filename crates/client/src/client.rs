@@ -1,4 +1,4 @@
-//! The client itself.
+//! The client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::resources::{
 };
 use crate::transport::{Http, Reply, RootCertificates};
 
-/// How often a request with an `Idempotency-Key` is sent, at most.
+/// Attempts of a request with an `Idempotency-Key`.
 const MAX_ATTEMPTS: u32 = 5;
-/// Before it is sent for the second time; twice as long before each further one.
+/// Backoff before the second attempt; doubles for each further one.
 const MIN_RETRY_BACKOFF: Duration = Duration::from_millis(200);
 
-/// How long things may take.
+/// Time-outs of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientTimeouts {
     /// Establishing a connection.
     pub connect: Duration,
-    /// A request, from its first byte to the last one of the answer; of an answer that goes on, to its first one.
+    /// A request, from its first byte to the end of the response, or to the start of a streamed one.
     pub request: Duration,
-    /// Between two pieces of an answer that goes on: a download, or events as they arrive.
+    /// Between two chunks of a streamed response: a download, or events.
     pub idle: Duration,
 }
 
@@ -43,24 +43,20 @@ impl Default for ClientTimeouts {
     }
 }
 
-/// An answer as it came.
+/// A response as it was received.
 #[derive(Debug)]
 pub struct ObservedResponse<'a> {
-    /// Method of the request.
     pub method: &'static str,
-    /// Path and query of the request.
     pub asked: &'a str,
-    /// Status.
     pub status: u16,
-    /// Headers.
     pub headers: &'a HeaderMap,
-    /// The body; empty of answers that go on.
+    /// The body; empty for streamed responses.
     pub body: &'a [u8],
 }
 
-/// Sees every answer, e.g. to keep it. What it sees may hold secrets.
+/// Observes every response, e.g. to record it. Responses may contain secrets.
 pub trait Observer: Send + Sync {
-    /// This was answered.
+    /// Called for each response.
     fn on_response(&self, answer: &ObservedResponse<'_>);
 }
 
@@ -82,16 +78,16 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Calls the service at `url` (http or https, with a path if the service is below one) with this key; without one, the
-    /// service must run in open mode. For https it reads the system's certificate authorities.
+    /// Creates a client for the service at `url` (http or https, optionally with a path). Without a key the service must
+    /// run in open mode. For https the client reads the system's certificate authorities.
     ///
     /// # Errors
-    /// The URL or the key cannot be used.
+    /// The URL or the key is invalid.
     pub fn new(url: &str, key: Option<SecretString>) -> Result<Self, Error> {
         Self::with_timeouts(url, key, ClientTimeouts::default())
     }
 
-    /// The same with limits of the caller's own.
+    /// The same with other time-outs.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -103,11 +99,11 @@ impl Client {
         Self::with_roots(RootCertificates::System, url, key, timeouts)
     }
 
-    /// The same, for https with these certificate authorities (PEM, one or more) in place of the system's: a service whose proxy
-    /// has a certificate of its operator's own.
+    /// The same for https with these certificate authorities (PEM, one or more) instead of the system's: for a service
+    /// whose proxy has a private certificate.
     ///
     /// # Errors
-    /// As [`Self::new`]; or there is no certificate in `authorities`.
+    /// As [`Self::new`]; or `authorities` contains no certificate.
     pub fn trusting(
         authorities: &str,
         url: &str,
@@ -127,7 +123,7 @@ impl Client {
         let key = key.map(|key| {
             let value = HeaderValue::from_str(key.expose_secret().trim());
             let mut value = value.map_err(|_| {
-                Error::Unusable("the API key has characters that no API key has".into())
+                Error::Unusable("the API key contains invalid characters".into())
             })?;
             value.set_sensitive(true);
             Ok(value)
@@ -139,7 +135,7 @@ impl Client {
         })
     }
 
-    /// The same client with another deadline for requests; it shares the connections.
+    /// The same client with another time-out for requests; shares the connections.
     #[must_use]
     pub fn with_request_timeout(&self, request: Duration) -> Self {
         let mut client = self.clone();
@@ -147,7 +143,7 @@ impl Client {
         client
     }
 
-    /// The same client, observed.
+    /// The same client with an observer.
     #[must_use]
     pub fn observed(&self, observer: Arc<dyn Observer>) -> Self {
         Self {
@@ -221,7 +217,7 @@ impl Client {
         Health(self.clone())
     }
 
-    /// One exchange with a typed answer.
+    /// Sends a request and decodes the response.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
         let reply = self.http.exchange(call, self.timeouts.request).await?;
         self.see(call, reply.status, &reply.headers, &reply.body);
@@ -231,7 +227,7 @@ impl Client {
         read(call, &reply.body)
     }
 
-    /// One exchange that may be repeated: its key makes the service carry it out once.
+    /// Sends a request that may be repeated: its idempotency key makes the service execute it once.
     pub(crate) async fn ask_once<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
         let mut pause = MIN_RETRY_BACKOFF;
         for attempt in 1.. {
@@ -239,7 +235,7 @@ impl Client {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            // The first attempt is still being carried out, or its answer was lost, or the service is being started again.
+            // The first attempt is still in progress, its response was lost, or the service restarts.
             let is_under_way = matches!(&error, Error::Refused(no) if no.status == 409 && no.retry_after.is_some());
             let is_down = attempt > 1 && matches!(error, Error::Unreachable { .. });
             if attempt == MAX_ATTEMPTS || !(is_under_way || is_down || error.is_uncertain()) {
@@ -251,7 +247,7 @@ impl Client {
         Err(Error::Unusable("it was not tried".into()))
     }
 
-    /// Begins an answer that goes on.
+    /// Starts a streamed response.
     pub(crate) async fn open(
         &self,
         call: &Call,
@@ -307,7 +303,7 @@ fn refused(reply: &Reply) -> Error {
     Error::Refused(Refusal::read(reply.status, after, &reply.body))
 }
 
-/// Without what would be a secret in a URL, or change what a path below it means.
+/// Refuses URLs with a secret, or in which a path would change its meaning.
 fn base(text: &str) -> Result<Url, Error> {
     let unusable = |why: &str| Error::Unusable(format!("the service's URL {why}"));
     let url: Url = text
@@ -319,7 +315,7 @@ fn base(text: &str) -> Result<Url, Error> {
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(unusable(
-            "must not hold a name or a password: the API key is given apart from it",
+            "must not contain a user name or a password: pass the API key separately",
         ));
     }
     if url.query().is_some() || url.fragment().is_some() {

@@ -1,4 +1,4 @@
-//! What can go wrong, in words for a person.
+//! Errors of the client, described for a person.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -6,62 +6,62 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Longest text of a refusal that is kept, in characters.
+/// Longest kept text of a refusal, in characters.
 const MAX_ERROR_TEXT_CHARS: usize = 1000;
 
-/// No answer, or none that is of use. No variant holds a key, or what was sent.
+/// Why there is no usable response. No variant contains the key or the request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The arguments make no request.
+    /// The arguments do not form a valid request.
     #[error("{0}")]
     Unusable(String),
-    /// There is no connection to the service: it does not run, is somewhere else, or its certificate is not accepted.
+    /// No connection to the service: it is not running, runs elsewhere, or its certificate is not trusted.
     #[error("cannot reach {origin}")]
     Unreachable {
         /// Scheme, host and port.
         origin: String,
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The connection ended before the answer did. Whether the service did what was asked is not known.
+    /// The connection ended before the response did. The service may have executed the request.
     #[error("the connection to {origin} broke before the answer was complete")]
     Cut {
         /// Scheme, host and port.
         origin: String,
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// No answer within the deadline. Whether the service did what was asked is not known.
+    /// No response within the time-out. The service may have executed the request.
     #[error("{origin} did not answer within {} s", .after.as_secs())]
     TimedOut {
         /// Scheme, host and port.
         origin: String,
-        /// The deadline.
+        /// The time-out.
         after: Duration,
     },
-    /// The service says no.
+    /// The service refused the request.
     #[error("{0}")]
     Refused(Refusal),
-    /// The answer is not what the service's document says.
+    /// The response does not match the service's API document.
     #[error(
         "the answer to {asked} cannot be read; is this an agent-workspace service, and of a release near this one's?"
     )]
     Unreadable {
         /// Method and path.
         asked: &'static str,
-        /// What is wrong about it.
+        /// What is wrong.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The answer is longer than anything that is read, in bytes.
-    #[error("the answer has more than {0} bytes")]
+    /// The response is longer than the limit in bytes.
+    #[error("the response has more than {0} bytes")]
     TooLarge(usize),
-    /// What was downloaded cannot be written.
-    #[error("cannot write what is downloaded")]
+    /// The downloaded data cannot be written.
+    #[error("cannot write the downloaded data")]
     Write(#[source] io::Error),
 }
 
 impl Error {
-    /// What the service said, if it said no.
+    /// The refusal, if the service refused the request.
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Refused(refusal) => Some(refusal),
@@ -69,12 +69,12 @@ impl Error {
         }
     }
 
-    /// Whether the connection was lost, so that the request may or may not have been carried out.
+    /// Whether the connection was lost, so that the service may have executed the request.
     pub fn is_uncertain(&self) -> bool {
         matches!(self, Self::Cut { .. } | Self::TimedOut { .. })
     }
 
-    /// Whether trying again later may help.
+    /// Whether a later attempt may succeed.
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
@@ -84,33 +84,33 @@ impl Error {
     }
 }
 
-/// One thing that is wrong with a request (status 422).
+/// One problem of a request (status 422).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where: `body`, `query`, `path` or `header`, then member by member.
+    /// The location: `body`, `query`, `path` or `header`, then each member.
     pub at: Vec<String>,
-    /// What, in words.
+    /// The description.
     pub message: String,
     /// The rule's name, e.g. `missing`.
     pub kind: String,
 }
 
-/// A refusal, whichever of the documented families its body is of.
+/// A refusal in any of the documented formats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// HTTP status.
     pub status: u16,
-    /// What the service says; empty if it says nothing, or in a shape that is not documented.
+    /// The service's message; empty if the body has none, or an undocumented format.
     pub message: String,
-    /// Everything that is wrong with the input.
+    /// All problems of the input.
     pub problems: Vec<Problem>,
-    /// When trying again makes sense.
+    /// When another attempt makes sense.
     pub retry_after: Option<Duration>,
 }
 
 impl Refusal {
-    /// Reads a body of one of the families `{"detail": text}`, `{"detail": [problem, …]}`, `{"error": text}`,
-    /// `{"message": text}`, a bare JSON text, or plain text.
+    /// Reads a body of one of the formats `{"detail": text}`, `{"detail": [problem, …]}`, `{"error": text}`, `{"message":
+    /// text}`, a bare JSON text, or plain text.
     pub fn read(status: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
         let (message, problems) = match serde_json::from_slice(body) {
             Ok(document) => read_document(&document),
@@ -191,7 +191,7 @@ fn read_problem(document: &Value) -> Problem {
     }
 }
 
-/// A text of a proxy or of a service that failed; a page for browsers says nothing to anybody else.
+/// The text of a proxy or a failing service. HTML pages are dropped.
 fn read_text(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(4 * MAX_ERROR_TEXT_CHARS)]);
     if text.trim_start().starts_with('<') {
@@ -200,7 +200,7 @@ fn read_text(body: &[u8]) -> String {
     text.trim().to_owned()
 }
 
-/// At most so long, and without what could steer a terminal: texts of agents and providers are repeated in refusals.
+/// Truncates the text and removes terminal escape sequences: refusals may repeat texts of agents and providers.
 fn shortened(text: &str) -> String {
     let is_steering = |c: char| c.is_control() && c != '\n';
     let plain = text.chars().map(|c| if is_steering(c) { ' ' } else { c });

@@ -1,4 +1,4 @@
-//! Events of a conversation as they arrive, over cut connections.
+//! Follows the events of a conversation across reconnections.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,43 +15,43 @@ use crate::model::Event;
 use crate::operations;
 use crate::sse::{SseMessage, SseParser};
 
-/// Longest event that is read, in bytes.
+/// Longest event, in bytes.
 const MAX_EVENT_BYTES: usize = 64 << 20;
-/// Before the first attempt to connect again, unless the service says otherwise.
+/// Backoff before the first reconnection, unless the service requests another.
 const MIN_RETRY_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest pause between attempts.
+/// Longest backoff.
 const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(30);
-/// Attempts in a row that bring no event and are soon over, after which it is given up.
+/// Consecutive short connections without an event after which following fails.
 const MAX_ATTEMPTS: u32 = 10;
 
-/// Reasons of an end after which coming back is refused. After any other (`shutdown`, `failed`) the stream goes on elsewhere or
-/// later.
+/// Reasons after which a reconnection would be refused. After others (`shutdown`, `failed`) the stream continues elsewhere
+/// or later.
 const FINAL_ERROR_CODES: [&str; 2] = ["deleted", "unauthorized"];
 
-/// Where to begin.
+/// The position to start at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FollowFrom {
-    /// With the first event.
+    /// The first event.
     Start,
-    /// With the one after this sequence number.
+    /// The event after this sequence number.
     After(u64),
-    /// With the next one that arrives.
+    /// The next new event.
     Now,
 }
 
-/// What following brings.
+/// An item of the stream.
 #[derive(Debug, Clone)]
 pub enum FollowItem {
     /// An event.
     Event {
-        /// Its number in the order of arrival; [`FollowFrom::After`] goes on behind it.
+        /// Its sequence number; [`FollowFrom::After`] continues behind it.
         seq: u64,
         /// The event.
         event: Event,
     },
-    /// There will be no further event; the service says why. The stream ends.
+    /// No further events follow. The stream ends.
     Ended {
-        /// In one word: `deleted`, or `unauthorized` if the key is no longer good.
+        /// One word: `deleted`, or `unauthorized` if the key is no longer valid.
         reason: String,
     },
 }
@@ -65,7 +65,7 @@ struct EventFollower {
     client: Client,
     call: Call,
     connection: Option<(Incoming, SseParser)>,
-    /// When it was made.
+    /// The time of the connection.
     since: Instant,
     arrived: VecDeque<FollowItem>,
     last: Option<u64>,
@@ -76,8 +76,9 @@ struct EventFollower {
     is_over: bool,
 }
 
-/// Each event once, in the order of arrival. A connection that is cut, or says nothing for longer than
-/// [`ClientTimeouts::idle`](crate::ClientTimeouts), is made again behind the last event that came; an error ends the stream.
+/// Yields each event once, in order. A connection that ends, or stays silent for longer than
+/// [`ClientTimeouts::idle`](crate::ClientTimeouts), is replaced by one that continues behind the last event. An error ends
+/// the stream.
 pub(crate) fn follow(
     client: Client,
     conversation: &str,
@@ -131,7 +132,7 @@ impl EventFollower {
         }
     }
 
-    /// What ends a connection is no reason to stop, unless there never was one.
+    /// The end of a connection is no reason to stop, unless none was ever established.
     fn may_go_on(&self, error: &Error) -> bool {
         self.was_connected && error.is_temporary() && self.failures < MAX_ATTEMPTS
     }
@@ -148,14 +149,14 @@ impl EventFollower {
         let messages = messages.map_err(|error| unreadable(&self.call, error))?;
         self.pause = parser.retry().unwrap_or(self.pause);
         let said = parser.last_id().and_then(|id| id.parse().ok());
-        // Also where there is nothing to tell: one that stood for so long was kept alive.
+        // Also without events: keep-alives kept the connection open.
         if self.since.elapsed() > self.client.timeouts.idle {
             self.failures = 0;
         }
         for message in messages {
             self.take(&message)?;
         }
-        // Following from now begins with the place that now is.
+        // Following from now starts at the current position.
         self.last = self.last.max(said);
         Ok(())
     }
@@ -163,7 +164,7 @@ impl EventFollower {
     async fn connect(&mut self) -> Result<(), Error> {
         let mut call = self.call.clone();
         call.last_event = self.last.map(|seq| seq.to_string());
-        // Once a place is known, it is stronger.
+        // A known position takes precedence.
         if self.from_now && self.last.is_none() {
             call = call.query("from", "now");
         }
@@ -181,18 +182,18 @@ impl EventFollower {
             "end" => {
                 let StreamEnd { reason } = read(&self.call, data)?;
                 if !FINAL_ERROR_CODES.contains(&reason.as_str()) {
-                    return Err(self.client.http.cut(format!("the service says: {reason}")));
+                    return Err(self.client.http.cut(format!("the service reports: {reason}")));
                 }
                 self.arrived.push_back(FollowItem::Ended { reason });
                 self.is_over = true;
                 return Ok(());
             }
-            // Of a newer service.
+            // An item of a newer service.
             _ => return Ok(()),
         }
         self.failures = 0;
         let seq = message.id.as_deref().and_then(|id| id.parse().ok());
-        let seq: u64 = seq.ok_or_else(|| unreadable(&self.call, "an event has no number"))?;
+        let seq: u64 = seq.ok_or_else(|| unreadable(&self.call, "an event has no sequence number"))?;
         if self.last.is_some_and(|last| seq <= last) {
             return Ok(());
         }

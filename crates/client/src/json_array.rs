@@ -1,15 +1,15 @@
-//! The elements of a JSON array while it is still being written.
+//! Splits a JSON array into its elements while it arrives.
 
-/// What comes is no array of objects, or an element is too long.
+/// The data is not an array of objects, or an element is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum JsonArrayError {
-    #[error("it is no list of objects")]
+    #[error("not a list of objects")]
     Shape,
     #[error("an element has more than {0} bytes")]
     MessageTooLong(usize),
 }
 
-/// Cuts an array of objects into its elements; whether they are JSON is found by whoever reads them.
+/// Splits an array of objects into its elements. The caller parses the elements.
 #[derive(Debug)]
 pub(crate) struct JsonArraySplitter {
     element: Vec<u8>,
@@ -39,12 +39,12 @@ impl JsonArraySplitter {
         }
     }
 
-    /// Whether the array has come to its end.
+    /// Whether the array has ended.
     pub(crate) fn is_complete(&self) -> bool {
         self.place == ParserPosition::After
     }
 
-    /// Takes the next bytes; the elements that are complete with them.
+    /// Adds bytes, and returns the elements that they complete.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, JsonArrayError> {
         let mut complete = Vec::new();
         for &byte in bytes {

@@ -1,4 +1,4 @@
-//! Lists, page by page.
+//! Paginated lists.
 
 use std::collections::VecDeque;
 
@@ -11,19 +11,19 @@ use crate::call::Call;
 use crate::client::Client;
 use crate::error::Error;
 
-/// Items of one page, when everything is asked for: the most that the service gives.
+/// Items per page when everything is requested: the service's maximum.
 pub(crate) const MAX_PAGE_SIZE: u16 = 100;
 
-/// Part of a list.
+/// A page of a list.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Page<T> {
     /// In the list's order.
     pub items: Vec<T>,
-    /// What to ask for to get the next page; `None`: this is the last one.
+    /// The id of the next page; `None` for the last one.
     pub next_page_id: Option<String>,
 }
 
-/// Everything from here on. No more than a page is held, and none is asked for before its items are wanted.
+/// Yields all items from this page on. Holds one page at a time, and requests the next one only when its items are needed.
 pub(crate) fn all<T: DeserializeOwned>(
     client: Client,
     call: Call,
@@ -40,7 +40,7 @@ pub(crate) fn all<T: DeserializeOwned>(
             let asked = call.clone().query("limit", MAX_PAGE_SIZE.to_string());
             let page: Page<T> = client.ask(&asked.maybe("page_id", at.clone())).await?;
             if page.next_page_id.is_some() && page.next_page_id == at {
-                let problem = "the service's list goes in a circle".to_owned();
+                let problem = "the pages of the service's list form a cycle".to_owned();
                 return Err(Error::Unusable(problem));
             }
             items = page.items.into();

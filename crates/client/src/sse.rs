@@ -1,42 +1,42 @@
-//! Server-Sent Events (WHATWG HTML, section 9.2), in whatever pieces they arrive.
+//! Parses Server-Sent Events (WHATWG HTML, section 9.2) from chunks of any size.
 
 use std::time::Duration;
 
 /// A message of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SseMessage {
-    /// Its type; `message` unless said otherwise.
+    /// Its type; `message` by default.
     pub event: String,
-    /// Its lines, joined.
+    /// Its lines, joined by newlines.
     pub data: String,
-    /// The last id that was seen, also if it came with an earlier message.
+    /// The last id seen, possibly in an earlier message.
     pub id: Option<String>,
 }
 
-/// A message is longer than what is kept.
+/// A message exceeds the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a message of the stream has more than {0} bytes")]
 pub struct MessageTooLong(pub usize);
 
-/// Reads a stream.
+/// An incremental parser.
 #[derive(Debug)]
 pub struct SseParser {
     line: Vec<u8>,
     event: String,
     data: String,
     has_data: bool,
-    /// What the latest line said; it counts from the next blank line on.
+    /// The id of the latest line; takes effect at the next blank line.
     id: Option<String>,
     last_id: Option<String>,
     retry: Option<Duration>,
-    /// The last byte was a CR: a LF now belongs to it.
+    /// The last byte was a CR: a following LF belongs to it.
     after_cr: bool,
     is_first: bool,
     most: usize,
 }
 
 impl SseParser {
-    /// Keeps at most so many bytes of one message.
+    /// A parser that keeps at most this many bytes of a message.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self {
@@ -53,17 +53,17 @@ impl SseParser {
         }
     }
 
-    /// How long to wait before connecting again, as the service asked for last.
+    /// The reconnection time that the service requested last.
     pub fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// The last id that was seen, also if no message came with it. One whose message is not complete is not there yet.
+    /// The last id of a complete message or blank line.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
 
-    /// Takes the next bytes; the messages that are complete with them.
+    /// Adds bytes, and returns the messages that they complete.
     ///
     /// # Errors
     /// A message is too long. The stream cannot be read further.
@@ -78,7 +78,7 @@ impl SseParser {
                 self.after_cr = byte == b'\r';
                 let line = std::mem::take(&mut self.line);
                 messages.extend(self.end_line(&line));
-                // The buffer is used again.
+                // Keeps the allocation of the buffer.
                 self.line = line;
                 self.line.clear();
             } else {
@@ -117,7 +117,7 @@ impl SseParser {
                 let milliseconds = value.parse().ok().map(Duration::from_millis);
                 self.retry = milliseconds.or(self.retry);
             }
-            // A comment (its name is empty), or something of later.
+            // A comment (its name is empty), or an unknown field.
             _ => {}
         }
         None

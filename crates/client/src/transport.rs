@@ -1,4 +1,4 @@
-//! HTTP and TLS: connections, deadlines, bounds.
+//! HTTP and TLS: connections, time-outs and limits.
 
 use std::error::Error as _;
 use std::future::Future;
@@ -24,11 +24,11 @@ use crate::error::Error;
 const CLIENT_USER_AGENT: &str = concat!("agent-workspace-client/", env!("CARGO_PKG_VERSION"));
 /// The header of API keys.
 const KEY_HEADER: &str = "x-session-api-key";
-/// Idle connections that are kept.
+/// Idle connections in the pool.
 const MAX_IDLE_CONNECTIONS: usize = 8;
-/// How long they are: less than servers keep theirs.
+/// Shorter than servers keep idle connections.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
-/// Longest answer that is read at once. A page has up to 100 events.
+/// Longest response that is read at once, in bytes. A page has up to 100 events.
 pub(crate) const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// Connections to one service. Clones share them.
@@ -40,16 +40,16 @@ pub(crate) struct Http {
     key: Option<HeaderValue>,
 }
 
-/// Whose certificates a service may have.
+/// The trusted certificate authorities.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RootCertificates<'a> {
-    /// Those of the authorities that the system trusts.
+    /// Those that the system trusts.
     System,
-    /// Those of these, as PEM.
+    /// These, as PEM.
     Given(&'a str),
 }
 
-/// A whole answer.
+/// A complete response.
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
@@ -57,7 +57,7 @@ pub(crate) struct Reply {
 }
 
 impl Http {
-    /// Reads certificate authorities if the URL is one of https.
+    /// Reads certificate authorities for an https URL.
     pub(crate) fn new(
         roots: RootCertificates<'_>,
         base: Url,
@@ -93,7 +93,7 @@ impl Http {
         &self.base
     }
 
-    /// Sends a request and reads the answer to its end.
+    /// Sends a request and reads the whole response.
     pub(crate) async fn exchange(&self, call: &Call, limit: Duration) -> Result<Reply, Error> {
         let exchange = async {
             let response = self.send(call, "application/json").await?;
@@ -102,7 +102,7 @@ impl Http {
         self.within(limit, exchange).await?
     }
 
-    /// Sends a request, and returns once the answer begins.
+    /// Sends a request, and returns at the start of the response.
     pub(crate) async fn open(
         &self,
         call: &Call,
@@ -112,7 +112,7 @@ impl Http {
         self.within(limit, self.send(call, accept)).await?
     }
 
-    /// Reads the rest of an answer that began.
+    /// Reads the rest of a response.
     pub(crate) async fn rest(
         &self,
         response: Response<Incoming>,
@@ -121,7 +121,7 @@ impl Http {
         self.within(limit, self.read(response)).await?
     }
 
-    /// The next piece of an answer; `None` at its end.
+    /// The next chunk of a response; `None` at its end.
     pub(crate) async fn piece(
         &self,
         body: &mut Incoming,
@@ -132,15 +132,15 @@ impl Http {
                 return Ok(None);
             };
             let frame = frame.map_err(|error| self.cut(error))?;
-            // Trailers say nothing here.
+            // Trailers are ignored.
             if let Ok(bytes) = frame.into_data() {
                 return Ok(Some(bytes));
             }
         }
     }
 
-    /// A read whose connection breaks before the answer begins is sent once more: a kept connection may be closed by the other
-    /// side, or by a proxy before it, in the moment in which it is used again.
+    /// Repeats a read once if its connection breaks before the response starts: a pooled connection may be closed by the
+    /// other side at the moment of its reuse.
     async fn send(&self, call: &Call, accept: &'static str) -> Result<Response<Incoming>, Error> {
         let mut sent = self.client.request(self.request(call, accept)?).await;
         if sent.as_ref().is_err_and(|error| !error.is_connect()) && call.operation.method == "GET" {
@@ -149,7 +149,7 @@ impl Http {
         sent.map_err(|error| {
             if error.is_connect() {
                 let origin = self.origin.to_string();
-                // What the client says itself is only "Connect".
+                // hyper's own message is only "Connect".
                 let source = match error.source() {
                     Some(cause) => cause_of(cause).into(),
                     None => error.into(),
@@ -182,7 +182,7 @@ impl Http {
         let body = Full::from(call.body.clone().unwrap_or_default());
         request
             .body(body)
-            .map_err(|_| Error::Unusable("the arguments make no request".into()))
+            .map_err(|_| Error::Unusable("the arguments do not form a valid request".into()))
     }
 
     async fn read(&self, response: Response<Incoming>) -> Result<Reply, Error> {
@@ -217,7 +217,7 @@ impl Http {
     }
 }
 
-/// The last of a chain of causes, which says what happened: a refused connection, a name that is not known.
+/// The innermost cause, which says what happened: a refused connection, an unknown name.
 fn cause_of(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -231,7 +231,7 @@ fn cause_of(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// `None`: nobody is to be trusted, because there is no TLS.
+/// `None`: no certificate is trusted, because the client uses no TLS.
 fn tls(trusted: Option<RootCertificates<'_>>) -> Result<ClientConfig, Error> {
     let unusable = |text: &str| Error::Unusable(text.to_owned());
     let mut roots = RootCertStore::empty();
@@ -246,7 +246,7 @@ fn tls(trusted: Option<RootCertificates<'_>>) -> Result<ClientConfig, Error> {
                 CertificateDer::pem_slice_iter(text.as_bytes())
                     .flatten()
                     .collect(),
-                "what is given as certificate authorities has no certificate",
+                "the given certificate authorities contain no certificate",
             ),
         };
         let (known, _) = roots.add_parsable_certificates(certificates);

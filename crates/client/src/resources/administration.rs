@@ -12,30 +12,30 @@ use crate::model::{
 use crate::operations;
 use crate::page::{Page, all};
 
-/// API keys: one's own, or as an administrator those of a user.
+/// API keys of the caller, or for an administrator of a user.
 #[derive(Debug, Clone)]
 pub struct Keys(pub(crate) Client, pub(crate) Option<String>);
 
 impl Keys {
-    /// All that are good.
+    /// All valid keys.
     pub async fn list(&self) -> Result<Vec<ApiKey>, Error> {
         let call = self.to(&operations::KEYS, &operations::USER_KEYS);
         Ok(self.0.ask::<Page<ApiKey>>(&call).await?.items)
     }
 
-    /// Makes one. A request whose answer gets lost may have made one: see [`Self::list`].
+    /// Creates a key. If the response is lost, the key may exist: see [`Self::list`].
     pub async fn create(&self, key: &NewKey) -> Result<NewApiKey, Error> {
         let call = self.to(&operations::CREATE_KEY, &operations::CREATE_USER_KEY);
         self.0.ask(&call.body(key)?).await
     }
 
-    /// Makes one in the place of another, which goes on to work for a while.
+    /// Creates a key that replaces another one, which stays valid for a while.
     pub async fn rotate(&self, id: &str, how: &KeyRotation) -> Result<NewApiKey, Error> {
         let call = self.to(&operations::ROTATE_KEY, &operations::ROTATE_USER_KEY);
         self.0.ask(&call.at(id).body(how)?).await
     }
 
-    /// Refuses one from now on.
+    /// Revokes a key.
     pub async fn revoke(&self, id: &str) -> Result<(), Error> {
         let call = self.to(&operations::REVOKE_KEY, &operations::REVOKE_USER_KEY);
         self.0.ask::<SuccessResponse>(&call.at(id)).await.map(drop)
@@ -49,7 +49,7 @@ impl Keys {
     }
 }
 
-/// What administrators do with users.
+/// Administration of users.
 #[derive(Debug, Clone)]
 pub struct Administration(pub(crate) Client);
 
@@ -69,30 +69,30 @@ impl Administration {
         all(self.0.clone(), Call::to(&operations::SEARCH_USERS))
     }
 
-    /// One; a refusal (404) if there is none.
+    /// A user; a refusal (404) if there is none.
     pub async fn get(&self, user: &str) -> Result<AdministeredUser, Error> {
         self.0.ask(&Call::to(&operations::USER).at(user)).await
     }
 
-    /// Makes one.
+    /// Creates a user.
     pub async fn create(&self, user: &NewUser) -> Result<AdministeredUser, Error> {
         let call = Call::to(&operations::CREATE_USER).body(user)?;
         self.0.ask(&call).await
     }
 
-    /// Changes what one may do.
+    /// Changes a user's role.
     pub async fn set_role(&self, user: &str, role: UserRole) -> Result<AdministeredUser, Error> {
         let call = Call::to(&operations::UPDATE_USER).at(user);
         self.0.ask(&call.body(&UserChange { role })?).await
     }
 
-    /// Deletes one with everything of theirs.
+    /// Deletes a user with all data.
     pub async fn delete(&self, user: &str) -> Result<(), Error> {
         let call = Call::to(&operations::DELETE_USER).at(user);
         self.0.ask::<SuccessResponse>(&call).await.map(drop)
     }
 
-    /// The API keys of one.
+    /// The API keys of a user.
     pub fn keys(&self, user: &str) -> Keys {
         Keys(self.0.clone(), Some(user.to_owned()))
     }
@@ -114,7 +114,7 @@ impl Audit {
         self.0.ask(&call.maybe("page_id", at)).await
     }
 
-    /// All of it, newest first.
+    /// All entries, newest first.
     pub fn all(
         &self,
         filter: &AuditFilter,

@@ -17,7 +17,7 @@ use crate::model::{
 use crate::operations;
 use crate::page::{Page, all};
 
-/// Longest state of a start that is read, in bytes.
+/// Longest state of a start, in bytes.
 const MAX_STATE_BYTES: usize = 16 << 20;
 
 /// Conversations.
@@ -25,12 +25,13 @@ const MAX_STATE_BYTES: usize = 16 << 20;
 pub struct Conversations(pub(crate) Client);
 
 impl Conversations {
-    /// Asks for a conversation. A request whose answer gets lost is sent again; it starts one conversation all the same.
+    /// Starts a conversation. The client repeats a request whose response is lost; the service still starts one
+    /// conversation.
     pub async fn start(&self, request: &StartRequest) -> Result<StartTask, Error> {
         self.start_once(request, &IdempotencyKey::random()).await
     }
 
-    /// The same with a key of the caller's, who may repeat it later, with the same request, and gets the same start.
+    /// The same with the caller's own key. Repeating the request with the same key returns the same start.
     pub async fn start_once(
         &self,
         request: &StartRequest,
@@ -40,8 +41,8 @@ impl Conversations {
         self.0.ask_once(&call).await
     }
 
-    /// Asks for a conversation, and yields every state of its start as it comes, to the last one. The start does not depend on
-    /// the stream: where that ends early, [`StartTasks::watch`](crate::StartTasks::watch) goes on.
+    /// Starts a conversation, and yields every state of its start. The start does not depend on the stream: if that ends
+    /// early, [`StartTasks::watch`](crate::StartTasks::watch) continues.
     pub async fn stream_start(
         &self,
         request: &StartRequest,
@@ -61,7 +62,7 @@ impl Conversations {
             .await
     }
 
-    /// One, if it is there.
+    /// One conversation, if it exists.
     pub async fn get(&self, id: &str) -> Result<Option<Conversation>, Error> {
         Ok(self.get_many(&[id]).await?.into_iter().next().flatten())
     }
@@ -78,7 +79,7 @@ impl Conversations {
         self.0.ask(&call).await
     }
 
-    /// All of them, newest first.
+    /// All conversations, newest first.
     pub fn all(
         &self,
         filter: &ConversationFilter,
@@ -87,13 +88,13 @@ impl Conversations {
         all(self.0.clone(), call)
     }
 
-    /// Their number.
+    /// The number of conversations.
     pub async fn count(&self, filter: &ConversationFilter) -> Result<u64, Error> {
         let call = filtered(Call::to(&operations::COUNT_CONVERSATIONS), filter);
         self.0.ask(&call).await
     }
 
-    /// Changes one; what it is then.
+    /// Changes a conversation and returns it.
     pub async fn update(
         &self,
         id: &str,
@@ -103,26 +104,26 @@ impl Conversations {
         self.0.ask(&call.body(change)?).await
     }
 
-    /// Deletes one, with its events, and its sandbox if nothing else is in there.
+    /// Deletes a conversation with its events, and its sandbox if that has no other conversation.
     pub async fn delete(&self, id: &str) -> Result<(), Error> {
         let call = Call::to(&operations::DELETE_CONVERSATION).at(id);
         self.0.ask::<SuccessResponse>(&call).await.map(drop)
     }
 
-    /// Says something; the sandbox must run.
+    /// Sends a message; the sandbox must run.
     pub async fn send(&self, id: &str, message: &Message) -> Result<MessageSent, Error> {
         let call = Call::to(&operations::SEND_MESSAGE).at(id);
         self.0.ask(&call.body(message)?).await
     }
 
-    /// Says something that is delivered when the conversation is ready. `id`: the conversation's, or `task-` and the id of its
-    /// start. A request whose answer gets lost is sent again; the message waits once all the same.
+    /// Sends a message that is delivered when the conversation is ready. `id`: the conversation's, or `task-` and the id of
+    /// its start. The client repeats a request whose response is lost; the service still queues one message.
     pub async fn queue(&self, id: &str, message: &Message) -> Result<MessageQueued, Error> {
         let call = Call::to(&operations::QUEUE_MESSAGE).at(id).body(message)?;
         self.0.ask_once(&call.once(&IdempotencyKey::random())).await
     }
 
-    /// Writes a zip archive of the conversation and its events; its length in bytes.
+    /// Writes a zip archive of the conversation and its events. Returns its length in bytes.
     pub async fn download(
         &self,
         id: &str,
@@ -152,7 +153,7 @@ async fn next_state(state: Streaming) -> Result<Option<(StartTask, Streaming)>, 
         if elements.is_complete() {
             return Ok(None);
         }
-        // A step may take as long as an image takes to be pulled, and says nothing meanwhile.
+        // A step may take as long as the pull of an image, without any output.
         let Some(piece) = client.http.piece(&mut body, client.timeouts.idle).await? else {
             return Err(client.http.cut("the list of states has no end"));
         };

@@ -23,7 +23,7 @@ impl Events {
             .await
     }
 
-    /// One, if it is there.
+    /// One event, if it exists.
     pub async fn get(&self, id: &str) -> Result<Option<Event>, Error> {
         Ok(self.get_many(&[id]).await?.into_iter().next().flatten())
     }
@@ -42,7 +42,7 @@ impl Events {
         self.0.ask(&call).await
     }
 
-    /// All of them.
+    /// All events.
     pub fn all(
         &self,
         filter: &EventFilter,
@@ -52,15 +52,15 @@ impl Events {
         all(self.0.clone(), call.query("sort_order", order.as_str()))
     }
 
-    /// Their number.
+    /// The number of events.
     pub async fn count(&self, filter: &EventFilter) -> Result<u64, Error> {
         self.0
             .ask(&self.filtered(&operations::COUNT_EVENTS, filter))
             .await
     }
 
-    /// Each of them once, in the order of arrival, and then those that arrive, as they do; only of this kind if one is given.
-    /// Goes on over cut connections and a service that is started anew.
+    /// Yields each event once, in order of arrival, and then new ones; optionally only of one kind. Continues across lost
+    /// connections and restarts of the service.
     pub fn follow(
         &self,
         from: FollowFrom,

@@ -1,4 +1,4 @@
-//! What can be asked of the service, by resource.
+//! The resources of the API.
 
 mod administration;
 mod conversations;

@@ -12,7 +12,7 @@ use crate::model::{Sandbox, Spec, SuccessResponse};
 use crate::operations::{self, Operation};
 use crate::page::{Page, all};
 
-/// Longer than the service keeps a log open in which nothing is written.
+/// Longer than the service keeps a silent log open.
 const LOG_IDLE_TIMEOUT: Duration = Duration::from_secs(16 * 60);
 
 /// Sandboxes.
@@ -28,7 +28,7 @@ impl Sandboxes {
             .await
     }
 
-    /// One, if it is there.
+    /// One sandbox, if it exists.
     pub async fn get(&self, id: &str) -> Result<Option<Sandbox>, Error> {
         Ok(self.get_many(&[id]).await?.into_iter().next().flatten())
     }
@@ -39,31 +39,30 @@ impl Sandboxes {
         self.0.ask(&call.maybe("page_id", at)).await
     }
 
-    /// All of them, newest first.
+    /// All sandboxes, newest first.
     pub fn all(&self) -> impl Stream<Item = Result<Sandbox, Error>> + use<> {
         all(self.0.clone(), Call::to(&operations::SEARCH_SANDBOXES))
     }
 
-    /// Makes one from this template, or the default one. A request whose answer gets lost is sent again; it makes one sandbox
-    /// all the same.
+    /// Creates a sandbox of this template, or the default one. The client repeats a request whose response is lost; the
+    /// service still creates one sandbox.
     pub async fn create(&self, spec: Option<&str>) -> Result<Sandbox, Error> {
         let call = Call::to(&operations::CREATE_SANDBOX).maybe("sandbox_spec_id", spec);
         self.0.ask_once(&call.once(&IdempotencyKey::random())).await
     }
 
-    /// Stops what runs in it; files and conversations stay.
+    /// Stops its programs; files and conversations stay.
     pub async fn pause(&self, id: &str) -> Result<(), Error> {
         self.change(&operations::PAUSE_SANDBOX, id).await
     }
 
-    /// Starts a paused one again.
+    /// Resumes a paused sandbox.
     pub async fn resume(&self, id: &str) -> Result<(), Error> {
         self.change(&operations::RESUME_SANDBOX, id).await
     }
 
-    /// What its agent server has written: so many of its last lines, in pieces that end anywhere; with `follow` also what it
-    /// writes from then on, until the sandbox stops. A log that is followed also ends after a quarter of an hour in which
-    /// nothing is written, and when the service stops.
+    /// The last lines of its agent server's log, in chunks of any size; with `follow` also new ones, until the sandbox
+    /// stops. A followed log also ends after a quarter of an hour without output, and when the service stops.
     pub async fn logs(
         &self,
         id: &str,
@@ -86,7 +85,7 @@ impl Sandboxes {
         }))
     }
 
-    /// Deletes one with everything in it.
+    /// Deletes a sandbox with its content.
     pub async fn delete(&self, id: &str) -> Result<(), Error> {
         self.change(&operations::DELETE_SANDBOX, id).await
     }
@@ -118,7 +117,7 @@ impl Specs {
         self.0.ask(&call.maybe("page_id", at)).await
     }
 
-    /// All of them, the default one first.
+    /// All templates, the default one first.
     pub fn all(&self) -> impl Stream<Item = Result<Spec, Error>> + use<> {
         all(self.0.clone(), Call::to(&operations::SEARCH_SPECS))
     }

@@ -12,18 +12,17 @@ use super::storage::StorageSettings;
 /// Whether requests need a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuthModeSetting {
-    /// They do.
+    /// Requests need a key.
     ApiKey,
-    /// They do not: everybody is one local user.
+    /// Requests need no key: all act as one local user.
     Open,
 }
 
-/// Who may call.
+/// The section `auth`.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthSettings {
-    /// Whether requests need a key.
     pub(crate) mode: AuthModeSetting,
-    /// A key of the first user that the operator chose.
+    /// The configured key of the first user.
     pub(crate) bootstrap_key: Option<SecretString>,
 }
 
@@ -37,14 +36,14 @@ impl AuthSettings {
         let forced = reader.switch("auth.allow_open_on_public");
         if mode == AuthModeSetting::Open && !http.bind.ip().is_loopback() && !forced {
             let problem = format!(
-                "is `open`, but others can reach {}: whoever can send a request could run commands on this machine. \
-                 Listen on 127.0.0.1, use `api_key`, or set WORKSPACE_AUTH__ALLOW_OPEN_ON_PUBLIC=true",
+                "is `open`, but others can reach {}: everybody who can send a request could run commands on this \
+                     machine. Listen on 127.0.0.1, use `api_key`, or set WORKSPACE_AUTH__ALLOW_OPEN_ON_PUBLIC=true",
                 http.bind
             );
             reader.problem("auth.mode", &problem);
         }
         let bootstrap_key = reader.secret("auth.bootstrap_key");
-        // It is sent as a header value, and a longer one is refused before it is looked at.
+        // It is sent as a header value; longer ones are refused unread.
         if let Some(key) = &bootstrap_key
             && !(8..=256).contains(&key.expose_secret().len())
                 | !key
@@ -64,14 +63,14 @@ impl AuthSettings {
     }
 }
 
-/// The master keys that were configured. Parsed, so that a bad one is a problem of the configuration.
+/// The configured master keys, parsed, so that an invalid one is a problem of the configuration.
 #[derive(Debug)]
 pub(crate) struct SecretsSettings {
-    /// The present one; `None`: the one in the data directory.
+    /// The key to use; `None`: the one in the data directory.
     pub(crate) master_key: Option<MasterKey>,
-    /// Former ones.
+    /// Previous keys.
     pub(crate) previous: Vec<MasterKey>,
-    /// The files that they are in, if any: read again while the service runs.
+    /// The files that contain them, if any; reread while the service runs.
     pub(crate) files: Vec<PathBuf>,
 }
 
@@ -91,11 +90,11 @@ impl SecretsSettings {
         if text.is_none() && storage.is_shared {
             reader.problem(
                 "secrets.master_key",
-                "is needed with Postgres: every machine that shares the database needs the same one. \
-                 Make one with `openssl rand -base64 32` and set WORKSPACE_SECRETS__MASTER_KEY or …_FILE",
+                "is required with Postgres: every machine that shares the database needs the same one. Create one \
+                     with `openssl rand -base64 32` and set WORKSPACE_SECRETS__MASTER_KEY or …_FILE",
             );
         }
-        // One a line: the one to seal with, then former ones. So a file is changed for a rotation at once.
+        // One per line: the key to seal with, then previous ones. A rotation therefore changes the file atomically.
         let given = text.map(|text| parse("secrets.master_key", &text));
         let mut given = given.unwrap_or_default().into_iter();
         let master_key = given.next();

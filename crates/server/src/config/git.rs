@@ -8,16 +8,16 @@ use super::reader::SettingReader;
 /// Largest file of certificate authorities, in bytes.
 const MAX_CA_FILE_BYTES: u64 = 1 << 20;
 
-/// Calls of git providers. What hosts and certificates mean is for the adapter to say: `compose/git.rs`.
+/// Calls to git providers. `compose/git.rs` interprets hosts and certificates.
 #[derive(Debug, Clone)]
 pub(crate) struct GitSettings {
-    /// Hosts that may be called beside public ones: names, networks, or `*`.
+    /// Private hosts that may be called: names, networks, or `*`.
     pub(crate) private_hosts: Vec<String>,
-    /// Certificate authorities beside the system's: the file, and what is in it.
+    /// Additional certificate authorities: the file and its content.
     pub(crate) authorities: Option<(PathBuf, Vec<u8>)>,
-    /// Whether a token is tried out before it is stored.
+    /// Whether a token is verified before it is stored.
     pub(crate) verify_tokens: bool,
-    /// How long an answer may take, over all the requests that it needs.
+    /// Time for an operation, including all its requests.
     pub(crate) timeout: Duration,
 }
 

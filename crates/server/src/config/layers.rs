@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::templates::{self, TemplateLayer};
 
-/// Defaults, documentation and schema in one: a key that is not in here does not exist, and its type is the one in here.
+/// Defaults, documentation and schema in one: a key that is missing here does not exist, and its type is the one here.
 pub(super) const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
-/// Keys with a twin `…_file`.
+/// Keys that have a variant `…_file`.
 pub(super) const SECRET_FILE_KEYS: [&str; 8] = [
     "storage.url",
     "auth.bootstrap_key",
@@ -23,9 +23,9 @@ pub(super) const SECRET_FILE_KEYS: [&str; 8] = [
 ];
 
 const PREFIX: &str = "WORKSPACE_";
-/// Names the file; not a key.
+/// Names the file; not a key itself.
 pub(super) const CONFIG_VARIABLE: &str = "WORKSPACE_CONFIG";
-/// Set by CI systems for purposes of their own.
+/// Variables that CI systems set for other purposes.
 const FOREIGN_VARIABLES: [&str; 1] = ["WORKSPACE_TMP"];
 
 #[derive(Debug, Clone, PartialEq, Hash)]
@@ -52,7 +52,7 @@ impl SettingValue {
         })
     }
 
-    /// What the text of a variable means for a key of this value's type.
+    /// Parses a variable's text as this value's type.
     fn read_like(&self, text: &str) -> Option<Self> {
         let text = text.trim();
         Some(match self {
@@ -95,7 +95,7 @@ impl SettingValue {
     }
 }
 
-/// Where a value came from; shown in messages.
+/// The source of a value, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SettingOrigin {
     Default,
@@ -122,18 +122,18 @@ pub(super) struct Setting {
     pub(super) origin: SettingOrigin,
 }
 
-/// The merged layers: every key of the defaults with its effective value. Not `Debug`: values may be secret.
+/// The merged layers: every key with its effective value. Not `Debug`, because values may be secret.
 pub(super) struct SettingLayers {
     pub(super) leaves: BTreeMap<String, Setting>,
     pub(super) defaults: BTreeMap<String, SettingValue>,
-    /// Further templates for sandboxes, in the order of the file.
+    /// Additional templates, in the order of the file.
     pub(super) templates: Vec<TemplateLayer>,
     pub(super) problems: Vec<String>,
 }
 
 impl SettingLayers {
     pub(super) fn load(file: Option<&Path>, variables: &[(OsString, OsString)]) -> Self {
-        let table: toml::Table = DEFAULTS.parse().expect("the embedded defaults are TOML");
+        let table: toml::Table = DEFAULTS.parse().expect("the embedded defaults are valid TOML");
         let defaults: BTreeMap<String, SettingValue> = flatten(&table)
             .into_iter()
             .map(|(key, value)| (key, SettingValue::read(value).expect("a default has a known type")))
@@ -249,7 +249,7 @@ impl SettingLayers {
         self.add(layer);
     }
 
-    /// These layers with a template over them; the problems so far are not repeated.
+    /// These layers below a template, without the problems found so far.
     pub(super) fn under(&self, template: &TemplateLayer) -> Self {
         let mut layers = Self {
             leaves: self.leaves.clone(),
@@ -261,7 +261,7 @@ impl SettingLayers {
         layers
     }
 
-    /// Lays one layer over what is there. A value or its `_file` twin replaces both of a lower layer.
+    /// Adds a layer. A value or its `_file` variant replaces both of a lower layer.
     fn add(&mut self, layer: BTreeMap<String, Setting>) {
         let set: BTreeSet<&str> = layer
             .iter()
@@ -294,7 +294,7 @@ impl SettingLayers {
     }
 }
 
-/// The key as whoever set it wrote it.
+/// The key in the notation of its source.
 pub(super) fn shown(key: &str, origin: &SettingOrigin) -> String {
     match origin {
         SettingOrigin::Default => format!("`{key}`"),
@@ -309,7 +309,7 @@ pub(super) fn variable_of(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "__").to_uppercase())
 }
 
-/// Dotted names of everything in the table that is not a table itself.
+/// Dotted names of all values in nested tables.
 fn flatten(table: &toml::Table) -> Vec<(String, &toml::Value)> {
     let mut leaves = Vec::new();
     for (name, value) in table {
@@ -325,10 +325,10 @@ fn flatten(table: &toml::Table) -> Vec<(String, &toml::Value)> {
     leaves
 }
 
-/// A value of a file for a key with this default; otherwise what it should have been.
+/// A file's value for a key with this default, or a description of the expected type.
 pub(super) fn read_typed(value: &toml::Value, default: &SettingValue) -> Result<SettingValue, &'static str> {
     let value = match (SettingValue::read(value), default) {
-        // A number, or the word for the best one.
+        // A number, or the word for the automatic choice.
         (Some(SettingValue::Number(number)), SettingValue::Text(word)) if word == "auto" => {
             Some(SettingValue::Text(number.to_string()))
         }
@@ -345,14 +345,14 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> &
         .unwrap_or_default()
 }
 
-/// Without the offending line, which may hold a secret.
+/// Omits the invalid line, which may contain a secret.
 fn syntax_error(path: &Path, text: &str, error: &toml::de::Error) -> String {
     let line = error
         .span()
         .and_then(|span| text.get(..span.start))
         .map_or(1, |before| before.matches('\n').count() + 1);
     format!(
-        "{}, line {line}: not TOML ({})",
+        "{}, line {line}: not valid TOML ({})",
         path.display(),
         error.message()
     )

@@ -4,21 +4,20 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use super::reader::SettingReader;
 
-/// How the log looks.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     /// For people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// What is logged, and how.
+/// The section `log`.
 #[derive(Debug, Clone)]
 pub(crate) struct LogSettings {
-    /// From which level on, also by module.
+    /// The minimum level, also by module.
     pub(crate) level: Targets,
-    /// How it looks.
     pub(crate) format: LogFormat,
 }
 
@@ -39,8 +38,8 @@ impl LogSettings {
     }
 }
 
-/// A level for all, and others for some modules; of two for the same, the last one counts. `None`: it is not that. The parser of
-/// [`Targets`] takes nearly everything for a module.
+/// A default level and levels of modules; the last one of a module counts. `None` if invalid. [`Targets`]'s own parser
+/// accepts nearly everything as a module.
 fn levels(text: &str) -> Option<Targets> {
     let parts = text.split(',').map(str::trim);
     let mut parts = parts.filter(|part| !part.is_empty()).peekable();

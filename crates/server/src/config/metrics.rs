@@ -7,12 +7,12 @@ use secrecy::{ExposeSecret, SecretString};
 use super::http::{HttpSettings, address};
 use super::reader::SettingReader;
 
-/// Who may read `/metrics`, and where.
+/// The section `metrics`.
 #[derive(Debug, Clone)]
 pub(crate) struct MetricsSettings {
-    /// The key that it needs where everybody comes; without one, everybody may read it.
+    /// The key for `/metrics` on the public listener; without one, it is public.
     pub(crate) key: Option<SecretString>,
-    /// An address of its own, where it needs none; port 0 takes any.
+    /// A separate address, which needs no key; port 0 takes any port.
     pub(crate) bind: Option<SocketAddr>,
 }
 
@@ -21,7 +21,7 @@ impl MetricsSettings {
         let expected = "an address and a port, e.g. 127.0.0.1:9464";
         let bind = reader.optional_parsed("metrics.bind", expected, address);
         if bind.is_some_and(|bind| bind.port() != 0 && bind == http.bind) {
-            let problem = "is http.bind: leave it empty, and /metrics is there";
+            let problem = "is http.bind: leave it empty to serve /metrics there";
             reader.problem("metrics.bind", problem);
         }
         Self {
@@ -35,7 +35,7 @@ fn key(reader: &SettingReader<'_>) -> Option<SecretString> {
     let key = reader.secret("metrics.key");
     let is_usable = |key: &SecretString| {
         let text = key.expose_secret();
-        // It is sent as a header value, and a longer one is refused before it is looked at.
+        // It is sent as a header value; longer ones are refused unread.
         (8..=256).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
     };
     if key.as_ref().is_some_and(|key| !is_usable(key)) {

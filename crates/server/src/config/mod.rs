@@ -1,7 +1,7 @@
-//! The configuration: `config/default.toml` (embedded) < a file < the environment.
+//! The configuration: `config/default.toml` (embedded), overridden by a file, overridden by the environment.
 //!
-//! The only place of the service that looks at the environment. One struct per section; what is wrong is collected and
-//! reported at once, by key and where it was set, never with the value.
+//! The only module that reads the environment. One struct per section. Problems are collected and reported together, by key
+//! and source, never with the value.
 
 mod auth;
 mod docker;
@@ -51,7 +51,7 @@ use reader::SettingReader;
 /// The effective configuration. Its `Debug` shows no secret: they are `secrecy` types or hide themselves.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// Where everything lives; absolute.
+    /// The absolute path of the data directory.
     pub(crate) data_dir: PathBuf,
     pub(crate) http: HttpSettings,
     pub(crate) storage: StorageSettings,
@@ -63,7 +63,7 @@ pub(crate) struct Config {
     pub(crate) start: StartSettings,
     pub(crate) git: GitSettings,
     pub(crate) skills: SkillsSettings,
-    /// Whether agents are told of our own MCP server.
+    /// Whether agents get the service's own MCP server.
     pub(crate) mcp_in_conversations: bool,
     pub(crate) retention: application::Retention,
     pub(crate) quota: domain::usage::QuotaLimits,
@@ -71,19 +71,19 @@ pub(crate) struct Config {
     pub(crate) telemetry: TelemetrySettings,
     pub(crate) metrics: MetricsSettings,
     pub(crate) web_client: http_api::WebClient,
-    /// Where it was read from, beside the environment.
+    /// The file it was read from, if any.
     file: Option<PathBuf>,
     fingerprints: ConfigFingerprints,
     text: String,
 }
 
-/// What is wrong with the configuration, one line a problem.
+/// The problems of a configuration, one per line.
 #[derive(Debug)]
 pub(crate) struct ConfigError(Vec<String>);
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the configuration is not usable:")?;
+        f.write_str("the configuration is invalid:")?;
         self.0
             .iter()
             .try_for_each(|problem| write!(f, "\n  - {problem}"))
@@ -93,14 +93,14 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl ConfigError {
-    /// The problems in one line, for the log.
+    /// The problems on one line, for the log.
     pub(crate) fn in_a_line(&self) -> String {
         self.0.join("; ")
     }
 }
 
 impl Config {
-    /// Reads `file` (else the one that `WORKSPACE_CONFIG` names) and the variables.
+    /// Reads `file` (otherwise the one in `WORKSPACE_CONFIG`) and the variables.
     pub(crate) fn load(
         file: Option<&Path>,
         variables: &[(OsString, OsString)],
@@ -127,7 +127,7 @@ impl Config {
             .or_else(|| default_data_dir(variables));
         let data_dir = data_dir.unwrap_or_else(|| {
             let problem =
-                "is needed: there is no $HOME to put the data directory in. Set WORKSPACE_DATA_DIR";
+                "is required: without $HOME there is no default data directory. Set WORKSPACE_DATA_DIR";
             reader.problem("data_dir", problem);
             PathBuf::new()
         });
@@ -163,7 +163,7 @@ impl Config {
         }
     }
 
-    /// Reads the same file again.
+    /// Rereads the same file.
     pub(crate) fn read_again(
         &self,
         variables: &[(OsString, OsString)],
@@ -171,20 +171,20 @@ impl Config {
         Self::load(self.file.as_deref(), variables)
     }
 
-    /// Keys that have another value there, in the order of their names.
+    /// Keys whose values differ, sorted.
     pub(crate) fn changes(&self, there: &Self) -> Vec<String> {
         self.fingerprints.changes(&there.fingerprints)
     }
 
-    /// The effective configuration as TOML, secrets redacted.
+    /// The effective configuration as TOML, with secrets redacted.
     pub(crate) fn shown(&self) -> &str {
         &self.text
     }
 }
 
-/// `$XDG_DATA_HOME/agent-workspace`, else `~/.local/share/agent-workspace`.
+/// `$XDG_DATA_HOME/agent-workspace`, or `~/.local/share/agent-workspace`.
 fn default_data_dir(variables: &[(OsString, OsString)]) -> Option<PathBuf> {
-    // The XDG specification: relative paths are invalid and to be ignored.
+    // The XDG specification: relative paths are invalid and must be ignored.
     let absolute = |name: &str| {
         variable(variables, name)
             .map(PathBuf::from)
@@ -195,7 +195,7 @@ fn default_data_dir(variables: &[(OsString, OsString)]) -> Option<PathBuf> {
     Some(base.join("agent-workspace"))
 }
 
-/// The engine that Docker's own programs would use.
+/// The engine that Docker's own programs use.
 fn docker_host(variables: &[(OsString, OsString)]) -> Option<String> {
     variable(variables, "DOCKER_HOST")?
         .to_str()

@@ -2,10 +2,10 @@
 
 use super::reader::SettingReader;
 
-/// Sandboxes as processes.
+/// The section `process`.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessSettings {
-    /// Whether several users may have them, though nothing isolates one user from another.
+    /// Whether several users may have sandboxes, although these are not isolated.
     pub(crate) allow_multiple_users: bool,
 }
 

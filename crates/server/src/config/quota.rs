@@ -5,7 +5,7 @@ use domain::usage::{Quota, QuotaLimits};
 use super::docker::parse_size;
 use super::reader::SettingReader;
 
-/// How much each user may store, and how much each sandbox may report.
+/// Storage limits per user, and report limits per sandbox.
 pub(super) fn read(reader: &SettingReader<'_>) -> QuotaLimits {
     let count = |key| Some(reader.number(key, 0..=1_000_000_000_000)).filter(|it| *it > 0);
     QuotaLimits {

@@ -1,4 +1,4 @@
-//! Reads typed values out of the merged layers, and collects everything that is wrong instead of stopping at the first.
+//! Reads typed values from the merged layers, and collects all problems instead of stopping at the first.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -27,12 +27,12 @@ impl<'a> SettingReader<'a> {
         }
     }
 
-    /// All problems, in the order in which they were found.
+    /// All problems in the order in which they were found.
     pub(super) fn into_problems(self) -> Vec<String> {
         self.problems.into_inner()
     }
 
-    /// Keys that were asked for.
+    /// Keys that were read.
     #[cfg(test)]
     pub(super) fn keys_read(&self) -> BTreeSet<String> {
         self.read.borrow().clone()
@@ -46,13 +46,13 @@ impl<'a> SettingReader<'a> {
             .expect("every key that is read is in default.toml")
     }
 
-    /// Notes that the value of `key` is no good: `what` completes "KEY …" and never holds the value.
+    /// Records an invalid value of `key`: `what` completes "KEY …" and never contains the value.
     pub(super) fn problem(&self, key: &str, what: &str) {
         let shown = shown(key, &self.leaf(key).origin);
         self.problems.borrow_mut().push(format!("{shown} {what}"));
     }
 
-    /// Reads every further template with the same function as the default one.
+    /// Reads each additional template with the function of the default one.
     pub(super) fn templates<T>(&self, read: fn(&SettingReader<'_>) -> T) -> Vec<T> {
         let templates = self.layers.templates.iter();
         templates
@@ -62,7 +62,7 @@ impl<'a> SettingReader<'a> {
                 let value = read(&reader);
                 let mut problems = self.problems.borrow_mut();
                 for problem in reader.into_problems() {
-                    // A bad value that is inherited is one problem, not one per template.
+                    // Report an invalid inherited value once, not per template.
                     if !problems.contains(&problem) {
                         problems.push(problem);
                     }
@@ -72,7 +72,7 @@ impl<'a> SettingReader<'a> {
             .collect()
     }
 
-    /// Notes that the value of `key` in a further template (counted from 0) is no good.
+    /// Records an invalid value of `key` in an additional template (counted from 0).
     pub(super) fn template_problem(&self, template: usize, key: &str, what: &str) {
         let leaf = self.layers.templates[template].leaves.get(key);
         let shown = shown(key, leaf.map_or(&SettingOrigin::Default, |leaf| &leaf.origin));
@@ -102,7 +102,7 @@ impl<'a> SettingReader<'a> {
         }
     }
 
-    /// A number in a range. Out of it, the problem is noted and the nearest number returned.
+    /// A number in a range. Otherwise records a problem and returns the nearest number.
     pub(super) fn number<T: TryFrom<i64>>(&self, key: &str, range: RangeInclusive<i64>) -> T {
         let SettingValue::Number(number) = self.leaf(key).value else {
             unreachable!("the layers checked the type of {key}")
@@ -115,7 +115,7 @@ impl<'a> SettingReader<'a> {
             .unwrap_or_else(|_| unreachable!("the range of {key} fits its type"))
     }
 
-    /// A text that parses. When it does not, the problem is noted and the default returned.
+    /// A parsed text. On failure records a problem and returns the default.
     pub(super) fn parsed<T>(
         &self,
         key: &str,
@@ -132,7 +132,7 @@ impl<'a> SettingReader<'a> {
         }
     }
 
-    /// A text that parses, or nothing.
+    /// A parsed text, or nothing.
     pub(super) fn optional_parsed<T>(
         &self,
         key: &str,
@@ -155,7 +155,7 @@ impl<'a> SettingReader<'a> {
         )
     }
 
-    /// How long something may take: with 0 it would fail at once, each time.
+    /// A time-out, which must not be 0.
     pub(super) fn deadline(&self, key: &str) -> Duration {
         self.parsed(
             key,
@@ -164,7 +164,7 @@ impl<'a> SettingReader<'a> {
         )
     }
 
-    /// A time after which something ends; `None` for 0: never.
+    /// A time after which something ends; 0 means never (`None`).
     pub(super) fn limit(&self, key: &str) -> Option<Duration> {
         let time = self.parsed(
             key,
@@ -195,12 +195,12 @@ impl<'a> SettingReader<'a> {
         )
     }
 
-    /// A path, made absolute against the present directory.
+    /// A path, made absolute against the working directory.
     pub(super) fn optional_path(&self, key: &str) -> Option<PathBuf> {
         self.optional_parsed(key, "a path", |text| std::path::absolute(text).ok())
     }
 
-    /// A secret, from its key or from the file that its `_file` twin names.
+    /// A secret, from its key or from the file of its `_file` variant.
     pub(super) fn secret(&self, key: &str) -> Option<SecretString> {
         let file_key = format!("{key}_file");
         let path = self.optional_path(&file_key);
@@ -228,7 +228,7 @@ impl<'a> SettingReader<'a> {
         }
     }
 
-    /// Secrets in a list, or one a line in the file that the `_file` twin names.
+    /// Secrets of a list, or the lines of the file of its `_file` variant.
     pub(super) fn secret_list(&self, key: &str) -> Vec<SecretString> {
         let listed = self.list(key);
         let from_file = self.secret(key);

@@ -4,7 +4,7 @@ use application::Retention;
 
 use super::reader::SettingReader;
 
-/// How long what nobody works with any more is kept.
+/// How long unused data is kept.
 pub(super) fn read(reader: &SettingReader<'_>) -> Retention {
     Retention {
         start_tasks: reader.limit("retention.start_tasks"),

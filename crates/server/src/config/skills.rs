@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use super::reader::SettingReader;
 
-/// Skills that every user may choose from.
+/// The section `skills`.
 #[derive(Debug, Clone)]
 pub(crate) struct SkillsSettings {
-    /// Directories of them; absolute.
+    /// Absolute paths of skill directories.
     pub(crate) directories: Vec<PathBuf>,
 }
 

@@ -11,15 +11,15 @@ use super::reader::SettingReader;
 /// The database.
 #[derive(Debug, Clone)]
 pub(crate) struct StorageSettings {
-    /// `sqlite://PATH` or `postgres://…`; may hold a password.
+    /// `sqlite://PATH` or `postgres://…`; may contain a password.
     pub(crate) url: SecretString,
     /// Whether several machines may share it.
     pub(crate) is_shared: bool,
     /// Connections for reading.
     pub(crate) connections: u32,
-    /// How long to wait for one.
+    /// Longest wait for a connection.
     pub(crate) wait: Duration,
-    /// Bytes of a disk below which nothing new is stored; 0: none.
+    /// Free bytes of a disk below which new data is refused; 0: off.
     pub(crate) min_free: u64,
 }
 

@@ -5,16 +5,16 @@ use url::Url;
 
 use super::reader::SettingReader;
 
-/// Where traces go.
+/// The section `telemetry`.
 #[derive(Debug, Clone)]
 pub(crate) struct TelemetrySettings {
     /// The collector; without one, nothing is exported.
     pub(crate) otlp_endpoint: Option<Url>,
-    /// Headers for it.
+    /// Headers of exports.
     pub(crate) headers: Vec<(String, SecretString)>,
-    /// What the service is called there.
+    /// The service's name in traces.
     pub(crate) service_name: String,
-    /// Which share of traces is recorded.
+    /// The share of traces that is recorded.
     pub(crate) sampling_ratio: f64,
 }
 
@@ -57,7 +57,7 @@ fn headers(reader: &SettingReader<'_>) -> Vec<(String, SecretString)> {
     })
 }
 
-/// What HTTP allows (RFC 9110, sections 5.1 and 5.5), without white space around it.
+/// A valid header (RFC 9110, sections 5.1 and 5.5) without surrounding white space.
 fn header(text: &SecretString) -> Option<(String, SecretString)> {
     let (name, value) = text.expose_secret().split_once('=')?;
     let (name, value) = (name.trim(), value.trim());

@@ -6,10 +6,10 @@ use http_api::WebClient;
 
 use super::reader::SettingReader;
 
-/// Longest text that is shown on every page, in characters.
+/// Longest message on every page, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;
 
-/// What web front ends are told.
+/// Settings for web front ends.
 pub(super) fn read(reader: &SettingReader<'_>) -> WebClient {
     WebClient {
         maintenance_start_time: reader.optional_parsed(

@@ -15,18 +15,18 @@ use values::{is_socket, is_word};
 pub(crate) use template::{PauseSetting, TemplateSettings};
 pub(super) use values::parse_size;
 
-/// What is to be done about the cloud's metadata address.
+/// Whether to block the cloud's metadata address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MetadataAccess {
-    /// Kept from sandboxes if possible.
+    /// Block it if possible.
     Auto,
-    /// Kept from sandboxes, or there are none.
+    /// Block it, or start no sandboxes.
     Required,
-    /// Left alone.
+    /// Do not block it.
     Off,
 }
 
-/// A login at a registry.
+/// Credentials of a registry.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistrySettings {
     /// Its host.
@@ -40,28 +40,27 @@ pub(crate) struct RegistrySettings {
 /// The engine.
 #[derive(Debug, Clone)]
 pub(crate) struct DockerSettings {
-    /// Where it listens; `None`: the usual place.
+    /// The engine's address; `None`: Docker's default.
     pub(crate) socket: Option<String>,
-    /// Where it publishes ports.
+    /// The address on which ports are published.
     pub(crate) publish_address: IpAddr,
-    /// How we reach them, when not by that address.
+    /// The host for the service, if it differs from that address.
     pub(crate) reach_host: Option<String>,
-    /// How clients reach them, when not as we do.
+    /// The host for clients, if it differs from the service's.
     pub(crate) exposed_host: Option<String>,
     /// OCI runtime.
     pub(crate) runtime: Option<String>,
-    /// The metadata address.
     pub(crate) block_metadata: MetadataAccess,
-    /// How often disk limits are looked at.
+    /// Interval of disk measurements.
     pub(crate) disk_check: Duration,
-    /// A login for pulls.
+    /// Credentials for pulls.
     pub(crate) registry: Option<RegistrySettings>,
     /// The templates, the default first. Never empty.
     pub(crate) templates: Vec<TemplateSettings>,
 }
 
 impl DockerSettings {
-    /// `docker_host` is the variable that Docker's own programs go by.
+    /// `docker_host` is the variable that Docker's own programs use.
     pub(super) fn read(reader: &SettingReader<'_>, docker_host: Option<String>) -> Self {
         let socket =
             reader.optional_parsed("docker.socket", "unix:///PATH or tcp://HOST:PORT", |text| {
@@ -71,7 +70,7 @@ impl DockerSettings {
         let mut ids = BTreeSet::from([templates[0].id.clone()]);
         for (number, template) in reader.templates(TemplateSettings::read).into_iter().enumerate() {
             if !ids.insert(template.id.clone()) {
-                let problem = "is the id of another template, too";
+                let problem = "is also the id of another template";
                 reader.template_problem(number, "docker.id", problem);
             }
             templates.push(template);
@@ -134,7 +133,7 @@ fn registry(reader: &SettingReader<'_>) -> Option<RegistrySettings> {
     }
 }
 
-/// A host, maybe with a port.
+/// A host, optionally with a port.
 fn host(reader: &SettingReader<'_>, key: &str) -> Option<String> {
     reader.optional_parsed(key, "a host name or address", |text| {
         let url = url::Url::parse(&format!("http://{text}/")).ok()?;

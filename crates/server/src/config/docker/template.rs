@@ -12,19 +12,19 @@ use super::values::{
 };
 use crate::config::reader::SettingReader;
 
-/// Engines refuse less memory than this.
+/// Engines refuse smaller limits, in bytes.
 const MIN_MEMORY_BYTES: u64 = 6 << 20;
 
-/// What pausing does.
+/// How a sandbox is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PauseSetting {
     /// Ends all programs.
     Stop,
-    /// Keeps them in memory.
+    /// Keeps programs in memory.
     Freeze,
 }
 
-/// One template. `None` for a limit means that there is none.
+/// A template. `None` for a limit means unlimited.
 #[derive(Debug, Clone)]
 pub(crate) struct TemplateSettings {
     pub(crate) id: SpecId,
@@ -46,7 +46,7 @@ pub(crate) struct TemplateSettings {
     pub(crate) pause: PauseSetting,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) secret_env: BTreeMap<String, SecretString>,
-    /// Name and port inside.
+    /// Name and port in the container.
     pub(crate) ports: Vec<(String, u16)>,
     pub(crate) mounts: Vec<MountSettings>,
     pub(crate) idle_stop: Option<Duration>,
@@ -54,7 +54,7 @@ pub(crate) struct TemplateSettings {
 }
 
 impl TemplateSettings {
-    /// Reads the section's keys; the reader may lay a further template over them.
+    /// Reads the section's keys; the reader may put an additional template over them.
     pub(super) fn read(reader: &SettingReader<'_>) -> Self {
         let image = reader.parsed("docker.image", "an image, e.g. agents:1", |text| {
             is_image(text).then(|| text.to_owned())
@@ -97,7 +97,7 @@ impl TemplateSettings {
         template
     }
 
-    /// Work outside of the volume would be gone with the container, that is whenever it is made anew.
+    /// Files outside of the volume are lost whenever the container is recreated.
     fn check(&self, reader: &SettingReader<'_>) {
         let kept = self.mounts.iter().map(|mount| mount.target.as_str());
         let is_kept = kept
@@ -106,7 +106,7 @@ impl TemplateSettings {
         if !is_kept {
             reader.problem(
                 "docker.working_dir",
-                "must be in `volume`, or in a mount: what is elsewhere does not outlive the container",
+                "must be in `volume`, or in a mount: other directories do not outlive the container",
             );
         }
     }
@@ -151,7 +151,7 @@ fn cpus(reader: &SettingReader<'_>) -> Option<f64> {
     (cpus > 0.0).then_some(cpus)
 }
 
-/// In the spelling without `CAP_`.
+/// Without the prefix `CAP_`.
 fn capabilities(reader: &SettingReader<'_>) -> Vec<String> {
     let listed = reader.list("docker.capabilities");
     let named: Option<Vec<String>> = listed
@@ -159,7 +159,7 @@ fn capabilities(reader: &SettingReader<'_>) -> Vec<String> {
         .map(|text| {
             let name = text.strip_prefix("CAP_").unwrap_or(text);
             let plain = name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
-            // All of them is no list of what an agent needs.
+            // `ALL` is refused: a list must name what an agent needs.
             (plain && !name.is_empty() && name != "ALL").then(|| name.to_owned())
         })
         .collect();

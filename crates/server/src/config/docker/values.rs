@@ -1,6 +1,6 @@
-//! Texts of the section `docker` and what they mean.
+//! Parsers of values in the section `docker`.
 
-/// A file or directory of the engine's machine inside sandboxes.
+/// A file or directory of the engine's host that is mounted into sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountSettings {
     pub(crate) source: String,
@@ -8,7 +8,7 @@ pub(crate) struct MountSettings {
     pub(crate) writable: bool,
 }
 
-/// One of the forms in which engines are named; without TLS there are no others.
+/// A supported form of the engine's address; TLS is not supported.
 pub(super) fn is_socket(text: &str) -> bool {
     let unix = text
         .strip_prefix("unix://")
@@ -21,7 +21,7 @@ pub(super) fn is_socket(text: &str) -> bool {
     unix || tcp
 }
 
-/// A part of a name that becomes part of a command of the engine's.
+/// A name that becomes part of an engine command.
 pub(super) fn is_word(text: &str) -> bool {
     !text.is_empty()
         && text
@@ -29,7 +29,7 @@ pub(super) fn is_word(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// Roughly a reference: the engine knows exactly.
+/// Roughly an image reference; the engine checks it exactly.
 pub(super) fn is_image(text: &str) -> bool {
     let plain = text
         .bytes()
@@ -37,7 +37,7 @@ pub(super) fn is_image(text: &str) -> bool {
     plain && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.len() <= 255
 }
 
-/// An absolute path without `.`, `..`, a slash too many and a colon (which separates the parts of a mount).
+/// An absolute path without `.`, `..`, empty segments, and colons (which separate the parts of a mount).
 pub(super) fn inside_path(text: &str) -> Option<String> {
     let path = match text.strip_suffix('/') {
         Some("") => return Some("/".to_owned()),
@@ -71,11 +71,11 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
         _ => return None,
     };
     let bytes = number.checked_mul(1 << shift)?;
-    // The engine's numbers have a sign.
+    // The engine uses signed numbers.
     i64::try_from(bytes).is_ok().then_some(bytes)
 }
 
-/// The parts of `NAME=VALUE`, if the name can be a variable's.
+/// The parts of `NAME=VALUE`, if the name is valid for a variable.
 pub(super) fn assignment(text: &str) -> Option<(&str, &str)> {
     let (name, value) = text.split_once('=')?;
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');

@@ -186,7 +186,7 @@ fn what_is_wrong_with_a_template_is_said_by_its_number() {
     assert!(error.contains("[[docker.templates]]"), "{error}");
     let id = format!("[[docker.templates]]\nid = '{IMAGE}'\nimage = 'x'\n");
     let error = load(Some(&id), &[]).unwrap_err();
-    assert!(error.contains("is the id of another template"), "{error}");
+    assert!(error.contains("is also the id of another template"), "{error}");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn bad_values_are_named_with_what_is_expected() {
         ("IMAGE", "a b", "an image"),
         ("COMMAND", "'open", "quoted as for a shell"),
         ("WORKING_DIR", "project", "absolute path"),
-        ("WORKING_DIR", "/elsewhere", "does not outlive"),
+        ("WORKING_DIR", "/elsewhere", "do not outlive"),
         ("VOLUME", "/", "absolute path"),
         ("USER", "a:b:c", "UID"),
         ("MEMORY", "4GB", "KiB, MiB, GiB, TiB"),

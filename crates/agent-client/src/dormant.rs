@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::fault::{Scrubber, refused};
 use crate::runtime::HttpAgentRuntime;
-use crate::transport::{Call, Server};
+use crate::transport::{AgentCall, AgentServer};
 
 const INIT_PATH: [&str; 2] = ["api", "init"];
 /// The first of these looks at all tools (2 s with 1.34). The second is a path that none has: the agent server prepares the
@@ -37,12 +37,12 @@ enum DormancyStage {
 }
 
 impl HttpAgentRuntime {
-    pub(crate) async fn check_dormant(&self, at: Server<'_>) -> Result<bool, AgentError> {
+    pub(crate) async fn check_dormant(&self, at: AgentServer<'_>) -> Result<bool, AgentError> {
         Ok(self.stage(at).await? != DormancyStage::Awake)
     }
 
-    async fn stage(&self, at: Server<'_>) -> Result<DormancyStage, AgentError> {
-        let call = Call::open(Method::GET, at, &INIT_PATH, self.config.read)?.at_most(MAX_RESPONSE_BYTES);
+    async fn stage(&self, at: AgentServer<'_>) -> Result<DormancyStage, AgentError> {
+        let call = AgentCall::open(Method::GET, at, &INIT_PATH, self.config.read)?.at_most(MAX_RESPONSE_BYTES);
         let reply = self.transport.exchange(&call).await?;
         if reply.status >= 500 {
             return Err(refused(reply.status, &reply.body, &Scrubber::none()));
@@ -57,9 +57,9 @@ impl HttpAgentRuntime {
     }
 
     /// Asks for what costs most the first time (docs/explanation/agent-server.md, "Dormant").
-    pub(crate) async fn send_prewarm_requests(&self, at: Server<'_>) {
+    pub(crate) async fn send_prewarm_requests(&self, at: AgentServer<'_>) {
         for place in PREWARM_PATHS {
-            let Ok(call) = Call::open(Method::GET, at, place, self.config.wake) else {
+            let Ok(call) = AgentCall::open(Method::GET, at, place, self.config.wake) else {
                 return;
             };
             if let Err(fault) = self.transport.exchange(&call.at_most(MAX_RESPONSE_BYTES)).await {
@@ -72,7 +72,7 @@ impl HttpAgentRuntime {
     /// Until it is awake, or says why not.
     pub(crate) async fn initialize(
         &self,
-        at: Server<'_>,
+        at: AgentServer<'_>,
         request: &InitRequest,
     ) -> Result<(), AgentError> {
         let limit = self.config.wake;
@@ -83,11 +83,11 @@ impl HttpAgentRuntime {
 
     async fn initialize_until_ready(
         &self,
-        at: Server<'_>,
+        at: AgentServer<'_>,
         request: &InitRequest,
     ) -> Result<(), AgentError> {
         // Repeating it does no harm: whoever is late is told so.
-        let call = Call::waking(at, &request.secret_key, &INIT_PATH, self.config.wake)?
+        let call = AgentCall::waking(at, &request.secret_key, &INIT_PATH, self.config.wake)?
             .json(&body(request))
             .at_most(MAX_RESPONSE_BYTES)
             .idempotent();

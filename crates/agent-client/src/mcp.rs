@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
-use crate::transport::{Call, Transport};
+use crate::transport::{AgentCall, Transport};
 
 /// Tavily's hosted MCP server: the agent's search tool.
 const SEARCH_URL: &str = "https://mcp.tavily.com/mcp/";
@@ -112,7 +112,7 @@ async fn is_reachable(
     entry: &McpEntry,
     patience: Duration,
 ) -> bool {
-    let Ok(call) = Call::new(Method::POST, at, &["api", "mcp", "test"], patience) else {
+    let Ok(call) = AgentCall::new(Method::POST, at, &["api", "mcp", "test"], patience) else {
         return false;
     };
     let body = json!({"server": entry.document, "timeout": patience.as_secs_f64() * 0.9});

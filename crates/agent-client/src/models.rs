@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::fault::{Scrubber, refused};
 use crate::launch;
 use crate::runtime::{HttpAgentRuntime, document, of_conversation};
-use crate::transport::{Call, Reply};
+use crate::transport::{AgentCall, AgentReply};
 
 /// Names of profiles at an agent server that are looked at. It keeps 50.
 const MOST_LISTED: usize = 200;
@@ -61,7 +61,7 @@ impl HttpAgentRuntime {
                 done => done?,
             }
         }
-        let call = Call::new(Method::GET, at, &["api", "profiles"], self.config.read)?;
+        let call = AgentCall::new(Method::GET, at, &["api", "profiles"], self.config.read)?;
         let list = document(
             &self.transport.exchange(&call).await?,
             &Scrubber::of_key(&at.key),
@@ -73,7 +73,7 @@ impl HttpAgentRuntime {
             .filter(|name| profiles.iter().all(|profile| profile.name != **name));
         for name in stale {
             let segments = ["api", "profiles", name];
-            let call = Call::new(Method::DELETE, at, &segments, self.config.stop)?;
+            let call = AgentCall::new(Method::DELETE, at, &segments, self.config.stop)?;
             let reply = self.change("agent: removing a profile", &call).await?;
             if !reply.is_success() {
                 tracing::debug!(status = reply.status, "a stale profile stays in a sandbox");
@@ -90,7 +90,7 @@ impl HttpAgentRuntime {
         let usage = format!("profile:{}", profile.name);
         let body = json!({"llm": launch::llm(&profile.llm, &usage, false)});
         let segments = ["api", "profiles", &profile.name];
-        let call = Call::new(Method::POST, at, &segments, self.config.read)?;
+        let call = AgentCall::new(Method::POST, at, &segments, self.config.read)?;
         let call = call.json(&body).idempotent();
         let reply = self.change("agent: keeping a profile", &call).await?;
         done(&reply, &Scrubber::of_llm(&at.key, &profile.llm))
@@ -117,7 +117,7 @@ fn switched(profile: &LlmProfile, key: &SecretString, streams: bool) -> Value {
 }
 
 /// The answer says nothing beyond its status.
-fn done(reply: &Reply, scrub: &Scrubber<'_>) -> Result<(), AgentError> {
+fn done(reply: &AgentReply, scrub: &Scrubber<'_>) -> Result<(), AgentError> {
     if reply.is_success() {
         return Ok(());
     }

@@ -9,7 +9,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use crate::transport::{Call, Transport};
+use crate::transport::{AgentCall, Transport};
 
 /// Tried at the same time: each is a clone in the sandbox.
 const MAX_CONCURRENT_TESTS: usize = 4;
@@ -60,7 +60,7 @@ async fn is_loadable(
         return true;
     }
     let install = ["api", "plugins", "install"];
-    let Ok(call) = Call::new(Method::POST, at, &install, patience) else {
+    let Ok(call) = AgentCall::new(Method::POST, at, &install, patience) else {
         return false;
     };
     let call = call.json(&document(plugin)).at_most(MAX_RESPONSE_BYTES);
@@ -71,7 +71,7 @@ async fn is_loadable(
         let installed: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         let path = ["api", "plugins", "installed"];
         let name = installed["name"].as_str().unwrap_or_default();
-        if let Ok(call) = Call::new(Method::DELETE, at, &[&path[..], &[name]].concat(), patience)
+        if let Ok(call) = AgentCall::new(Method::DELETE, at, &[&path[..], &[name]].concat(), patience)
             && let Err(error) = transport.exchange(&call).await
         {
             let error = AgentError::from(error);

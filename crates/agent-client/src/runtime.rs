@@ -26,7 +26,7 @@ use crate::launch;
 use crate::mcp::{self, McpEntry};
 use crate::plugins;
 use crate::server_info::ServerInfo;
-use crate::transport::{Call, Reply, Server, Transport};
+use crate::transport::{AgentCall, AgentReply, AgentServer, Transport};
 
 /// Ids asked for at once: the agent server refuses 100, and an info carries the whole agent and its statistics.
 const IDS_PER_CALL: usize = 20;
@@ -52,7 +52,7 @@ impl HttpAgentRuntime {
     }
 
     pub(crate) async fn server_info(&self, at: &AgentEndpoint) -> Result<ServerInfo, AgentError> {
-        let call = Call::new(Method::GET, at, &["server_info"], self.config.read)?;
+        let call = AgentCall::new(Method::GET, at, &["server_info"], self.config.read)?;
         let reply = self.transport.exchange(&call).await?;
         ServerInfo::read(&document(&reply, &Scrubber::of_key(&at.key))?)
     }
@@ -108,7 +108,7 @@ impl HttpAgentRuntime {
         let (mcp, plugins, mut notes) = self.usable(at, request).await;
         let (body, more) = launch::body(request, &server, &mcp, &plugins);
         notes.extend(more);
-        let call = Call::new(
+        let call = AgentCall::new(
             Method::POST,
             at,
             &["api", "conversations"],
@@ -154,7 +154,7 @@ impl HttpAgentRuntime {
     }
 
     /// An exchange that changes something there.
-    pub(crate) async fn change(&self, deed: &'static str, call: &Call) -> Result<Reply, CallError> {
+    pub(crate) async fn change(&self, deed: &'static str, call: &AgentCall) -> Result<AgentReply, CallError> {
         crash_point::before(deed);
         let outcome = self.transport.exchange(call).await;
         crash_point::after(deed);
@@ -168,7 +168,7 @@ impl HttpAgentRuntime {
         from: Option<Timestamp>,
         cursor: Option<&str>,
         limit: &str,
-    ) -> Result<Reply, CallError> {
+    ) -> Result<AgentReply, CallError> {
         let mut call =
             of_conversation(Method::GET, at, id, &["events", "search"], self.config.read)?;
         // The log's own order, which is not quite that of the timestamps.
@@ -185,12 +185,12 @@ impl HttpAgentRuntime {
 #[async_trait]
 impl AgentRuntime for HttpAgentRuntime {
     async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError> {
-        self.check_dormant(Server { sandbox, url }).await
+        self.check_dormant(AgentServer { sandbox, url }).await
     }
 
     async fn prewarm(&self, sandbox: &SandboxId, url: &Url) {
         let span = debug_span!("agent.prewarm");
-        let asked = self.send_prewarm_requests(Server { sandbox, url });
+        let asked = self.send_prewarm_requests(AgentServer { sandbox, url });
         asked.instrument(span).await;
     }
 
@@ -201,14 +201,14 @@ impl AgentRuntime for HttpAgentRuntime {
         init_request: &InitRequest,
     ) -> Result<(), AgentError> {
         let span = debug_span!("agent.wake");
-        let woken = self.initialize(Server { sandbox, url }, init_request);
+        let woken = self.initialize(AgentServer { sandbox, url }, init_request);
         woken.instrument(span).await
     }
 
     async fn is_alive(&self, sandbox: &SandboxId, url: &Url) -> bool {
-        let call = Call::open(
+        let call = AgentCall::open(
             Method::GET,
-            Server { sandbox, url },
+            AgentServer { sandbox, url },
             &["alive"],
             self.config.alive,
         );
@@ -247,7 +247,7 @@ impl AgentRuntime for HttpAgentRuntime {
     ) -> Result<Vec<Option<AgentConversation>>, AgentError> {
         let mut known = HashMap::new();
         for some in ids.chunks(IDS_PER_CALL) {
-            let mut call = Call::new(Method::GET, at, &["api", "conversations"], self.config.read)?;
+            let mut call = AgentCall::new(Method::GET, at, &["api", "conversations"], self.config.read)?;
             for id in some {
                 call = call.query("ids", &id.dashed());
             }
@@ -370,13 +370,13 @@ pub(crate) fn of_conversation(
     id: ConversationId,
     rest: &[&str],
     deadline: Duration,
-) -> Result<Call, CallError> {
+) -> Result<AgentCall, CallError> {
     let id = id.dashed();
     let segments = [&["api", "conversations", &id], rest].concat();
-    Call::new(method, at, &segments, deadline)
+    AgentCall::new(method, at, &segments, deadline)
 }
 
-pub(crate) fn document(reply: &Reply, scrub: &Scrubber<'_>) -> Result<Value, AgentError> {
+pub(crate) fn document(reply: &AgentReply, scrub: &Scrubber<'_>) -> Result<Value, AgentError> {
     if !reply.is_success() {
         return Err(refused(reply.status, &reply.body, scrub));
     }

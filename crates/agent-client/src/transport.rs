@@ -30,12 +30,12 @@ const TCP_KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// An agent server: the base URL, and the sandbox that must be there.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Server<'a> {
+pub(crate) struct AgentServer<'a> {
     pub(crate) sandbox: &'a SandboxId,
     pub(crate) url: &'a Url,
 }
 
-impl<'a> From<&'a AgentEndpoint> for Server<'a> {
+impl<'a> From<&'a AgentEndpoint> for AgentServer<'a> {
     fn from(at: &'a AgentEndpoint) -> Self {
         Self {
             sandbox: &at.sandbox,
@@ -45,7 +45,7 @@ impl<'a> From<&'a AgentEndpoint> for Server<'a> {
 }
 
 /// A request. Its body is serialised once, so that it can be sent again.
-pub(crate) struct Call {
+pub(crate) struct AgentCall {
     method: Method,
     sandbox: SandboxId,
     url: Url,
@@ -60,27 +60,27 @@ pub(crate) struct Call {
 }
 
 /// An answer may take this many times what is read of it, once it is a document (a page of events does not come near it),
-const HEAVY: usize = 8;
+const JSON_MEMORY_FACTOR: usize = 8;
 /// and at most this many bytes of memory; small ones may always take the lower bound.
-const HEAVIEST: (usize, usize) = (1 << 20, 64 << 20);
+const JSON_MEMORY_BYTES_RANGE: (usize, usize) = (1 << 20, 64 << 20);
 
 /// Between the parts of a form: nothing that anybody writes by chance.
 const BOUNDARY: &str = "agent-workspace-5f1c9f0e8d2b4a7c-part";
 const FORM: &str = "multipart/form-data; boundary=agent-workspace-5f1c9f0e8d2b4a7c-part";
 
 /// What came back: the status and at most `max_body` bytes (or what the call allows).
-pub(crate) struct Reply {
+pub(crate) struct AgentReply {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
 }
 
-impl Reply {
+impl AgentReply {
     pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 }
 
-impl Call {
+impl AgentCall {
     /// A request to `segments` below the endpoint's URL, with its key.
     pub(crate) fn new(
         method: Method,
@@ -93,7 +93,7 @@ impl Call {
 
     /// A request to a dormant agent server, with its encryption key.
     pub(crate) fn waking(
-        at: Server<'_>,
+        at: AgentServer<'_>,
         secret_key: &SecretString,
         segments: &[&str],
         deadline: Duration,
@@ -112,7 +112,7 @@ impl Call {
     /// A request that needs no key.
     pub(crate) fn open(
         method: Method,
-        at: Server<'_>,
+        at: AgentServer<'_>,
         segments: &[&str],
         deadline: Duration,
     ) -> Result<Self, CallError> {
@@ -201,7 +201,7 @@ impl Transport {
 
     /// Sends the request and reads the answer within its deadline; once more if it is idempotent and the connection
     /// broke (the agent server drops connections after a 500, and a pooled one may have died unnoticed).
-    pub(crate) async fn exchange(&self, call: &Call) -> Result<Reply, CallError> {
+    pub(crate) async fn exchange(&self, call: &AgentCall) -> Result<AgentReply, CallError> {
         let whole = async {
             match self.attempt(call).await {
                 Err(CallError::Broken(_)) if call.idempotent => self.attempt(call).await,
@@ -213,7 +213,7 @@ impl Transport {
             .unwrap_or(Err(CallError::TimedOut(call.deadline)))
     }
 
-    async fn attempt(&self, call: &Call) -> Result<Reply, CallError> {
+    async fn attempt(&self, call: &AgentCall) -> Result<AgentReply, CallError> {
         let request = self.request(call)?;
         let mut response = self.client.request(request).await.map_err(|error| {
             if error.is_connect() {
@@ -241,14 +241,14 @@ impl Transport {
             body.extend_from_slice(&chunk);
         }
         // A sandbox is not trusted, and almost every answer is read as JSON.
-        let heaviest = limit.saturating_mul(HEAVY).clamp(HEAVIEST.0, HEAVIEST.1);
+        let heaviest = limit.saturating_mul(JSON_MEMORY_FACTOR).clamp(JSON_MEMORY_BYTES_RANGE.0, JSON_MEMORY_BYTES_RANGE.1);
         if estimate_memory_bytes(&body) > heaviest {
             return Err(CallError::TooLarge(heaviest));
         }
-        Ok(Reply { status, body })
+        Ok(AgentReply { status, body })
     }
 
-    fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, CallError> {
+    fn request(&self, call: &AgentCall) -> Result<Request<Full<Bytes>>, CallError> {
         let unusable = || CallError::Unusable("the agent server's address cannot be called");
         if call.url.scheme() != "http" {
             return Err(unusable());

@@ -16,7 +16,7 @@ use tracing::{Instrument, debug_span};
 
 use crate::fault::{CallError, Scrubber, refused};
 use crate::runtime::{HttpAgentRuntime, document};
-use crate::transport::{Call, Reply};
+use crate::transport::{AgentCall, AgentReply};
 
 /// Most of a command's output that is passed on: its end.
 const MAX_OUTPUT_BYTES: usize = 4 << 10;
@@ -69,7 +69,7 @@ impl SandboxWorkspace for HttpAgentRuntime {
         path: &str,
         content: &SecretString,
     ) -> Result<(), AgentError> {
-        let call = Call::new(
+        let call = AgentCall::new(
             Method::POST,
             at,
             &["api", "file", "upload"],
@@ -97,7 +97,7 @@ impl SandboxWorkspace for HttpAgentRuntime {
         path: &str,
         limit: usize,
     ) -> Result<Option<String>, AgentError> {
-        let call = Call::new(
+        let call = AgentCall::new(
             Method::GET,
             at,
             &["api", "file", "download"],
@@ -204,7 +204,7 @@ impl HttpAgentRuntime {
         if let Some(directory) = &command.directory {
             body["cwd"] = json!(directory);
         }
-        let call = Call::new(
+        let call = AgentCall::new(
             Method::POST,
             at,
             &["api", "bash", "execute_bash_command"],
@@ -229,7 +229,7 @@ impl HttpAgentRuntime {
         path: &str,
         reference: Option<&str>,
     ) -> Result<Value, AgentError> {
-        let mut call = Call::new(Method::GET, at, &["api", "git", what], self.config.git)?
+        let mut call = AgentCall::new(Method::GET, at, &["api", "git", what], self.config.git)?
             .query("path", path)
             .at_most(MAX_GIT_RESPONSE_BYTES);
         if let Some(reference) = reference {
@@ -245,7 +245,7 @@ impl HttpAgentRuntime {
         what: &str,
         body: &Value,
     ) -> Result<Value, AgentError> {
-        let call = Call::new(Method::POST, at, &["api", what], self.config.read)?
+        let call = AgentCall::new(Method::POST, at, &["api", what], self.config.read)?
             .json(body)
             .at_most(MAX_PROJECT_RESPONSE_BYTES)
             .idempotent();
@@ -255,7 +255,7 @@ impl HttpAgentRuntime {
 }
 
 /// A 404 is no conversation that is missing, as elsewhere: these routes are there in every release that is known.
-fn answer(reply: &Reply, at: &AgentEndpoint) -> Result<Value, AgentError> {
+fn answer(reply: &AgentReply, at: &AgentEndpoint) -> Result<Value, AgentError> {
     document(reply, &Scrubber::of_key(&at.key)).map_err(|error| match error {
         AgentError::NotFound => AgentError::Rejected {
             status: 404,

@@ -15,9 +15,9 @@ use crate::runtime::{HttpAgentRuntime, document, of_conversation};
 use crate::transport::{AgentCall, AgentReply};
 
 /// Names of profiles at an agent server that are looked at. It keeps 50.
-const MOST_LISTED: usize = 200;
+const MAX_LISTED_PROFILES: usize = 200;
 /// What marks a configuration among others of its name, in hexadecimal digits.
-const MARK: usize = 12;
+const PROFILE_DIGEST_CHARS: usize = 12;
 
 impl HttpAgentRuntime {
     pub(crate) async fn use_llm(
@@ -69,7 +69,7 @@ impl HttpAgentRuntime {
         let listed = list["profiles"].as_array().into_iter().flatten();
         let names = listed.filter_map(|it| it["name"].as_str());
         let stale = names
-            .take(MOST_LISTED)
+            .take(MAX_LISTED_PROFILES)
             .filter(|name| profiles.iter().all(|profile| profile.name != **name));
         for name in stale {
             let segments = ["api", "profiles", name];
@@ -112,7 +112,7 @@ fn switched(profile: &LlmProfile, key: &SecretString, streams: bool) -> Value {
         // Writing to a String cannot fail.
         let _ = write!(mark, "{byte:02x}");
     }
-    llm["usage_id"] = format!("{usage}:{}", &mark[..MARK]).into();
+    llm["usage_id"] = format!("{usage}:{}", &mark[..PROFILE_DIGEST_CHARS]).into();
     llm
 }
 

@@ -25,7 +25,7 @@ const MIN_GIT_VERSION: (u32, u32) = (2, 37);
 
 /// Why git did not do what it should.
 #[derive(Debug)]
-pub(crate) enum Failed {
+pub(crate) enum GitFailure {
     /// It cannot be run here.
     Unusable(String),
     /// It took longer than allowed.
@@ -36,7 +36,7 @@ pub(crate) enum Failed {
     Refused(String),
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for GitFailure {
     /// For the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -47,9 +47,9 @@ impl fmt::Display for Failed {
     }
 }
 
-impl std::error::Error for Failed {}
+impl std::error::Error for GitFailure {}
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for GitFailure {
     fn from(error: io::Error) -> Self {
         Self::Unusable(format!("git cannot be run: {error}"))
     }
@@ -72,7 +72,7 @@ impl Git {
     }
 
     /// Whether there is a git that keeps to the addresses it is told.
-    pub(crate) async fn check(&self) -> Result<(), Failed> {
+    pub(crate) async fn check(&self) -> Result<(), GitFailure> {
         let said = self
             .run(&["version"], b"", 1_024, Duration::from_secs(10))
             .await?;
@@ -81,7 +81,7 @@ impl Git {
             return Ok(());
         }
         let (major, minor) = MIN_GIT_VERSION;
-        Err(Failed::Unusable(format!(
+        Err(GitFailure::Unusable(format!(
             "git {major}.{minor} or newer is needed on the machine of this service"
         )))
     }
@@ -94,7 +94,7 @@ impl Git {
         addresses: &[IpAddr],
         reference: &str,
         limit: Duration,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), GitFailure> {
         self.run(&["init", "--quiet", "--bare"], b"", 1_024, limit)
             .await?;
         let pinned = pin(url, addresses);
@@ -112,12 +112,12 @@ impl Git {
         input: &[u8],
         most: u64,
         limit: Duration,
-    ) -> Result<Vec<u8>, Failed> {
+    ) -> Result<Vec<u8>, GitFailure> {
         let mut child = self.command(arguments).spawn()?;
         let pid = child
             .id()
             .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        let group = Group(pid);
+        let group = ProcessGroup(pid);
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let work = async {
@@ -131,17 +131,17 @@ impl Git {
                 tokio::join!(write, read(stdout, most), read(stderr, MAX_STDERR_BYTES));
             let (said, is_whole) = said?;
             if !is_whole {
-                return Err(Failed::TooMuch);
+                return Err(GitFailure::TooMuch);
             }
             let status = child.wait().await?;
             let complaints = complaints.map(|(text, _)| text).unwrap_or_default();
             Ok((status, said, complaints))
         };
         let done = timeout(limit, work).await;
-        let (status, said, complaints) = done.map_err(|_| Failed::TooLong)??;
+        let (status, said, complaints) = done.map_err(|_| GitFailure::TooLong)??;
         // It was waited for: its number may be somebody else's by now.
         group.forget();
-        judge(status, said, &complaints)
+        check_status(status, said, &complaints)
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -219,7 +219,7 @@ async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<(Ve
     Ok((text, is_whole))
 }
 
-fn judge(status: ExitStatus, said: Vec<u8>, complaints: &[u8]) -> Result<Vec<u8>, Failed> {
+fn check_status(status: ExitStatus, said: Vec<u8>, complaints: &[u8]) -> Result<Vec<u8>, GitFailure> {
     if status.success() {
         return Ok(said);
     }
@@ -227,9 +227,9 @@ fn judge(status: ExitStatus, said: Vec<u8>, complaints: &[u8]) -> Result<Vec<u8>
     // The shell's own answers when there is no such program.
     if matches!(status.code(), Some(126 | 127)) {
         let why = "git is not installed on the machine of this service";
-        return Err(Failed::Unusable(why.to_owned()));
+        return Err(GitFailure::Unusable(why.to_owned()));
     }
-    Err(Failed::Refused(format!("{status}: {}", complaints.trim())))
+    Err(GitFailure::Refused(format!("{status}: {}", complaints.trim())))
 }
 
 fn version(said: &str) -> Option<(u32, u32)> {
@@ -241,15 +241,15 @@ fn version(said: &str) -> Option<(u32, u32)> {
 }
 
 /// Kills a process group when dropped.
-struct Group(Option<Pid>);
+struct ProcessGroup(Option<Pid>);
 
-impl Group {
+impl ProcessGroup {
     fn forget(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(pid) = self.0 {
             // An error means that the group is empty.
@@ -291,9 +291,9 @@ mod tests {
         git.check().await.unwrap();
         let long = Duration::from_secs(60);
         let said = git.run(&["version"], b"", 4, long).await;
-        assert!(matches!(said, Err(Failed::TooMuch)), "{said:?}");
+        assert!(matches!(said, Err(GitFailure::TooMuch)), "{said:?}");
         let said = git.run(&["no-such-command"], b"", 1_024, long).await;
-        assert!(matches!(said, Err(Failed::Refused(_))), "{said:?}");
+        assert!(matches!(said, Err(GitFailure::Refused(_))), "{said:?}");
         git.run(&["init", "--quiet", "--bare"], b"", 0, long)
             .await
             .unwrap();
@@ -304,11 +304,11 @@ mod tests {
             1,
             Duration::from_millis(300),
         );
-        assert!(matches!(hung.await, Err(Failed::TooLong)));
+        assert!(matches!(hung.await, Err(GitFailure::TooLong)));
         // As a repository that is larger than allowed would.
         let large = "alias.large=!head -c 70000000 /dev/zero > large";
         let said = git.run(&["-c", large, "large"], b"", 1, long).await;
-        assert!(matches!(said, Err(Failed::Refused(_))), "{said:?}");
+        assert!(matches!(said, Err(GitFailure::Refused(_))), "{said:?}");
         let length = std::fs::metadata(directory.path().join("large"))
             .unwrap()
             .len();
@@ -346,7 +346,7 @@ mod tests {
         };
         assert!(!called, "the other one was called");
         assert!(
-            matches!(fetched, Some(Err(Failed::Refused(_)))),
+            matches!(fetched, Some(Err(GitFailure::Refused(_)))),
             "{fetched:?}"
         );
     }
@@ -363,7 +363,7 @@ mod tests {
         let fetched = git
             .fetch(&url, &addresses, "HEAD", Duration::from_secs(60))
             .await;
-        assert!(matches!(fetched, Err(Failed::Refused(_))), "{fetched:?}");
+        assert!(matches!(fetched, Err(GitFailure::Refused(_))), "{fetched:?}");
         let asked = timeout(Duration::from_millis(10), listener.accept()).await;
         assert!(asked.is_err(), "the listener was called");
         for url in [
@@ -374,7 +374,7 @@ mod tests {
         ] {
             let url = url.parse().unwrap();
             let fetched = git.fetch(&url, &[], "HEAD", Duration::from_secs(60)).await;
-            assert!(matches!(fetched, Err(Failed::Refused(_))), "{fetched:?}");
+            assert!(matches!(fetched, Err(GitFailure::Refused(_))), "{fetched:?}");
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::front_matter;
-use crate::git::{Failed, Git};
+use crate::git::{GitFailure, Git};
 use crate::manifest;
 use crate::naming::{SKILL_FILE, in_order, is_hidden, is_markdown, skill};
 
@@ -109,21 +109,21 @@ fn unavailable(why: &str) -> SkillError {
 }
 
 /// What git says names directories of ours and addresses: it is for the log.
-fn in_words(of: &Marketplace, failed: Failed) -> SkillError {
+fn in_words(of: &Marketplace, failed: GitFailure) -> SkillError {
     let (url, name) = (&of.url, &of.name);
     tracing::info!(marketplace = name, %url, error = %chain(&failed), "marketplace {name} cannot be read: {failed}");
     match failed {
-        Failed::Unusable(why) => SkillError::Unavailable(why),
-        Failed::TooLong => unavailable("fetching it takes too long"),
-        Failed::TooMuch => unavailable("it has too many files"),
-        Failed::Refused(_) => unavailable(
+        GitFailure::Unusable(why) => SkillError::Unavailable(why),
+        GitFailure::TooLong => unavailable("fetching it takes too long"),
+        GitFailure::TooMuch => unavailable("it has too many files"),
+        GitFailure::Refused(_) => unavailable(
             "it cannot be fetched. It must be a public repository of at most 64 MiB, and have the branch, tag or commit",
         ),
     }
 }
 
 /// Failures that have words of their own are offers that failed; the rest is git's.
-async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, Failed> {
+async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, GitFailure> {
     git.check().await?;
     let reference = of.reference.as_deref().unwrap_or("HEAD");
     git.fetch(&of.url, &of.addresses, reference, FETCH_TIMEOUT).await?;
@@ -140,9 +140,9 @@ async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, Fai
         )
         .await;
     let listed = match listed {
-        Err(Failed::Refused(_)) if of.repo_path.is_some() => {
+        Err(GitFailure::Refused(_)) if of.repo_path.is_some() => {
             let why = "the repository has no such directory (`repo_path`)";
-            return Err(Failed::Unusable(why.to_owned()));
+            return Err(GitFailure::Unusable(why.to_owned()));
         }
         listed => files(&listed?),
     };
@@ -156,8 +156,8 @@ async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, Fai
     }
 }
 
-async fn by_manifest(git: &Git, manifest: &GitFile, source: &str) -> Result<MarketplaceContents, Failed> {
-    let front_matter_error = |why: &str| Failed::Unusable(format!("its manifest {why}"));
+async fn by_manifest(git: &Git, manifest: &GitFile, source: &str) -> Result<MarketplaceContents, GitFailure> {
+    let front_matter_error = |why: &str| GitFailure::Unusable(format!("its manifest {why}"));
     if manifest.length > MAX_FILE_BYTES {
         return Err(front_matter_error("is larger than 256 KiB"));
     }
@@ -174,7 +174,7 @@ async fn by_manifest(git: &Git, manifest: &GitFile, source: &str) -> Result<Mark
     Ok(MarketplaceContents { skills, plugins })
 }
 
-async fn loose(git: &Git, listed: &[GitFile], source: &str) -> Result<MarketplaceContents, Failed> {
+async fn loose(git: &Git, listed: &[GitFile], source: &str) -> Result<MarketplaceContents, GitFailure> {
     let wanted = wanted(listed);
     let texts = contents(git, &wanted).await?;
     let mut skills = Vec::new();
@@ -262,7 +262,7 @@ fn wanted(listed: &[GitFile]) -> Vec<&GitFile> {
 }
 
 /// What is in these files, in their order.
-async fn contents(git: &Git, files: &[&GitFile]) -> Result<Vec<Vec<u8>>, Failed> {
+async fn contents(git: &Git, files: &[&GitFile]) -> Result<Vec<Vec<u8>>, GitFailure> {
     if files.is_empty() {
         return Ok(Vec::new());
     }
@@ -283,7 +283,7 @@ async fn contents(git: &Git, files: &[&GitFile]) -> Result<Vec<Vec<u8>>, Failed>
             .map(|end| end + 1);
         let text = head.and_then(|head| rest.get(head..)?.split_at_checked(length));
         let Some((text, after)) = text else {
-            return Err(Failed::Refused("an object is missing".to_owned()));
+            return Err(GitFailure::Refused("an object is missing".to_owned()));
         };
         texts.push(text.to_vec());
         rest = after.get(1..).unwrap_or_default();

@@ -13,7 +13,7 @@ const TAG: &str = "aw_";
 const SECRET_DIGITS: usize = 43;
 const CHECKSUM_DIGITS: usize = 6;
 /// Of the secret, this much may be shown: `aw_` and 6 digits (36 of 256 bits).
-const SHOWN: usize = TAG.len() + 6;
+const DISPLAY_PREFIX_CHARS: usize = TAG.len() + 6;
 
 /// The text of a key that this service made. The checksum tells a mistyped or cut-off key from a revoked one, and lets
 /// secret scanners recognise a leaked key, both without a look at the store.
@@ -60,7 +60,7 @@ impl ApiKeyText {
 
     /// The first characters, to recognise it by in lists.
     pub fn prefix(&self) -> String {
-        self.0.expose_secret()[..SHOWN].to_owned()
+        self.0.expose_secret()[..DISPLAY_PREFIX_CHARS].to_owned()
     }
 }
 

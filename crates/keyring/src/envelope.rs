@@ -18,14 +18,14 @@ use crate::master_key::{MasterKey, MasterKeyError};
 
 /// First part of the text form. Another layout or algorithm gets another version.
 const VERSION: &str = "v1";
-const NONCE: usize = 12;
+const NONCE_BYTES: usize = 12;
 const TAG: usize = 16;
-const KEY: usize = 32;
+const KEY_BYTES: usize = 32;
 /// Before the encrypted secret: the data key's nonce, the wrapped data key with its tag, the secret's nonce.
-const HEADER: usize = NONCE + KEY + TAG + NONCE;
+const HEADER_BYTES: usize = NONCE_BYTES + KEY_BYTES + TAG + NONCE_BYTES;
 
 /// Between two searches for unknown keys.
-const SEARCH_PAUSE: Duration = Duration::from_secs(1);
+const KEY_SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the canary seals, and for which context.
 const CANARY: &str = "agent-workspace canary";
@@ -37,27 +37,27 @@ const CANARY_CONTEXT: &str = "installation/canary";
 /// All nonces are random. A data key encrypts one message; the master key wraps one data key per write, far below the
 /// 2³² messages at which random nonces of 96 bits become a risk.
 ///
-/// Keys come in while the process runs ([`Keyring::reread`]) and never go: whatever was opened once opens until the end.
+/// KeySet come in while the process runs ([`Keyring::reread`]) and never go: whatever was opened once opens until the end.
 pub struct Keyring {
-    keys: RwLock<Keys>,
+    keys: RwLock<KeySet>,
     files: Vec<PathBuf>,
     /// When the files were last read because of an unknown key.
     searched: Mutex<Option<Instant>>,
 }
 
-struct Keys {
+struct KeySet {
     /// What seals.
-    present: Arc<Wrapper>,
+    present: Arc<KeyEncryptionKey>,
     /// All, in the order in which they came.
-    known: Vec<Arc<Wrapper>>,
+    known: Vec<Arc<KeyEncryptionKey>>,
 }
 
-struct Wrapper {
+struct KeyEncryptionKey {
     id: String,
     cipher: Aes256Gcm,
 }
 
-impl Wrapper {
+impl KeyEncryptionKey {
     fn new(key: &MasterKey) -> Self {
         Self {
             id: key.id().to_owned(),
@@ -66,15 +66,15 @@ impl Wrapper {
     }
 }
 
-impl Keys {
-    fn find(&self, id: &str) -> Option<&Arc<Wrapper>> {
+impl KeySet {
+    fn find(&self, id: &str) -> Option<&Arc<KeyEncryptionKey>> {
         self.known.iter().find(|wrapper| wrapper.id == id)
     }
 
     fn add(&mut self, key: &MasterKey) -> bool {
         let is_new = self.find(key.id()).is_none();
         if is_new {
-            self.known.push(Arc::new(Wrapper::new(key)));
+            self.known.push(Arc::new(KeyEncryptionKey::new(key)));
         }
         is_new
     }
@@ -83,8 +83,8 @@ impl Keys {
 impl Keyring {
     /// Seals with `current`, opens with it and with `former` keys.
     pub fn new(current: &MasterKey, former: &[MasterKey]) -> Self {
-        let present = Arc::new(Wrapper::new(current));
-        let mut keys = Keys {
+        let present = Arc::new(KeyEncryptionKey::new(current));
+        let mut keys = KeySet {
             known: vec![Arc::clone(&present)],
             present,
         };
@@ -164,23 +164,23 @@ impl Keyring {
         }
     }
 
-    fn keys(&self) -> RwLockReadGuard<'_, Keys> {
+    fn keys(&self) -> RwLockReadGuard<'_, KeySet> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wrapper(&self, id: &str) -> Option<Arc<Wrapper>> {
+    fn wrapper(&self, id: &str) -> Option<Arc<KeyEncryptionKey>> {
         self.keys().find(id).cloned()
     }
 
     /// Looks for an unknown key in the files, unless it did so a moment ago: a value that nobody can open must not cost a
     /// look at the disk each time.
-    fn search(&self, id: &str) -> Option<Arc<Wrapper>> {
+    fn search(&self, id: &str) -> Option<Arc<KeyEncryptionKey>> {
         if self.files.is_empty() {
             return None;
         }
         {
             let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
-            if searched.is_some_and(|at| at.elapsed() < SEARCH_PAUSE) {
+            if searched.is_some_and(|at| at.elapsed() < KEY_SEARCH_INTERVAL) {
                 drop(searched);
                 // Whoever looked a moment ago may have found it.
                 return self.wrapper(id);
@@ -205,14 +205,14 @@ impl fmt::Debug for Keyring {
 impl Cipher for Keyring {
     fn seal(&self, context: &str, secret: &SecretString) -> Result<Sealed, CipherError> {
         let present = Arc::clone(&self.keys().present);
-        let mut key = Zeroizing::new([0; KEY]);
-        let mut nonces = [0; 2 * NONCE];
+        let mut key = Zeroizing::new([0; KEY_BYTES]);
+        let mut nonces = [0; 2 * NONCE_BYTES];
         random(key.as_mut_slice())?;
         random(&mut nonces)?;
-        let (key_nonce, secret_nonce) = nonces.split_at(NONCE);
+        let (key_nonce, secret_nonce) = nonces.split_at(NONCE_BYTES);
         let secret = secret.expose_secret().as_bytes();
 
-        let mut bytes = Vec::with_capacity(HEADER + secret.len() + TAG);
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + secret.len() + TAG);
         bytes.extend_from_slice(key_nonce);
         let aad = associated("key", &present.id, context);
         encrypt(&present.cipher, key_nonce, &aad, key.as_slice(), &mut bytes)?;
@@ -235,12 +235,12 @@ impl Cipher for Keyring {
         let bytes = URL_SAFE_NO_PAD
             .decode(text)
             .map_err(|_| CipherError::Damaged)?;
-        if bytes.len() < HEADER + TAG {
+        if bytes.len() < HEADER_BYTES + TAG {
             return Err(CipherError::Damaged);
         }
-        let (key_nonce, rest) = bytes.split_at(NONCE);
-        let (data_key, rest) = rest.split_at(KEY + TAG);
-        let (secret_nonce, secret) = rest.split_at(NONCE);
+        let (key_nonce, rest) = bytes.split_at(NONCE_BYTES);
+        let (data_key, rest) = rest.split_at(KEY_BYTES + TAG);
+        let (secret_nonce, secret) = rest.split_at(NONCE_BYTES);
 
         let key = decrypt(
             &wrapper.cipher,
@@ -249,7 +249,7 @@ impl Cipher for Keyring {
             data_key,
         )?;
         let key = Zeroizing::new(
-            <[u8; KEY]>::try_from(key.as_slice()).map_err(|_| CipherError::Damaged)?,
+            <[u8; KEY_BYTES]>::try_from(key.as_slice()).map_err(|_| CipherError::Damaged)?,
         );
         let mut secret = decrypt(
             &aes(&key),
@@ -288,7 +288,7 @@ fn associated(purpose: &str, key_id: &str, context: &str) -> Vec<u8> {
     format!("agent-workspace {VERSION}\0{purpose}\0{key_id}\0{context}").into_bytes()
 }
 
-fn aes(key: &[u8; KEY]) -> Aes256Gcm {
+fn aes(key: &[u8; KEY_BYTES]) -> Aes256Gcm {
     Aes256Gcm::new(<&Key<Aes256Gcm>>::from(key))
 }
 

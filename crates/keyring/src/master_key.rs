@@ -15,10 +15,10 @@ use zeroize::Zeroizing;
 use crate::api_key::hex;
 use crate::private_file;
 
-const LENIENT: GeneralPurposeConfig =
+const OPTIONAL_PADDING: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
-const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
+const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, OPTIONAL_PADDING);
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, OPTIONAL_PADDING);
 
 /// 32 random bytes, wiped from memory when dropped.
 pub struct MasterKey {

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use crate::ids::random_secret;
 
 /// Longer files are refused: what we read here is a key or an id.
-const MAX_BYTES: u64 = 64 * 1024;
+const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// Creates `path` with mode `0600` and these contents, unless it exists. `false` if it did.
 ///
@@ -75,13 +75,13 @@ fn write_new(path: &Path, contents: &str) -> io::Result<()> {
 pub fn read(path: &Path) -> io::Result<SecretString> {
     let mut text = Zeroizing::new(String::new());
     let file = File::open(path)?;
-    if file.metadata()?.len() > MAX_BYTES {
+    if file.metadata()?.len() > MAX_FILE_BYTES {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
             "larger than 64 KiB",
         ));
     }
-    file.take(MAX_BYTES).read_to_string(&mut text)?;
+    file.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
     Ok(text.trim().into())
 }
 
@@ -165,7 +165,7 @@ mod tests {
         assert!(create(&dir.path().join("no/such"), "x").is_err());
         assert!(read(dir.path()).is_err());
         let huge = dir.path().join("huge");
-        File::create(&huge).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        File::create(&huge).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
         assert_eq!(read(&huge).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
     }
 }

@@ -102,7 +102,9 @@ impl Call {
 
     pub(crate) fn body(mut self, body: &impl Serialize) -> Result<Self, Error> {
         let written = serde_json::to_vec(body);
-        self.body = Some(written.map_err(|_| Error::Unusable("the body cannot be encoded as JSON".into()))?);
+        self.body = Some(
+            written.map_err(|_| Error::Unusable("the body cannot be encoded as JSON".into()))?,
+        );
         Ok(self)
     }
 

@@ -122,9 +122,8 @@ impl Client {
         let base = base(url)?;
         let key = key.map(|key| {
             let value = HeaderValue::from_str(key.expose_secret().trim());
-            let mut value = value.map_err(|_| {
-                Error::Unusable("the API key contains invalid characters".into())
-            })?;
+            let mut value = value
+                .map_err(|_| Error::Unusable("the API key contains invalid characters".into()))?;
             value.set_sensitive(true);
             Ok(value)
         });

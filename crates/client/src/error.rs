@@ -207,7 +207,10 @@ fn shortened(text: &str) -> String {
     if text.chars().count() <= MAX_ERROR_TEXT_CHARS {
         return plain.collect();
     }
-    plain.take(MAX_ERROR_TEXT_CHARS).chain("…".chars()).collect()
+    plain
+        .take(MAX_ERROR_TEXT_CHARS)
+        .chain("…".chars())
+        .collect()
 }
 
 #[cfg(test)]

@@ -182,7 +182,10 @@ impl EventFollower {
             "end" => {
                 let StreamEnd { reason } = read(&self.call, data)?;
                 if !FINAL_ERROR_CODES.contains(&reason.as_str()) {
-                    return Err(self.client.http.cut(format!("the service reports: {reason}")));
+                    return Err(self
+                        .client
+                        .http
+                        .cut(format!("the service reports: {reason}")));
                 }
                 self.arrived.push_back(FollowItem::Ended { reason });
                 self.is_over = true;
@@ -193,7 +196,8 @@ impl EventFollower {
         }
         self.failures = 0;
         let seq = message.id.as_deref().and_then(|id| id.parse().ok());
-        let seq: u64 = seq.ok_or_else(|| unreadable(&self.call, "an event has no sequence number"))?;
+        let seq: u64 =
+            seq.ok_or_else(|| unreadable(&self.call, "an event has no sequence number"))?;
         if self.last.is_some_and(|last| seq <= last) {
             return Ok(());
         }

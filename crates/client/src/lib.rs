@@ -42,9 +42,9 @@ pub mod sse;
 mod transport;
 
 pub use call::IdempotencyKey;
-pub use client::{ObservedResponse, Client, ClientTimeouts, Observer};
+pub use client::{Client, ClientTimeouts, ObservedResponse, Observer};
 pub use error::{Error, Problem, Refusal};
-pub use follow::{FollowItem, FollowFrom};
+pub use follow::{FollowFrom, FollowItem};
 pub use model::*;
 pub use page::Page;
 pub use resources::*;

@@ -12,10 +12,10 @@ use hyper::body::{Body as _, Incoming};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::tasks::BodyTask;
-use crate::limits::{TrafficKind, ForwardSlot};
+use crate::limits::{ForwardSlot, TrafficKind};
 use crate::pool::ConnectionLease;
-use crate::{ForwardError, SharedGateway, ForwardTarget, Revocation};
+use crate::tasks::BodyTask;
+use crate::{ForwardError, ForwardTarget, Revocation, SharedGateway};
 
 /// A slot with its gauge: the gauge falls when the slot is released.
 pub(crate) struct MeteredSlot {
@@ -25,7 +25,11 @@ pub(crate) struct MeteredSlot {
 }
 
 impl MeteredSlot {
-    pub(crate) fn take(shared: &SharedGateway, kind: TrafficKind, target: &ForwardTarget) -> Result<Self, ForwardError> {
+    pub(crate) fn take(
+        shared: &SharedGateway,
+        kind: TrafficKind,
+        target: &ForwardTarget,
+    ) -> Result<Self, ForwardError> {
         let place = shared.slots.take(kind, target)?;
         shared.meter.record_opened(kind);
         Ok(Self {

@@ -14,13 +14,13 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use tokio::time::{Duration, timeout};
 use url::Position;
 
-use crate::download::{MeteredSlot, DownloadBody, PendingUpload, poll_first_piece};
-use crate::limits::TrafficKind;
+use crate::download::{DownloadBody, MeteredSlot, PendingUpload, poll_first_piece};
 use crate::fast_path::{self, CompleteResponse};
+use crate::limits::TrafficKind;
 use crate::pool::{ConnectionLease, PooledResponse};
 use crate::unauthenticated::Admission;
 use crate::upload::{UploadBody, channel, pump};
-use crate::{ForwardError, Gateway, ForwardTarget, Revocation, headers, tunnel};
+use crate::{ForwardError, ForwardTarget, Gateway, Revocation, headers, tunnel};
 
 /// Time before the first access recheck: most responses arrive earlier.
 const FAST_RESPONSE_GRACE: Duration = Duration::from_secs(1);
@@ -96,7 +96,9 @@ impl Gateway {
                 return tunnel::open(answer, payload, target, slot, end, admission).await;
             }
             BodyKind::Empty => match ask.send_with_retry(&mut end).await? {
-                PooledResponse::Complete(whole) => return Ok(complete_response(whole, target, &slot)),
+                PooledResponse::Complete(whole) => {
+                    return Ok(complete_response(whole, target, &slot));
+                }
                 PooledResponse::Streaming(answer, lease) => ((answer, lease), None),
             },
             BodyKind::Sized(length) => ask.send_with_body(Some(length), payload, &mut end).await?,
@@ -134,7 +136,11 @@ struct UpstreamRequest<'a> {
 }
 
 impl UpstreamRequest<'_> {
-    fn request(&self, is_upgrade: bool, body: UploadBody) -> Result<Request<UploadBody>, ForwardError> {
+    fn request(
+        &self,
+        is_upgrade: bool,
+        body: UploadBody,
+    ) -> Result<Request<UploadBody>, ForwardError> {
         let path = self.target.path_and_query.as_str();
         // The gateway speaks no TLS to upstreams. A key must not go over plain HTTP where TLS is required.
         if !path.starts_with('/') || self.target.base_url.scheme() != "http" {
@@ -145,15 +151,23 @@ impl UpstreamRequest<'_> {
         let mut request = Request::new(body);
         *request.method_mut() = method.map_err(|_| ForwardError::BadRequest)?;
         *request.uri_mut() = uri;
-        *request.headers_mut() = headers::request_headers(self.req.headers(), self.target, is_upgrade)?;
+        *request.headers_mut() =
+            headers::request_headers(self.req.headers(), self.target, is_upgrade)?;
         Ok(request)
     }
 
     async fn send(&self, request: Request<UploadBody>) -> Result<UpstreamResponse, ForwardError> {
-        self.gateway.pool.send(&pool_key(self.target), request).await
+        self.gateway
+            .pool
+            .send(&pool_key(self.target), request)
+            .await
     }
 
-    async fn send_once(&self, is_upgrade: bool, end: &mut Revocation) -> Result<UpstreamResponse, ForwardError> {
+    async fn send_once(
+        &self,
+        is_upgrade: bool,
+        end: &mut Revocation,
+    ) -> Result<UpstreamResponse, ForwardError> {
         let request = self.request(is_upgrade, UploadBody::None)?;
         self.await_response(pin!(self.send(request)), end).await
     }
@@ -342,8 +356,7 @@ fn answered(
         }
         _ => None,
     };
-    slot
-        .shared
+    slot.shared
         .meter
         .add_bytes_down(first.as_ref().map_or(0, Bytes::len));
     match (first, &size) {
@@ -358,7 +371,11 @@ fn answered(
 }
 
 /// Builds the response from one that arrived whole.
-fn complete_response(mut whole: CompleteResponse, target: &ForwardTarget, slot: &MeteredSlot) -> HttpResponse<BoxBody> {
+fn complete_response(
+    mut whole: CompleteResponse,
+    target: &ForwardTarget,
+    slot: &MeteredSlot,
+) -> HttpResponse<BoxBody> {
     let meter = &slot.shared.meter;
     meter.record_answered(TrafficKind::Request);
     meter.add_bytes_down(whole.body.len());

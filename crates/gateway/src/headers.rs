@@ -110,7 +110,8 @@ pub(crate) fn request_headers(
     is_upgrade: bool,
 ) -> Result<TheirMap, ForwardError> {
     let mut headers = TheirMap::with_capacity(sent.len() + target.headers.len() + 2);
-    let host = HeaderValue::from_str(forward::server(target)).map_err(|_| ForwardError::BadRequest)?;
+    let host =
+        HeaderValue::from_str(forward::server(target)).map_err(|_| ForwardError::BadRequest)?;
     headers.insert("host", host);
     for (name, value) in forwarded_headers(sent, target) {
         append(&mut headers, name, value)?;
@@ -136,7 +137,8 @@ pub(crate) fn forwarded_headers<'a>(
         let is_set = target.headers.iter().any(|(set, _)| set == name);
         let is_key = text == SHARED_KEY_HEADER && !target.cookies;
         let is_ours = is_cookie || is_set || is_key || is_consumed(text);
-        let is_of_hop = HOP_BY_HOP.contains(&text) || connection_options.iter().any(|it| it == text);
+        let is_of_hop =
+            HOP_BY_HOP.contains(&text) || connection_options.iter().any(|it| it == text);
         !is_ours && !is_of_hop
     };
     let theirs = sent.iter().filter(move |(name, _)| passes(name));
@@ -145,7 +147,8 @@ pub(crate) fn forwarded_headers<'a>(
 
 fn append(headers: &mut TheirMap, name: &OurName, value: &OurValue) -> Result<(), ForwardError> {
     // actix and hyper use different major versions of the `http` crate.
-    let name = HeaderName::from_bytes(name.as_str().as_bytes()).map_err(|_| ForwardError::BadRequest)?;
+    let name =
+        HeaderName::from_bytes(name.as_str().as_bytes()).map_err(|_| ForwardError::BadRequest)?;
     let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| ForwardError::BadRequest)?;
     headers.append(name, value);
     Ok(())
@@ -167,7 +170,9 @@ pub(crate) fn copy_response_headers(
     for (name, value) in headers {
         let text = name.as_str();
         let is_length = keep_length && text == "content-length";
-        if (is_returned(text, target) || is_length) && !connection_options.iter().any(|it| it == text) {
+        if (is_returned(text, target) || is_length)
+            && !connection_options.iter().any(|it| it == text)
+        {
             let value = OurValue::from_bytes(value.as_bytes());
             if let (Ok(name), Ok(value)) = (OurName::from_bytes(text.as_bytes()), value) {
                 answer.append_header((name, shown(text, value, target)));

@@ -11,21 +11,21 @@
 //! * The upstream does not get what the client sent to the service: keys, cookies and headers of proxies are removed.
 //!   [`ForwardTarget::headers`] sets its own.
 
-mod timers;
-mod tasks;
 mod download;
 mod error;
+mod fast_path;
 mod forward;
 mod frames;
 mod headers;
 mod limits;
 mod meter;
-mod fast_path;
 mod pool;
 mod replay_stream;
+mod revocation;
+mod tasks;
+mod timers;
 mod tunnel;
 mod unauthenticated;
-mod revocation;
 mod upload;
 
 use std::net::IpAddr;
@@ -39,7 +39,7 @@ use url::Url;
 pub use error::ForwardError;
 pub use forward::is_websocket_upgrade;
 pub use limits::GatewayLimits;
-pub use meter::{GatewayMetrics, GatewayCounts};
+pub use meter::{GatewayCounts, GatewayMetrics};
 pub use revocation::Revocation;
 
 use limits::ForwardSlots;

@@ -132,7 +132,11 @@ impl ForwardSlots {
     }
 
     /// Takes a slot, or fails at once: there is no queue, because a client that retries later costs nothing meanwhile.
-    pub(crate) fn take(self: &Arc<Self>, kind: TrafficKind, target: &ForwardTarget) -> Result<ForwardSlot, ForwardError> {
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        kind: TrafficKind,
+        target: &ForwardTarget,
+    ) -> Result<ForwardSlot, ForwardError> {
         let is_known = kind == TrafficKind::Request || target.unauthenticated.is_none();
         let all = (SlotGroup::All, self.all(kind), ForwardError::Full);
         let shares = self.shares(kind, &target.owner, &target.sandbox);
@@ -203,7 +207,11 @@ impl ForwardSlots {
         let (owner, sandbox) = (Arc::clone(owner), Arc::clone(sandbox));
         [
             (SlotGroup::Owner(owner), of_owner, ForwardError::OwnerFull),
-            (SlotGroup::Sandbox(sandbox), of_sandbox, ForwardError::SandboxFull),
+            (
+                SlotGroup::Sandbox(sandbox),
+                of_sandbox,
+                ForwardError::SandboxFull,
+            ),
         ]
     }
 }
@@ -282,8 +290,9 @@ mod tests {
             ..GatewayLimits::default()
         };
         let slots = Arc::new(ForwardSlots::new(&limits));
-        let take =
-            |is_unauthenticated| slots.take(TrafficKind::Tunnel, &target("a", "ada", is_unauthenticated));
+        let take = |is_unauthenticated| {
+            slots.take(TrafficKind::Tunnel, &target("a", "ada", is_unauthenticated))
+        };
         let shares = || slots.take_shares(&"ada".into(), &"a".into());
         let stranger = take(true).unwrap();
         let known = take(false).unwrap();

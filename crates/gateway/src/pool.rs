@@ -20,10 +20,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::timers::TimerPool;
-use crate::tasks::spawn_connection_task;
-use crate::fast_path::{ExchangeOutcome, FastPathConnection, CompleteResponse};
+use crate::fast_path::{CompleteResponse, ExchangeOutcome, FastPathConnection};
 use crate::replay_stream::ReplayStream;
+use crate::tasks::spawn_connection_task;
+use crate::timers::TimerPool;
 use crate::upload::UploadBody;
 use crate::{ForwardError, GatewayLimits};
 
@@ -126,7 +126,9 @@ impl Pool {
                 Ok(PooledResponse::Complete(whole))
             }
             Ok(ExchangeOutcome::Handoff(io, early)) => {
-                let mut sender = self.handshake(ReplayStream::with_sent_request(io, early)).await?;
+                let mut sender = self
+                    .handshake(ReplayStream::with_sent_request(io, early))
+                    .await?;
                 let answer = sender.send_request(request()?).await;
                 let answer = answer.map_err(|error| ForwardError::Broken(error.into()))?;
                 Ok(PooledResponse::Streaming(answer, self.lease(name, sender)))
@@ -234,7 +236,8 @@ impl PoolInner {
     /// Closes connections that were idle for too long or that the upstream has closed.
     fn sweep(&self) {
         self.idle.keep(self.longest, |it| !it.is_closed());
-        self.fast_path.keep(self.longest, FastPathConnection::is_quiet);
+        self.fast_path
+            .keep(self.longest, FastPathConnection::is_quiet);
     }
 }
 

@@ -26,14 +26,14 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use crate::tasks::BodyTask;
 use crate::download::MeteredSlot;
-use crate::frames::{FrameTracker, CloseReason};
+use crate::frames::{CloseReason, FrameTracker};
 use crate::limits::TrafficKind;
 use crate::pool::ConnectionLease;
 use crate::replay_stream::ReplayStream;
+use crate::tasks::BodyTask;
 use crate::unauthenticated::Admission;
-use crate::{ForwardError, SharedGateway, ForwardTarget, Revocation, forward, headers};
+use crate::{ForwardError, ForwardTarget, Revocation, SharedGateway, forward, headers};
 
 /// Bytes that are read from the upstream at once.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
@@ -73,14 +73,20 @@ pub(crate) async fn open(
         .map_err(|_| broken("the upgraded connection has an unexpected type".into()))?;
     let (io, unseen) = parts.io.into_parts();
     if !unseen.is_empty() {
-        return Err(broken("received bytes were not replayed before the upgrade".into()));
+        return Err(broken(
+            "received bytes were not replayed before the upgrade".into(),
+        ));
     }
     let (from, to) = io.into_split();
     slot.shared.meter.record_answered(TrafficKind::Tunnel);
     let ended = Rc::new(Cell::new(None));
     let (shared, why) = (slot.shared.clone(), Rc::clone(&ended));
     let progress = admission.is_some().then(Rc::<AuthProgress>::default);
-    let (seen, owner, sandbox) = (progress.clone(), target.owner.clone(), target.sandbox.clone());
+    let (seen, owner, sandbox) = (
+        progress.clone(),
+        target.owner.clone(),
+        target.sandbox.clone(),
+    );
     // In the task rather than in `poll_next`: a client that does not read must not delay the end.
     let up = async move {
         let rejection = async {
@@ -279,7 +285,10 @@ impl MessageBody for Tunnel {
         }
         if let Some(why) = this.ended.get() {
             // No close frame fits in the middle of a frame; the client sees the connection end.
-            let may_say = this.frames.take().is_some_and(|frames| frames.is_at_boundary());
+            let may_say = this
+                .frames
+                .take()
+                .is_some_and(|frames| frames.is_at_boundary());
             return Poll::Ready(may_say.then(|| Ok(why.frame())));
         }
         if let Poll::Ready(piece) = this.poll_read(cx) {
@@ -303,7 +312,9 @@ mod tests {
     use crate::GatewayLimits;
 
     /// What happens to a client within an hour after `see`, and whether it then holds the sandbox's only slot.
-    async fn after_an_hour(see: impl FnOnce(&AuthProgress, &SharedGateway)) -> (Option<CloseReason>, bool) {
+    async fn after_an_hour(
+        see: impl FnOnce(&AuthProgress, &SharedGateway),
+    ) -> (Option<CloseReason>, bool) {
         let limits = GatewayLimits {
             max_tunnels_per_sandbox: 1,
             max_unauthenticated_per_sandbox: 1,
@@ -311,7 +322,9 @@ mod tests {
         };
         let shared = SharedGateway::new(limits, Arc::new(Unguarded));
         let (owner, sandbox) = ("ada".into(), "a".into());
-        let admission = shared.unauthenticated.admit(&sandbox, [192, 0, 2, 1].into());
+        let admission = shared
+            .unauthenticated
+            .admit(&sandbox, [192, 0, 2, 1].into());
         let seen = AuthProgress::default();
         see(&seen, &shared);
         let rejection = rejection(admission, &seen, &shared, (&owner, &sandbox));
@@ -338,7 +351,11 @@ mod tests {
         assert_eq!(refused.await, (Some(CloseReason::PolicyViolation), false));
         let evicted = after_an_hour(|_, shared| {
             let sandbox = "a".into();
-            drop(shared.unauthenticated.admit(&sandbox, [192, 0, 2, 1].into()));
+            drop(
+                shared
+                    .unauthenticated
+                    .admit(&sandbox, [192, 0, 2, 1].into()),
+            );
         });
         assert_eq!(evicted.await, (Some(CloseReason::TryAgainLater), false));
     }

@@ -58,7 +58,9 @@ impl UnauthenticatedTunnels {
         open.make_room(limits.max_unauthenticated_per_client, |it| {
             it.address == address
         });
-        open.make_room(limits.max_unauthenticated_per_sandbox, |it| it.sandbox == *sandbox);
+        open.make_room(limits.max_unauthenticated_per_sandbox, |it| {
+            it.sandbox == *sandbox
+        });
         open.make_room(limits.max_unauthenticated, |_| true);
         let id = open.next_id;
         open.next_id += 1;

@@ -95,7 +95,11 @@ impl UploadRate {
     fn of(limits: &GatewayLimits, is_announced: bool) -> Self {
         Self {
             wait: limits.upload_timeout,
-            least: if is_announced { limits.min_upload_bytes } else { 1 },
+            least: if is_announced {
+                limits.min_upload_bytes
+            } else {
+                1
+            },
             waited: Duration::ZERO,
             got: 0,
         }

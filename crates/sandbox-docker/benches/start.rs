@@ -209,7 +209,10 @@ impl Wire {
 
     /// Requests, each from its first line on.
     fn sent(&self) -> Vec<String> {
-        let handle_event = self.handle_event.lock().unwrap_or_else(PoisonError::into_inner);
+        let handle_event = self
+            .handle_event
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let chunks = handle_event
             .iter()
             .map(|chunk| String::from_utf8_lossy(chunk).into_owned());

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, SandboxEndpoints, LogTail, LogStream,
-    PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch,
+    AGENT_SERVER, BackendCapabilities, BackendFact, BackendReachability, BackendState, LogStream,
+    LogTail, PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
 use secrecy::SecretString;
@@ -23,12 +23,12 @@ use crate::callback_check::{self, ReachableUrls};
 use crate::config::{DockerConfig, DockerSpec};
 use crate::disk::DiskMonitor;
 use crate::engine::Engine;
-use crate::observe::Ownership;
 use crate::images::Images;
 use crate::labels;
 use crate::lock::SandboxLocks;
-use crate::state_cache::StateCache;
 use crate::network::SandboxNetwork;
+use crate::observe::Ownership;
+use crate::state_cache::StateCache;
 use crate::watch::PING_TIMEOUT;
 
 /// Facts that a slow watcher may lag behind.
@@ -149,9 +149,11 @@ impl DockerInner {
             return Err(unusable(detail));
         }
         self.engine
-            .call_within("asking whether the engine is there", PING_TIMEOUT, |docker| {
-                docker.ping()
-            })
+            .call_within(
+                "asking whether the engine is there",
+                PING_TIMEOUT,
+                |docker| docker.ping(),
+            )
             .await
             .map_err(|error| unusable(error.detail()))?;
         self.network.check().await
@@ -277,7 +279,10 @@ impl SandboxBackend for DockerSandboxes {
                 match facts.recv().await {
                     Ok(fact) => return Some((Arc::unwrap_or_clone(fact), facts)),
                     Err(RecvError::Lagged(missed)) => {
-                        tracing::warn!(missed, "a watcher of sandboxes was too slow and missed facts");
+                        tracing::warn!(
+                            missed,
+                            "a watcher of sandboxes was too slow and missed facts"
+                        );
                     }
                     Err(RecvError::Closed) => return None,
                 }

@@ -87,7 +87,15 @@ fn unreachable(service: &Url, reason: &str) -> String {
 async fn attempt(engine: &Engine, container: &str, url: &Url) -> Result<ProbeOutcome, EngineError> {
     let url = url.as_str();
     let programs: [&[&str]; 4] = [
-        &["curl", "-sS", "-o", "/dev/null", "-m", CONNECT_TIMEOUT_SECONDS, url],
+        &[
+            "curl",
+            "-sS",
+            "-o",
+            "/dev/null",
+            "-m",
+            CONNECT_TIMEOUT_SECONDS,
+            url,
+        ],
         &[
             "wget",
             "-q",
@@ -119,7 +127,11 @@ async fn attempt(engine: &Engine, container: &str, url: &Url) -> Result<ProbeOut
     Ok(ProbeOutcome::NoSuchProgram)
 }
 
-async fn run(engine: &Engine, container: &str, program: &[&str]) -> Result<ProbeOutcome, EngineError> {
+async fn run(
+    engine: &Engine,
+    container: &str,
+    program: &[&str],
+) -> Result<ProbeOutcome, EngineError> {
     let options = CreateExecOptions {
         cmd: Some(program.to_vec()),
         attach_stdout: Some(true),
@@ -142,7 +154,12 @@ async fn run(engine: &Engine, container: &str, program: &[&str]) -> Result<Probe
         }
         Ok(StartExecResults::Detached) => String::new(),
         // Some engines answer like this when the program is missing.
-        Err(error) if matches!(error.kind, EngineErrorKind::Other | EngineErrorKind::NotFound) => {
+        Err(error)
+            if matches!(
+                error.kind,
+                EngineErrorKind::Other | EngineErrorKind::NotFound
+            ) =>
+        {
             return Ok(ProbeOutcome::NoSuchProgram);
         }
         Err(error) => return Err(error),
@@ -235,7 +252,10 @@ mod tests {
     #[test]
     fn a_program_that_is_not_there_or_crashes_says_nothing_about_the_way() {
         for code in [Some(126), Some(127), Some(139), None] {
-            assert_eq!(judge("curl", code, "not found"), ProbeOutcome::NoSuchProgram);
+            assert_eq!(
+                judge("curl", code, "not found"),
+                ProbeOutcome::NoSuchProgram
+            );
         }
     }
 }

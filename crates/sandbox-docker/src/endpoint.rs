@@ -55,7 +55,9 @@ impl DockerInner {
             return Ok(true);
         }
         Ok(match self.observe(&id).await? {
-            Some(BackendState::Running(endpoints)) => state_cache::published_ports_of(&endpoints).contains(&port),
+            Some(BackendState::Running(endpoints)) => {
+                state_cache::published_ports_of(&endpoints).contains(&port)
+            }
             _ => false,
         })
     }

@@ -171,8 +171,14 @@ mod tests {
     fn addresses() {
         let unix = |path: &str| Some(EngineAddress::Unix(path.to_owned()));
         let tcp = |host: &str| Some(EngineAddress::Tcp(host.to_owned()));
-        assert_eq!(EngineAddress::parse(DEFAULT_SOCKET), unix("/var/run/docker.sock"));
-        assert_eq!(EngineAddress::parse("/run/podman.sock"), unix("/run/podman.sock"));
+        assert_eq!(
+            EngineAddress::parse(DEFAULT_SOCKET),
+            unix("/var/run/docker.sock")
+        );
+        assert_eq!(
+            EngineAddress::parse("/run/podman.sock"),
+            unix("/run/podman.sock")
+        );
         assert_eq!(
             EngineAddress::parse("tcp://10.0.0.1:2375"),
             tcp("tcp://10.0.0.1:2375")

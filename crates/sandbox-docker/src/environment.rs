@@ -98,7 +98,10 @@ pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> Variables 
         set(&format!("OH_ALLOW_CORS_ORIGINS_{index}"), origin.clone());
     }
     // Always set: a variable of the image or the template must not leave a sandbox dormant.
-    set(DEFERRED_INIT, if launch.dormant { "1" } else { "0" }.to_owned());
+    set(
+        DEFERRED_INIT,
+        if launch.dormant { "1" } else { "0" }.to_owned(),
+    );
     if launch.dormant {
         all.retain(|name, _| !name.starts_with(WEBHOOKS_PREFIX));
     }

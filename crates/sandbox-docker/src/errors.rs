@@ -100,7 +100,10 @@ impl EngineError {
                 "its image is not on the engine any more: start it again to have it pulled"
                     .to_owned()
             }
-            EngineErrorKind::NotFound | EngineErrorKind::NetworkMissing | EngineErrorKind::Conflict | EngineErrorKind::Other => {
+            EngineErrorKind::NotFound
+            | EngineErrorKind::NetworkMissing
+            | EngineErrorKind::Conflict
+            | EngineErrorKind::Other => {
                 format!(
                     "the container engine refused ({}): {}",
                     self.what,
@@ -206,7 +209,9 @@ fn refused(status: u16, message: &str) -> EngineErrorKind {
         404 if message.contains("no such image") || message.contains("image not known") => {
             EngineErrorKind::ImageMissing
         }
-        404 if message.contains("network") && message.contains("not found") => EngineErrorKind::NetworkMissing,
+        404 if message.contains("network") && message.contains("not found") => {
+            EngineErrorKind::NetworkMissing
+        }
         404 => EngineErrorKind::NotFound,
         409 => EngineErrorKind::Conflict,
         502..=504 => EngineErrorKind::Unreachable,
@@ -310,7 +315,11 @@ mod tests {
                 "Conflict. The container name is in use",
                 EngineErrorKind::Conflict,
             ),
-            (500, "write /x: no space left on device", EngineErrorKind::NoSpace),
+            (
+                500,
+                "write /x: no space left on device",
+                EngineErrorKind::NoSpace,
+            ),
             (
                 500,
                 "container create: creating container storage: the container name \"x\" is already in use by 01. You have \
@@ -327,7 +336,11 @@ mod tests {
                 "driver failed programming external connectivity: address already in use",
                 EngineErrorKind::Other,
             ),
-            (400, "Unknown runtime specified runsc", EngineErrorKind::Other),
+            (
+                400,
+                "Unknown runtime specified runsc",
+                EngineErrorKind::Other,
+            ),
         ] {
             assert_eq!(refusal(status, message).kind, kind, "{message}");
         }
@@ -336,8 +349,14 @@ mod tests {
     #[test]
     fn a_socket_that_is_not_there_and_one_that_is_forbidden_differ() {
         let io = |kind: io::ErrorKind| EngineError::new("x", io::Error::from(kind).into());
-        assert_eq!(io(io::ErrorKind::ConnectionRefused).kind, EngineErrorKind::Unreachable);
-        assert_eq!(io(io::ErrorKind::PermissionDenied).kind, EngineErrorKind::Forbidden);
+        assert_eq!(
+            io(io::ErrorKind::ConnectionRefused).kind,
+            EngineErrorKind::Unreachable
+        );
+        assert_eq!(
+            io(io::ErrorKind::PermissionDenied).kind,
+            EngineErrorKind::Forbidden
+        );
         let text = io(io::ErrorKind::PermissionDenied).detail();
         assert!(text.contains("WORKSPACE_DOCKER__SOCKET"), "{text}");
     }

@@ -17,8 +17,8 @@
 //! is reported (`watch`). The state cache remembers whether an exit was requested (`state_cache`). After a restart of the
 //! service the exit code decides.
 
-mod callback_check;
 mod backend;
+mod callback_check;
 mod config;
 mod container;
 mod disk;
@@ -27,26 +27,27 @@ mod engine;
 mod environment;
 mod errors;
 mod exit;
-mod observe;
 mod images;
 mod labels;
-mod published_ports;
 mod lock;
+mod log_reader;
 mod logs;
-mod state_cache;
 mod metadata;
 mod network;
-mod log_reader;
+mod observe;
+mod published_ports;
 mod recipe;
 mod specs;
 mod start;
+mod state_cache;
 mod stop;
 mod survey;
 mod watch;
 
 pub use backend::DockerSandboxes;
 pub use config::{
-    DockerConfig, DockerSpec, ExposedPort, MetadataBlocking, BindMount, PauseMode, RegistryCredentials, ResourceLimits,
+    BindMount, DockerConfig, DockerSpec, ExposedPort, MetadataBlocking, PauseMode,
+    RegistryCredentials, ResourceLimits,
 };
 pub use specs::DockerSpecs;
 pub use survey::Survey;

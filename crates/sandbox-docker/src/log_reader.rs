@@ -6,7 +6,7 @@ use std::time::Duration;
 use bollard::container::LogOutput;
 use bollard::query_parameters::LogsOptionsBuilder;
 use domain::id::SandboxId;
-use domain::sandbox::{LogMask, LogTail, LogStream, SandboxError};
+use domain::sandbox::{LogMask, LogStream, LogTail, SandboxError};
 use futures::Stream;
 use futures::stream::{self, StreamExt};
 use secrecy::SecretString;
@@ -83,8 +83,12 @@ impl ContainerLogReader {
                     self.parts = None;
                     [self.out.finish(), self.err.finish()].concat()
                 }
-                Ok(Some(Err(error))) => return Some(self.failed(EngineError::new(OPERATION, error))),
-                Err(_) => return Some(self.failed(EngineError::of(OPERATION, EngineErrorKind::TimedOut))),
+                Ok(Some(Err(error))) => {
+                    return Some(self.failed(EngineError::new(OPERATION, error)));
+                }
+                Err(_) => {
+                    return Some(self.failed(EngineError::of(OPERATION, EngineErrorKind::TimedOut)));
+                }
             };
             if !lines.is_empty() {
                 return Some((Ok(lines), self));

@@ -121,7 +121,12 @@ impl SandboxNetwork {
             match self.remove(&network).await {
                 Ok(()) => {}
                 // It has a foreign container, attached by hand: keep it until that is gone.
-                Err(error) if matches!(error.kind, EngineErrorKind::Conflict | EngineErrorKind::Other) => {
+                Err(error)
+                    if matches!(
+                        error.kind,
+                        EngineErrorKind::Conflict | EngineErrorKind::Other
+                    ) =>
+                {
                     tracing::warn!(error = %chain(&error), said = error.message(), "cannot remove the sandboxes' network");
                     return Ok(());
                 }
@@ -240,7 +245,14 @@ impl SandboxNetwork {
             .engine
             .call("removing the network", |docker| docker.remove_network(id));
         match removed.await {
-            Err(error) if matches!(error.kind, EngineErrorKind::NotFound | EngineErrorKind::NetworkMissing) => Ok(()),
+            Err(error)
+                if matches!(
+                    error.kind,
+                    EngineErrorKind::NotFound | EngineErrorKind::NetworkMissing
+                ) =>
+            {
+                Ok(())
+            }
             other => other,
         }
     }

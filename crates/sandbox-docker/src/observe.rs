@@ -23,8 +23,8 @@ use crate::environment::{SECRET_KEY, SESSION_KEY};
 use crate::errors::{EngineError, EngineErrorKind};
 use crate::exit::{self, ContainerExit};
 use crate::labels::{self, Labels};
-use crate::published_ports;
 use crate::logs;
+use crate::published_ports;
 use crate::state_cache::{KnownState, ListedState};
 
 /// Concurrent inspections of exited containers.
@@ -97,7 +97,9 @@ impl ContainerSnapshot {
         let time = |text: &str| DateTime::parse_from_rfc3339(text);
         match (time(&self.started_at), time(&self.finished_at)) {
             // The engine's times of a short run may be out of order.
-            (Ok(start), Ok(end)) => (end - start).to_std().map_or(true, |ran| ran < MAX_SHORT_RUN),
+            (Ok(start), Ok(end)) => (end - start)
+                .to_std()
+                .map_or(true, |ran| ran < MAX_SHORT_RUN),
             _ => false,
         }
     }
@@ -130,7 +132,10 @@ impl ContainerSnapshot {
 
 impl DockerInner {
     /// Looks up the container of a sandbox.
-    pub(crate) async fn container(&self, id: &SandboxId) -> Result<Ownership<ContainerSnapshot>, EngineError> {
+    pub(crate) async fn container(
+        &self,
+        id: &SandboxId,
+    ) -> Result<Ownership<ContainerSnapshot>, EngineError> {
         let name = labels::name(id);
         let Some(container) = self.inspected(&name).await? else {
             return Ok(Ownership::Missing);
@@ -191,7 +196,11 @@ impl DockerInner {
     }
 
     /// The endpoints of a running container; also caches its ports.
-    pub(crate) fn endpoints_of(&self, id: &SandboxId, container: &ContainerSnapshot) -> Option<SandboxEndpoints> {
+    pub(crate) fn endpoints_of(
+        &self,
+        id: &SandboxId,
+        container: &ContainerSnapshot,
+    ) -> Option<SandboxEndpoints> {
         let published = published_ports::from_inspection(&container.ports, &container.labels);
         let endpoints = published_ports::endpoints(&self.config, &container.labels, &published)?;
         self.states.publishes(id, &endpoints);
@@ -297,7 +306,8 @@ impl DockerInner {
         let labels = listed.labels.as_ref().unwrap_or(&none);
         match listed.state? {
             Listed::RUNNING | Listed::RESTARTING | Listed::STOPPING => {
-                let published = published_ports::from_list(listed.ports.as_deref().unwrap_or_default());
+                let published =
+                    published_ports::from_list(listed.ports.as_deref().unwrap_or_default());
                 let endpoints = published_ports::endpoints(&self.config, labels, &published);
                 Some(endpoints.map_or_else(unpublished, BackendState::Running))
             }
@@ -316,7 +326,9 @@ impl DockerInner {
         let volumes = volumes.into_iter().map(|id| (id, ListedState::VolumeOnly));
         let containers = containers.into_iter().map(|(id, listed)| {
             let rough = match listed.state {
-                Some(Listed::RUNNING | Listed::RESTARTING | Listed::STOPPING) => ListedState::Running,
+                Some(Listed::RUNNING | Listed::RESTARTING | Listed::STOPPING) => {
+                    ListedState::Running
+                }
                 Some(Listed::REMOVING) => ListedState::VolumeOnly,
                 _ => ListedState::Stopped,
             };

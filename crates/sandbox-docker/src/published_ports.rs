@@ -125,6 +125,9 @@ mod tests {
     fn without_the_agent_servers_port_it_is_nowhere() {
         let config = DockerConfig::new(HostId::parse("here").unwrap(), Vec::new());
         assert_eq!(endpoints(&config, &labels(), &vec![(8011, 40001)]), None);
-        assert_eq!(endpoints(&config, &Labels::new(), &vec![(8000, 40000)]), None);
+        assert_eq!(
+            endpoints(&config, &Labels::new(), &vec![(8000, 40000)]),
+            None
+        );
     }
 }

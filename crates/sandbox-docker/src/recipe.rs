@@ -23,7 +23,12 @@ impl DockerInner {
         });
         let image = match seen.await {
             Ok(image) => image.id.unwrap_or_default(),
-            Err(error) if matches!(error.kind, EngineErrorKind::ImageMissing | EngineErrorKind::NotFound) => {
+            Err(error)
+                if matches!(
+                    error.kind,
+                    EngineErrorKind::ImageMissing | EngineErrorKind::NotFound
+                ) =>
+            {
                 return Err(SandboxError::Unavailable {
                     detail: format!("the image {} is not here yet", spec.image),
                     source: None,

@@ -27,8 +27,8 @@ use crate::backend::{DockerInner, START_QUEUE_TIMEOUT};
 use crate::config::DockerSpec;
 use crate::container;
 use crate::errors::{EngineError, EngineErrorKind};
-use crate::observe::{ContainerSnapshot, Ownership};
 use crate::labels;
+use crate::observe::{ContainerSnapshot, Ownership};
 use crate::state_cache::{KnownState, OperationGuard};
 
 /// Interval of checks while another task or process changes the container.
@@ -46,8 +46,10 @@ enum CreateOutcome {
 impl DockerInner {
     /// Waits for a permit to start a container.
     pub(crate) async fn acquire_start_permit(&self) -> Result<StartPermit, SandboxError> {
-        let acquire_start_permit = timeout(START_QUEUE_TIMEOUT, self.starts.clone().acquire_owned());
-        acquire_start_permit.await
+        let acquire_start_permit =
+            timeout(START_QUEUE_TIMEOUT, self.starts.clone().acquire_owned());
+        acquire_start_permit
+            .await
             .map_err(|_| SandboxError::TimedOut {
                 what: "a turn to start the container",
             })?
@@ -85,11 +87,15 @@ impl DockerInner {
         let known = self.states.recall(&launch.id).0;
         // Creating first saves a call for a new sandbox, inspecting first for an existing one. An existing container needs
         // no template: an upgrade may have removed it.
-        let mut look_first = matches!(known, KnownState::Running | KnownState::Stopped | KnownState::Exited)
-            || self.spec(&launch.spec).is_err();
+        let mut look_first = matches!(
+            known,
+            KnownState::Running | KnownState::Stopped | KnownState::Exited
+        ) || self.spec(&launch.spec).is_err();
         let deadline = Instant::now() + self.engine.limit();
         while Instant::now() < deadline {
-            if !look_first && let CreateOutcome::Created(id) = self.create(launch, operation).await? {
+            if !look_first
+                && let CreateOutcome::Created(id) = self.create(launch, operation).await?
+            {
                 if let Some(endpoints) = self.run(launch, &id, false, operation).await? {
                     return Ok(endpoints);
                 }
@@ -339,7 +345,12 @@ impl DockerInner {
         match started {
             Ok(()) => {}
             // Another process changed the container: inspect it again.
-            Err(error) if matches!(error.kind, EngineErrorKind::NotFound | EngineErrorKind::Conflict) => {
+            Err(error)
+                if matches!(
+                    error.kind,
+                    EngineErrorKind::NotFound | EngineErrorKind::Conflict
+                ) =>
+            {
                 sleep(POLL_INTERVAL).await;
                 return Ok(None);
             }

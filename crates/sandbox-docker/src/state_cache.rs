@@ -119,9 +119,9 @@ impl StateCache {
     /// The last known state, and the cause of an exit if the engine does not know it.
     pub(crate) fn recall(&self, id: &SandboxId) -> (KnownState, Option<String>) {
         let entries = self.lock();
-        entries
-            .get(id)
-            .map_or((KnownState::Unknown, None), |it| (it.life, it.cause.clone()))
+        entries.get(id).map_or((KnownState::Unknown, None), |it| {
+            (it.life, it.cause.clone())
+        })
     }
 
     /// Caches the ports that lead to the sandbox.
@@ -190,9 +190,9 @@ impl StateCache {
     /// Takes the marked sandboxes that no operation changes and nobody rechecks.
     pub(crate) fn take_rechecks(self: &Arc<Self>) -> Vec<Recheck> {
         let mut entries = self.lock();
-        let free = entries
-            .iter_mut()
-            .filter(|(_, entry)| entry.mark > RecheckReason::None && entry.operations == 0 && !entry.is_rechecking);
+        let free = entries.iter_mut().filter(|(_, entry)| {
+            entry.mark > RecheckReason::None && entry.operations == 0 && !entry.is_rechecking
+        });
         free.map(|(id, entry)| {
             entry.is_rechecking = true;
             Recheck {
@@ -258,7 +258,8 @@ impl Recheck {
             BackendState::Stopped | BackendState::Absent => before,
         };
         // A running sandbox that was unknown is not a change.
-        let is_news = entry.life != before && (before, entry.life) != (KnownState::Unknown, KnownState::Running);
+        let is_news = entry.life != before
+            && (before, entry.life) != (KnownState::Unknown, KnownState::Running);
         if is_news {
             tell(fact(&self.id, state));
         }
@@ -401,7 +402,11 @@ mod tests {
         let memory = up();
         let stop = memory.begin(&id());
         memory.mark(&id(), false);
-        assert_eq!(memory.take_rechecks().len(), 0, "marks wait for the operation");
+        assert_eq!(
+            memory.take_rechecks().len(),
+            0,
+            "marks wait for the operation"
+        );
         stop.set_state(KnownState::Stopped);
         drop(stop);
         assert_eq!(told(&memory, BackendState::Stopped), []);
@@ -446,13 +451,21 @@ mod tests {
     #[test]
     fn a_list_marks_what_differs() {
         let memory = up();
-        let listed = |rough: Option<ListedState>| rough.map(|rough| (id(), rough)).into_iter().collect();
+        let listed =
+            |rough: Option<ListedState>| rough.map(|rough| (id(), rough)).into_iter().collect();
         memory.compare(&listed(Some(ListedState::Running)));
         assert_eq!(memory.take_rechecks().len(), 0);
-        for rough in [Some(ListedState::Stopped), Some(ListedState::VolumeOnly), None] {
+        for rough in [
+            Some(ListedState::Stopped),
+            Some(ListedState::VolumeOnly),
+            None,
+        ] {
             memory.compare(&listed(rough));
             let take_rechecks = memory.take_rechecks();
-            assert!(take_rechecks.len() == 1 && take_rechecks[0].is_late, "{rough:?}");
+            assert!(
+                take_rechecks.len() == 1 && take_rechecks[0].is_late,
+                "{rough:?}"
+            );
         }
         memory.mark(&id(), false);
         assert!(!memory.take_rechecks()[0].is_late);
@@ -465,7 +478,11 @@ mod tests {
             memory.compare(&[(id(), rough)].into());
             memory.recall(&id()).0
         };
-        assert_eq!(life(ListedState::Stopped), KnownState::Unknown, "judged by its exit code");
+        assert_eq!(
+            life(ListedState::Stopped),
+            KnownState::Unknown,
+            "judged by its exit code"
+        );
         assert_eq!(life(ListedState::Running), KnownState::Running);
         assert_eq!(memory.take_rechecks().len(), 0);
         memory.compare(&HashMap::new());

@@ -14,8 +14,8 @@ use crate::backend::DockerInner;
 use crate::config::PauseMode;
 use crate::container;
 use crate::errors::{EngineError, EngineErrorKind};
-use crate::observe::{ContainerSnapshot, Ownership};
 use crate::labels;
+use crate::observe::{ContainerSnapshot, Ownership};
 use crate::state_cache::{KnownState, OperationGuard};
 
 /// Backoff while another process removes the resource.
@@ -33,7 +33,11 @@ impl DockerInner {
         outcome
     }
 
-    async fn stop_unlocked(&self, id: &SandboxId, operation: &OperationGuard) -> Result<(), SandboxError> {
+    async fn stop_unlocked(
+        &self,
+        id: &SandboxId,
+        operation: &OperationGuard,
+    ) -> Result<(), SandboxError> {
         let container = match self.container(id).await? {
             Ownership::Ours(container) if container.status != Status::REMOVING => container,
             _ => {
@@ -51,7 +55,12 @@ impl DockerInner {
         match self.stop_or_freeze(&container).await {
             Ok(()) => {}
             // It exited or was removed in the meantime.
-            Err(error) if matches!(error.kind, EngineErrorKind::NotFound | EngineErrorKind::Conflict) => {
+            Err(error)
+                if matches!(
+                    error.kind,
+                    EngineErrorKind::NotFound | EngineErrorKind::Conflict
+                ) =>
+            {
                 if let Ownership::Ours(container) = self.container(id).await?
                     && container.status == Status::RUNNING
                 {
@@ -160,7 +169,9 @@ impl DockerInner {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind == EngineErrorKind::NotFound => return Ok(()),
                 // Another process is removing it.
-                Err(error) if error.kind != EngineErrorKind::Conflict || Instant::now() > deadline => {
+                Err(error)
+                    if error.kind != EngineErrorKind::Conflict || Instant::now() > deadline =>
+                {
                     return Err(error);
                 }
                 Err(_) => sleep(pause).await,
@@ -184,7 +195,9 @@ impl DockerInner {
                 Ok(()) => return Ok(true),
                 Err(error) if error.kind == EngineErrorKind::NotFound => return Ok(true),
                 // The engine has not released it yet, or another container uses it.
-                Err(error) if error.kind != EngineErrorKind::Conflict || Instant::now() > deadline => {
+                Err(error)
+                    if error.kind != EngineErrorKind::Conflict || Instant::now() > deadline =>
+                {
                     return Err(error);
                 }
                 Err(_) => sleep(pause).await,

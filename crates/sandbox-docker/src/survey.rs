@@ -64,7 +64,14 @@ impl DockerSandboxes {
             });
             let is_there = match seen.await {
                 Ok(_) => true,
-                Err(error) if matches!(error.kind, EngineErrorKind::ImageMissing | EngineErrorKind::NotFound) => false,
+                Err(error)
+                    if matches!(
+                        error.kind,
+                        EngineErrorKind::ImageMissing | EngineErrorKind::NotFound
+                    ) =>
+                {
+                    false
+                }
                 Err(error) => return Err(error.into()),
             };
             images.push((spec.id.clone(), spec.image.clone(), is_there));

@@ -12,7 +12,7 @@ use bollard::models::EventMessage;
 use bollard::query_parameters::EventsOptionsBuilder;
 use chrono::DateTime;
 use domain::error::chain;
-use domain::sandbox::{BackendState, BackendReachability};
+use domain::sandbox::{BackendReachability, BackendState};
 use futures::{Stream, StreamExt};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -68,12 +68,15 @@ impl DockerInner {
     }
 
     /// Connects, compares and follows events. Returns when the connection is lost.
-    async fn run_connection(self: &Arc<Self>, pause: &mut Duration) -> Result<Infallible, EngineError> {
-        let asked = self
-            .engine
-            .call_within("asking the engine what it is", PING_TIMEOUT, |docker| {
-                docker.info()
-            });
+    async fn run_connection(
+        self: &Arc<Self>,
+        pause: &mut Duration,
+    ) -> Result<Infallible, EngineError> {
+        let asked =
+            self.engine
+                .call_within("asking the engine what it is", PING_TIMEOUT, |docker| {
+                    docker.info()
+                });
         let info = asked.await?;
         self.states.compare(&self.overview().await?);
         *pause = MIN_RECONNECT_BACKOFF;
@@ -82,7 +85,8 @@ impl DockerInner {
             storage = info.driver.as_deref(),
             "connected to the container engine"
         );
-        self.contact.send_replace(Some(BackendReachability::Reachable));
+        self.contact
+            .send_replace(Some(BackendReachability::Reachable));
         self.restore_rules();
         // Replays events from before the list.
         let mut events = self.events(info.system_time.as_deref().and_then(since))?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bollard::models::{ContainerCreateBody, VolumeCreateRequest};
 use bollard::query_parameters::CreateContainerOptionsBuilder;
 use domain::sandbox::{
-    BackendFact, BackendState, SandboxEndpoints, SandboxBackend, SandboxError, SandboxLaunch,
+    BackendFact, BackendState, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
 };
 use endpoint_guard::{EndpointGuard, GuardError};
 use support::{IMAGE, Lab, SPEC, launch, name, told};

@@ -98,7 +98,10 @@ async fn a_full_disk_of_the_engine_is_a_cause_and_not_the_end() {
     let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
     let backend = lab.backend();
     let spec = SpecId::parse(SPEC).unwrap();
-    backend.prepare(&spec, &PrepareProgress::silent()).await.unwrap();
+    backend
+        .prepare(&spec, &PrepareProgress::silent())
+        .await
+        .unwrap();
     let launch = support::launch(SPEC);
     let mut file = File::create(&filler).unwrap();
     for block in [1 << 20, 1 << 12, 1] {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bollard::query_parameters::RemoveVolumeOptions;
 use domain::error::{Classify, ErrorClass};
-use domain::sandbox::{BackendState, BackendReachability, SandboxBackend, SandboxError};
+use domain::sandbox::{BackendReachability, BackendState, SandboxBackend, SandboxError};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use private::PrivateEngine;
@@ -61,7 +61,8 @@ fn names_the_socket(error: &SandboxError) -> bool {
 async fn a_killed_engine_comes_back() {
     let mut engine = PrivateEngine::started().await;
     let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
-    let backend = lab.backend_with(|config| config.metadata = sandbox_docker::MetadataBlocking::Off);
+    let backend =
+        lab.backend_with(|config| config.metadata = sandbox_docker::MetadataBlocking::Off);
     let mut contact = backend.watch_reachability();
     assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
     let (running, stopped) = (launch(SPEC), launch(SPEC));
@@ -117,7 +118,8 @@ async fn a_killed_engine_comes_back() {
 async fn an_engine_that_was_shut_down_took_its_sandboxes_along() {
     let mut engine = PrivateEngine::started().await;
     let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
-    let backend = lab.backend_with(|config| config.metadata = sandbox_docker::MetadataBlocking::Off);
+    let backend =
+        lab.backend_with(|config| config.metadata = sandbox_docker::MetadataBlocking::Off);
     in_contact(&backend).await;
     let launch = launch(SPEC);
     backend.start(&launch).await.unwrap();
@@ -141,7 +143,10 @@ async fn a_service_starts_before_its_engine() {
     config.socket = Some(engine.socket());
     let backend = DockerSandboxes::new(config).unwrap();
     let mut contact = backend.watch_reachability();
-    assert!(matches!(next(&mut contact).await, BackendReachability::Unreachable { .. }));
+    assert!(matches!(
+        next(&mut contact).await,
+        BackendReachability::Unreachable { .. }
+    ));
     everything_fails(&backend, names_the_socket).await;
     engine.start().await;
     assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
@@ -221,7 +226,10 @@ async fn what_happened_while_nobody_listened_is_told_afterwards() {
     backend.stop(&paused.id).await.unwrap();
     let mut facts = backend.watch();
     way.open.send_replace(false);
-    assert!(matches!(next(&mut contact).await, BackendReachability::Unreachable { .. }));
+    assert!(matches!(
+        next(&mut contact).await,
+        BackendReachability::Unreachable { .. }
+    ));
     lab.kill(&killed.id).await;
     lab.remove_container(&removed.id).await;
     lab.remove_container(&gone.id).await;

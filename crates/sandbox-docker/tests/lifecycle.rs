@@ -238,7 +238,10 @@ async fn what_goes_wrong_in_a_sandbox_that_runs_on_is_advice() {
     assert!(matches!(state, Some(BackendState::Running(_))), "{state:?}");
     backend.stop(&launch.id).await.unwrap();
     backend.remove(&launch.id).await.unwrap();
-    assert_eq!(backend.list_warnings(&launch.id, &moved).await, [] as [String; 0]);
+    assert_eq!(
+        backend.list_warnings(&launch.id, &moved).await,
+        [] as [String; 0]
+    );
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    BackendFact, BackendState, BackendCapabilities, SandboxEndpoints, LogTail, LogStream, PrepareProgress, SandboxBackend,
-    SandboxError, SandboxLaunch,
+    BackendCapabilities, BackendFact, BackendState, LogStream, LogTail, PrepareProgress,
+    SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
 use secrecy::SecretString;
@@ -148,7 +148,11 @@ impl SandboxBackend for ProcessSandboxes {
         }
     }
 
-    async fn prepare(&self, _spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError> {
+    async fn prepare(
+        &self,
+        _spec: &SpecId,
+        progress: &PrepareProgress,
+    ) -> Result<(), SandboxError> {
         progress.report("installing the agent server; this takes some minutes the first time");
         // There is one template. A sandbox of an older one starts with the current agent server.
         self.inner
@@ -166,8 +170,12 @@ impl SandboxBackend for ProcessSandboxes {
         // one.
         let guard = self.inner.lock(&launch.id).await?;
         let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
-        self.detached(async move { inner.start(launch, command, acquire_start_permit, guard).await })
-            .await
+        self.detached(async move {
+            inner
+                .start(launch, command, acquire_start_permit, guard)
+                .await
+        })
+        .await
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError> {
@@ -200,7 +208,10 @@ impl SandboxBackend for ProcessSandboxes {
                 match facts.recv().await {
                     Ok(fact) => return Some((fact, facts)),
                     Err(RecvError::Lagged(missed)) => {
-                        tracing::warn!(missed, "a watcher of sandboxes was too slow and missed facts");
+                        tracing::warn!(
+                            missed,
+                            "a watcher of sandboxes was too slow and missed facts"
+                        );
                     }
                     Err(RecvError::Closed) => return None,
                 }

@@ -72,7 +72,10 @@ impl ProcessInner {
         if let Some(key) = self.tracked_key(id).filter(|key| proc::is_alive(*key)) {
             return Some(key);
         }
-        let (marker, state) = (self.marker(id), ProcessState::load(&self.paths(id).state())?);
+        let (marker, state) = (
+            self.marker(id),
+            ProcessState::load(&self.paths(id).state())?,
+        );
         match state.phase {
             LifecyclePhase::Starting if state.boot == proc::boot_id() => {
                 marker::find_main(&marker, state.port)

@@ -113,7 +113,10 @@ pub(crate) fn variables(
         set(&format!("OH_ALLOW_CORS_ORIGINS_{index}"), origin.clone());
     }
     // Always set: an operator's variable must not leave a sandbox dormant.
-    set(DEFERRED_INIT, if launch.dormant { "1" } else { "0" }.to_owned());
+    set(
+        DEFERRED_INIT,
+        if launch.dormant { "1" } else { "0" }.to_owned(),
+    );
     all.retain(|name, _| !SETTINGS_MEMBERS.iter().any(|ours| name.starts_with(ours)));
     if launch.dormant {
         all.retain(|name, _| !name.starts_with(WEBHOOKS_PREFIX));
@@ -189,7 +192,8 @@ mod tests {
             cors_origins: vec!["https://app.test".to_owned()],
             dormant,
         };
-        let layout = DataLayout::new(Path::new("/data"), Path::new("/run"), instance.clone()).unwrap();
+        let layout =
+            DataLayout::new(Path::new("/data"), Path::new("/run"), instance.clone()).unwrap();
         let marker = Marker::new(&instance, &launch.id);
         let paths = layout.paths(&launch.id);
         variables(&config, &paths, &marker, &launch, OsStr::new("/bin/agent"))

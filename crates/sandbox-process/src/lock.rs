@@ -40,9 +40,12 @@ impl SandboxLocks {
     ) -> Result<SandboxLockGuard, SandboxError> {
         let started = Instant::now();
         let mutex = self.mutex(id);
-        let guard = timeout(limit, mutex.lock_owned())
-            .await
-            .map_err(|_| SandboxError::TimedOut { what: AWAITED_OPERATION })?;
+        let guard =
+            timeout(limit, mutex.lock_owned())
+                .await
+                .map_err(|_| SandboxError::TimedOut {
+                    what: AWAITED_OPERATION,
+                })?;
         let mut pause = Duration::from_millis(2);
         loop {
             let path = file.to_owned();
@@ -54,7 +57,9 @@ impl SandboxLocks {
                 });
             }
             if started.elapsed() > limit {
-                return Err(SandboxError::TimedOut { what: AWAITED_OPERATION });
+                return Err(SandboxError::TimedOut {
+                    what: AWAITED_OPERATION,
+                });
             }
             // Another service uses the same directory, e.g. while one replaces the other.
             sleep(pause).await;

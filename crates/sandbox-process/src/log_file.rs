@@ -187,7 +187,11 @@ mod tests {
         shorten(&log_file, 1000).unwrap();
         writer.write_all(b"after").unwrap();
         assert_eq!(fs::read_to_string(&log_file).unwrap(), "after");
-        assert!(fs::read_to_string(previous(&log_file)).unwrap().ends_with("xy"));
+        assert!(
+            fs::read_to_string(previous(&log_file))
+                .unwrap()
+                .ends_with("xy")
+        );
         open(&log_file).unwrap();
         assert_eq!(fs::read_to_string(previous(&log_file)).unwrap(), "after");
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::id::SandboxId;
-use domain::sandbox::{LogMask, LogTail, LogStream, SandboxError};
+use domain::sandbox::{LogMask, LogStream, LogTail, SandboxError};
 use futures::stream::{self, StreamExt};
 use rustix::fs::OFlags;
 use secrecy::SecretString;

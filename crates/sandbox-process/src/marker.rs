@@ -85,7 +85,11 @@ pub(crate) fn find_main(marker: &Marker, port: u16) -> Option<ProcessKey> {
 
 /// All live processes of the sandbox. `main` is its main process if that ran a moment ago (so that its session id cannot
 /// have been reused). Blocks.
-fn members(marker: &Marker, main: Option<ProcessKey>, known: &BTreeSet<ProcessKey>) -> Vec<ProcessStat> {
+fn members(
+    marker: &Marker,
+    main: Option<ProcessKey>,
+    known: &BTreeSet<ProcessKey>,
+) -> Vec<ProcessStat> {
     let all = proc::all();
     let is_in_session = |stat: &ProcessStat| main.is_some_and(|main| is_in_session(stat, main));
     let is_member = |stat: &&ProcessStat| {

@@ -20,9 +20,9 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::backend::ProcessInner;
 use crate::errors::blocking;
-use crate::observe::describe;
 use crate::log_file;
 use crate::marker;
+use crate::observe::describe;
 use crate::pidfd::{PidHandle, PidWatch};
 use crate::proc::{self, ProcessKey};
 use crate::spawn::Reservation;
@@ -178,7 +178,9 @@ impl ProcessInner {
             tracked.keys().cloned().collect()
         };
         for id in running {
-            if let Err(error) = log_file::shorten(&self.paths(&id).log_file(), self.config.log_bytes) {
+            if let Err(error) =
+                log_file::shorten(&self.paths(&id).log_file(), self.config.log_bytes)
+            {
                 tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot truncate a sandbox's log");
             }
         }
@@ -194,7 +196,12 @@ impl ProcessInner {
 }
 
 impl Monitor {
-    async fn run(self, inner: Arc<ProcessInner>, mut main: MainProcess, booting: Option<BootInProgress>) {
+    async fn run(
+        self,
+        inner: Arc<ProcessInner>,
+        mut main: MainProcess,
+        booting: Option<BootInProgress>,
+    ) {
         let beside = async {
             if let Some(booting) = booting {
                 booted(&inner, &self.id, booting).await;
@@ -214,7 +221,11 @@ impl Monitor {
     }
 
     /// Records and reports an unrequested exit, and ends the remaining processes.
-    async fn report(&self, inner: &Arc<ProcessInner>, exit: &ProcessExit) -> Result<(), SandboxError> {
+    async fn report(
+        &self,
+        inner: &Arc<ProcessInner>,
+        exit: &ProcessExit,
+    ) -> Result<(), SandboxError> {
         if self.asked.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -229,7 +240,9 @@ impl Monitor {
         let current = |state: &ProcessState| match state.phase {
             LifecyclePhase::Running => state.process == Some(self.key),
             LifecyclePhase::Starting => true,
-            LifecyclePhase::Stopping | LifecyclePhase::Stopped | LifecyclePhase::Exited { .. } => false,
+            LifecyclePhase::Stopping | LifecyclePhase::Stopped | LifecyclePhase::Exited { .. } => {
+                false
+            }
         };
         if state.as_ref().is_some_and(|state| !current(state)) {
             // Started again or stopped in the meantime: the current processes are not part of this exit.
@@ -303,7 +316,10 @@ impl std::fmt::Display for ProcessExit {
 
 async fn ended(main: &mut MainProcess) -> ProcessExit {
     match main {
-        MainProcess::Child(child) => child.wait().await.map_or(ProcessExit::Unknown, ProcessExit::Status),
+        MainProcess::Child(child) => child
+            .wait()
+            .await
+            .map_or(ProcessExit::Unknown, ProcessExit::Status),
         MainProcess::Adopted(watch) => {
             if let Err(error) = watch.exited().await {
                 tracing::warn!(error = %chain(&error), "cannot monitor a sandbox any more");

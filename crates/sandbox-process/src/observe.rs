@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use domain::crash_point;
 use domain::id::SandboxId;
-use domain::sandbox::{AGENT_SERVER, BackendFact, BackendState, ExposedUrl, SandboxEndpoints, SandboxError};
+use domain::sandbox::{
+    AGENT_SERVER, BackendFact, BackendState, ExposedUrl, SandboxEndpoints, SandboxError,
+};
 use url::Url;
 
 use crate::backend::ProcessInner;
@@ -35,7 +37,9 @@ impl ProcessInner {
         let (paths, marker) = (self.paths(&id), self.marker(&id));
         let (instance, wanted) = (self.config.instance.clone(), id.clone());
         let seen = blocking(move || match inspect(&paths, &marker, |_| false) {
-            ObservedProcess::Missing if marker::is_on_any(&instance, &wanted) => ObservedProcess::Stray,
+            ObservedProcess::Missing if marker::is_on_any(&instance, &wanted) => {
+                ObservedProcess::Stray
+            }
             seen => seen,
         });
         let seen = seen.await?;
@@ -91,7 +95,11 @@ impl ProcessInner {
     }
 
     /// The endpoints of a sandbox with this port.
-    pub(crate) fn endpoints(&self, id: &SandboxId, port: u16) -> Result<SandboxEndpoints, SandboxError> {
+    pub(crate) fn endpoints(
+        &self,
+        id: &SandboxId,
+        port: u16,
+    ) -> Result<SandboxEndpoints, SandboxError> {
         let agent_url = Url::parse(&format!("http://127.0.0.1:{port}"))
             .map_err(|error| SandboxError::Other(Box::new(error)))?;
         let url = agent_url.clone();
@@ -106,9 +114,14 @@ impl ProcessInner {
         })
     }
 
-    pub(crate) async fn store(&self, id: &SandboxId, state: &ProcessState) -> Result<(), SandboxError> {
+    pub(crate) async fn store(
+        &self,
+        id: &SandboxId,
+        state: &ProcessState,
+    ) -> Result<(), SandboxError> {
         let (file, state) = (self.paths(id).state(), state.clone());
-        let write = move || crash_point::around(state.phase.crash_point_name(), || state.store(&file));
+        let write =
+            move || crash_point::around(state.phase.crash_point_name(), || state.store(&file));
         blocking(write).await?.map_err(errors::other)
     }
 
@@ -119,7 +132,11 @@ impl ProcessInner {
 }
 
 /// `is_known_member`: whether a process is already known to belong to this sandbox. Blocks.
-fn inspect(paths: &SandboxPaths, marker: &Marker, is_known_member: impl FnOnce(ProcessKey) -> bool) -> ObservedProcess {
+fn inspect(
+    paths: &SandboxPaths,
+    marker: &Marker,
+    is_known_member: impl FnOnce(ProcessKey) -> bool,
+) -> ObservedProcess {
     if !paths.root.is_dir() {
         return ObservedProcess::Missing;
     }
@@ -134,8 +151,11 @@ fn inspect(paths: &SandboxPaths, marker: &Marker, is_known_member: impl FnOnce(P
     match state.phase {
         LifecyclePhase::Stopping | LifecyclePhase::Stopped => ObservedProcess::Stopped,
         LifecyclePhase::Exited { detail } => ObservedProcess::Exited(detail),
-        LifecyclePhase::Starting if state.boot == proc::boot_id() => marker::find_main(marker, state.port)
-            .map_or(ObservedProcess::Stopped, |key| ObservedProcess::Running(key, state.port)),
+        LifecyclePhase::Starting if state.boot == proc::boot_id() => {
+            marker::find_main(marker, state.port).map_or(ObservedProcess::Stopped, |key| {
+                ObservedProcess::Running(key, state.port)
+            })
+        }
         LifecyclePhase::Starting | LifecyclePhase::Running if state.boot != proc::boot_id() => {
             ObservedProcess::Exited("the machine was restarted".to_owned())
         }

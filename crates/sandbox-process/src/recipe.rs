@@ -6,11 +6,14 @@ use secrecy::ExposeSecret;
 
 use crate::config::{AgentServerSource, ProcessConfig};
 use crate::digest;
-use crate::environment::{FIXED_VARIABLES, FIXED_SETTINGS};
+use crate::environment::{FIXED_SETTINGS, FIXED_VARIABLES};
 
 /// Hashes the agent server and its settings; what differs between sandboxes is not included.
 pub(crate) fn of(config: &ProcessConfig) -> String {
-    with(config, &[FIXED_VARIABLES.as_slice(), &FIXED_SETTINGS].concat())
+    with(
+        config,
+        &[FIXED_VARIABLES.as_slice(), &FIXED_SETTINGS].concat(),
+    )
 }
 
 /// The same with the settings that all sandboxes share.

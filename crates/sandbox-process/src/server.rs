@@ -57,8 +57,10 @@ impl AgentServerProvider {
         let provisioner = provisioner.clone();
         let task = runtime.spawn(async move {
             let result = provisioner.ensure().await;
-            result.inspect_err(|error| tracing::error!(error = %chain(&error), "the installation of the agent server \
-                 failed"))
+            result.inspect_err(|error| {
+                tracing::error!(error = %chain(&error), "the installation of the agent server \
+                 failed")
+            })
         });
         let installation = async move {
             task.await.unwrap_or_else(|error| {

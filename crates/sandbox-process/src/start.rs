@@ -38,10 +38,14 @@ pub(crate) type StartPermit = Option<OwnedSemaphorePermit>;
 
 impl ProcessInner {
     /// Waits in the queue of starts. A running sandbox does not queue.
-    pub(crate) async fn acquire_start_permit(self: &Arc<Self>, id: &SandboxId) -> Result<StartPermit, SandboxError> {
+    pub(crate) async fn acquire_start_permit(
+        self: &Arc<Self>,
+        id: &SandboxId,
+    ) -> Result<StartPermit, SandboxError> {
         let (state_file, marker) = (self.paths(id).state(), self.marker(id));
-        let runs =
-            blocking(move || ProcessState::load(&state_file).and_then(|state| state.running_process(&marker)));
+        let runs = blocking(move || {
+            ProcessState::load(&state_file).and_then(|state| state.running_process(&marker))
+        });
         if runs.await?.is_some() {
             return Ok(None);
         }

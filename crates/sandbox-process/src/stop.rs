@@ -59,8 +59,7 @@ impl ProcessInner {
         id: &SandboxId,
     ) -> Result<crate::lock::SandboxLockGuard, SandboxError> {
         let guard = self.lock(id).await?;
-        let (paths, instance, wanted) =
-            (self.paths(id), self.config.instance.clone(), id.clone());
+        let (paths, instance, wanted) = (self.paths(id), self.config.instance.clone(), id.clone());
         let exists = blocking(move || {
             let exists = paths.root.exists()
                 || paths.short.exists()

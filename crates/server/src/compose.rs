@@ -14,28 +14,29 @@ use std::sync::Arc;
 
 use agent_client::HttpAgentRuntime;
 use anyhow::Context as _;
-use application::{App, AuthMode, Policy, Ports, BackgroundTasks};
+use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
 use async_trait::async_trait;
 use domain::clock::{Clock, SystemClock};
 use domain::error::{Classify as _, chain};
 use domain::id::{HostId, IdGenerator, UserId};
-use domain::sandbox::{SandboxCaps, SandboxBackend, SandboxSpecCatalog};
+use domain::sandbox::{SandboxBackend, SandboxCaps, SandboxSpecCatalog};
 use endpoint_guard::EndpointGuard;
 use http_api::{
-    AddressConfig, ReadinessCheck, GatewayLimits, HttpConfig, HttpPorts, HttpState, RequestLimits, Readiness,
+    AddressConfig, GatewayLimits, HttpConfig, HttpPorts, HttpState, Readiness, ReadinessCheck,
+    RequestLimits,
 };
 use keyring::RandomIds;
 use sandbox_process::launcher;
 use store_sql::StoreConfig;
 use tokio::runtime::Handle;
 
+use crate::config::{AuthModeSetting, BackendKind, Config};
+use crate::disk_space::DiskSpace;
 use crate::lifecycle::bootstrap::first_user;
 use crate::listeners::callback::CallbackRoute;
-use crate::config::{BackendKind, Config, AuthModeSetting};
-use crate::disk_space::DiskSpace;
 
 /// The store under a neutral name, for commands that inspect or administer it.
-pub(crate) use store_sql::{StoreInspection, SchemaStatus, SqlStore as Store};
+pub(crate) use store_sql::{SchemaStatus, SqlStore as Store, StoreInspection};
 
 pub(crate) use agent_client::probe;
 pub(crate) use docker::{Engine, Survey};

@@ -76,7 +76,9 @@ impl DiskSpace {
             loop {
                 tick.tick().await;
                 let disks = Arc::clone(&space.0);
-                let _ = Handle::current().spawn_blocking(move || disks.check()).await;
+                let _ = Handle::current()
+                    .spawn_blocking(move || disks.check())
+                    .await;
                 if let Err(error) = store.shorten_log(MAX_LOG_BYTES).await {
                     tracing::debug!(error = %chain(&error), "cannot shorten the database's log");
                 }

@@ -46,7 +46,8 @@ pub(crate) fn close_process(
     let is_handed_over = variables.iter().any(|(name, _)| name == HANDOVER_VARIABLE);
     if !is_handed_over && variables.iter().any(|(name, _)| is_concealed(name)) {
         let error = reexec(&variables);
-        return Err(error).context("cannot re-execute the service without secrets in the environment");
+        return Err(error)
+            .context("cannot re-execute the service without secrets in the environment");
     }
     http_api::open_io_counters();
     forbid_dumps().context("cannot forbid core dumps and access to the process's memory")?;

@@ -116,7 +116,9 @@ where
     let lines = fmt::layer().with_writer(writer);
     match format {
         LogFormat::Json => lines.json().boxed(),
-        LogFormat::Text if stderr().is_terminal() => lines.with_ansi(true).with_target(false).boxed(),
+        LogFormat::Text if stderr().is_terminal() => {
+            lines.with_ansi(true).with_target(false).boxed()
+        }
         LogFormat::Text => lines
             .event_format(Text)
             .fmt_fields(Fields)

@@ -24,7 +24,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser as _;
 
-use crate::cli::{Cli, Command, CliCommand};
+use crate::cli::{Cli, CliCommand, Command};
 use crate::commands::{doctor, healthcheck, keys, secrets, users};
 use crate::compose::{Telemetry, Variables};
 use crate::config::{BackendKind, Config, ConfigError};

@@ -230,7 +230,9 @@ mod tests {
         // Not in one piece, because this file is checked as well.
         let text = "see D/a/b.md. (D/c.md) https://example.org/D/d.md D/{file} D/e.rs";
         let text = text.replace('D', "docs");
-        let found: Vec<String> = page_references(&text).map(|it| it.replace("docs", "D")).collect();
+        let found: Vec<String> = page_references(&text)
+            .map(|it| it.replace("docs", "D"))
+            .collect();
         assert_eq!(found, ["D/a/b.md", "D/c.md"]);
     }
 }

@@ -142,7 +142,8 @@ fn start() -> anyhow::Result<()> {
             "dockerd was once killed while it removed a network, and cannot read {NETWORK_DATABASE} any more: that is {aside} \
              now, networks made by hand have to be made again, and dockerd is started once more"
         ));
-        fs::rename(NETWORK_DATABASE, &aside).with_context(|| format!("cannot rename {NETWORK_DATABASE}"))?;
+        fs::rename(NETWORK_DATABASE, &aside)
+            .with_context(|| format!("cannot rename {NETWORK_DATABASE}"))?;
         remove_stale_state();
         return start_once(&log);
     }

@@ -43,7 +43,10 @@ pub(crate) fn micro(short: bool) -> anyhow::Result<()> {
     }
     let home = root().join("target").join("criterion");
     let began = SystemTime::now();
-    command.arg("--").args(CRITERION_ARGS).env("CRITERION_HOME", &home);
+    command
+        .arg("--")
+        .args(CRITERION_ARGS)
+        .env("CRITERION_HOME", &home);
     run(&mut command)?;
     let measured = since(began, &home)?;
     ensure!(!measured.is_empty(), "nothing was measured");

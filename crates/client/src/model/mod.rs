@@ -10,8 +10,8 @@ mod sandbox;
 mod secret;
 mod settings;
 mod start;
-mod time;
 mod string_enums;
+mod time;
 
 pub use administration::{
     AdministeredUser, ApiKey, AuditEntry, AuditFilter, KeyRotation, NewApiKey, NewKey, NewUser,
@@ -23,9 +23,9 @@ pub use conversation::{
 pub use document::Document;
 pub use event::{Event, EventFilter};
 pub use health::{AliveStatus, DiskUse, IoUse, MemoryUse, ResourceUse, ServerInfo};
-pub use message::{MessageContent, ImageContent, Message, MessageQueued, MessageSent, TextContent};
+pub use message::{ImageContent, Message, MessageContent, MessageQueued, MessageSent, TextContent};
 pub use sandbox::{ExposedUrl, Sandbox, Spec};
-pub use secret::{NewSecret, ActionResponse, Secret, SecretChange, SecretName, SuccessResponse};
+pub use secret::{ActionResponse, NewSecret, Secret, SecretChange, SecretName, SuccessResponse};
 pub use settings::{
     Profiles, SecretsStore, SettingsChange, SettingsFields, UserInfo, UserSettings,
 };

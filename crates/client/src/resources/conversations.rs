@@ -11,8 +11,8 @@ use crate::client::{Client, read, unreadable};
 use crate::error::Error;
 use crate::json_array::JsonArraySplitter;
 use crate::model::{
-    Conversation, ConversationChange, ConversationFilter, Message, MessageQueued, MessageSent, StartRequest,
-    StartTask, SuccessResponse,
+    Conversation, ConversationChange, ConversationFilter, Message, MessageQueued, MessageSent,
+    StartRequest, StartTask, SuccessResponse,
 };
 use crate::operations;
 use crate::page::{Page, all};
@@ -50,7 +50,12 @@ impl Conversations {
     ) -> Result<impl Stream<Item = Result<StartTask, Error>> + use<>, Error> {
         let call = Call::to(&operations::STREAM_START).body(request)?.once(key);
         let body = self.0.open(&call, "application/json").await?;
-        let state = (self.0.clone(), call, body, JsonArraySplitter::new(MAX_STATE_BYTES));
+        let state = (
+            self.0.clone(),
+            call,
+            body,
+            JsonArraySplitter::new(MAX_STATE_BYTES),
+        );
         Ok(try_unfold((state, VecDeque::new()), next_state))
     }
 
@@ -141,7 +146,10 @@ impl Conversations {
     }
 }
 
-type Streaming = ((Client, Call, Incoming, JsonArraySplitter), VecDeque<Vec<u8>>);
+type Streaming = (
+    (Client, Call, Incoming, JsonArraySplitter),
+    VecDeque<Vec<u8>>,
+);
 
 async fn next_state(state: Streaming) -> Result<Option<(StartTask, Streaming)>, Error> {
     let ((client, call, mut body, mut elements), mut read_ahead) = state;

@@ -5,7 +5,7 @@ use futures::Stream;
 use crate::call::Call;
 use crate::client::Client;
 use crate::error::Error;
-use crate::follow::{FollowItem, FollowFrom, follow};
+use crate::follow::{FollowFrom, FollowItem, follow};
 use crate::model::{Event, EventFilter, EventOrder};
 use crate::operations::{self, Operation};
 use crate::page::{Page, all};

@@ -100,7 +100,11 @@ impl StartTasks {
                     let problem = "the start is gone: its conversation was deleted";
                     return Err(Error::Unusable(problem.to_owned()));
                 }
-                Err(error) if error.is_temporary() && last.is_some() && failures < MAX_CONSECUTIVE_FAILURES => {
+                Err(error)
+                    if error.is_temporary()
+                        && last.is_some()
+                        && failures < MAX_CONSECUTIVE_FAILURES =>
+                {
                     failures += 1;
                 }
                 Err(error) => return Err(error),

@@ -6,8 +6,8 @@ use crate::call::Call;
 use crate::client::Client;
 use crate::error::Error;
 use crate::model::{
-    AliveStatus, NewSecret, ActionResponse, SecretChange, SecretName, ServerInfo, SettingsChange, UserInfo,
-    UserSettings,
+    ActionResponse, AliveStatus, NewSecret, SecretChange, SecretName, ServerInfo, SettingsChange,
+    UserInfo, UserSettings,
 };
 use crate::operations;
 use crate::page::{Page, all};
@@ -60,7 +60,10 @@ impl Secrets {
     /// Renames, describes or replaces one.
     pub async fn update(&self, name: &str, change: &SecretChange) -> Result<(), Error> {
         let call = Call::to(&operations::UPDATE_SECRET).at(name);
-        self.0.ask::<ActionResponse>(&call.body(change)?).await.map(drop)
+        self.0
+            .ask::<ActionResponse>(&call.body(change)?)
+            .await
+            .map(drop)
     }
 
     /// Deletes one.

@@ -83,7 +83,11 @@ fn every_operation_is_in_the_document_with_its_parameters() {
 /// What is lost of documents of this schema in this type.
 fn losses<T: DeserializeOwned + Serialize + Debug>(schemas: &Value, schema: &Value) -> Vec<String> {
     let mut losses = Vec::new();
-    for members in [MemberSelection::All, MemberSelection::Null, MemberSelection::Required] {
+    for members in [
+        MemberSelection::All,
+        MemberSelection::Null,
+        MemberSelection::Required,
+    ] {
         for choice in 0..MAX_VARIANTS {
             let generator = Generator {
                 schemas,

@@ -6,7 +6,8 @@ mod server;
 use std::time::Duration;
 
 use client::{
-    Client, ConversationFilter, Error, FollowItem, FollowFrom, IdempotencyKey, ClientTimeouts, StartRequest,
+    Client, ClientTimeouts, ConversationFilter, Error, FollowFrom, FollowItem, IdempotencyKey,
+    StartRequest,
 };
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gateway::GatewayLimits;
 
-use crate::fixture::{Client, UNAUTHENTICATED, GatewayFixture, eventually, get, status};
+use crate::fixture::{Client, GatewayFixture, UNAUTHENTICATED, eventually, get, status};
 
 const AGREED: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use crate::fixture::{Client, TEST_TIMEOUT, GatewayFixture, eventually, get, status};
+use crate::fixture::{Client, GatewayFixture, TEST_TIMEOUT, eventually, get, status};
 
 const BEGUN: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n";
 

@@ -8,7 +8,7 @@ use gateway::GatewayLimits;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpSocket;
 
-use crate::fixture::{Client, TEST_TIMEOUT, GatewayFixture, eventually, get, status};
+use crate::fixture::{Client, GatewayFixture, TEST_TIMEOUT, eventually, get, status};
 
 /// Deadlines that a test can wait for.
 fn short() -> GatewayLimits {
@@ -175,7 +175,9 @@ async fn what_could_be_read_in_two_ways_goes_nowhere() {
     for request in table {
         let mut client = fixture.connect().await;
         client.send(request.as_bytes()).await;
-        let answer = tokio::time::timeout(TEST_TIMEOUT, client.head()).await.unwrap();
+        let answer = tokio::time::timeout(TEST_TIMEOUT, client.head())
+            .await
+            .unwrap();
         assert_eq!(status(&answer), 400, "{request}");
     }
     assert_eq!(connections.load(Ordering::Relaxed), 0);

@@ -11,7 +11,7 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use endpoint_guard::Unguarded;
 use futures::FutureExt;
-use gateway::{Gateway, GatewayLimits, SharedGateway, ForwardTarget, Revocation};
+use gateway::{ForwardTarget, Gateway, GatewayLimits, Revocation, SharedGateway};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;

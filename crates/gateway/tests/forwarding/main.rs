@@ -10,5 +10,5 @@ mod bodies;
 mod endings;
 mod failures;
 mod fast_path;
-mod tunnels;
 mod fixture;
+mod tunnels;

@@ -96,7 +96,10 @@ impl DiskMonitor {
             Ok(_) => self.failures.store(0, Ordering::Relaxed),
             Err(error) => {
                 let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-                let is_away = matches!(error.kind, EngineErrorKind::Unreachable | EngineErrorKind::Forbidden);
+                let is_away = matches!(
+                    error.kind,
+                    EngineErrorKind::Unreachable | EngineErrorKind::Forbidden
+                );
                 if failures == WARN_AFTER_FAILURES && !is_away {
                     tracing::warn!(
                         error = %chain(&error),

@@ -19,7 +19,10 @@ pub(super) struct PullError {
 impl PullError {
     pub(super) fn new(image: &str, error: EngineError) -> Self {
         let detail = match error.kind {
-            EngineErrorKind::Unreachable | EngineErrorKind::Forbidden | EngineErrorKind::NoSpace | EngineErrorKind::TimedOut => {
+            EngineErrorKind::Unreachable
+            | EngineErrorKind::Forbidden
+            | EngineErrorKind::NoSpace
+            | EngineErrorKind::TimedOut => {
                 format!("the image {image} could not be pulled: {}", error.detail())
             }
             _ => refused(image, &error.message()),

@@ -89,7 +89,12 @@ impl Images {
                 self.0.lock().learn(image);
                 Ok(())
             }
-            Err(error) if matches!(error.kind, EngineErrorKind::ImageMissing | EngineErrorKind::NotFound) => {
+            Err(error)
+                if matches!(
+                    error.kind,
+                    EngineErrorKind::ImageMissing | EngineErrorKind::NotFound
+                ) =>
+            {
                 match self.join(image) {
                     Some(pull) => pull.wait(progress).await,
                     None => Ok(()),

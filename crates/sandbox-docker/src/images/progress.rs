@@ -62,7 +62,9 @@ impl PullProgress {
                 layer.size = total.or(layer.size);
             }
             LayerStage::Unpacking => layer.unpacked = current,
-            LayerStage::Fetched | LayerStage::Done => layer.fetched = layer.size.unwrap_or(layer.fetched),
+            LayerStage::Fetched | LayerStage::Done => {
+                layer.fetched = layer.size.unwrap_or(layer.fetched)
+            }
         }
         is_new || before != (layer.stage, layer.fetched, layer.unpacked)
     }

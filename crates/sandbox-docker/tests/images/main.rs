@@ -27,7 +27,10 @@ fn backend_of(lab: &Lab, image: &str, change: impl FnOnce(&mut DockerConfig)) ->
     })
 }
 
-async fn prepare(backend: &DockerSandboxes, progress: &PrepareProgress) -> Result<(), SandboxError> {
+async fn prepare(
+    backend: &DockerSandboxes,
+    progress: &PrepareProgress,
+) -> Result<(), SandboxError> {
     let spec = SpecId::parse(SPEC).unwrap();
     let prepared = backend.prepare(&spec, progress);
     let prepared = tokio::time::timeout(Duration::from_secs(120), prepared);
@@ -36,7 +39,9 @@ async fn prepare(backend: &DockerSandboxes, progress: &PrepareProgress) -> Resul
 
 /// Why it failed, as clients see it.
 async fn cause(backend: &DockerSandboxes) -> String {
-    let error = prepare(backend, &PrepareProgress::silent()).await.unwrap_err();
+    let error = prepare(backend, &PrepareProgress::silent())
+        .await
+        .unwrap_err();
     assert!(
         matches!(error, SandboxError::Unavailable { .. }),
         "{error:?}"

@@ -357,7 +357,9 @@ pub(crate) async fn answers(port: u16) -> bool {
 /// Waits until the backend has found its engine and looked at what is there.
 pub(crate) async fn in_contact(backend: &DockerSandboxes) {
     let mut contact = domain::sandbox::SandboxBackend::watch_reachability(backend);
-    let made = async { while contact.next().await != Some(domain::sandbox::BackendReachability::Reachable) {} };
+    let made = async {
+        while contact.next().await != Some(domain::sandbox::BackendReachability::Reachable) {}
+    };
     tokio::time::timeout(Duration::from_secs(60), made)
         .await
         .expect("the engine is found");

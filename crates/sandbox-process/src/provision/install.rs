@@ -74,7 +74,11 @@ impl Provisioner {
     }
 
     /// A Python that is there, or one that `uv` fetches.
-    async fn python(&self, uv: Option<&Path>, lock: &File) -> Result<PythonInterpreter, ProvisionError> {
+    async fn python(
+        &self,
+        uv: Option<&Path>,
+        lock: &File,
+    ) -> Result<PythonInterpreter, ProvisionError> {
         let mut search = python::search(&self.config, uv.is_some()).await;
         let may_fetch = self.config.python.is_none() && self.config.wheels.is_none();
         if let (None, Some(uv), true) = (&search.found, uv, may_fetch) {

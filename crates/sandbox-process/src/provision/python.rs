@@ -71,7 +71,11 @@ pub(super) async fn search(config: &Config, with_uv: bool) -> PythonSearch {
     search
 }
 
-async fn probe(config: &Config, program: &Path, with_uv: bool) -> Result<PythonInterpreter, String> {
+async fn probe(
+    config: &Config,
+    program: &Path,
+    with_uv: bool,
+) -> Result<PythonInterpreter, String> {
     let mut command = Command::new(program);
     command
         .args(["-I", "-c", PROBE])

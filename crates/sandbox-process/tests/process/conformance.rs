@@ -40,13 +40,19 @@ fn launch() -> SandboxLaunch {
     sandbox_backend::launch(uuid::Uuid::new_v4(), &SpecId::parse("process").unwrap())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "called as the conformance tests call it")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "called as the conformance tests call it"
+)]
 fn exit(fresh: &Fresh, id: SandboxId) -> Ready<()> {
     signal("KILL", fresh.lab.main_pid(&id));
     ready(())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "called as the conformance tests call it")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "called as the conformance tests call it"
+)]
 fn say(fresh: &Fresh, id: SandboxId, line: String) -> Ready<()> {
     // What its main process writes to.
     let out = format!("/proc/{}/fd/1", fresh.lab.main_pid(&id));

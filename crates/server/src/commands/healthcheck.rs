@@ -22,7 +22,12 @@ pub(crate) async fn ask(http: &HttpSettings) -> anyhow::Result<()> {
     let url = reachable(http.bind);
     let answer = tokio::time::timeout(REQUEST_TIMEOUT, fetch(url.authority()))
         .await
-        .with_context(|| format!("{url}ready did not answer in {} s", REQUEST_TIMEOUT.as_secs()))?
+        .with_context(|| {
+            format!(
+                "{url}ready did not answer in {} s",
+                REQUEST_TIMEOUT.as_secs()
+            )
+        })?
         .with_context(|| format!("cannot reach {url}ready; is the service running?"))?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     if head.split_whitespace().nth(1) == Some("200") {
@@ -37,7 +42,10 @@ async fn fetch(authority: &str) -> std::io::Result<String> {
     let request = format!("GET /ready HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut answer).await?;
+    stream
+        .take(MAX_RESPONSE_BYTES)
+        .read_to_end(&mut answer)
+        .await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 

@@ -12,7 +12,7 @@ use std::fs::{File, TryLockError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use application::rotation::{SealedRecordCount, MasterKeyRotation, retry_while_unavailable};
+use application::rotation::{MasterKeyRotation, SealedRecordCount, retry_while_unavailable};
 use domain::clock::Clock;
 use domain::crash_point;
 use domain::error::StoreError;
@@ -103,7 +103,9 @@ fn target(
     }
     let keys = MasterKey::all_from_file(&data_dir.master_key())?;
     Ok(match keys.first() {
-        Some(first) if first.id() != present || !is_done => RotationTarget::Key(first.id().to_owned()),
+        Some(first) if first.id() != present || !is_done => {
+            RotationTarget::Key(first.id().to_owned())
+        }
         _ => RotationTarget::Fresh,
     })
 }
@@ -269,8 +271,12 @@ fn plan(before: &[SealedRecordCount], present: &str, target: &RotationTarget) ->
                 "master key: {present}, which stays; what is sealed with another one would be sealed with it"
             )
         }
-        RotationTarget::Key(id) => format!("master key: {present}, which would be replaced by {id}"),
-        RotationTarget::Fresh => format!("master key: {present}, which would be replaced by a new one"),
+        RotationTarget::Key(id) => {
+            format!("master key: {present}, which would be replaced by {id}")
+        }
+        RotationTarget::Fresh => {
+            format!("master key: {present}, which would be replaced by a new one")
+        }
     };
     format!(
         "{what}\n{}nothing was changed\n",

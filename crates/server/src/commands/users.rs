@@ -12,8 +12,8 @@ use domain::id::{IdGenerator, UserId};
 use domain::identity::{AdminChange, PurgeCounts, User, UserRepository};
 
 use crate::cli::{Delete, Users};
-use crate::compose::Store;
 use crate::commands::keys::seconds;
+use crate::compose::Store;
 
 /// Users per page of the store.
 const PAGE: usize = 500;

@@ -11,8 +11,8 @@ use domain::id::HostId;
 use domain::sandbox::{BackendReachability, SandboxBackend};
 use futures::StreamExt as _;
 use sandbox_docker::{
-    DockerConfig, DockerSandboxes, DockerSpec, DockerSpecs, ExposedPort, MetadataBlocking, BindMount,
-    PauseMode, RegistryCredentials, ResourceLimits,
+    BindMount, DockerConfig, DockerSandboxes, DockerSpec, DockerSpecs, ExposedPort,
+    MetadataBlocking, PauseMode, RegistryCredentials, ResourceLimits,
 };
 
 pub(crate) use sandbox_docker::Survey;

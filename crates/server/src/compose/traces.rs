@@ -41,8 +41,12 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Option<Telemetry>> {
 
 /// Propagates incoming trace contexts, if traces are exported.
 pub(super) fn handed_on(config: &Config) -> Option<TracePropagation> {
-    config.telemetry.otlp_endpoint.as_ref().map(|_| TracePropagation {
-        adopt: telemetry::adopt,
-        current: telemetry::current,
-    })
+    config
+        .telemetry
+        .otlp_endpoint
+        .as_ref()
+        .map(|_| TracePropagation {
+            adopt: telemetry::adopt,
+            current: telemetry::current,
+        })
 }

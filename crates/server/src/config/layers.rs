@@ -133,10 +133,17 @@ pub(super) struct SettingLayers {
 
 impl SettingLayers {
     pub(super) fn load(file: Option<&Path>, variables: &[(OsString, OsString)]) -> Self {
-        let table: toml::Table = DEFAULTS.parse().expect("the embedded defaults are valid TOML");
+        let table: toml::Table = DEFAULTS
+            .parse()
+            .expect("the embedded defaults are valid TOML");
         let defaults: BTreeMap<String, SettingValue> = flatten(&table)
             .into_iter()
-            .map(|(key, value)| (key, SettingValue::read(value).expect("a default has a known type")))
+            .map(|(key, value)| {
+                (
+                    key,
+                    SettingValue::read(value).expect("a default has a known type"),
+                )
+            })
             .collect();
         let leaves = defaults
             .iter()
@@ -326,7 +333,10 @@ fn flatten(table: &toml::Table) -> Vec<(String, &toml::Value)> {
 }
 
 /// A file's value for a key with this default, or a description of the expected type.
-pub(super) fn read_typed(value: &toml::Value, default: &SettingValue) -> Result<SettingValue, &'static str> {
+pub(super) fn read_typed(
+    value: &toml::Value,
+    default: &SettingValue,
+) -> Result<SettingValue, &'static str> {
     let value = match (SettingValue::read(value), default) {
         // A number, or the word for the automatic choice.
         (Some(SettingValue::Number(number)), SettingValue::Text(word)) if word == "auto" => {

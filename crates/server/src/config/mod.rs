@@ -5,11 +5,11 @@
 
 mod auth;
 mod docker;
+mod fingerprints;
 mod git;
 mod http;
 mod layers;
 mod log;
-mod fingerprints;
 mod metrics;
 mod process;
 mod quota;
@@ -29,7 +29,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub(crate) use auth::{AuthSettings, AuthModeSetting, SecretsSettings};
+pub(crate) use auth::{AuthModeSetting, AuthSettings, SecretsSettings};
 pub(crate) use docker::{DockerSettings, MetadataAccess, PauseSetting, TemplateSettings};
 pub(crate) use git::GitSettings;
 pub(crate) use http::{HttpSettings, reachable};
@@ -44,8 +44,8 @@ pub(crate) use skills::SkillsSettings;
 pub(crate) use storage::StorageSettings;
 pub(crate) use telemetry::TelemetrySettings;
 
-use layers::SettingLayers;
 use fingerprints::ConfigFingerprints;
+use layers::SettingLayers;
 use reader::SettingReader;
 
 /// The effective configuration. Its `Debug` shows no secret: they are `secrecy` types or hide themselves.
@@ -121,7 +121,11 @@ impl Config {
         }
     }
 
-    fn read(reader: &SettingReader<'_>, layers: &SettingLayers, variables: &[(OsString, OsString)]) -> Self {
+    fn read(
+        reader: &SettingReader<'_>,
+        layers: &SettingLayers,
+        variables: &[(OsString, OsString)],
+    ) -> Self {
         let data_dir = reader
             .optional_path("data_dir")
             .or_else(|| default_data_dir(variables));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::layers::{SettingLayers, Setting, SettingOrigin, SettingValue, shown};
+use super::layers::{Setting, SettingLayers, SettingOrigin, SettingValue, shown};
 
 pub(super) struct SettingReader<'a> {
     layers: &'a SettingLayers,
@@ -75,7 +75,10 @@ impl<'a> SettingReader<'a> {
     /// Records an invalid value of `key` in an additional template (counted from 0).
     pub(super) fn template_problem(&self, template: usize, key: &str, what: &str) {
         let leaf = self.layers.templates[template].leaves.get(key);
-        let shown = shown(key, leaf.map_or(&SettingOrigin::Default, |leaf| &leaf.origin));
+        let shown = shown(
+            key,
+            leaf.map_or(&SettingOrigin::Default, |leaf| &leaf.origin),
+        );
         self.problems.borrow_mut().push(format!("{shown} {what}"));
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use url::Url;
 
-use super::layers::{DEFAULTS, SettingLayers, Setting, SettingOrigin, SettingValue};
+use super::layers::{DEFAULTS, Setting, SettingLayers, SettingOrigin, SettingValue};
 use super::templates::short;
 
 /// Keys of which only the presence is shown.
@@ -76,7 +76,9 @@ fn line_of(name: &str, value: &SettingValue, origin: &SettingOrigin) -> String {
 fn redacted(key: &str, value: &SettingValue) -> SettingValue {
     match value {
         value if value.is_empty() => value.clone(),
-        SettingValue::Text(text) if SECRET_URL_KEYS.contains(&key) => SettingValue::Text(without_password(text)),
+        SettingValue::Text(text) if SECRET_URL_KEYS.contains(&key) => {
+            SettingValue::Text(without_password(text))
+        }
         SettingValue::List(items) if SECRET_KEYS.contains(&key) => {
             SettingValue::List(items.iter().map(|_| REDACTED.to_owned()).collect())
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::layers::{SettingLayers, Setting, SettingOrigin, nearest, read_typed};
+use super::layers::{Setting, SettingLayers, SettingOrigin, nearest, read_typed};
 
 /// Keys that every template must set.
 const REQUIRED_KEYS: [&str; 2] = ["docker.id", "docker.image"];
@@ -66,7 +66,13 @@ pub(super) fn take(
     };
     (1..)
         .zip(tables)
-        .map(|(number, table)| read(table, &SettingOrigin::Template(path.to_owned(), number), layers))
+        .map(|(number, table)| {
+            read(
+                table,
+                &SettingOrigin::Template(path.to_owned(), number),
+                layers,
+            )
+        })
         .collect()
 }
 

@@ -183,7 +183,10 @@ fn everything_that_is_wrong_is_reported_at_once_by_where_it_was_set() {
 fn open_mode_needs_a_second_switch_on_a_public_address() {
     let open = ("WORKSPACE_AUTH__MODE", "open");
     let public = ("WORKSPACE_HTTP__BIND", "0.0.0.0:3000");
-    assert_eq!(load(None, &[open]).unwrap().auth.mode, AuthModeSetting::Open);
+    assert_eq!(
+        load(None, &[open]).unwrap().auth.mode,
+        AuthModeSetting::Open
+    );
     let error = load(None, &[open, public]).unwrap_err();
     assert!(
         error.contains("WORKSPACE_AUTH__ALLOW_OPEN_ON_PUBLIC"),

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use url::Url;
 
-use crate::lifecycle::bootstrap::FirstKey;
 use crate::config::{Config, LogFormat};
+use crate::lifecycle::bootstrap::FirstKey;
 
 /// The facts that the banner shows.
 pub(crate) struct StartupBanner<'a> {
@@ -61,9 +61,7 @@ impl StartupBanner<'_> {
 
     fn key(&self) -> String {
         match self.first_key {
-            FirstKey::NotNeeded => {
-                "not needed: every request acts as one user".to_owned()
-            }
+            FirstKey::NotNeeded => "not needed: every request acts as one user".to_owned(),
             FirstKey::Configured => "the configured one, for user `admin`".to_owned(),
             FirstKey::Generated(path) => format!("in {} (user `admin`)", path.display()),
             FirstKey::Earlier => "created earlier; see `agent-workspace keys`".to_owned(),

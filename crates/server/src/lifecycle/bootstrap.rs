@@ -21,7 +21,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use crate::compose::{self, Store};
-use crate::config::{AuthSettings, AuthModeSetting};
+use crate::config::{AuthModeSetting, AuthSettings};
 use crate::data_dir::DataDir;
 
 /// The user of the first key, and the local user of open mode.

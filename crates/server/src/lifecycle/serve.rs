@@ -14,19 +14,19 @@ use secrecy::ExposeSecret as _;
 use tokio::net::TcpSocket;
 use tokio::runtime::Handle;
 
-use crate::lifecycle::banner::StartupBanner;
-use crate::lifecycle::bootstrap::{FirstKey, first_key};
-use crate::listeners::callback::{CallbackListener, CallbackRoute};
 use crate::compose::{self, KeyFollower, OpenedBackend, Service, Variables};
-use crate::config::{Config, AuthModeSetting, without_password};
+use crate::config::{AuthModeSetting, Config, without_password};
 use crate::data_dir::{DataDir, Lock};
 use crate::disk_space::DiskSpace;
-use crate::listeners::http_server::http_server;
-use crate::logging::LogLevelHandle;
-use crate::lifecycle::service_manager::ServiceManager;
-use crate::listeners::metrics as metrics_listener;
+use crate::lifecycle::banner::StartupBanner;
+use crate::lifecycle::bootstrap::{FirstKey, first_key};
 use crate::lifecycle::reload::ConfigReloader;
+use crate::lifecycle::service_manager::ServiceManager;
 use crate::lifecycle::shutdown::{RunningListeners, Signals, serve_until_stopped};
+use crate::listeners::callback::{CallbackListener, CallbackRoute};
+use crate::listeners::http_server::http_server;
+use crate::listeners::metrics as metrics_listener;
+use crate::logging::LogLevelHandle;
 
 /// Time for background work to stop after the last request. The next start resumes unfinished work.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(5);
@@ -59,7 +59,8 @@ pub(crate) async fn serve(
     let store = compose::open_store(config).await?;
     let id = format!("{host}/{}", compose::ids().uuid().simple());
     let tasks = BackgroundTasks::new(Handle::current());
-    let (vault, keys) = KeyFollower::start(config, &data_dir, (&store, compose::clock()), id).await?;
+    let (vault, keys) =
+        KeyFollower::start(config, &data_dir, (&store, compose::clock()), id).await?;
     // Announce the keys early: later steps may take long, and a rotation treats a silent service as gone.
     keys.spawn(&tasks);
     let now = compose::clock().now();
@@ -193,7 +194,10 @@ fn warn_of_callbacks(config: &Config, route: &CallbackRoute, sandboxes: &OpenedB
     if let Some(doubt) = &route.doubt {
         tracing::warn!("{doubt}");
     }
-    if config.auth.mode == AuthModeSetting::Open && sandboxes.engine.is_some() && !route.needs_listener {
+    if config.auth.mode == AuthModeSetting::Open
+        && sandboxes.engine.is_some()
+        && !route.needs_listener
+    {
         tracing::warn!(
             "requests need no key, and sandboxes reach the public listener: every program in a sandbox can do what \
                  its user can"

@@ -24,8 +24,13 @@ impl ServiceManager {
         let named = variables.iter().find(|(name, _)| name == VARIABLE);
         let name = named.map(|(_, value)| value.as_bytes());
         let reached = name.filter(|name| !name.is_empty()).map(reach);
-        Self(reached.and_then(|it| it.inspect_err(|error| tracing::warn!(error = %chain(&error), "cannot notify the service manager: \
-             {VARIABLE} is not usable")).ok()))
+        Self(reached.and_then(|it| {
+            it.inspect_err(|error| {
+                tracing::warn!(error = %chain(&error), "cannot notify the service manager: \
+             {VARIABLE} is not usable")
+            })
+            .ok()
+        }))
     }
 
     /// The service accepts requests.

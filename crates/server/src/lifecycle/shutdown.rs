@@ -12,10 +12,10 @@ use futures::FutureExt as _;
 use http_api::HttpState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::listeners::callback::CallbackListener;
 use crate::config::HttpSettings;
-use crate::lifecycle::service_manager::ServiceManager;
 use crate::lifecycle::reload::ConfigReloader;
+use crate::lifecycle::service_manager::ServiceManager;
+use crate::listeners::callback::CallbackListener;
 
 /// Time to release the leases: one write per start in progress.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,7 +27,10 @@ const FORCED_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalRequest {
     /// Stop. SIGINT comes from a person at a terminal and skips the drain delay.
-    Stop { name: &'static str, is_graceful: bool },
+    Stop {
+        name: &'static str,
+        is_graceful: bool,
+    },
     /// Reload the configuration.
     Reload,
 }

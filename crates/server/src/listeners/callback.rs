@@ -15,13 +15,13 @@ use domain::sandbox::{BackendReachability, SandboxBackend};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use http_api::{Listener, HttpState};
+use http_api::{HttpState, Listener};
 use url::{Host, Url};
 
 use crate::compose::Engine;
 use crate::config::{Config, HttpSettings, reachable};
-use crate::listeners::http_server::http_server;
 use crate::lifecycle::serve::listen;
+use crate::listeners::http_server::http_server;
 
 /// The name by which containers reach the engine's machine.
 const HOST_NAME: &str = "host.docker.internal";
@@ -160,7 +160,11 @@ impl CallbackListener {
         std::mem::replace(&mut serving, handle)
     }
 
-    async fn keep(self, gateway: GatewayLookup, mut contact: BoxStream<'static, BackendReachability>) {
+    async fn keep(
+        self,
+        gateway: GatewayLookup,
+        mut contact: BoxStream<'static, BackendReachability>,
+    ) {
         let (mut bound, mut told) = (None, None);
         let mut news = contact.next().await;
         let mut pause = MIN_RETRY_BACKOFF;

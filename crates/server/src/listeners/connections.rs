@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use actix_web::dev::Extensions;
 use domain::error::chain;
-use http_api::{ConnectionLimits, Connections, Listener, GatewayLimits};
+use http_api::{ConnectionLimits, Connections, GatewayLimits, Listener};
 use rustix::net::sockopt;
 use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpStream;
@@ -56,9 +56,19 @@ impl ConnectionPolicy {
             }
             Listener::Callback => {
                 let keep_alive = CALLBACK_KEEP_ALIVE_TIMEOUT;
-                (MAX_CALLBACK_CONNECTIONS, of_sandboxes, MAX_CONNECTIONS_PER_SANDBOX, keep_alive)
+                (
+                    MAX_CALLBACK_CONNECTIONS,
+                    of_sandboxes,
+                    MAX_CONNECTIONS_PER_SANDBOX,
+                    keep_alive,
+                )
             }
-            Listener::Metrics => (MAX_METRICS_CONNECTIONS, MAX_METRICS_CONNECTIONS, 0, KEEP_ALIVE_TIMEOUT),
+            Listener::Metrics => (
+                MAX_METRICS_CONNECTIONS,
+                MAX_METRICS_CONNECTIONS,
+                0,
+                KEEP_ALIVE_TIMEOUT,
+            ),
         };
         let trusted = match kind {
             Listener::Public => http.trusted_proxies.clone(),

@@ -15,13 +15,13 @@ use actix_service::{
 use actix_web::dev::AppConfig;
 use anyhow::Context as _;
 use application::App;
-use http_api::{Listener, HttpState};
+use http_api::{HttpState, Listener};
 use tokio::net::TcpStream;
 
 use crate::config::HttpSettings;
-use crate::listeners::connections::{REQUEST_HEAD_TIMEOUT, ConnectionPolicy};
-use crate::listeners::malformed_log::MalformedLog;
 use crate::listeners::closable_stream::ClosableStream;
+use crate::listeners::connections::{ConnectionPolicy, REQUEST_HEAD_TIMEOUT};
+use crate::listeners::malformed_log::MalformedLog;
 
 /// How long to read from a client before its connection is closed, so that the client receives the error response.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);

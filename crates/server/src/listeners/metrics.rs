@@ -10,8 +10,8 @@ use http_api::Listener;
 
 use crate::compose::Service;
 use crate::config::Config;
-use crate::listeners::http_server::http_server;
 use crate::lifecycle::serve;
+use crate::listeners::http_server::http_server;
 
 /// Binds the configured address, before the service starts anything else.
 pub(crate) fn listen(config: &Config) -> anyhow::Result<Option<TcpListener>> {

@@ -10,7 +10,7 @@ use secrecy::SecretString;
 
 use super::args::Service;
 use crate::compose::Variables;
-use crate::config::{Config, AuthModeSetting};
+use crate::config::{AuthModeSetting, Config};
 use crate::data_dir::DataDir;
 
 // Not `WORKSPACE_…`: those are keys of the service's configuration, where unknown ones are errors.
@@ -90,7 +90,9 @@ fn given_key(service: &Service, variables: &Variables) -> anyhow::Result<Option<
     }
     let file = variable(variables, KEY_FILE_VARIABLE).map(PathBuf::from);
     match (file, text(variables, KEY_VARIABLE)?) {
-        (Some(_), Some(_)) => bail!("{KEY_VARIABLE} and {KEY_FILE_VARIABLE} are both set: set only one of them"),
+        (Some(_), Some(_)) => {
+            bail!("{KEY_VARIABLE} and {KEY_FILE_VARIABLE} are both set: set only one of them")
+        }
         (Some(file), None) => read(&file, KEY_FILE_VARIABLE).map(Some),
         (None, Some(key)) => Ok(Some((Some(key.into()), format!("that of {KEY_VARIABLE}")))),
         (None, None) => Ok(None),

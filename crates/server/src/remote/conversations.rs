@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use client::{
-    Conversation, ConversationFilter, Error, FollowItem, FollowFrom, IdempotencyKey, Message, StartRequest,
-    StartTask,
+    Conversation, ConversationFilter, Error, FollowFrom, FollowItem, IdempotencyKey, Message,
+    StartRequest, StartTask,
 };
 use futures::TryStreamExt as _;
 
@@ -51,7 +51,11 @@ pub(super) async fn run(
                     it.id
                 );
             }
-            let from = if it.from_now { FollowFrom::Now } else { FollowFrom::Start };
+            let from = if it.from_now {
+                FollowFrom::Now
+            } else {
+                FollowFrom::Start
+            };
             follow(&it.id, from, connection, output).await
         }
     }
@@ -190,7 +194,9 @@ async fn follow(
         .map_err(|error| connection.explain(error))?
     {
         match next {
-            FollowItem::Event { event, .. } => output.item(&event, &event_line::summarize(&event))?,
+            FollowItem::Event { event, .. } => {
+                output.item(&event, &event_line::summarize(&event))?
+            }
             FollowItem::Ended { reason } => {
                 output.tell(&format!("that was all: {}", plain(&reason, 200)));
             }

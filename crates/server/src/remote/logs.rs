@@ -95,7 +95,10 @@ mod tests {
             assert_eq!(all, ["one", "", "ä and\ttwo", "[31mthree"], "{size}");
         }
         let mut lines = Lines::default();
-        assert_eq!(lines.push(&vec![b'x'; MAX_LINE_BYTES + 1])[0].len(), MAX_LINE_BYTES + 1);
+        assert_eq!(
+            lines.push(&vec![b'x'; MAX_LINE_BYTES + 1])[0].len(),
+            MAX_LINE_BYTES + 1
+        );
         assert!(lines.end().is_empty());
     }
 }

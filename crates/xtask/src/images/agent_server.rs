@@ -226,7 +226,9 @@ impl PythonInstallation {
         run(append(archive)
             .args(["--no-recursion", "--mode=0755", "-C", "/"])
             .args(parents))?;
-        let left_out = EXCLUDED_PACKAGES.iter().map(|name| format!("--exclude={name}"));
+        let left_out = EXCLUDED_PACKAGES
+            .iter()
+            .map(|name| format!("--exclude={name}"));
         let parts = parts.iter().filter_map(|part| part.strip_prefix("/").ok());
         run(append(archive).args(left_out).args(["-C", "/"]).args(parts))
     }

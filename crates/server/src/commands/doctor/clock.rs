@@ -10,7 +10,7 @@ use url::{Host, Url};
 
 use super::DoctorReport;
 use crate::compose;
-use crate::config::{Config, AuthModeSetting};
+use crate::config::{AuthModeSetting, Config};
 
 /// A process judges the leases of others by its own clock. Leases last six seconds at least.
 const WARNING_SKEW: Duration = Duration::from_secs(2);
@@ -22,8 +22,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) fn skew(what: &str, theirs: Timestamp, ours: Timestamp, report: &mut DoctorReport) {
     let apart = theirs.since(ours).max(ours.since(theirs));
     let text = format!("{:.1} s apart from this machine's", apart.as_secs_f64());
-    let advice =
-        "synchronize both machines by NTP: leases and expiry times depend on the clock";
+    let advice = "synchronize both machines by NTP: leases and expiry times depend on the clock";
     if apart > PROBLEM_SKEW {
         report.problem(what, format!("{text}: {advice}"));
     } else if apart > WARNING_SKEW {
@@ -82,7 +81,11 @@ pub(super) async fn public_url(
 }
 
 /// Whether the service answers there. Also compares its clock.
-async fn answers(url: &Url, report: &mut DoctorReport, clock: &dyn Clock) -> Result<String, String> {
+async fn answers(
+    url: &Url,
+    report: &mut DoctorReport,
+    clock: &dyn Clock,
+) -> Result<String, String> {
     let mut asked = url.clone();
     asked.set_path("/alive");
     let answer = compose::probe(asked.clone(), CONNECT_TIMEOUT).await;

@@ -9,10 +9,10 @@ use domain::clock::{Clock, Timestamp};
 use super::DoctorReport;
 use super::clock::skew;
 use super::machine::space;
-use crate::listeners::callback::CallbackRoute;
 use crate::compose::{Engine, Survey};
 use crate::config::{Config, MetadataAccess};
 use crate::lifecycle::serve;
+use crate::listeners::callback::CallbackRoute;
 
 /// Queries the engine, and tests what needs no new resource.
 pub(super) async fn examine(

@@ -13,8 +13,8 @@ use secrecy::ExposeSecret as _;
 use super::DoctorReport;
 use super::clock::skew;
 use super::model;
-use crate::compose::{self, StoreInspection, SchemaStatus, Store};
-use crate::config::{Config, AuthModeSetting, without_password};
+use crate::compose::{self, SchemaStatus, Store, StoreInspection};
+use crate::config::{AuthModeSetting, Config, without_password};
 use crate::data_dir::DataDir;
 
 /// Inspects the database and its content.
@@ -183,8 +183,12 @@ async fn api_keys(
             what,
             format!("none: the first start creates one for `admin`; otherwise {make}"),
         ),
-        (AuthModeSetting::ApiKey, 0) => report.warn(what, format!("all {expired} have expired: {make}")),
-        (AuthModeSetting::ApiKey, _) => report.ok(what, format!("{valid} valid, {expired} expired")),
+        (AuthModeSetting::ApiKey, 0) => {
+            report.warn(what, format!("all {expired} have expired: {make}"))
+        }
+        (AuthModeSetting::ApiKey, _) => {
+            report.ok(what, format!("{valid} valid, {expired} expired"))
+        }
     }
     let owners = keys.into_iter().map(|key| key.user);
     owners.chain(compose::local_user(config)).collect()

@@ -27,10 +27,7 @@ pub(super) fn data_dir(config: &Config, report: &mut DoctorReport) -> Option<Dat
     };
     let advice = "set WORKSPACE_DATA_DIR to a directory that this user can write";
     if let Err(error) = access(&place, Access::WRITE_OK | Access::EXEC_OK) {
-        let text = format!(
-            "{} is not writable ({error}): {advice}",
-            place.display()
-        );
+        let text = format!("{} is not writable ({error}): {advice}", place.display());
         report.problem(what, text);
     } else if found.is_none() && path.exists() {
         let text = format!("{} is not a directory: {advice}", path.display());
@@ -70,7 +67,10 @@ pub(super) fn space(what: &str, place: &Path, advice: &str, report: &mut DoctorR
         Err(error) => {
             return report.warn(
                 what,
-                format!("cannot read the free space of {} ({error})", place.display()),
+                format!(
+                    "cannot read the free space of {} ({error})",
+                    place.display()
+                ),
             );
         }
     };

@@ -12,11 +12,11 @@ use std::net::{SocketAddr, TcpListener};
 
 use domain::id::HostId;
 
-use crate::listeners::callback::CallbackRoute;
 use crate::compose::{self, BackendChoice, Variables};
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::lifecycle::serve;
+use crate::listeners::callback::CallbackRoute;
 use crate::listeners::metrics as metrics_listener;
 
 pub(crate) use report::DoctorReport;

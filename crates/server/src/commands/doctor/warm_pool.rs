@@ -58,7 +58,12 @@ mod tests {
             (1, Some(1 << 30), "warning  warm sandboxes: 1 kept"),
         ] {
             let mut report = DoctorReport::default();
-            add(kept, u64::from(2 * kept) * WARM_SANDBOX_BYTES, available, &mut report);
+            add(
+                kept,
+                u64::from(2 * kept) * WARM_SANDBOX_BYTES,
+                available,
+                &mut report,
+            );
             let shown = report.shown(false);
             assert!(shown.starts_with(expected), "{shown}");
             let is_warning = expected.starts_with("warning");

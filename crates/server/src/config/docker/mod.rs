@@ -68,7 +68,11 @@ impl DockerSettings {
             });
         let mut templates = vec![TemplateSettings::read(reader)];
         let mut ids = BTreeSet::from([templates[0].id.clone()]);
-        for (number, template) in reader.templates(TemplateSettings::read).into_iter().enumerate() {
+        for (number, template) in reader
+            .templates(TemplateSettings::read)
+            .into_iter()
+            .enumerate()
+        {
             if !ids.insert(template.id.clone()) {
                 let problem = "is also the id of another template";
                 reader.template_problem(number, "docker.id", problem);

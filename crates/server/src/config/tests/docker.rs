@@ -186,7 +186,10 @@ fn what_is_wrong_with_a_template_is_said_by_its_number() {
     assert!(error.contains("[[docker.templates]]"), "{error}");
     let id = format!("[[docker.templates]]\nid = '{IMAGE}'\nimage = 'x'\n");
     let error = load(Some(&id), &[]).unwrap_err();
-    assert!(error.contains("is also the id of another template"), "{error}");
+    assert!(
+        error.contains("is also the id of another template"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -36,12 +36,12 @@ pub(crate) enum CliCommand {
 pub(crate) enum Command {
     /// Run the service (the default).
     Serve,
-    /// Bring the database up to date, and end. `serve` does so too.
+    /// Migrate the database to this version's schema, and exit. `serve` does this too.
     Migrate,
     /// Check whether the service could run here, and say what to do about what is wrong. Changes nothing. Exit code 1 if
     /// there is a problem; warnings are none.
     Doctor(Doctor),
-    /// Ask the running service whether it is ready: exit code 0 if it is. For images, which hold no HTTP client.
+    /// Check whether the running service is ready: exit code 0 if it is. Made for container images without an HTTP client.
     Healthcheck,
     /// For process sandboxes: install the agent server now instead of on the first start, and print its command.
     Prepare,
@@ -51,7 +51,7 @@ pub(crate) enum Command {
     /// Manage users: those who have, or had, an API key. Works while the service runs.
     #[command(subcommand)]
     Users(Users),
-    /// Manage what secrets are sealed with. Works while the service runs.
+    /// Manage the master key that seals secrets. Works while the service runs.
     #[command(subcommand)]
     Secrets(Secrets),
     /// Print the `OpenAPI` document.
@@ -63,9 +63,9 @@ pub(crate) enum Command {
 /// What to do with API keys.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Keys {
-    /// Make a key, and its user when there is none yet. Prints the key, once, and nothing else.
+    /// Create a key, and its user if needed. Prints only the key, and only once.
     Create(Create),
-    /// Make a key in the place of another one, which goes on to work for a while. Prints the new key, once, and nothing else.
+    /// Create a key that replaces another one, which stays valid for a while. Prints only the new key, and only once.
     Rotate(Rotate),
     /// List keys (not their texts).
     List {
@@ -73,7 +73,7 @@ pub(crate) enum Keys {
         #[arg(long, value_name = "NAME")]
         user: Option<UserId>,
     },
-    /// Refuse a key from now on.
+    /// Revoke a key.
     Revoke {
         /// Its id, from `keys list`.
         id: ApiKeyId,
@@ -83,7 +83,7 @@ pub(crate) enum Keys {
 /// What to do with users.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Users {
-    /// List users, also those who were deleted a moment ago.
+    /// List users, including recently deleted ones.
     List,
     /// Change what a user may do: at once where they make their next request, at the latest a second later.
     SetRole {
@@ -93,14 +93,14 @@ pub(crate) enum Users {
         /// `user` or `admin`.
         role: Role,
     },
-    /// Delete a user with everything of theirs, for good.
+    /// Delete a user permanently, with all data.
     Delete(Delete),
 }
 
 /// How `doctor` says it.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// As one JSON document, for programs.
+    /// Print one JSON document, for programs.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -117,7 +117,7 @@ pub(crate) enum Secrets {
 /// How to rotate the master key.
 #[derive(Debug, Args)]
 pub(crate) struct RotateKey {
-    /// Only say what there is to do.
+    /// Only print what would be done.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// How long to wait for services that do not have the new key yet, or do not use it yet.
@@ -136,7 +136,7 @@ pub(crate) struct Delete {
     /// Whom.
     #[arg(value_name = "NAME")]
     pub(crate) user: UserId,
-    /// Without asking; needed where nobody can be asked.
+    /// Skip the confirmation; required without a terminal.
     #[arg(long)]
     pub(crate) yes: bool,
 }
@@ -153,7 +153,7 @@ pub(crate) struct Create {
     /// What the user may do if they are made with this key: `user` or `admin`. Else `user`, the first of all `admin`.
     #[arg(long, value_name = "ROLE")]
     pub(crate) role: Option<Role>,
-    /// What to call the key.
+    /// Name of the key.
     #[arg(long, value_name = "TEXT", value_parser = key_name)]
     pub(crate) name: Option<String>,
 }

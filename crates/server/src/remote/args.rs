@@ -42,7 +42,7 @@ pub(crate) enum ConversationsCommand {
 /// What to start.
 #[derive(Debug, Args)]
 pub(crate) struct Start {
-    /// What to say first; `-` reads it from standard input.
+    /// The first message; `-` reads it from standard input.
     #[arg(long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
     /// The repository to work on, e.g. owner/name.
@@ -51,7 +51,7 @@ pub(crate) struct Start {
     /// Its branch.
     #[arg(long, value_name = "B", requires = "repository")]
     pub(crate) branch: Option<String>,
-    /// What to call the conversation.
+    /// Title of the conversation.
     #[arg(long, value_name = "T")]
     pub(crate) title: Option<String>,
     /// The model, if not that of the settings.
@@ -71,10 +71,10 @@ pub(crate) struct Start {
 /// How much of a list.
 #[derive(Debug, Args)]
 pub(crate) struct Listing {
-    /// At most so many.
+    /// Maximum number of items.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) limit: u16,
-    /// All of them.
+    /// List all.
     #[arg(long, conflicts_with = "limit")]
     pub(crate) all: bool,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Listing {
 pub(crate) struct Follow {
     /// The conversation, from `conversations list`.
     pub(crate) id: String,
-    /// Leave out what is there already.
+    /// Skip existing events.
     #[arg(long)]
     pub(crate) from_now: bool,
 }
@@ -122,10 +122,10 @@ pub(crate) enum SandboxesCommand {
 pub(crate) struct Logs {
     /// The sandbox, from `sandboxes list`.
     pub(crate) id: String,
-    /// Go on with what is written, until the sandbox stops.
+    /// Also print new lines, until the sandbox stops.
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// So many lines from the end.
+    /// Number of lines from the end.
     #[arg(long, short = 'n', value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) tail: u32,
 }

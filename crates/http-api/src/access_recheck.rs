@@ -45,7 +45,7 @@ fn staggered_wait(interval: Duration) -> Duration {
     interval * phase / STAGGER_SLOTS
 }
 
-/// The keys of a request, to check later whether they still give access. As a part of a [`ApiCall`](crate::extract::Call):
+/// The keys of a request, to check later whether they still give access. As a part of an [`ApiCall`](crate::extract::ApiCall):
 /// the keys that [`Actor`] tries.
 pub struct AccessRecheck {
     state: HttpState,

@@ -11,9 +11,9 @@
 //! the key was valid before ([`KnownKeys`]), so that an attacker does not lock out users behind the same proxy. A wrong key is
 //! counted after its query. Concurrent ones may exceed the limit and go into debt, so a slow store does not raise the limit.
 
-mod bucket;
 mod known_keys;
 mod limit_status;
+mod token_buckets;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +25,8 @@ use domain::metrics::Counter;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
-use self::bucket::{DrawOutcome, TokenBuckets};
 use self::known_keys::KnownKeys;
+use self::token_buckets::{DrawOutcome, TokenBuckets};
 use crate::problem::Problem;
 
 pub(crate) use self::limit_status::{EXPOSED_HEADERS, RateLimitStatus};

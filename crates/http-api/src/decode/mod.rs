@@ -14,8 +14,6 @@ mod choice;
 mod collection;
 mod domain_types;
 mod errors;
-mod identity;
-mod instant;
 mod json;
 mod json_syntax;
 mod object;
@@ -23,7 +21,9 @@ mod path;
 mod rules;
 mod scalar;
 mod secret;
+mod timestamps;
 mod union;
+mod uuids;
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use actix_web::web::{Bytes, BytesMut};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
-use super::parse;
+use super::parse_budget;
 use super::{RequestPart, state_of};
 use crate::decode::{Decode, FieldError, FieldErrors, Flavour, JsonError, Path};
 use crate::problem::Problem;
@@ -101,7 +101,8 @@ impl RequestPart for RawJson {
         _: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let bytes = read(req, payload, state_of(req)?.limits().body).await?;
-        let (read, _share) = parse::parse_document(state_of(req)?.parse_budget(), &bytes).await?;
+        let (read, _share) =
+            parse_budget::parse_document(state_of(req)?.parse_budget(), &bytes).await?;
         Ok(Some(Self(read)))
     }
 }
@@ -216,7 +217,8 @@ pub(super) async fn decode_body<T: Decode>(
         }
         return Ok(None);
     }
-    let (read, _share) = parse::parse_document(state_of(req)?.parse_budget(), &bytes).await?;
+    let (read, _share) =
+        parse_budget::parse_document(state_of(req)?.parse_budget(), &bytes).await?;
     match read {
         Ok(Value::Null) => missing(errors),
         Ok(value) => return Ok(T::decode_owned(value, &at, errors)),

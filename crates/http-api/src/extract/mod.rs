@@ -4,15 +4,15 @@
 //! body. All parts then report into one list of errors, so that a client sees all of them. (Actix polls the extractors of a
 //! handler concurrently and answers with the first failure; a tuple of extractors could not keep that order.)
 
-mod batch;
 mod body;
 mod callers;
 mod client;
+mod event_batch;
 mod header;
-mod intake;
 pub(crate) mod key_attempts;
 mod params;
-mod parse;
+mod parse_budget;
+mod report_intake;
 
 use std::future::Future;
 
@@ -29,7 +29,6 @@ use crate::state::HttpState;
 pub use crate::access_recheck::AccessRecheck;
 pub use crate::audit::AuditOrigin;
 pub use crate::rate::KeyPurpose;
-pub use batch::{EventBatch, EventChunk};
 pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
 pub use callers::{
     Actor, Admin, Anonymous, Authenticator, Caller, EventReporter, LegacyActor, Reporter,
@@ -37,10 +36,11 @@ pub use callers::{
 };
 pub(crate) use callers::{KEY_HEADER, MAX_KEY_BYTES, bearer_of, user_of};
 pub use client::ClientAddress;
+pub use event_batch::{EventBatch, EventChunk};
 pub use header::{IdempotencyKey, LastEventId};
-pub(crate) use intake::ReportIntake;
 pub use params::{NamedParam, PathParam, PathParams, Query};
-pub(crate) use parse::ParseBudget;
+pub(crate) use parse_budget::ParseBudget;
+pub(crate) use report_intake::ReportIntake;
 
 /// The application, as handlers take it: `app: Application`.
 pub type Application = web::Data<application::App>;

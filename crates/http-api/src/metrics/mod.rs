@@ -207,14 +207,12 @@ fn write_pools(page: &mut MetricsPage, pools: &[PoolStats]) {
             "Connections that are idle.",
             |pool| pool.idle.into(),
         ),
-        (
-            "db_calls_running",
-            "Calls that have a turn at the pool.",
-            |pool| pool.in_use,
-        ),
+        ("db_calls_running", "Calls that use the pool.", |pool| {
+            pool.in_use
+        }),
         (
             "db_calls_waiting",
-            "Calls that wait for a turn at the pool.",
+            "Calls that wait for their turn at the pool.",
             |pool| pool.waiting,
         ),
     ];
@@ -224,12 +222,12 @@ fn write_pools(page: &mut MetricsPage, pools: &[PoolStats]) {
     let waits = pools.iter().map(|pool| pool.waits);
     page.histogram(
         "db_wait_seconds",
-        "How long calls waited for a turn that they got.",
+        "Time that calls waited for their turn at the pool.",
         names.iter().map(|name| name as MetricLabels<'_>).zip(waits),
     );
     page.counter(
         "db_wait_timeouts_total",
-        "Calls that got no turn in time.",
+        "Calls that timed out waiting for their turn.",
         of(|pool| pool.timeouts),
     );
 }
@@ -243,7 +241,7 @@ fn write_starts(page: &mut MetricsPage, app: &App) {
         .collect();
     page.histogram(
         "start_step_seconds",
-        "How long starts of conversations were in a step.",
+        "Time that starts of conversations spent in a step.",
         steps
             .iter()
             .map(|(labels, it)| (labels as MetricLabels<'_>, *it)),
@@ -268,7 +266,7 @@ fn write_starts(page: &mut MetricsPage, app: &App) {
         .map(|(state, count)| ([("state", state)], count));
     page.gauge(
         "start_queue",
-        "Unfinished starts of this host, as of the last look.",
+        "Unfinished starts of this host, as of the last check.",
         queue
             .iter()
             .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
@@ -326,7 +324,7 @@ fn write_warm(page: &mut MetricsPage, app: &App) {
     let warm = app.warm_counts();
     page.gauge(
         "warm_sandboxes_target",
-        "Warm sandboxes that there should be.",
+        "Target number of warm sandboxes.",
         one(warm.target.into()),
     );
     let states: [([(&str, &str); 1], u64); 3] = [
@@ -336,7 +334,7 @@ fn write_warm(page: &mut MetricsPage, app: &App) {
     ];
     page.gauge(
         "warm_sandboxes",
-        "Warm sandboxes of this host, as of the last look.",
+        "Warm sandboxes of this host, as of the last check.",
         states
             .iter()
             .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
@@ -347,7 +345,7 @@ fn write_warm(page: &mut MetricsPage, app: &App) {
     ];
     page.counter(
         "warm_claims_total",
-        "Starts that found a warm sandbox, or none.",
+        "Starts that found a warm sandbox (`hit`) or none (`miss`).",
         claims
             .iter()
             .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),
@@ -359,7 +357,7 @@ fn write_warm(page: &mut MetricsPage, app: &App) {
     );
     page.counter(
         "warm_ended_total",
-        "Warm sandboxes that were ended unused.",
+        "Warm sandboxes that were deleted unused.",
         one(warm.ended),
     );
 }
@@ -375,7 +373,7 @@ fn write_process(page: &mut MetricsPage, process: &ProcessSample) {
     page.seconds(
         "process_start_time_seconds",
         "gauge",
-        "When the process began, since 1970.",
+        "Start time of the process, since 1970.",
         Duration::from_micros(u64::try_from(process.started.micros()).unwrap_or_default()),
     );
     let gauges = [
@@ -396,7 +394,7 @@ fn write_process(page: &mut MetricsPage, process: &ProcessSample) {
         ),
         (
             "process_max_fds",
-            "How many may be open.",
+            "Maximum number of open files.",
             process.max_files,
         ),
         ("process_threads", "Threads.", process.threads),

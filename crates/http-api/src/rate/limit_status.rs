@@ -8,7 +8,7 @@ use std::time::Duration;
 use actix_web::HttpMessage;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::bucket::DrawOutcome;
+use super::token_buckets::DrawOutcome;
 use super::too_many_requests;
 use crate::problem::Problem;
 

@@ -165,7 +165,11 @@ impl LegacyConversationsDto {
     };
 
     /// Converts a page for its owner.
-    pub fn of(page: Page<ConversationView>, sandboxes: &SandboxService, addresses: &Addresses) -> Self {
+    pub fn of(
+        page: Page<ConversationView>,
+        sandboxes: &SandboxService,
+        addresses: &Addresses,
+    ) -> Self {
         let page = page.map(|view| LegacyConversationDto::of(view, sandboxes, addresses));
         Self {
             results: page.items,

@@ -11,7 +11,7 @@ use domain::json::estimate_memory_bytes;
 use serde_json::Value;
 
 use super::body::{decode_body, is_json, read};
-use super::parse::{self, MAX_DOCUMENT_WEIGHT_BYTES, ParseBudget, ParsePermit};
+use super::parse_budget::{self, MAX_DOCUMENT_WEIGHT_BYTES, ParseBudget, ParsePermit};
 use super::{RequestPart, state_of};
 use crate::decode::{Decode, FieldError, FieldErrors, Flavour, Path};
 use crate::problem::Problem;
@@ -113,7 +113,7 @@ impl EventBatch {
             });
             events.collect()
         };
-        let (events, permit) = parse::run_off_thread(permit, heavy, read).await?;
+        let (events, permit) = parse_budget::run_off_thread(permit, heavy, read).await?;
         Ok(EventChunk { events, permit })
     }
 

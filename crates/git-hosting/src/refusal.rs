@@ -115,14 +115,14 @@ mod tests {
     fn every_providers_words() {
         for (body, expected) in [
             (
-                json!({"message": "Validation HostError", "errors": [{"resource": "PullRequest", "code": "custom",
+                json!({"message": "Validation Failed", "errors": [{"resource": "PullRequest", "code": "custom",
                     "message": "A pull request already exists for o:b."}]}),
-                "Validation HostError; A pull request already exists for o:b",
+                "Validation Failed; A pull request already exists for o:b",
             ),
             (
-                json!({"message": "Validation HostError", "errors": [{"resource": "PullRequest", "field": "head",
+                json!({"message": "Validation Failed", "errors": [{"resource": "PullRequest", "field": "head",
                     "code": "invalid"}]}),
-                "Validation HostError; head is invalid",
+                "Validation Failed; head is invalid",
             ),
             (
                 json!({"message": ["Another open merge request: !5"]}),

@@ -1,20 +1,20 @@
-//! Which way the suites of the package `acceptance` reach the service: through nginx with TLS, as its clients do, or at its own
+//! How each suite of the package `acceptance` reaches the service: through nginx with TLS, as clients do, or at its own
 //! port.
 
 use std::process::Command;
 
-/// How a suite gets at the service.
+/// How a suite reaches the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// `ACCEPTANCE_BEHIND=nginx`: through nginx, over TLS, with the configuration that operators are given.
+    /// `ACCEPTANCE_BEHIND=nginx`: through nginx with TLS and the documented configuration.
     Proxied,
-    /// Once so, and once at its own port.
+    /// Once through nginx, and once at its own port.
     Both,
-    /// At its own port only, for this reason.
+    /// Only at its own port, for this reason.
     Direct(&'static str),
 }
 
-/// Every suite of `tests/tests`.
+/// All suites of `tests/tests`.
 pub(crate) const SUITES: [(&str, Access); 21] = [
     (
         "architecture",
@@ -50,12 +50,12 @@ pub(crate) const SUITES: [(&str, Access); 21] = [
         Access::Direct("has nginx and HAProxy of its own, and compares with what goes past them"),
     ),
     ("real_agent", Access::Proxied),
-    // Every operation as clients know it: what a proxy changes would show.
+    // Covers every operation as clients see it, so it would show changes by a proxy.
     ("recordings", Access::Both),
-    // Behind nginx a replica that does not listen is a 502; at its own port a client goes to the next one.
+    // Behind nginx a replica that does not listen is a 502; at its own port a client tries the next one.
     ("replicas", Access::Both),
     ("schemathesis", Access::Proxied),
-    // Many at once.
+    // Many connections at once.
     ("settings", Access::Both),
     (
         "slow",
@@ -67,24 +67,24 @@ pub(crate) const SUITES: [(&str, Access); 21] = [
     ("telemetry", Access::Proxied),
 ];
 
-/// The suites of which this is true.
+/// The suites that match.
 pub(crate) fn suites(wanted: impl Fn(Access) -> bool) -> Vec<&'static str> {
     let found = SUITES.iter().filter(|(_, access)| wanted(*access));
     found.map(|(name, _)| *name).collect()
 }
 
-/// Those that run behind nginx.
+/// The suites that run behind nginx.
 pub(crate) fn proxied() -> Vec<&'static str> {
     suites(|access| !matches!(access, Access::Direct(_)))
 }
 
-/// A filter of nextest for all that runs at the service's own port, other packages included.
+/// A nextest filter for everything that runs at the service's own port, including other packages.
 pub(crate) fn direct_filter() -> String {
     let only = suites(|access| access == Access::Proxied).join("|");
     format!("not (package(acceptance) & binary(/^({only})$/))")
 }
 
-/// Has suites go through nginx.
+/// Makes suites use nginx.
 pub(crate) fn behind_nginx(command: &mut Command) -> &mut Command {
     command.env("ACCEPTANCE_BEHIND", "nginx")
 }

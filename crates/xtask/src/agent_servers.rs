@@ -1,4 +1,4 @@
-//! The real agent servers that suites run against, installed by the service itself, as for a user.
+//! Installs the real agent servers of the suites with the service itself, as a user does.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use crate::run::{output, print, program, root};
 
-/// The line of deployed front ends, and the tested newest.
+/// The newest tested version, and that of deployed front ends.
 pub(crate) const VERSIONS: [&str; 2] = ["1.58.0", "1.34.0"];
 
 /// Installs a version below `target/acceptance` (quick when it is there) and writes its command, as

@@ -1,4 +1,4 @@
-//! Packages of Debian and Ubuntu that the suites need, installed where they are missing and we may.
+//! Installs packages of Debian and Ubuntu that the suites need.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 
 use crate::run::{program, run, say};
 
-/// Somebody else may be installing something.
+/// Another process may be installing packages.
 const APT_LOCK_TIMEOUT_OPTION: &str = "DPkg::Lock::Timeout=300";
 
 /// Whether packages can be installed here: as root or with sudo, with apt.
@@ -20,7 +20,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|ours| ours.uid() == 0)
 }
 
-/// A program that runs as root, for which `sudo` may ask for a password.
+/// A command as root. `sudo` may ask for a password.
 fn as_root(name: &str) -> std::process::Command {
     if is_root() {
         return program(name);
@@ -38,7 +38,7 @@ pub(crate) fn has_program(name: &str) -> bool {
     found.is_ok_and(|status| status.success())
 }
 
-/// Installs packages because of what is missing.
+/// Installs packages; `missing` names the reason.
 pub(crate) fn install(missing: &str, packages: &[&str]) -> anyhow::Result<()> {
     let names = packages.join(" ");
     if !can_install() {
@@ -64,7 +64,7 @@ pub(crate) fn install(missing: &str, packages: &[&str]) -> anyhow::Result<()> {
         .env("DEBIAN_FRONTEND", "noninteractive");
         run(&mut apt)
     };
-    // Lists that are too old name files that the mirror no longer has.
+    // Outdated lists name files that the mirror no longer has.
     install().or_else(|_| update().and_then(|()| install()))
 }
 
@@ -72,7 +72,7 @@ fn update() -> anyhow::Result<()> {
     run(as_root("apt-get").args(["update", "-q", "-o", APT_LOCK_TIMEOUT_OPTION]))
 }
 
-/// A package that is installed for its programs starts its service, too, now and with the machine: that is taken back.
+/// Stops and disables the service of a package that is only needed for its programs.
 fn stop(service: &str) {
     let has_systemd = Path::new("/run/systemd/system").exists();
     if has_systemd && run(as_root("systemctl").args(["disable", "--now", service])).is_err() {
@@ -89,9 +89,9 @@ fn has_lists() -> bool {
         .any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
 }
 
-/// What the service is linked with.
+/// The libraries that the service links.
 pub(crate) fn libraries() -> anyhow::Result<()> {
-    // As `openssl-sys` looks for it, unless `OPENSSL_DIR` names the place.
+    // `openssl-sys` looks here unless `OPENSSL_DIR` is set.
     let asked = "test -n \"$OPENSSL_DIR\" || pkg-config --exists openssl";
     let has_openssl = program("sh").args(["-c", asked]).status();
     if !has_openssl.is_ok_and(|it| it.success()) {
@@ -106,7 +106,7 @@ pub(crate) fn libraries() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A headless browser, by one of the names that systems have for it (the suite of the web console).
+/// Names of a headless browser (for the suite of the web console).
 const BROWSERS: [&str; 4] = [
     "chromium",
     "chromium-browser",
@@ -114,7 +114,7 @@ const BROWSERS: [&str; 4] = [
     "google-chrome-stable",
 ];
 
-/// What the suite of the web console looks at it with. Ubuntu has none that is no snap, and a snap sees no temporary directory.
+/// Installs the browser for the web console's suite. Ubuntu's is a snap, which cannot see temporary directories.
 pub(crate) fn browser() -> anyhow::Result<()> {
     if BROWSERS.iter().any(|name| has_program(name)) {
         return Ok(());
@@ -125,8 +125,8 @@ pub(crate) fn browser() -> anyhow::Result<()> {
     )
 }
 
-/// What single suites need beside an engine: a Postgres server (`store-sql`), the compose program that Debian has (the
-/// packaging suite, which also saves a database with `sqlite3`), nginx and `HAProxy` (the suite of proxies), and a `busybox` that runs in an empty image.
+/// Installs programs of single suites: a Postgres server (`store-sql`), Docker Compose and `sqlite3` (packaging), nginx and
+/// `HAProxy` (proxies), and a static `busybox` for an empty image.
 pub(crate) fn tools() -> anyhow::Result<()> {
     if !has_postgres() {
         install("a Postgres server (initdb)", &["postgresql"])?;
@@ -152,7 +152,7 @@ pub(crate) fn tools() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Debian has two packages with a program of this name.
+/// Two packages of Debian have a program of this name.
 fn has_static_busybox() -> bool {
     let linked = program("sh")
         .args(["-c", "ldd \"$(command -v busybox)\""])
@@ -160,7 +160,7 @@ fn has_static_busybox() -> bool {
     has_program("busybox") && linked.is_ok_and(|linked| !linked.status.success())
 }
 
-/// Debian keeps the server's programs off `PATH`.
+/// Debian keeps the server's programs outside of `PATH`.
 fn has_postgres() -> bool {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     has_program("initdb")

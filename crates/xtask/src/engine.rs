@@ -1,5 +1,5 @@
-//! A container engine for the suites. One that answers is used and never touched; where none does, Debian's is installed
-//! and started, and stays for the next time.
+//! A container engine for the suites. A running engine is used and never changed. Otherwise Debian's engine is installed
+//! and started, and keeps running.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -11,21 +11,21 @@ use anyhow::{Context as _, bail};
 use crate::debian;
 use crate::run::{program, root, run, say};
 
-/// Until an engine that was started answers.
+/// Time for a started engine to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// How much of its log is shown when it does not.
+/// Lines of its log to show if it does not.
 const MAX_SHOWN_LINES: usize = 15;
 
-/// What an engine of Debian 12 keeps of its networks, and where its log says that it fell over it: killed in the middle of
-/// removing a network it leaves that one without addresses, and no start comes further.
+/// The network database of Debian 12's engine, and the log line of its panic: an engine that was killed while it removed a
+/// network cannot start again.
 const NETWORK_DATABASE: &str = "/var/lib/docker/network/files/local-kv.db";
 const NETWORK_PANIC: &str = "libnetwork.(*controller).reservePools";
 
-/// The packages of an engine: it filters packets, and Debian only recommends the program for that.
+/// The packages of an engine. Debian only recommends `iptables`.
 const PACKAGES: [&str; 2] = ["docker.io", "iptables"];
 
-/// Makes sure that an engine answers.
+/// Ensures that an engine answers.
 pub(crate) fn prepare() -> anyhow::Result<()> {
     let is_elsewhere = running_engine();
     let problem = match ask() {
@@ -61,7 +61,7 @@ pub(crate) fn prepare() -> anyhow::Result<()> {
     start()
 }
 
-/// Machines that boot without an init system may lack them, and no engine runs without.
+/// Mounts the control groups that an engine needs; machines without an init system may lack them.
 fn mount_control_groups() -> anyhow::Result<()> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let is_one = |line: &str| {
@@ -77,7 +77,7 @@ fn mount_control_groups() -> anyhow::Result<()> {
     run(&mut program("cgroupfs-mount"))
 }
 
-/// An engine that was named.
+/// The engine that the environment names.
 #[expect(
     clippy::disallowed_methods,
     reason = "the variable of Docker's own programs; xtask has no configuration of its own"
@@ -88,7 +88,7 @@ fn running_engine() -> Option<String> {
         .filter(|host| !host.is_empty())
 }
 
-/// The version of the engine that answers.
+/// The version of the running engine.
 fn ask() -> anyhow::Result<String> {
     let mut docker = program("timeout");
     docker.args(["20", "docker", "version", "--format", "{{.Server.Version}}"]);
@@ -106,8 +106,7 @@ fn ask() -> anyhow::Result<String> {
     );
 }
 
-/// An engine that was killed leaves the numbers of its processes behind, and one that starts takes whatever has such a number
-/// now (or is not waited for) for its predecessor.
+/// Removes pid files of a killed engine: a new one takes any process with such a pid (even a zombie) for its predecessor.
 fn remove_stale_state() {
     for (file, name) in [
         ("/var/run/docker.pid", "dockerd"),
@@ -120,7 +119,7 @@ fn remove_stale_state() {
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
         let lives = stat.contains(&format!("({name})")) && !stat.contains(") Z");
         if !lives {
-            // What cannot be removed is told by the engine.
+            // The engine reports what cannot be removed.
             let _ = fs::remove_file(file);
         }
     }
@@ -150,10 +149,10 @@ fn start() -> anyhow::Result<()> {
     Err(problem)
 }
 
-/// Starts it and waits until it answers.
+/// Starts the engine and waits until it answers.
 fn start_once(log: &Path) -> anyhow::Result<()> {
     let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-    // In a session of its own: it outlives this command, and no key pressed here reaches it.
+    // A session of its own: it outlives this command and receives no key presses.
     let mut child = program("setsid")
         .arg("dockerd")
         .current_dir("/")
@@ -165,7 +164,7 @@ fn start_once(log: &Path) -> anyhow::Result<()> {
     if let Err(problem) = wait(&mut child) {
         let said = fs::read_to_string(log).unwrap_or_default();
         let lines: Vec<&str> = said.lines().collect();
-        // A panic says what it is before the many lines of where.
+        // A panic names its cause before the stack trace.
         let from = lines.iter().rposition(|line| line.starts_with("panic: "));
         let from = from.unwrap_or(lines.len().saturating_sub(MAX_SHOWN_LINES));
         let shown = lines.iter().skip(from).take(MAX_SHOWN_LINES);
@@ -194,7 +193,7 @@ fn wait(child: &mut Child) -> anyhow::Result<()> {
             bail!("it ended with {status}");
         }
         if started.elapsed() > START_TIMEOUT {
-            // It is ours, and nobody would know of it.
+            // This command started it; nothing else would stop it.
             let _ = child.kill();
             return Err(problem);
         }

@@ -1,4 +1,4 @@
-//! Benchmarks of the pieces that requests are made of: runs them, and puts what criterion has written into one table.
+//! Runs the micro benchmarks and prints criterion's results as one table.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,20 @@ use serde_json::Value;
 
 use crate::run::{cargo, print, root, run, say};
 
-/// Packages with such benchmarks, and their names.
+/// Packages with micro benchmarks, and the benchmarks' names.
 const BENCHES: [(&str, &str); 4] = [
     ("keyring", "keyring"),
     ("http-api", "requests"),
     ("telemetry", "log"),
     ("store-sql", "store"),
 ];
-/// Seconds for each benchmark.
+/// Criterion's arguments: seconds per benchmark.
 const CRITERION_ARGS: [&str; 4] = ["--warm-up-time", "1", "--measurement-time", "3"];
-/// How the two sides of a comparison are called.
+/// Names of the two sides of a comparison.
 const SERVICE_BENCH: &str = "ours";
 const BASELINE_BENCH: &str = "bare";
 
-/// What criterion has measured.
+/// A result of criterion.
 #[derive(Debug, Clone, PartialEq)]
 struct BenchResult {
     group: String,
@@ -31,7 +31,7 @@ struct BenchResult {
     median: f64,
 }
 
-/// Measures all, in a build for speed, and prints a table; with `short`, runs each once as it is built for tests.
+/// Runs all benchmarks with optimization and prints a table; with `short`, runs each once in a test build.
 pub(crate) fn micro(short: bool) -> anyhow::Result<()> {
     let mut command = cargo();
     command.arg(if short { "test" } else { "bench" });
@@ -55,7 +55,7 @@ pub(crate) fn micro(short: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All that was measured since then: what an earlier run has left there is not of this one.
+/// The results since `began`; older files belong to earlier runs.
 fn since(began: SystemTime, home: &Path) -> anyhow::Result<Vec<BenchResult>> {
     let mut measured = Vec::new();
     for group in folders(home)? {
@@ -83,7 +83,7 @@ fn folders(of: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// `new/benchmark.json` and `new/estimates.json`, as criterion 0.8 writes them.
+/// Parses `new/benchmark.json` and `new/estimates.json` of criterion 0.8.
 fn read(benchmark: &str, estimates: &str) -> Option<BenchResult> {
     let benchmark: Value = serde_json::from_str(benchmark).ok()?;
     let estimates: Value = serde_json::from_str(estimates).ok()?;
@@ -94,7 +94,7 @@ fn read(benchmark: &str, estimates: &str) -> Option<BenchResult> {
     })
 }
 
-/// A line for each; `ours` and `bare` of one group are one line with their ratio.
+/// One row per benchmark. `ours` and `bare` of one group share a row with their ratio.
 fn table(measured: &[BenchResult]) -> String {
     let mut table = "| what | median | bare | ratio |\n|---|---|---|---|\n".to_owned();
     for one in measured {
@@ -119,7 +119,7 @@ fn table(measured: &[BenchResult]) -> String {
     table
 }
 
-/// Nanoseconds, in the unit that they are best read in.
+/// Formats nanoseconds in a suitable unit.
 fn shown(nanos: f64) -> String {
     match nanos {
         ..1e3 => format!("{nanos:.0} ns"),

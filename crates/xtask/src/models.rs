@@ -1,5 +1,5 @@
-//! `config/models.txt` and `config/acp-providers.json`: what the pinned agent server's environment knows of models. The
-//! service offers them by name; only the agent server calls them.
+//! Generates `config/models.txt` and `config/acp-providers.json` from the pinned agent server's environment. The service
+//! offers these models by name; only the agent server calls them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,9 +13,9 @@ use crate::run::{output, print, program, programs, root};
 
 const MODELS: &str = "config/models.txt";
 const AGENTS: &str = "config/acp-providers.json";
-/// Asks the Python environment.
+/// The script for the Python environment.
 const SCRIPT: &str = include_str!("models.py");
-/// ACP agents that the settings of the service know (`acp_server`).
+/// ACP agents that the service's settings support (`acp_server`).
 const KNOWN_AGENTS: [&str; 3] = ["claude-code", "codex", "gemini-cli"];
 
 /// Writes both files.
@@ -27,7 +27,7 @@ pub(crate) fn write() -> anyhow::Result<()> {
         .next()
         .context("the agent server has no command")?;
     let mut ask = program(python);
-    // Both read something from the network, or say something on standard output, if they are not told otherwise.
+    // By default both libraries access the network or print to standard output.
     ask.args(["-c", SCRIPT])
         .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
         .env("OPENHANDS_SUPPRESS_BANNER", "1");
@@ -41,7 +41,7 @@ pub(crate) fn write() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One model a line, sorted by their whole names, with a `*` before those that are verified.
+/// One model per line, sorted by full name, with a `*` before verified ones.
 fn models(facts: &Value) -> Option<String> {
     let texts = |list: &Value| -> Option<BTreeSet<String>> {
         let names = list.as_array()?.iter();
@@ -57,7 +57,7 @@ fn models(facts: &Value) -> Option<String> {
                 .map(|name| format!("{provider}/{name}")),
         );
     }
-    // A bare name belongs to the provider that it is verified of.
+    // A name without a provider belongs to the provider that verified it.
     let owners: BTreeMap<&str, &String> = verified
         .iter()
         .filter(|whole| !whole.starts_with("openhands/"))

@@ -1,4 +1,4 @@
-//! `config/openapi.json` is what the service's `openapi` command prints.
+//! Keeps `config/openapi.json` equal to the output of the service's `openapi` command.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ pub(crate) fn write(check: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Counted from 1.
+/// The line number, counted from 1.
 fn first_difference(one: &str, other: &str) -> usize {
     let same = one
         .lines()

@@ -1,4 +1,4 @@
-//! Running programs, and talking to the person in front of the terminal.
+//! Runs programs and prints messages.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ pub(crate) fn root() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }
 
-/// Says what comes next.
+/// Prints the next step on standard error.
 pub(crate) fn say(what: &str) {
-    // Nobody is left to be told when standard error is gone.
+    // A closed standard error is ignored.
     let _ = writeln!(std::io::stderr(), "==> {what}");
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn print(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// The cargo that runs us, in the repository.
+/// The running cargo, in the repository.
 pub(crate) fn cargo() -> Command {
     program("cargo")
 }
@@ -35,7 +35,7 @@ pub(crate) fn program(name: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// Runs to a successful end.
+/// Runs a command, which must succeed.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let status = command
         .status()
@@ -46,14 +46,14 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Which of its outputs a program is watched on; the other one is passed on as it is.
+/// The output of a program to watch; the other one is passed through.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Output {
     Standard,
     Error,
 }
 
-/// Runs a program, shows what it prints, gives every line of one output to `on_line`, and says whether it succeeded.
+/// Runs a program, shows its output, passes each line of one output to `on_line`, and returns whether it succeeded.
 pub(crate) fn watch(
     command: &mut Command,
     output: Output,
@@ -85,7 +85,7 @@ pub(crate) fn watch(
     Ok(child.wait()?.success())
 }
 
-/// What a program prints on standard output; it must succeed.
+/// The standard output of a program, which must succeed.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     command.stderr(Stdio::inherit());
     let output = command
@@ -100,14 +100,12 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
 /// The programs that suites start.
 #[derive(Debug)]
 pub(crate) struct Programs {
-    /// The service.
     pub(crate) service: PathBuf,
     /// The stub agent server.
     pub(crate) stub: PathBuf,
 }
 
-/// Builds all programs and says where they are. All at once and in the profile of the tests, so that hardly anything is
-/// built twice.
+/// Builds all programs and returns their paths. One build in the profile of the tests avoids building most crates twice.
 pub(crate) fn programs() -> anyhow::Result<Programs> {
     let build = [
         "build",

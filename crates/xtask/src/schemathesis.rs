@@ -1,4 +1,4 @@
-//! The tool that tests the service against its own `OpenAPI` document, installed from the Python package index below
+//! Installs the tool that tests the service against its own `OpenAPI` document, from the Python package index below
 //! `target/acceptance`. `tests/tests/schemathesis.rs` runs it.
 
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use crate::run::{program, root, run};
 
-/// A version that was seen to work: a newer one may find what nobody changed.
+/// A tested version: a newer one may report new findings for unchanged code.
 const VERSION: &str = "4.32.5";
 /// Newest first.
 const PYTHONS: [&str; 6] = [
@@ -21,7 +21,7 @@ const PYTHONS: [&str; 6] = [
 ];
 const IS_USABLE: &str = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))";
 
-/// Installs it (quick when it is there) and writes its path to `schemathesis.command`.
+/// Installs the tool unless it exists, and writes its path to `schemathesis.command`.
 pub(crate) fn prepare() -> anyhow::Result<()> {
     let folder = root().join("target").join("acceptance");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -35,7 +35,7 @@ pub(crate) fn prepare() -> anyhow::Result<()> {
              `cargo xtask test --no-agent-servers` does without"
         })?;
     }
-    // Last: an installation that was interrupted is made anew.
+    // Written last, so that an interrupted installation is repeated.
     fs::write(&command, tool.as_os_str().as_encoded_bytes())
         .with_context(|| format!("cannot write {}", command.display()))
 }

@@ -1,12 +1,12 @@
-//! What the tests do for a minute, for longer: hostile requests, and sandboxes of a service that is killed.
+//! Long versions of short tests: hostile requests, and sandboxes of a service that is killed repeatedly.
 
 use std::process::Command;
 
 use crate::run::{cargo, programs, run, say};
 use crate::{debian, engine, images};
 
-/// `cargo` for programs whose speed and size nobody asks for here: a release build of each of them, linked as one unit, would
-/// take half an hour.
+/// `cargo` with thin settings for programs whose speed does not matter: fully optimized release builds would take half an
+/// hour.
 pub(crate) fn builder() -> Command {
     let mut cargo = cargo();
     cargo.env("CARGO_PROFILE_RELEASE_LTO", "off");
@@ -17,7 +17,7 @@ pub(crate) fn profile(release: bool) -> Option<&'static str> {
     release.then_some("--release")
 }
 
-/// The service, and what tests start beside it.
+/// Builds the service and its helper programs.
 pub(crate) fn build(profile: Option<&str>) -> anyhow::Result<()> {
     debian::libraries()?;
     run(builder()
@@ -25,8 +25,8 @@ pub(crate) fn build(profile: Option<&str>) -> anyhow::Result<()> {
         .args(profile))
 }
 
-/// Starts, pauses, resumes and deletes so many containers while the service is killed so often. A failure tells the seed and
-/// what was done to the sandbox.
+/// Starts, pauses, resumes and deletes containers while the service is killed. A failure prints the seed and the sandbox's
+/// operations.
 pub(crate) fn sandboxes(
     sandboxes: u64,
     kills: u64,
@@ -51,7 +51,7 @@ pub(crate) fn sandboxes(
         .env("SOAK_SEED", seed.to_string()))
 }
 
-/// Two services on one Postgres, one of which is killed every five seconds, while Postgres is restarted twice.
+/// Two services on one Postgres: one is killed every five seconds, and Postgres restarts twice.
 pub(crate) fn replicas(minutes: u64, seed: u64, release: bool) -> anyhow::Result<()> {
     say("the engine, a Postgres server, and the image of the stub agent server");
     debian::libraries()?;
@@ -71,8 +71,8 @@ pub(crate) fn replicas(minutes: u64, seed: u64, release: bool) -> anyhow::Result
         .env("REPLICAS_SEED", seed.to_string()))
 }
 
-/// Kills the service at every point that it comes by, and again while it recovers. Takes a debug build: others have no such
-/// points.
+/// Kills the service at every crash point that it reaches, and again during recovery. Needs a debug build, because others
+/// have no crash points.
 pub(crate) fn crash_points(seed: u64) -> anyhow::Result<()> {
     say("the engine, a Postgres server, and the image of the stub agent server");
     debian::libraries()?;
@@ -87,7 +87,7 @@ pub(crate) fn crash_points(seed: u64) -> anyhow::Result<()> {
         .env("CRASH_POINTS_SEED", seed.to_string()))
 }
 
-/// Sends hostile requests; a failure tells the seed and the request.
+/// Sends hostile requests; a failure prints the seed and the request.
 pub(crate) fn hostile(
     requests: Option<u64>,
     minutes: Option<u64>,
@@ -118,7 +118,7 @@ pub(crate) fn hostile(
     run(&mut command)
 }
 
-/// Slow clients by the thousand: 10,000 where `ulimit -Hn` is 20,000 or more, with less as many as the service has files for.
+/// Thousands of slow clients: 10,000 if `ulimit -Hn` is 20,000 or more, otherwise as many as the limit allows.
 pub(crate) fn slow(release: bool) -> anyhow::Result<()> {
     say("the service");
     let profile = profile(release);
@@ -131,7 +131,7 @@ pub(crate) fn slow(release: bool) -> anyhow::Result<()> {
         .env("SLOW_FULL", "1"))
 }
 
-/// One large file, there and back through each proxy, while the service's memory is watched.
+/// Transfers a large file through each proxy in both directions and watches the service's memory.
 pub(crate) fn transfer(mib: u64, release: bool) -> anyhow::Result<()> {
     say("the service, and the proxies");
     debian::libraries()?;

@@ -1,11 +1,11 @@
-//! Runs all test suites and counts.
+//! Runs all test suites and counts their tests.
 
 use anyhow::bail;
 
 use crate::run::{Output, cargo, print, program, programs, root, say, watch};
 use crate::{access, agent_servers, debian, engine, images, schemathesis};
 
-/// Tests that ran.
+/// Counts of tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct TestCount {
     passed: u64,
@@ -13,7 +13,7 @@ struct TestCount {
     ignored: u64,
 }
 
-/// Builds, installs and starts what the suites need; quick when all is there.
+/// Builds, installs and starts what the suites need; quick if all of it exists.
 pub(crate) fn prepare(with_agent_servers: bool) -> anyhow::Result<()> {
     debian::libraries()?;
     say("the service");
@@ -38,8 +38,8 @@ pub(crate) fn prepare(with_agent_servers: bool) -> anyhow::Result<()> {
 /// Suites of the package `acceptance` that need more than this repository and Debian.
 const AGENT_SERVER_SUITES: [&str; 2] = ["real_agent", "schemathesis"];
 
-/// Runs everything, also after a failure, and ends with one line of totals. Most suites go through nginx ([`access`]), unless
-/// `args` name what is to run: then at the service's own port, or as `ACCEPTANCE_BEHIND` says.
+/// Runs all suites, also after a failure, and prints the totals on one line. Most suites go through nginx ([`access`]). If
+/// `args` select tests, these use the service's own port, or what `ACCEPTANCE_BEHIND` says.
 pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<()> {
     prepare(with_agent_servers)?;
     say("test suites");
@@ -71,7 +71,7 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
     if args.is_empty() {
         all_passed &= behind_nginx(with_agent_servers, &mut count)?;
     }
-    // Examples in documentation: nextest cannot run them.
+    // Documentation examples, which nextest cannot run.
     let mut command = cargo();
     command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
     let examples_passed = watch(&mut command, Output::Standard, |line| {
@@ -94,7 +94,7 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
     Ok(())
 }
 
-/// The suites that go through nginx; whether all passed.
+/// Runs the suites that go through nginx; returns whether all passed.
 fn behind_nginx(with_agent_servers: bool, count: &mut TestCount) -> anyhow::Result<bool> {
     let mut suites = access::proxied();
     suites.retain(|suite| with_agent_servers || !AGENT_SERVER_SUITES.contains(suite));
@@ -105,7 +105,7 @@ fn behind_nginx(with_agent_servers: bool, count: &mut TestCount) -> anyhow::Resu
     } else {
         command.arg("test");
     }
-    // With all packages, so that nothing is built with other features.
+    // With all packages, so that features and thus builds stay the same.
     command.args(["--workspace", "--no-fail-fast"]);
     for suite in suites {
         command.args(["--test", suite]);
@@ -120,8 +120,8 @@ fn behind_nginx(with_agent_servers: bool, count: &mut TestCount) -> anyhow::Resu
     }
 }
 
-/// What is given to `cargo test`, which cannot leave a suite out: all others are named. Without those that go through nginx,
-/// if they do so apart.
+/// Arguments for `cargo test`, which cannot exclude a suite: they name all others. `without_proxied` omits those that run
+/// through nginx separately.
 fn libtest_parts(with_agent_servers: bool, without_proxied: bool) -> Vec<Vec<String>> {
     let words = |words: &[&str]| {
         words
@@ -186,7 +186,7 @@ impl TestCount {
     }
 }
 
-/// In `…, 12 passed (3 slow), …` the number before a word.
+/// The number before a word, as in `…, 12 passed (3 slow), …`.
 fn number_before(text: &str, word: &str) -> u64 {
     let parts = text.split([',', ';', '.', '(', ')']).map(str::trim);
     parts

@@ -13,10 +13,10 @@ use crate::model::{StartOrder, StartTask};
 use crate::operations;
 use crate::page::{Page, all};
 
-/// Between two looks at a start that goes on, at first and at most.
+/// Interval of polls of a start, at first and at most.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Looks in a row that may fail, e.g. while the service is being started again: about half a minute.
+/// Consecutive polls that may fail, e.g. while the service restarts: about half a minute.
 const MAX_CONSECUTIVE_FAILURES: u32 = 30;
 
 /// Starts of conversations.
@@ -32,7 +32,7 @@ impl StartTasks {
             .await
     }
 
-    /// One, if it is there.
+    /// One start, if it exists.
     pub async fn get(&self, id: &str) -> Result<Option<StartTask>, Error> {
         Ok(self.get_many(&[id]).await?.into_iter().next().flatten())
     }
@@ -52,12 +52,12 @@ impl StartTasks {
         self.0.ask(&call).await
     }
 
-    /// All of them, newest first.
+    /// All starts, newest first.
     pub fn all(&self) -> impl Stream<Item = Result<StartTask, Error>> + use<> {
         all(self.0.clone(), Call::to(&operations::SEARCH_START_TASKS))
     }
 
-    /// Their number.
+    /// The number of starts.
     pub async fn count(
         &self,
         conversation: Option<&str>,
@@ -72,8 +72,8 @@ impl StartTasks {
             .await
     }
 
-    /// A start, now and whenever it has changed, until it has ended. It is looked at again and again, so this goes on when the
-    /// service is started anew.
+    /// Yields a start, now and after every change, until it has ended. Polls the service, so it continues across restarts
+    /// of the service.
     pub fn watch(&self, id: &str) -> impl Stream<Item = Result<StartTask, Error>> + use<> {
         let watch = (self.clone(), id.to_owned(), None::<StartTask>);
         try_unfold(watch, |(tasks, id, last)| async move {

@@ -1,4 +1,4 @@
-//! The user, their settings and secrets; and the service's health.
+//! The user, the user's settings and secrets, and the service's health.
 
 use futures::Stream;
 
@@ -17,12 +17,12 @@ use crate::page::{Page, all};
 pub struct Settings(pub(crate) Client);
 
 impl Settings {
-    /// As they are.
+    /// The current settings.
     pub async fn get(&self) -> Result<UserSettings, Error> {
         self.0.ask(&Call::to(&operations::SETTINGS)).await
     }
 
-    /// Changes them.
+    /// Changes settings.
     pub async fn update(&self, change: &SettingsChange) -> Result<(), Error> {
         let call = Call::to(&operations::UPDATE_SETTINGS).body(change)?;
         self.0.ask::<ActionResponse>(&call).await.map(drop)
@@ -34,7 +34,7 @@ impl Settings {
 pub struct Secrets(pub(crate) Client);
 
 impl Secrets {
-    /// One page of those with this in their name; `at` is a former page's [`Page::next_page_id`].
+    /// One page of the secrets whose names contain this text; `at` is a former page's [`Page::next_page_id`].
     pub async fn search(
         &self,
         name: Option<&str>,
@@ -46,18 +46,18 @@ impl Secrets {
         self.0.ask(&call).await
     }
 
-    /// All of them.
+    /// All secrets.
     pub fn all(&self) -> impl Stream<Item = Result<SecretName, Error>> + use<> {
         all(self.0.clone(), Call::to(&operations::SEARCH_SECRETS))
     }
 
-    /// Saves one, over one of the same name.
+    /// Saves a secret, replacing one of the same name.
     pub async fn save(&self, secret: &NewSecret) -> Result<(), Error> {
         let call = Call::to(&operations::CREATE_SECRET).body(secret)?;
         self.0.ask::<ActionResponse>(&call).await.map(drop)
     }
 
-    /// Renames, describes or replaces one.
+    /// Renames, describes or replaces a secret.
     pub async fn update(&self, name: &str, change: &SecretChange) -> Result<(), Error> {
         let call = Call::to(&operations::UPDATE_SECRET).at(name);
         self.0
@@ -66,7 +66,7 @@ impl Secrets {
             .map(drop)
     }
 
-    /// Deletes one.
+    /// Deletes a secret.
     pub async fn delete(&self, name: &str) -> Result<(), Error> {
         let call = Call::to(&operations::DELETE_SECRET).at(name);
         self.0.ask::<ActionResponse>(&call).await.map(drop)
@@ -78,13 +78,13 @@ impl Secrets {
 pub struct Users(pub(crate) Client);
 
 impl Users {
-    /// Who the key belongs to.
+    /// The key's user.
     pub async fn me(&self) -> Result<UserInfo, Error> {
         self.0.ask(&Call::to(&operations::ME)).await
     }
 }
 
-/// Whether the service is well. None of these needs a key.
+/// Health of the service. These requests need no key.
 #[derive(Debug, Clone)]
 pub struct Health(pub(crate) Client);
 
@@ -99,12 +99,12 @@ impl Health {
         self.0.ask(&Call::to(&operations::HEALTH)).await
     }
 
-    /// The store and the sandbox backend can be used; `OK`. Else a refusal says what is wrong.
+    /// Succeeds with `OK` if the store and the sandbox backend are usable; otherwise the refusal says why.
     pub async fn ready(&self) -> Result<String, Error> {
         self.0.ask(&Call::to(&operations::READY)).await
     }
 
-    /// What the process uses of its machine.
+    /// Resource usage of the process.
     pub async fn server_info(&self) -> Result<ServerInfo, Error> {
         self.0.ask(&Call::to(&operations::SERVER_INFO)).await
     }

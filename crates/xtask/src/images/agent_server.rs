@@ -1,5 +1,5 @@
-//! The real agent server in an image: a small system, the Python of this machine, and the installation that the process
-//! suites use, at `/opt/agent-server`, started by its `boot.py`; `python3` is on the path.
+//! Builds an image with the real agent server: a small system, this machine's Python, and the installation of the process
+//! suites at `/opt/agent-server`, started by its `boot.py`. `python3` is on the path.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,14 +13,14 @@ use super::base::Recipe;
 use super::{ImageChanges, folder, hand_over, hash, import, is_there, libraries, lock, tar};
 use crate::run::{output, program, run, say};
 
-/// Changed when the recipe is.
+/// Change this with the recipe.
 const RECIPE: &str = "4";
 const REPOSITORY: &str = "agent-workspace-test/agent-server";
-/// Where the installation is inside.
+/// The installation's path in the image.
 const INSTALL_DIR: &str = "opt/agent-server";
-/// Starts it, in the installation and inside.
+/// The start script in the installation.
 const BOOT: &str = "boot.py";
-/// What nobody imports, and what the system's own packages put there.
+/// Packages that are never imported, or that the system's own packages provide.
 const EXCLUDED_PACKAGES: [&str; 10] = [
     "test",
     "idlelib",
@@ -34,11 +34,11 @@ const EXCLUDED_PACKAGES: [&str; 10] = [
     "_tkinter.*",
 ];
 
-/// Prints where a Python is, one fact a line.
+/// Prints the paths of a Python, one per line.
 const INTERPRETER_PROBE: &str = "import os, sys, sysconfig
 print(sys.base_prefix, os.path.realpath(sys.executable), '%d.%d' % sys.version_info[:2], sysconfig.get_path('stdlib'), sep='\\n')";
 
-/// Makes the image of a version (at once when it is there) whose Python is in the first word of `command`.
+/// Builds the image of a version, unless it exists. The first word of `command` is its Python.
 pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
     let _lock = lock()?;
     let python = PythonInstallation::of(command)?;
@@ -51,7 +51,7 @@ pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
     })?;
     let boot = python.boot();
     let script = fs::read(&boot).with_context(|| format!("there is no {}", boot.display()))?;
-    // Names its requirements and its Python.
+    // The folder's name contains a hash of its requirements and Python.
     let name = python.environment.file_name().unwrap_or_default();
     let hash = hash([
         RECIPE.as_bytes(),
@@ -82,10 +82,10 @@ pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
     hand_over(&format!("agent-server-{version}"), &tag)
 }
 
-/// What had the tag before, unless it is in use.
+/// Removes earlier images of the tag that are not in use.
 fn remove_untagged_images() {
     let label = format!("label={}", super::LABEL);
-    // It is only room on the disk.
+    // A failure only costs disk space.
     let _ = super::docker()
         .args(["image", "prune", "--force", "--filter", &label])
         .output();
@@ -95,7 +95,7 @@ fn remove_untagged_images() {
 struct PythonInstallation {
     /// The virtual environment.
     environment: PathBuf,
-    /// Where the interpreter that it is made of is installed.
+    /// The prefix of its base interpreter.
     prefix: PathBuf,
     program: PathBuf,
     version: String,
@@ -128,7 +128,7 @@ impl PythonInstallation {
         })
     }
 
-    /// What starts the installation.
+    /// The start script of the installation.
     fn boot(&self) -> PathBuf {
         self.environment.join(BOOT)
     }
@@ -137,7 +137,7 @@ impl PythonInstallation {
         self.prefix == Path::new("/usr")
     }
 
-    /// The system's packages that it needs: the image's system is of the same release, so its names are ours.
+    /// The Debian packages that it needs. The image's system is of the same release, so the names are equal.
     fn packages(&self) -> anyhow::Result<Vec<String>> {
         if self.is_system_python() {
             return Ok(vec![format!("python{}", self.version)]);
@@ -150,7 +150,7 @@ impl PythonInstallation {
             .map(|entry| entry.path())
             .filter(|path| !path.to_string_lossy().contains("_tkinter"));
         let libraries = libraries(modules.chain([self.program.clone()]))?;
-        // The same file, by the names before and after /lib became a link to /usr/lib.
+        // The same file by its names before and after /lib became a link to /usr/lib.
         let names = libraries
             .iter()
             .filter(|path| !path.starts_with(&self.prefix))
@@ -161,7 +161,7 @@ impl PythonInstallation {
                     .map_or_else(|| format!("/usr{path}"), str::to_owned);
                 [path.into_owned(), other]
             });
-        // One of the two names is unknown to it, which it calls a failure.
+        // dpkg knows only one of the names and fails for the other.
         let known = program("dpkg-query").arg("--search").args(names).output()?;
         let known = String::from_utf8_lossy(&known.stdout).into_owned();
         let owners = known
@@ -173,12 +173,12 @@ impl PythonInstallation {
             .collect())
     }
 
-    /// Adds the interpreter and the installation to an archive. An engine takes no path twice.
+    /// Adds the interpreter and the installation to an archive. An engine accepts each path once.
     fn append_to(&self, archive: &Path) -> anyhow::Result<()> {
         if !self.is_system_python() {
             self.append_interpreter(archive)?;
         }
-        // Links are left as they are: most are relative.
+        // Keep links; most are relative.
         let inside = format!("--transform=s,^lib,{INSTALL_DIR}/lib,S");
         run(append(archive)
             .args([inside.as_str(), "--hard-dereference", "-C"])
@@ -196,7 +196,7 @@ impl PythonInstallation {
         );
         fs::write(root.join("pyvenv.cfg"), settings)?;
         fs::copy(self.boot(), root.join(BOOT))?;
-        // Published images have a Python on the path: MCP servers and agents that users name are started by such names.
+        // Published images have Python on the path: MCP servers and agents of users are started by such names.
         let on_path = "usr/local/bin/python3";
         let bin = place.join(on_path);
         fs::create_dir_all(bin.parent().context("a program is in a folder")?)?;
@@ -209,13 +209,13 @@ impl PythonInstallation {
         Ok(())
     }
 
-    /// At its own place, which is compiled into it.
+    /// At the same path as here, which is compiled into it.
     fn append_interpreter(&self, archive: &Path) -> anyhow::Result<()> {
         let mut parts = vec![self.program.clone(), self.library.clone()];
         let libraries = fs::read_dir(self.prefix.join("lib"))?.flatten();
         let is_its_own = |path: &PathBuf| path.to_string_lossy().contains("/libpython");
         parts.extend(libraries.map(|entry| entry.path()).filter(is_its_own));
-        // It may be in somebody's home; the image's user has to get there.
+        // It may be in a home directory, which the image's user must be able to enter.
         let known = output(program("tar").arg("-tf").arg(archive))?;
         let known: BTreeSet<&Path> = known.lines().map(inside).collect();
         let parents = parts.iter().flat_map(|part| part.ancestors().skip(1));
@@ -240,7 +240,7 @@ fn append(archive: &Path) -> Command {
     command
 }
 
-/// A member of an archive without what is only a way to write it.
+/// The canonical path of an archive member.
 fn inside(member: &str) -> &Path {
     Path::new(member.trim_start_matches("./").trim_end_matches('/'))
 }

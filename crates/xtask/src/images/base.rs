@@ -1,4 +1,4 @@
-//! A small Debian (or Ubuntu) of this machine's release, without documentation, as an archive.
+//! Builds an archive of a small Debian (or Ubuntu) of this machine's release, without documentation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use super::{folder, hash};
 use crate::debian;
 use crate::run::{output, program, run, say};
 
-/// Changed when the recipe is.
+/// Change this with the recipe.
 const RECIPE: &str = "1";
-/// What agents use, and what wheels expect of a system.
+/// Programs that agents use, and libraries that wheels expect.
 const PACKAGES: [&str; 7] = [
     "ca-certificates",
     "curl",
@@ -21,18 +21,16 @@ const PACKAGES: [&str; 7] = [
     "tmux",
     "zlib1g",
 ];
-/// Who agents are: the image's own user, not root, who owns the workspace, as in the published images. (The Python may be in
-/// root's home.)
+/// The user of agents, who owns the workspace, as in the published images. (The Python may be in root's home.)
 const USER: &str = "chmod 0755 \"$1/root\" && chroot \"$1\" useradd --create-home --uid 10001 --shell /bin/bash agent \
      && mkdir -p \"$1/workspace/project\" && chroot \"$1\" chown -R agent:agent /workspace";
 
-/// An archive that is there.
+/// An existing archive.
 pub(super) struct Base {
-    /// The file.
     pub(super) archive: PathBuf,
 }
 
-/// What the base is made of: its hash names it.
+/// The content of the base; its hash names the archive.
 pub(super) struct Recipe {
     release: String,
     packages: Vec<String>,
@@ -40,7 +38,7 @@ pub(super) struct Recipe {
 }
 
 impl Recipe {
-    /// With these packages beside the usual ones.
+    /// The usual packages and these.
     pub(super) fn with(packages: Vec<String>) -> anyhow::Result<Self> {
         let mut packages = [PACKAGES.map(str::to_owned).to_vec(), packages].concat();
         packages.sort();
@@ -55,7 +53,7 @@ impl Recipe {
         })
     }
 
-    /// Makes the archive, if it is not there.
+    /// Builds the archive unless it exists.
     pub(super) fn make(&self) -> anyhow::Result<Base> {
         let archive = folder()?.join(format!("base-{}-{}.tar", self.release, self.hash));
         if archive.exists() {
@@ -86,7 +84,7 @@ impl Recipe {
             .arg(&self.release)
             .arg(&unfinished)
             .arg(&sources);
-        // What earlier recipes made is of no more use. Before the new one, which has such a name until it is finished.
+        // Remove archives of earlier recipes first, because an unfinished new one has a similar name.
         for earlier in fs::read_dir(folder()?)?.flatten() {
             let name = earlier.file_name();
             let name = name.to_string_lossy();
@@ -111,7 +109,7 @@ fn release() -> anyhow::Result<String> {
     )
 }
 
-/// The mirrors of this machine. Not its own lists as they are: comments in them confuse mmdebstrap.
+/// The mirrors of this machine, without comments, which confuse mmdebstrap.
 fn sources() -> anyhow::Result<String> {
     let keyring = ["debian", "ubuntu"]
         .map(|name| format!("/usr/share/keyrings/{name}-archive-keyring.gpg"))

@@ -1,5 +1,5 @@
-//! The images that suites run sandboxes from, made here: no registry is asked. Each carries a label with a hash of what it
-//! was made of, so that it is made once and again when that changes. Its tag is written to `target/acceptance/*.image`.
+//! Builds the images of the suites' sandboxes without a registry. Each image has a label with a hash of its inputs, and is
+//! rebuilt when that changes. Its tag is written to `target/acceptance/*.image`.
 
 mod agent_server;
 mod base;
@@ -21,21 +21,21 @@ pub(crate) use stub::prepare as stub;
 /// The label with the hash.
 const LABEL: &str = "agent-workspace.test-image";
 
-/// `target/acceptance`, where everything is kept.
+/// `target/acceptance`, which holds all results.
 fn folder() -> anyhow::Result<PathBuf> {
     let folder = root().join("target").join("acceptance");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     Ok(folder)
 }
 
-/// Held while an image is made: two test commands make it once. The kernel takes it from whoever ends.
+/// Locks the builds of images, so that two commands build each image once. The kernel releases the lock with the process.
 fn lock() -> anyhow::Result<File> {
     let file = File::create(folder()?.join("images.lock"))?;
     file.lock()?;
     Ok(file)
 }
 
-/// Tells the suites which image to use.
+/// Writes the tag for the suites.
 fn hand_over(name: &str, tag: &str) -> anyhow::Result<()> {
     let file = folder()?.join(format!("{name}.image"));
     fs::write(&file, tag).with_context(|| format!("cannot write {}", file.display()))?;
@@ -54,7 +54,7 @@ fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     digest[..16].to_owned()
 }
 
-/// Whether the engine has an image with this tag that was made of this.
+/// Whether the engine has an image with this tag and hash.
 fn is_there(tag: &str, hash: &str) -> bool {
     let format = format!("{{{{index .Config.Labels {LABEL:?}}}}}");
     let known = docker()
@@ -65,7 +65,7 @@ fn is_there(tag: &str, hash: &str) -> bool {
     })
 }
 
-/// What runs in an image, as `docker import --change` takes it.
+/// The settings of an image, for `docker import --change`.
 #[derive(Debug, Default)]
 struct ImageChanges(Vec<String>);
 
@@ -80,7 +80,7 @@ impl ImageChanges {
     }
 }
 
-/// Makes an image of a file system.
+/// Creates an image of a file system.
 fn import(archive: &Path, tag: &str, changes: &ImageChanges) -> anyhow::Result<()> {
     let mut command = docker();
     command.arg("import");
@@ -95,18 +95,18 @@ fn docker() -> Command {
     program("docker")
 }
 
-/// GNU tar; everything belongs to root, whoever made the files here.
+/// GNU tar with root as owner of all files.
 fn tar() -> Command {
     let mut command = program("tar");
     command.args(["--numeric-owner", "--owner=0", "--group=0"]);
     command
 }
 
-/// The shared libraries that programs and libraries load, the loader included.
+/// The shared libraries of programs and libraries, including the loader.
 fn libraries<P: AsRef<OsStr>>(files: impl IntoIterator<Item = P>) -> anyhow::Result<Vec<PathBuf>> {
     let mut command = program("ldd");
     command.args(files);
-    // Some are no dynamic programs, which it says by its exit code.
+    // `ldd` fails for files that are not dynamic programs.
     let known = command.output().context("ldd cannot be run")?;
     let said = String::from_utf8_lossy(&known.stdout);
     let mut found: Vec<PathBuf> = said.lines().filter_map(library).collect();

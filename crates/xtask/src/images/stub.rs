@@ -1,4 +1,4 @@
-//! The stub agent server in an image: its program, the libraries that it loads, and a shell.
+//! Builds an image with the stub agent server: its program, shared libraries, and a shell.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -9,16 +9,16 @@ use anyhow::Context as _;
 use super::{ImageChanges, folder, hand_over, hash, import, is_there, libraries, lock, tar};
 use crate::run::{output, program, run, say};
 
-/// Changed when the recipe is.
+/// Change this with the recipe.
 const RECIPE: &str = "1";
 const REPOSITORY: &str = "agent-workspace-test/stub";
 /// The label of all images of this recipe.
 const KIND: &str = "agent-workspace.test-stub";
 const BUSYBOX: &str = "/bin/busybox";
-/// How long images of earlier builds are kept: another checkout may be using them.
+/// Age up to which older images are kept: another checkout may use them.
 const RETENTION: &str = "48h";
 
-/// Makes it (at once when it is there) of the program `stub`.
+/// Builds the image of the program `stub`, unless it exists.
 pub(crate) fn prepare(stub: &Path) -> anyhow::Result<()> {
     let _lock = lock()?;
     let busybox = fs::canonicalize(BUSYBOX).context("busybox is not installed")?;
@@ -51,11 +51,11 @@ pub(crate) fn prepare(stub: &Path) -> anyhow::Result<()> {
     hand_over("stub", &tag)
 }
 
-/// Only those of this recipe, by label, and none that is in use.
+/// Removes old images of this recipe that are not in use.
 fn remove_old_images() {
     let label = format!("label={KIND}");
     let until = format!("until={RETENTION}");
-    // It is only room on the disk.
+    // A failure only costs disk space.
     let _ = super::docker()
         .args(["image", "prune", "--all", "--force"])
         .args(["--filter", &label, "--filter", &until])

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_follow_each_other_and_foreign_tokens_are_refused() {
+    fn pages_are_linked_and_foreign_tokens_are_refused() {
         let catalogue = ModelCatalogue::parse(SMALL);
         let verified = CatalogueFilter {
             is_verified: Some(false),

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_ours_or_refused() {
+    fn foreign_page_tokens_are_refused() {
         let token = |text: &str| PageToken(text.to_owned());
         let (source, name) = parse_cursor(&token("user:a:b")).unwrap();
         assert_eq!((source.as_str(), name.as_str()), ("user", "a:b"));

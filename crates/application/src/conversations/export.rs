@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_and_all_users_have_their_bounds() {
+    fn exports_are_limited_per_user_and_in_total() {
         let running = Arc::<ActiveExports>::default();
         let (ada, bob) = (user("ada"), user("bob"));
         let first = running.acquire(&ada, conversation(1)).unwrap();

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn users_have_so_many_streams_each_and_all_together_too() {
+    fn streams_are_limited_per_user_and_in_total() {
         let registry = StreamRegistry::default();
         let enter = |name: &str| registry.register(&user(name), conversation(1));
         let mut open: Vec<_> = (0..MAX_STREAMS_PER_USER)

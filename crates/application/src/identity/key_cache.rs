@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_up_under_way_is_forgotten_with_the_rest() {
+    async fn clearing_the_cache_drops_running_look_ups() {
         let (cache, asked) = (KeyCache::default(), AtomicUsize::new(0));
         let change = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_does_not_grow() {
+    async fn the_cache_is_bounded() {
         let (cache, asked) = (KeyCache::default(), AtomicUsize::new(0));
         for number in 0..3 * MAX_ENTRIES {
             let found = cache.find(&hash(number), || async { Ok(Some(1)) }).await;

@@ -82,7 +82,7 @@ mod tests {
     static ADOPTED: Mutex<Vec<(&str, String)>> = Mutex::new(Vec::new());
 
     #[test]
-    fn a_trace_goes_on_as_it_was_noted() {
+    fn a_stored_trace_continues() {
         let headers = || {
             let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
             vec![

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_workspace_is_where_clients_believe_it_to_be() {
+    fn paths_of_clients_map_to_the_workspace() {
         let own = "/data/s/workspace";
         for (root, asked, expected) in [
             (own, "/workspace/project", own),

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_read_so_many_logs_each_and_all_together_too() {
+    fn log_readers_are_limited_per_user_and_in_total() {
         let readers = LogReaderLimiter::default();
         let acquire = |name: &str| readers.acquire(&UserId::parse(name).unwrap());
         let mut open: Vec<_> = (0..MAX_READERS_PER_USER)

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn none_is_remembered_for_long() {
+    async fn entries_expire() {
         let known = SessionKeyCache::default();
         assert!(ask(&known, &sandbox(1, "a")).1);
         tokio::time::advance(KEY_TTL).await;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_bound() {
+    fn the_cache_is_bounded() {
         let known = SessionKeyCache::default();
         for number in 0..MAX_KEYS + 2 {
             assert!(ask(&known, &sandbox(number, "a")).1);

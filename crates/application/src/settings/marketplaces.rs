@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_normalised_or_refused_in_known_words() {
+    fn lists_are_normalised_or_refused_as_clients_know_it() {
         assert_eq!(
             normalise(&json!([{"name": "team", "source": "github:acme/x", "scope": "org"}])),
             Ok(vec![

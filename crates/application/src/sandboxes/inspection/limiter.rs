@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_so_many_wait_and_nothing_is_kept_of_those_that_went() {
+    async fn waiting_requests_are_limited_and_leave_nothing_behind() {
         let (limiter, ada) = (InspectionLimiter::default(), user("ada"));
         let a = sandbox("a");
         let waiting = (0..MAX_WAITING_PER_SANDBOX + 5).map(|_| async {

@@ -23,7 +23,7 @@ pub(super) struct WorkspaceFacts {
     pub(super) git: GitAvailability,
     /// Branch that is checked out in an existing repository.
     pub(super) branch: Option<String>,
-    brings: BTreeSet<String>,
+    contents: BTreeSet<String>,
 }
 
 /// Whether the sandbox has git.
@@ -68,7 +68,7 @@ impl WorkspaceFacts {
                 ("git", "no") => found.git = GitAvailability::Missing,
                 ("git", "failed") => found.git = GitAvailability::Failed,
                 ("has", what) => {
-                    found.brings.insert(what.to_owned());
+                    found.contents.insert(what.to_owned());
                 }
                 _ => {}
             }
@@ -78,7 +78,7 @@ impl WorkspaceFacts {
 
     /// Whether the project has `what`: `git`, `setup.sh`, `pre-commit.sh`, `hooks.json`, `skills`.
     pub(super) fn has(&self, what: &str) -> bool {
-        self.brings.contains(what)
+        self.contents.contains(what)
     }
 }
 
@@ -136,23 +136,23 @@ pub(super) fn quote(output: &str, redactor: &Redactor) -> Option<String> {
 /// Kinds of clone failures.
 #[derive(Debug, Clone, Copy)]
 enum CloneFailure {
-    NoProgram,
+    NoHttpClient,
     NoToken,
     TokenRefused,
     NoBranch,
-    Refused,
-    Asks,
-    Unknown,
-    Distrusted,
+    AccessDenied,
+    CredentialsRequired,
+    NotFound,
+    UntrustedCertificate,
     Unreachable,
-    Full,
-    SentAway,
+    DiskFull,
+    Redirected,
 }
 
 /// Patterns in the output of git (language C), curl and the credential helper. The first match decides.
 const CLONE_FAILURE_PATTERNS: [(CloneFailure, &[&str]); 11] = [
     (
-        CloneFailure::NoProgram,
+        CloneFailure::NoHttpClient,
         &["agent-workspace: no curl and no python"],
     ),
     (CloneFailure::NoToken, &["agent-workspace: no token"]),
@@ -162,7 +162,7 @@ const CLONE_FAILURE_PATTERNS: [(CloneFailure, &[&str]); 11] = [
     ),
     (CloneFailure::NoBranch, &["not found in upstream"]),
     (
-        CloneFailure::Refused,
+        CloneFailure::AccessDenied,
         &[
             "Authentication failed",
             "error: 401",
@@ -171,15 +171,15 @@ const CLONE_FAILURE_PATTERNS: [(CloneFailure, &[&str]); 11] = [
         ],
     ),
     (
-        CloneFailure::Asks,
+        CloneFailure::CredentialsRequired,
         &["could not read Username", "could not read Password"],
     ),
     (
-        CloneFailure::Unknown,
+        CloneFailure::NotFound,
         &["Repository not found", "/' not found", "error: 404"],
     ),
     (
-        CloneFailure::Distrusted,
+        CloneFailure::UntrustedCertificate,
         &[
             "SSL certificate",
             "certificate verif",
@@ -202,11 +202,11 @@ const CLONE_FAILURE_PATTERNS: [(CloneFailure, &[&str]); 11] = [
         ],
     ),
     (
-        CloneFailure::Full,
+        CloneFailure::DiskFull,
         &["No space left on device", "Disk quota exceeded"],
     ),
     (
-        CloneFailure::SentAway,
+        CloneFailure::Redirected,
         &[
             "error: 301",
             "error: 302",
@@ -251,7 +251,7 @@ fn report_of(output: &str, code: i32, redactor: &Redactor) -> String {
 fn explain(failure: CloneFailure, repository: &PlannedRepository) -> String {
     let (host, provider) = (repository.host(), repository.provider);
     match failure {
-        CloneFailure::NoProgram => {
+        CloneFailure::NoHttpClient => {
             "the sandbox's image has neither curl nor python3, one of which is needed to ask for the token.".to_owned()
         }
         CloneFailure::NoToken => format!(
@@ -266,23 +266,23 @@ fn explain(failure: CloneFailure, repository: &PlannedRepository) -> String {
             let branch = repository.branch.as_deref().unwrap_or_default();
             format!("it has no branch {branch}.")
         }
-        CloneFailure::Refused => format!(
+        CloneFailure::AccessDenied => format!(
             "{host} does not accept the token of {provider}, or the token may not read it. Store a valid token in the \
              settings."
         ),
-        CloneFailure::Asks => format!(
+        CloneFailure::CredentialsRequired => format!(
             "{host} asks for credentials. Store a valid token of {provider} in the settings."
         ),
-        CloneFailure::Unknown => {
+        CloneFailure::NotFound => {
             format!("{host} does not know it, or the token of {provider} may not see it.")
         }
-        CloneFailure::Distrusted => format!(
+        CloneFailure::UntrustedCertificate => format!(
             "the sandbox does not trust the certificate of {host}. A private certificate authority has to be made known to \
              sandboxes (docs/reference/repositories.md)."
         ),
         CloneFailure::Unreachable => format!("{host} cannot be reached from the sandbox."),
-        CloneFailure::Full => "the sandbox's disk is full.".to_owned(),
-        CloneFailure::SentAway => format!(
+        CloneFailure::DiskFull => "the sandbox's disk is full.".to_owned(),
+        CloneFailure::Redirected => format!(
             "{host} sends to another address, which is not asked. If the repository was renamed or moved, start with its present \
              name; if the host was, store its present address with the token of {provider}."
         ),
@@ -406,7 +406,7 @@ mod tests {
                 private: Some("/home/a/.agent-workspace/1".to_owned()),
                 state: CheckoutState::Same,
                 branch: Some("main".to_owned()),
-                brings: ["setup.sh", "skills", "x"].map(str::to_owned).into(),
+                contents: ["setup.sh", "skills", "x"].map(str::to_owned).into(),
                 ..WorkspaceFacts::default()
             }
         );
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_ours_and_secrets_are_not_quoted() {
+    fn host_directories_and_secrets_are_redacted() {
         let directories = [
             "/srv/aw/sandboxes/S/workspace/c",
             "/srv/aw/sandboxes/S/workspace",

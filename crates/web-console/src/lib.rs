@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 /// The content security policy of the page. It may only load from this origin and call it. Foreign code cannot run (scripts are
 /// files of this crate, and text never becomes markup), and no other page can frame it.
-pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                           frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; \
                           trusted-types 'none'";
 
@@ -31,7 +31,7 @@ macro_rules! source {
     };
 }
 
-/// Name below `/console/`, content type, and content. The page itself is [`PAGE`].
+/// Name below `/console/`, content type, and content. The page itself is [`INDEX_PAGE`].
 const SOURCES: [(&str, &str, &[u8]); 18] = [
     source!("index.html", HTML),
     source!("style.css", CSS),
@@ -54,11 +54,11 @@ const SOURCES: [(&str, &str, &[u8]); 18] = [
 ];
 
 /// The file that `/console/` serves.
-const PAGE: &str = "index.html";
+const INDEX_PAGE: &str = "index.html";
 
 /// A file of the console.
 #[derive(Debug)]
-pub struct File {
+pub struct ConsoleFile {
     /// The path below `/console/`.
     pub name: &'static str,
     /// The value of `Content-Type`.
@@ -66,12 +66,12 @@ pub struct File {
     /// The bytes of the file.
     pub content: &'static [u8],
     /// The value of `ETag`: a hash of the content, in quotation marks.
-    pub tag: String,
+    pub etag: String,
 }
 
-static FILES: LazyLock<Vec<File>> = LazyLock::new(|| SOURCES.into_iter().map(File::of).collect());
+static FILES: LazyLock<Vec<ConsoleFile>> = LazyLock::new(|| SOURCES.into_iter().map(ConsoleFile::of).collect());
 
-impl File {
+impl ConsoleFile {
     fn of((name, content_type, content): (&'static str, &'static str, &'static [u8])) -> Self {
         let hash = Sha256::digest(content);
         let hex = hash.iter().take(16).fold(String::new(), |mut hex, byte| {
@@ -83,24 +83,24 @@ impl File {
             name,
             content_type,
             content,
-            tag: format!("\"{hex}\""),
+            etag: format!("\"{hex}\""),
         }
     }
 
-    /// Whether the header `If-None-Match: known` contains the tag of this file.
+    /// Whether the header `If-None-Match: known` contains the etag of this file.
     #[must_use]
-    pub fn is_known(&self, known: &str) -> bool {
+    pub fn matches_etag(&self, known: &str) -> bool {
         known
             .split(',')
             .map(str::trim)
-            .any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == self.tag)
+            .any(|etag| etag == "*" || etag.strip_prefix("W/").unwrap_or(etag) == self.etag)
     }
 }
 
 /// The file of this name below `/console/`; without a name, the page.
 #[must_use]
-pub fn find(name: &str) -> Option<&'static File> {
-    let name = if name.is_empty() { PAGE } else { name };
+pub fn find(name: &str) -> Option<&'static ConsoleFile> {
+    let name = if name.is_empty() { INDEX_PAGE } else { name };
     FILES.iter().find(|file| file.name == name)
 }
 
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    fn text(file: &File) -> &'static str {
+    fn text(file: &ConsoleFile) -> &'static str {
         std::str::from_utf8(file.content).unwrap()
     }
 
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn every_file_is_referenced_and_every_reference_exists() {
-        let mut named = BTreeSet::from([PAGE]);
+        let mut named = BTreeSet::from([INDEX_PAGE]);
         for file in &*FILES {
             let starts: &[&str] = match file.content_type {
                 HTML => &["src=\"", "href=\""],
@@ -178,18 +178,18 @@ mod tests {
     #[test]
     fn etags_depend_on_the_content() {
         let (page, style) = (find("").unwrap(), find("style.css").unwrap());
-        assert_eq!(page.name, PAGE);
-        assert_ne!(page.tag, style.tag);
-        let tag = &page.tag;
+        assert_eq!(page.name, INDEX_PAGE);
+        assert_ne!(page.etag, style.etag);
+        let etag = &page.etag;
         for known in [
-            tag.clone(),
-            format!("W/{tag}"),
-            format!("\"x\", {tag}"),
+            etag.clone(),
+            format!("W/{etag}"),
+            format!("\"x\", {etag}"),
             "*".into(),
         ] {
-            assert!(page.is_known(&known), "{known}");
+            assert!(page.matches_etag(&known), "{known}");
         }
-        assert!(!page.is_known(&style.tag) && !page.is_known(""));
+        assert!(!page.matches_etag(&style.etag) && !page.matches_etag(""));
         for name in ["x", "../src/lib.rs", "/", "assets/index.html"] {
             assert!(find(name).is_none(), "{name}");
         }

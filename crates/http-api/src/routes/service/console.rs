@@ -24,7 +24,7 @@ pub(crate) async fn file(
     let known = req.headers().get(IF_NONE_MATCH);
     let is_known = known
         .and_then(|known| known.to_str().ok())
-        .is_some_and(|known| file.is_known(known));
+        .is_some_and(|known| file.matches_etag(known));
     let mut answer = if is_known {
         HttpResponse::NotModified()
     } else {
@@ -32,8 +32,8 @@ pub(crate) async fn file(
     };
     answer
         .insert_header((CACHE_CONTROL, "no-cache"))
-        .insert_header((ETAG, file.tag.as_str()));
-    page_security::add(&mut answer, web_console::POLICY);
+        .insert_header((ETAG, file.etag.as_str()));
+    page_security::add(&mut answer, web_console::CONTENT_SECURITY_POLICY);
     Ok(if is_known {
         answer.finish()
     } else {

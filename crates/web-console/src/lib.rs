@@ -69,7 +69,8 @@ pub struct ConsoleFile {
     pub etag: String,
 }
 
-static FILES: LazyLock<Vec<ConsoleFile>> = LazyLock::new(|| SOURCES.into_iter().map(ConsoleFile::of).collect());
+static FILES: LazyLock<Vec<ConsoleFile>> =
+    LazyLock::new(|| SOURCES.into_iter().map(ConsoleFile::of).collect());
 
 impl ConsoleFile {
     fn of((name, content_type, content): (&'static str, &'static str, &'static [u8])) -> Self {
@@ -87,7 +88,7 @@ impl ConsoleFile {
         }
     }
 
-    /// Whether the header `If-None-Match: known` contains the etag of this file.
+    /// Whether the header `If-None-Match: known` contains the tag of this file.
     #[must_use]
     pub fn matches_etag(&self, known: &str) -> bool {
         known

@@ -65,11 +65,11 @@ async fn requests_are_counted_by_route_and_never_by_path() {
 async fn documented_metrics_equal_served_metrics() {
     let world = World::idle().await;
     let page = world.get("", "/metrics").await;
-    let told = page
+    let served = page
         .text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE "));
-    let told: BTreeSet<_> = told.collect();
+    let served: BTreeSet<_> = served.collect();
     let rows = include_str!("../../../../docs/reference/metrics.md").lines();
     let rows = rows.filter(|line| line.starts_with("| `"));
     let documented: BTreeSet<_> = rows
@@ -80,5 +80,5 @@ async fn documented_metrics_equal_served_metrics() {
         })
         .collect();
     let documented: BTreeSet<_> = documented.iter().map(String::as_str).collect();
-    assert_eq!(told, documented);
+    assert_eq!(served, documented);
 }

@@ -15,7 +15,7 @@ use crate::transport::{AgentCall, Transport};
 const SEARCH_URL: &str = "https://mcp.tavily.com/mcp/";
 const SEARCH_NAME: &str = "tavily";
 
-/// Largest verdict that is read, in bytes: it names the tools of the server.
+/// Largest response of a test, which lists the server's tools.
 const MAX_TEST_RESPONSE_BYTES: usize = 2 << 20;
 
 /// One entry of the agent's `mcp_config`.
@@ -88,8 +88,7 @@ fn bearer(key: &SecretString) -> Value {
     json!({"strategy": "bearer", "value": key.expose_secret()})
 }
 
-/// Which of the servers answer, in their order. All are asked at once, and whoever has not answered within `patience`
-/// does not: however many there are, a start waits that long at most.
+/// The servers that respond, in order. All are tested at once within `patience`, so a start waits that long at most.
 pub(crate) async fn reachable_servers(
     transport: &Transport,
     at: &AgentEndpoint,
@@ -122,7 +121,7 @@ async fn is_reachable(
             let verdict: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
             verdict["ok"] == true
         }
-        // A server too old for this route tells us nothing.
+        // An agent server without this route cannot test, so the entry counts as reachable.
         Ok(reply) => matches!(reply.status, 404 | 405),
         Err(_) => false,
     }

@@ -14,9 +14,9 @@ use crate::launch;
 use crate::runtime::{HttpAgentRuntime, document, of_conversation};
 use crate::transport::{AgentCall, AgentReply};
 
-/// Names of profiles at an agent server that are looked at. It keeps 50.
+/// Profiles of an agent server that are checked. An agent server keeps 50.
 const MAX_LISTED_PROFILES: usize = 200;
-/// What marks a configuration among others of its name, in hexadecimal digits.
+/// Hexadecimal digits of the digest in a profile's name.
 const PROFILE_DIGEST_CHARS: usize = 12;
 
 impl HttpAgentRuntime {
@@ -116,7 +116,7 @@ fn switched(profile: &LlmProfile, key: &SecretString, streams: bool) -> Value {
     llm
 }
 
-/// The answer says nothing beyond its status.
+/// Checks the status; the body carries no information.
 fn done(reply: &AgentReply, scrub: &Scrubber<'_>) -> Result<(), AgentError> {
     if reply.is_success() {
         return Ok(());

@@ -11,11 +11,11 @@ use tracing::warn;
 
 use crate::transport::{AgentCall, Transport};
 
-/// Tried at the same time: each is a clone in the sandbox.
+/// Plugins tested at the same time. Each test clones a repository in the sandbox.
 const MAX_CONCURRENT_TESTS: usize = 4;
-/// Patience with all of them together, in multiples of that with one.
+/// Timeout of all tests together, as a multiple of the timeout of one.
 const TIMEOUT_FACTOR: u32 = 3;
-/// Largest answer that is read, in bytes.
+/// Largest response that is read.
 const MAX_RESPONSE_BYTES: usize = 2 << 20;
 
 /// `PluginSource` of the agent server. Parameters are for the agent to read, not for it.
@@ -24,7 +24,7 @@ pub(crate) fn document(plugin: &Plugin) -> Value {
 }
 
 /// Which of the plugins load, in their order. One that does not would fail every run of the conversation. A few
-/// are asked at once, each for `patience` at most; those whose turn does not come in time count as not loadable_plugins.
+/// are asked at once, each for `patience` at most; plugins that are not tried in time count as not loadable.
 ///
 /// An agent server has no route that only tries: it is installed, which fetches and reads it (and leaves what was fetched
 /// in its cache, for the launch), and taken away again.

@@ -8,12 +8,12 @@ use reqwest::header::DATE;
 use reqwest::redirect::Policy;
 use url::Url;
 
-/// What a URL answered.
+/// Response of a probed URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probed {
     /// Its HTTP status.
     pub status: u16,
-    /// What time the answering side says it is: the header `Date`.
+    /// Time of the server: the header `Date`.
     pub date: Option<String>,
 }
 
@@ -32,7 +32,7 @@ pub async fn probe(url: Url, deadline: Duration) -> Result<Probed, String> {
     })
 }
 
-/// A failure with its causes, and without the URL, which whoever reads it knows.
+/// A failure with its causes, without the URL, which the reader knows.
 fn in_full(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();

@@ -25,7 +25,7 @@ const KEY_HEADER: &str = "x-session-api-key";
 /// A dormant agent server has no session key yet; it knows us by its encryption key.
 const WAKE_HEADER: &str = "x-init-api-key";
 
-/// How long a connection may be silent before its peer is asked whether it is there.
+/// Idle time before TCP keep-alive probes.
 const TCP_KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// An agent server: the base URL, and the sandbox that must be there.
@@ -59,16 +59,16 @@ pub(crate) struct AgentCall {
     at_most: Option<usize>,
 }
 
-/// An answer may take this many times what is read of it, once it is a document (a page of events does not come near it),
+/// Parsed JSON may take this multiple of the response's bytes. A page of events takes much less.
 const JSON_MEMORY_FACTOR: usize = 8;
-/// and at most this many bytes of memory; small ones may always take the lower bound.
+/// Lower and upper bound of the memory for parsed JSON, in bytes.
 const JSON_MEMORY_BYTES_RANGE: (usize, usize) = (1 << 20, 64 << 20);
 
-/// Between the parts of a form: nothing that anybody writes by chance.
+/// Boundary of form parts, which does not occur in files by chance.
 const BOUNDARY: &str = "agent-workspace-5f1c9f0e8d2b4a7c-part";
 const FORM: &str = "multipart/form-data; boundary=agent-workspace-5f1c9f0e8d2b4a7c-part";
 
-/// What came back: the status and at most `max_body` bytes (or what the call allows).
+/// The status, and at most `max_body` bytes of the body (or the limit of the call).
 pub(crate) struct AgentReply {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
@@ -158,13 +158,13 @@ impl AgentCall {
         self
     }
 
-    /// No more than this is read of the answer.
+    /// Limits the bytes read of the response.
     pub(crate) fn at_most(mut self, bytes: usize) -> Self {
         self.at_most = Some(bytes);
         self
     }
 
-    /// Repeating this POST does no harm.
+    /// Marks this POST as safe to repeat.
     pub(crate) fn idempotent(mut self) -> Self {
         self.idempotent = true;
         self
@@ -180,7 +180,7 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// It follows no redirect: a sandbox must not be able to send us anywhere else.
+    /// Follows no redirects: a sandbox must not direct requests to other hosts.
     pub(crate) fn new(config: &Config, guard: Arc<dyn EndpointGuard>) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);

@@ -18,7 +18,7 @@ use crate::fault::{CallError, Scrubber, refused};
 use crate::runtime::{HttpAgentRuntime, document};
 use crate::transport::{AgentCall, AgentReply};
 
-/// Most of a command's output that is passed on: its end.
+/// Bytes at the end of a command's output that are passed on.
 const MAX_OUTPUT_BYTES: usize = 4 << 10;
 /// An answer to a command holds at most 1 MiB of each stream (`MAX_CONTENT_CHAR_LENGTH` of the agent server) as JSON, in
 /// which a character may take six bytes.
@@ -34,7 +34,7 @@ const COMMAND_GRACE: Duration = Duration::from_secs(10);
 const MAX_PROJECT_SKILLS: usize = 1_000;
 /// Bytes of the names of listed files: less than what an answer holds of a stream.
 const MAX_LISTING_BYTES: usize = 512 << 10;
-/// Directories whose files are not listed: nobody wrote them, and there are many.
+/// Directories whose many generated files are not listed.
 const EXCLUDED_DIRECTORIES: [&str; 6] = [
     ".git",
     "node_modules",
@@ -43,7 +43,7 @@ const EXCLUDED_DIRECTORIES: [&str; 6] = [
     "__pycache__",
     "target",
 ];
-/// What the agent server answers for a command that it ended, or could not start.
+/// Exit code and message of the agent server for a command that it terminated or could not start.
 const TERMINATED_EXIT_CODE: i64 = -1;
 const START_FAILURE_PREFIX: &str = "Error executing command:";
 

@@ -1,19 +1,19 @@
-//! Which addresses may be called: public ones, and what the operator allows beside them.
+//! Decides which addresses may be called: public ones, and those that the operator allows.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use domain::network::Network;
 
-/// What an operator allows beside public addresses.
+/// Addresses beside public ones that the operator allows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PrivateHosts {
-    /// Nothing.
+    /// No private addresses.
     #[default]
     ForbiddenHost,
-    /// Loopback, private, shared (CGNAT) and unique local addresses, whoever they belong to, and `http://`. Never link-local
+    /// Loopback, private, shared (CGNAT) and unique local addresses, regardless of their owner, and `http://`. Never link-local
     /// addresses: a cloud's metadata service is there.
     Allowed,
-    /// These only.
+    /// Only the listed hosts and networks.
     Listed(Vec<AllowedHost>),
 }
 
@@ -89,7 +89,7 @@ fn unmapped(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What an address is reached by.
+/// The kind of network that an address belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AddressKind {
     Public,

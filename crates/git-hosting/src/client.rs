@@ -35,7 +35,7 @@ const MAX_IDLE_CONNECTIONS_PER_HOST: usize = 4;
 
 type Connector = HttpsConnector<HttpConnector<GuardedResolver>>;
 
-/// Resolves names to addresses that were checked, so that what is connected to is what was judged.
+/// Resolves names to checked addresses, so that the client connects to exactly these.
 #[derive(Debug, Clone)]
 struct GuardedResolver(HostGuard);
 
@@ -82,13 +82,13 @@ impl HttpReply {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Whether a refusal (403) is one of too many requests.
+    /// Whether a 403 response is about rate limits.
     pub(crate) fn is_limit(&self) -> bool {
         self.header("x-ratelimit-remaining") == Some("0") || self.header("retry-after").is_some()
     }
 }
 
-/// No answer.
+/// Error without a response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
     #[error("{0}")]
@@ -204,7 +204,7 @@ impl Http {
     }
 }
 
-/// What the resolver said is at the bottom of what the client says.
+/// Finds the resolver's error in the client's chain of causes.
 fn broken(error: hyper_util::client::legacy::Error) -> HttpError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(error) = cause {

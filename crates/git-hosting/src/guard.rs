@@ -1,4 +1,4 @@
-//! Which hosts may be called, checked on their addresses and not only on their names (SSRF).
+//! Checks hosts by their addresses and not only by their names, against server-side request forgery (SSRF).
 
 use std::fmt;
 use std::io;
@@ -13,9 +13,9 @@ use url::{Host, Url};
 use crate::address::PrivateHosts;
 use crate::slots::RequestSlots;
 
-/// How long a name may take to resolve.
+/// Timeout of a DNS look-up.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Look-ups under way, each of which has a thread that nobody can call back: in all, and of one name.
+/// Concurrent DNS look-ups in total and per name. Each occupies a thread that cannot be cancelled.
 const MAX_CONCURRENT_LOOKUPS: usize = 16;
 const MAX_CONCURRENT_LOOKUPS_PER_NAME: usize = 4;
 
@@ -26,7 +26,7 @@ fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok((name, port).to_socket_addrs()?.collect())
 }
 
-/// Decides.
+/// Decides which hosts may be called.
 #[derive(Debug, Clone)]
 pub(crate) struct HostGuard {
     private: Arc<PrivateHosts>,
@@ -34,8 +34,7 @@ pub(crate) struct HostGuard {
     look_ups: RequestSlots,
 }
 
-/// A host that may not be called, and why. Says nothing of the addresses that its name has: it would tell a user about a
-/// network that is not theirs.
+/// The reason why a host must not be called. Omits the addresses of the name, which would reveal a private network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ForbiddenHost(pub(crate) &'static str);
 
@@ -94,7 +93,7 @@ impl HostGuard {
         }
     }
 
-    /// The addresses of a name, if all of them may be called: a name that also has a private one is a trick.
+    /// Resolves a name. All its addresses must be allowed: a name with a private address beside public ones is an attack.
     pub(crate) async fn resolve(&self, name: &str, port: u16) -> Result<Vec<SocketAddr>, HostError> {
         let found = tokio::time::timeout(RESOLVE_TIMEOUT, self.look_up(name, port)).await;
         let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
@@ -106,7 +105,7 @@ impl HostGuard {
         Ok(found)
     }
 
-    /// Its turn ends with the thread and not with whoever waits for it: threads that hang in the resolver cannot pile up.
+    /// The slot ends with the thread and not with the caller, so threads that hang in the resolver cannot pile up.
     async fn look_up(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let slot = self.look_ups.take(name).await;
         let slot = slot.map_err(|busy| io::Error::new(io::ErrorKind::ResourceBusy, busy))?;
@@ -118,7 +117,7 @@ impl HostGuard {
         asked.await.map_err(io::Error::other)?
     }
 
-    /// Checks an address that something else than this crate is going to call.
+    /// Checks a URL that other code is going to call.
     pub(crate) async fn admit(&self, provider: GitProvider, url: &Url) -> Result<(), GitError> {
         match self.addresses(url).await {
             Ok(_) => Ok(()),
@@ -155,7 +154,7 @@ impl ForbiddenHost {
     }
 }
 
-/// A name without usable addresses.
+/// Error of resolving a host.
 #[derive(Debug)]
 pub(crate) enum HostError {
     /// They may not be called.

@@ -44,12 +44,12 @@ use crate::client::Http;
 use crate::guard::HostGuard;
 use crate::slots::RequestSlots;
 
-/// Questions that are being answered: in all, and with one token at one host. One question makes at most two requests at a
-/// time, and its answers are in memory until it ends.
+/// Concurrent calls in total, and per token and host. A call sends at most two requests at a time and keeps their responses in
+/// memory until it ends.
 const MAX_CONCURRENT_CALLS: usize = 32;
 const MAX_CONCURRENT_CALLS_PER_TOKEN: usize = 4;
 
-/// Every provider.
+/// Calls the APIs of all providers.
 #[derive(Debug)]
 pub struct HttpGitHosting {
     http: Http,
@@ -93,7 +93,7 @@ impl HttpGitHosting {
         })
     }
 
-    /// The answer within the deadline, over all the requests that it takes and the wait for a turn.
+    /// Runs a call. The deadline covers the wait for a slot and all requests.
     async fn bounded<T>(
         &self,
         access: &GitAccess,
@@ -166,7 +166,7 @@ impl GitHosting for HttpGitHosting {
         let opened = self.bounded(access, api.open_pull_request(request)).await?;
         let mut note = None;
         if let Some(number) = opened.number.filter(|_| !request.labels.is_empty()) {
-            // It is open, whatever becomes of this.
+            // The pull request is open even if the labels fail.
             let labelled = self.bounded(access, api.label(request, number)).await;
             note = labelled
                 .err()

@@ -1,4 +1,4 @@
-//! From the pages of a provider to pages of any length, with nothing dropped and nothing repeated.
+//! Converts the pages of a provider to pages of any length without losing or repeating items.
 //!
 //! A provider is always asked with the same page length within one walk through a list, so that its own page numbers keep
 //! their meaning (also where it silently makes pages shorter than asked for). Our token names the provider's page, that
@@ -10,14 +10,14 @@ use domain::git::{GitError, GitPage, GitPageRequest};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Pages of a provider that one of ours may take.
+/// Provider pages that one of our pages may fetch.
 pub(crate) const MAX_FETCHES: usize = 5;
 /// Longest page of ours.
 const MAX_PAGE_LIMIT: usize = 100;
 /// Longest token, in bytes: none of ours comes near it.
 const MAX_TOKEN_BYTES: usize = 4096;
 
-/// A page as the provider has it.
+/// A page of the provider.
 #[derive(Debug)]
 pub(crate) struct ProviderPage {
     pub(crate) values: Vec<Value>,
@@ -25,7 +25,7 @@ pub(crate) struct ProviderPage {
     pub(crate) next: Option<String>,
 }
 
-/// Which list is walked through: tokens of one are of no use in another.
+/// Identifies a list. A token of one list is invalid in another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ListId(u64);
 
@@ -43,7 +43,7 @@ impl ListId {
     }
 }
 
-/// Where a page begins.
+/// The position at which a page begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PagePosition {
@@ -117,7 +117,7 @@ where
             }
             items.push(item);
         }
-        // A provider that names the same page again would be asked for ever.
+        // A provider that names the same page again would cause an endless loop.
         let Some(next) = chunk.next.filter(|next| place.p.as_ref() != Some(next)) else {
             return Ok(GitPage { items, next: None });
         };

@@ -1,21 +1,21 @@
-//! What a provider says when it does not do what it was asked to, as a person may read it.
+//! Reads the reason from an error response of a provider, for users.
 //!
-//! It is a stranger's text: bounded, one line, and not shown when it repeats a credential.
+//! The text is untrusted: it is bounded, reduced to one line, and withheld when it contains a credential.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
-/// Longest body that is looked at, in bytes.
+/// Largest body that is parsed.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Longest reason, in characters.
 const MAX_REASON_CHARS: usize = 300;
-/// Texts that one reason is put together of.
+/// Texts that are joined to one reason.
 const MAX_REASON_TEXTS: usize = 5;
-/// Shorter parts of a credential are in many a word.
+/// Shorter parts of a credential occur in ordinary words.
 const MIN_SECRET_CHARS: usize = 4;
-/// A part that long is no word.
+/// A part of this length is no ordinary word.
 const MIN_OPAQUE_PART_CHARS: usize = 12;
 
 const NO_REASON: &str = "it does not say why";
@@ -30,7 +30,7 @@ impl<'a> RefusalReader<'a> {
         Self { token }
     }
 
-    /// The reason in a body, or words for there being none.
+    /// The reason in a body, or a fixed text.
     pub(crate) fn reason(&self, body: &[u8]) -> String {
         if body.len() > MAX_BODY_BYTES {
             return NO_REASON.to_owned();

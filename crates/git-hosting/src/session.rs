@@ -16,22 +16,22 @@ use crate::names::below;
 use crate::refusal::RefusalReader;
 
 const JSON: &str = "application/json";
-/// The heaviest answer that is read, in bytes of memory: several times what the longest pages of any provider take.
+/// Memory that parsed JSON may take, in bytes: several times that of the longest pages of any provider.
 const MAX_JSON_MEMORY_BYTES: usize = 12 << 20;
 
-/// Ready to ask.
+/// Access of one user to one provider.
 #[derive(Debug)]
 pub(crate) struct ProviderSession {
     http: Http,
     pub(crate) provider: GitProvider,
-    /// Where its API is.
+    /// Base URL of the API.
     pub(crate) base: Url,
     credentials: HeaderValue,
-    /// What must not be repeated, whoever says it.
+    /// Reads error messages and withholds those that contain the token.
     token: SecretString,
 }
 
-/// How a token is sent (contract v0, section 4).
+/// The authentication scheme of a token.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TokenScheme {
     Bearer,
@@ -39,7 +39,7 @@ pub(crate) enum TokenScheme {
     Token,
     /// `user:secret` by Basic, anything else by Bearer.
     Pair,
-    /// A JSON web token by Bearer, anything else as the password of nobody.
+    /// A JSON web token by Bearer, anything else as a Basic password with an empty user name.
     Azure,
 }
 
@@ -78,7 +78,7 @@ impl ProviderSession {
         })
     }
 
-    /// An address of the API.
+    /// Builds a URL of the API.
     pub(crate) fn url(&self, segments: &[&str], query: &[(&str, &str)]) -> Result<Url, GitError> {
         let mut url = below(self.provider, &self.base, segments)?;
         if !query.is_empty() {
@@ -87,12 +87,12 @@ impl ProviderSession {
         Ok(url)
     }
 
-    /// Reads it, whatever the answer says.
+    /// Sends a GET request and returns any response.
     pub(crate) async fn read(&self, url: Url) -> Result<HttpReply, GitError> {
         self.send(Method::GET, url, None).await
     }
 
-    /// Reads it; anything but success is an error.
+    /// Sends a GET request. A response without success is an error.
     pub(crate) async fn get(
         &self,
         segments: &[&str],
@@ -102,14 +102,14 @@ impl ProviderSession {
         self.understand(reply)
     }
 
-    /// Asks with a JSON body (GraphQL and query languages: nothing is changed by it).
+    /// Sends a reading POST request with a JSON body (GraphQL and query languages).
     pub(crate) async fn ask(&self, url: Url, body: &Value) -> Result<ProviderResponse, GitError> {
         let body = Some(body.to_string().into_bytes());
         let reply = self.send(Method::POST, url, body).await?;
         self.understand(reply)
     }
 
-    /// Asks for something to be made. Sent once: nothing of it is repeated, also not elsewhere.
+    /// Sends a creating POST request, once and without following redirects.
     pub(crate) async fn create(&self, url: Url, body: &Value) -> Result<ProviderResponse, GitError> {
         let body = Some(body.to_string().into_bytes());
         let reply = self.send(Method::POST, url, body).await?;
@@ -121,7 +121,7 @@ impl ProviderSession {
             _ => return self.understand(reply),
         };
         let provider = self.provider;
-        Err(GitError::ForbiddenHost { provider, reason })
+        Err(GitError::Refused { provider, reason })
     }
 
     async fn send(
@@ -135,7 +135,7 @@ impl ProviderSession {
         reply.map_err(|fault| fault.into_error(self.provider))
     }
 
-    /// JSON of a success, or what the status says.
+    /// Parses the JSON of a success, or converts the status to an error.
     pub(crate) fn understand(&self, reply: HttpReply) -> Result<ProviderResponse, GitError> {
         let provider = self.provider;
         let retry_after = || {
@@ -163,13 +163,13 @@ impl ProviderSession {
             }),
             403 => Err(GitError::NotAllowed { provider }),
             404 | 410 => Err(GitError::NotFound { provider }),
-            // Without the body: it may repeat what was sent.
+            // The body may repeat the request, so the error omits it.
             other => Err(unavailable(provider, format!("status {other}"))),
         }
     }
 }
 
-/// A provider that answered something else than what it documents.
+/// Error for a response that differs from the provider's documentation.
 pub(crate) fn unavailable(provider: GitProvider, what: String) -> GitError {
     GitError::Unavailable {
         provider,
@@ -177,7 +177,7 @@ pub(crate) fn unavailable(provider: GitProvider, what: String) -> GitError {
     }
 }
 
-/// A success.
+/// A successful response.
 #[derive(Debug)]
 pub(crate) struct ProviderResponse {
     pub(crate) body: Value,

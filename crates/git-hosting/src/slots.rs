@@ -1,4 +1,4 @@
-//! How much may be under way: in all, and for whoever asks, so that nobody's hung host is everybody's.
+//! Limits concurrent requests in total and per caller, so that one hung host does not block all callers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,27 +7,27 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Those of one asker that may wait, for each that is under way.
+/// Waiting requests of one caller per slot of that caller.
 const MAX_WAITING_PER_SLOT: usize = 8;
 
-/// Bounded turns.
+/// Limits of concurrent requests.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestSlots {
     all: Arc<Semaphore>,
     each: usize,
     hasher: RandomState,
-    /// By the hash of whoever asks; two that share one share their turns.
+    /// Slots by the hash of the caller. Callers with equal hashes share slots.
     askers: Arc<Mutex<HashMap<u64, Weak<Semaphore>>>>,
 }
 
-/// One turn, until it is dropped.
+/// The right to send a request. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct RequestSlot {
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
 
-/// Too many are waiting already.
+/// Too many requests of this caller already wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SlotsExhausted;
 
@@ -40,7 +40,7 @@ impl fmt::Display for SlotsExhausted {
 impl std::error::Error for SlotsExhausted {}
 
 impl RequestSlots {
-    /// `all` at the same time, `each` of them for one asker.
+    /// `all` slots in total, `each` of them for one caller.
     pub(crate) fn new(all: usize, each: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(all)),
@@ -50,11 +50,11 @@ impl RequestSlots {
         }
     }
 
-    /// Waits for a turn; the caller bounds how long. First the asker's own, so that those of one who has too many under way
-    /// do not wait in the way of others.
+    /// Waits for a slot; the caller sets the timeout. Takes the caller's own slot first, so that a busy caller does not block
+    /// others.
     pub(crate) async fn take(&self, asker: impl Hash) -> Result<RequestSlot, SlotsExhausted> {
         let own = self.asker(self.hasher.hash_one(asker));
-        // Every turn and everybody who waits for one holds the semaphore.
+        // Every slot and every waiting request holds the semaphore.
         if Arc::strong_count(&own) > self.each.saturating_mul(MAX_WAITING_PER_SLOT + 1) {
             return Err(SlotsExhausted);
         }

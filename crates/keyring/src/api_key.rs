@@ -20,7 +20,7 @@ const DISPLAY_PREFIX_CHARS: usize = TAG.len() + 6;
 #[derive(Clone)]
 pub struct ApiKeyText(SecretString);
 
-/// The text is not an API key of ours. Says nothing about the text.
+/// The text is not an API key of this service. The error does not quote the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an API key: it should be `aw_` and 49 letters or digits, the last 6 being a checksum")]
 pub struct InvalidApiKey;
@@ -48,17 +48,17 @@ impl ApiKeyText {
         }
     }
 
-    /// The text, for its owner and nobody else.
+    /// The secret text. Only its owner may see it.
     pub fn secret(&self) -> &SecretString {
         &self.0
     }
 
-    /// What stores keep of it.
+    /// The hash, which stores keep.
     pub fn hash(&self) -> KeyHash {
         KeyHash::of(self.0.expose_secret())
     }
 
-    /// The first characters, to recognise it by in lists.
+    /// The first characters, which identify the key in lists.
     pub fn prefix(&self) -> String {
         self.0.expose_secret()[..DISPLAY_PREFIX_CHARS].to_owned()
     }

@@ -24,10 +24,10 @@ const KEY_BYTES: usize = 32;
 /// Before the encrypted secret: the data key's nonce, the wrapped data key with its tag, the secret's nonce.
 const HEADER_BYTES: usize = NONCE_BYTES + KEY_BYTES + TAG + NONCE_BYTES;
 
-/// Between two searches for unknown keys.
+/// Pause between two searches of the files for unknown keys.
 const KEY_SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the canary seals, and for which context.
+/// Plain text and context of the canary.
 const CANARY: &str = "agent-workspace canary";
 const CANARY_CONTEXT: &str = "installation/canary";
 
@@ -37,7 +37,7 @@ const CANARY_CONTEXT: &str = "installation/canary";
 /// All nonces are random. A data key encrypts one message; the master key wraps one data key per write, far below the
 /// 2³² messages at which random nonces of 96 bits become a risk.
 ///
-/// KeySet come in while the process runs ([`Keyring::reread`]) and never go: whatever was opened once opens until the end.
+/// [`Keyring::reread`] adds keys while the process runs. Keys are never removed, so a value that opened once always opens.
 pub struct Keyring {
     keys: RwLock<KeySet>,
     files: Vec<PathBuf>,
@@ -46,9 +46,9 @@ pub struct Keyring {
 }
 
 struct KeySet {
-    /// What seals.
+    /// The key that seals.
     present: Arc<KeyEncryptionKey>,
-    /// All, in the order in which they came.
+    /// All keys, in the order in which they were added.
     known: Vec<Arc<KeyEncryptionKey>>,
 }
 
@@ -172,8 +172,8 @@ impl Keyring {
         self.keys().find(id).cloned()
     }
 
-    /// Looks for an unknown key in the files, unless it did so a moment ago: a value that nobody can open must not cost a
-    /// look at the disk each time.
+    /// Searches the files for an unknown key, at most once per interval, so that a value with a lost key does not cause disk
+    /// reads each time.
     fn search(&self, id: &str) -> Option<Arc<KeyEncryptionKey>> {
         if self.files.is_empty() {
             return None;
@@ -182,12 +182,12 @@ impl Keyring {
             let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
             if searched.is_some_and(|at| at.elapsed() < KEY_SEARCH_INTERVAL) {
                 drop(searched);
-                // Whoever looked a moment ago may have found it.
+                // A concurrent search may have found it.
                 return self.wrapper(id);
             }
             *searched = Some(Instant::now());
         }
-        // An error is told by whoever follows the files.
+        // The task that watches the files reports errors.
         let _ = self.reread();
         self.wrapper(id)
     }
@@ -275,7 +275,7 @@ impl Cipher for Keyring {
 fn split(sealed: &Sealed) -> Option<(&str, &str)> {
     let rest = sealed.as_text().strip_prefix(VERSION)?.strip_prefix('.')?;
     let (id, text) = rest.split_once('.')?;
-    // A key id that could not be ours is damage, not a missing key: it must not be echoed as one.
+    // An id in another format means a damaged value, not a missing key. Errors must not quote it.
     (id.len() == 16
         && id
             .bytes()

@@ -1,4 +1,4 @@
-//! The installation's own secret, and what it is for.
+//! The secret of the installation, which keys fingerprints.
 
 use std::fmt;
 

@@ -26,7 +26,7 @@ pub struct MasterKey {
     id: String,
 }
 
-/// Why there is no master key. Never says anything about the key.
+/// Error of loading the master key. Never quotes the key.
 #[derive(Debug, thiserror::Error)]
 pub enum MasterKeyError {
     /// Not 32 bytes in base64.
@@ -91,7 +91,7 @@ impl MasterKey {
         Self::parse_all(&text).map_err(|_| MasterKeyError::MalformedFile { path: path.into() })
     }
 
-    /// Writes keys to a file in place of what it holds, whole or not at all.
+    /// Replaces the file by one with these keys, atomically.
     pub fn write_all(path: &Path, keys: &[&Self]) -> Result<(), MasterKeyError> {
         let mut text = Zeroizing::new(String::new());
         for key in keys {
@@ -112,12 +112,12 @@ impl MasterKey {
         Ok((keys, created))
     }
 
-    /// The key as it is written to a file.
+    /// The key in the form of its file.
     pub fn to_base64(&self) -> SecretString {
         STANDARD.encode(self.bytes.as_slice()).into()
     }
 
-    /// The same key once more. There is no `Clone`: copies of a key are to be seen where they are made.
+    /// Copies the key. An explicit method instead of `Clone` keeps copies visible.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         Self {

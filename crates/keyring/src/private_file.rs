@@ -1,4 +1,4 @@
-//! Small files that only their owner may read, written whole or not at all.
+//! Small files with mode `0600`, written atomically.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::ids::random_secret;
 
-/// Longer files are refused: what we read here is a key or an id.
+/// Longer files are rejected: the files hold a key or an id.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// Creates `path` with mode `0600` and these contents, unless it exists. `false` if it did.
@@ -47,7 +47,7 @@ pub fn replace(path: &Path, contents: &str) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// The folder of a file, and a hidden name in it that nobody else has.
+/// The folder of a file, and a unique hidden name in it.
 fn beside(path: &Path) -> io::Result<(&Path, PathBuf)> {
     let folder = path
         .parent()
@@ -99,7 +99,7 @@ pub fn read_or_create(
     }
     let text = Zeroizing::new(format!("{}\n", fresh().expose_secret()));
     let created = create(path, &text)?;
-    // Read back also what we wrote: the winner of a race is whoever is on the disk.
+    // Read the file even after writing: another process may have won the race.
     Ok((read(path)?, created))
 }
 

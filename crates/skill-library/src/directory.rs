@@ -1,4 +1,4 @@
-//! Skills in a directory of this machine. Blocking: runs where that does no harm.
+//! Skills in a local directory. Blocking, so callers use a blocking thread.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ const MAX_SKILLS: usize = 1_000;
 /// Directories inside one another.
 const MAX_DEPTH: usize = 6;
 
-/// What a file said when it was last read: nothing when it is no skill.
+/// Cached front matter of a file. `None` for a file that is not a skill.
 #[derive(Debug, Clone)]
 struct CachedSkill {
     modified: Option<SystemTime>,
@@ -27,7 +27,7 @@ struct CachedSkill {
     says: Option<FrontMatter>,
 }
 
-/// A directory with skills, and what its files said.
+/// A directory with skills and their cached front matter.
 #[derive(Debug)]
 pub(crate) struct Directory {
     root: PathBuf,
@@ -45,7 +45,7 @@ impl Directory {
     }
 
     /// The skills by name. Only files that changed since the last time are read. A directory that does not exist has none;
-    /// what cannot be read is left out, and said once.
+    /// unreadable files are skipped and logged once.
     pub(crate) fn skills(&mut self) -> Vec<ListedSkill> {
         let mut walk = match DirectoryWalk::new(&self.root) {
             Ok(walk) => walk,
@@ -74,7 +74,7 @@ impl Directory {
     }
 }
 
-/// What the file says, read only if it changed.
+/// Returns the cached front matter, or reads a changed file.
 fn look(path: &Path, before: Option<CachedSkill>) -> CachedSkill {
     let (modified, length) = match fs::metadata(path) {
         Ok(it) => (it.modified().ok(), it.len()),
@@ -162,7 +162,7 @@ impl DirectoryWalk {
         }
     }
 
-    /// What it is. Symbolic links are what they lead to, if that is inside: files of a Kubernetes volume are such links.
+    /// The kind of an entry. Follows symbolic links within the root, because files of Kubernetes volumes are such links.
     fn kind(&self, path: &Path) -> Option<EntryKind> {
         let mut it = fs::symlink_metadata(path).ok()?;
         if it.is_symlink() {

@@ -1,5 +1,5 @@
-//! Runs `git` on repositories that strangers wrote: no credentials, no questions, no other protocols or hosts, no working tree
-//! (so no hooks, filters or links), and bounds on time, output, memory and disk.
+//! Runs `git` on untrusted repositories: without credentials, prompts, other protocols or hosts, and without a working tree (so
+//! without hooks, filters or links). Limits time, output, memory and disk.
 
 use std::fmt;
 use std::io;
@@ -14,16 +14,16 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use url::Url;
 
-/// Where programs are looked for.
+/// `PATH` of git.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Starts the program under limits: files of 64 MiB (in the units of POSIX, 512 bytes) and 2 GiB of memory.
 const GIT_WITH_ULIMITS: &str = "ulimit -f 131072 && ulimit -v 2097152 && exec git \"$@\"";
-/// Bytes of complaints that are kept for the log.
+/// Bytes of standard error that are kept for the log.
 const MAX_STDERR_BYTES: u64 = 4 * 1024;
-/// The first release that can be told which addresses a name has (`http.curloptResolve`).
+/// The first release with `http.curloptResolve`, which pins the addresses of a name.
 const MIN_GIT_VERSION: (u32, u32) = (2, 37);
 
-/// Why git did not do what it should.
+/// Error of a git command.
 #[derive(Debug)]
 pub(crate) enum GitFailure {
     /// It cannot be run here.
@@ -32,7 +32,7 @@ pub(crate) enum GitFailure {
     TooLong,
     /// It printed more than allowed.
     TooMuch,
-    /// It ended with an error, and said so; not for clients.
+    /// Git failed with this message, which must not reach clients.
     Refused(String),
 }
 
@@ -71,7 +71,7 @@ impl Git {
         }
     }
 
-    /// Whether there is a git that keeps to the addresses it is told.
+    /// Checks that git is installed and can pin addresses.
     pub(crate) async fn check(&self) -> Result<(), GitFailure> {
         let said = self
             .run(&["version"], b"", 1_024, Duration::from_secs(10))
@@ -86,8 +86,8 @@ impl Git {
         )))
     }
 
-    /// Fetches one state of a repository, without its history. Only the addresses given are called, and a server that sends us
-    /// elsewhere is not followed.
+    /// Fetches one state of a repository, without its history. Only the addresses given are called, and redirects to
+    /// other servers are not followed.
     pub(crate) async fn fetch(
         &self,
         url: &Url,
@@ -105,7 +105,7 @@ impl Git {
         self.run(&arguments, b"", 1_024, limit).await.map(drop)
     }
 
-    /// Runs git; what it printed. `input` is what it reads.
+    /// Runs git with `input` on standard input and returns its output.
     pub(crate) async fn run(
         &self,
         arguments: &[&str],
@@ -123,7 +123,7 @@ impl Git {
         let work = async {
             let write = async move {
                 if let Some(mut stdin) = stdin {
-                    // Git may end before it has read everything: what matters is what it says of it.
+                    // Git may end before it has read all input. Its exit status tells whether it failed.
                     let _ = stdin.write_all(input).await;
                 }
             };
@@ -139,7 +139,7 @@ impl Git {
         };
         let done = timeout(limit, work).await;
         let (status, said, complaints) = done.map_err(|_| GitFailure::TooLong)??;
-        // It was waited for: its number may be somebody else's by now.
+        // The process was reaped, so its id may belong to another process.
         group.forget();
         check_status(status, said, &complaints)
     }
@@ -195,7 +195,7 @@ impl Git {
     }
 }
 
-/// `host:port:address,…`: what the name means to git, whatever a resolver says now.
+/// `host:port:address,…`: pins the addresses of the host, independent of later DNS results.
 fn pin(url: &Url, addresses: &[IpAddr]) -> String {
     let addresses: Vec<String> = addresses
         .iter()
@@ -209,7 +209,7 @@ fn pin(url: &Url, addresses: &[IpAddr]) -> String {
     format!("{host}:{port}:{}", addresses.join(","))
 }
 
-/// Up to so many bytes, and whether that was all. The rest is not read.
+/// Reads up to `most` bytes. Also returns whether that was all.
 async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<(Vec<u8>, bool)> {
     let (mut text, Some(mut from)) = (Vec::new(), from) else {
         return Ok((Vec::new(), true));
@@ -224,7 +224,7 @@ fn check_status(status: ExitStatus, said: Vec<u8>, complaints: &[u8]) -> Result<
         return Ok(said);
     }
     let complaints = String::from_utf8_lossy(complaints);
-    // The shell's own answers when there is no such program.
+    // Exit codes of the shell when the program does not exist.
     if matches!(status.code(), Some(126 | 127)) {
         let why = "git is not installed on the machine of this service";
         return Err(GitFailure::Unusable(why.to_owned()));

@@ -20,10 +20,10 @@ use crate::naming::{SKILL_FILE, in_order, is_hidden, is_markdown, skill};
 
 /// Repositories that are fetched at the same time.
 const MAX_CONCURRENT_FETCHES: usize = 4;
-/// How long a fetch waits for its turn, and may take.
+/// Timeouts of the wait for a free fetch, and of the fetch.
 const FETCH_QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 const FETCH_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long reading what was fetched may take.
+/// Timeout of reading the fetched repository.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of a list of files, of one file, and of all files that are read.
 const MAX_LISTING_BYTES: u64 = 8 * 1024 * 1024;
@@ -31,10 +31,10 @@ const MAX_FILE_BYTES: u64 = 256 * 1024;
 const MAX_TOTAL_BYTES: u64 = 4 * 1024 * 1024;
 /// Skills of one marketplace.
 const MAX_MARKETPLACE_SKILLS: usize = 500;
-/// Directories of fetches that were cut off are removed when they are as old as this.
+/// Age at which directories of interrupted fetches are removed.
 const STALE_SCRATCH_TTL: Duration = Duration::from_secs(60 * 60);
 
-/// Where repositories are fetched to.
+/// Fetches repositories to scratch directories.
 #[derive(Debug)]
 pub(crate) struct MarketplaceFetcher {
     scratch: PathBuf,
@@ -73,7 +73,7 @@ impl MarketplaceFetcher {
     }
 }
 
-/// Removed, off the workers, whatever becomes of the fetch.
+/// A directory that is removed on drop, on a blocking thread.
 struct ScratchDirectory(Arc<TempDir>);
 
 impl Drop for ScratchDirectory {
@@ -86,7 +86,7 @@ impl Drop for ScratchDirectory {
     }
 }
 
-/// A fresh directory. What a process that was killed left behind goes.
+/// Creates a directory, and removes stale ones of killed processes.
 fn make(scratch: &Path) -> std::io::Result<ScratchDirectory> {
     fs::create_dir_all(scratch)?;
     for entry in fs::read_dir(scratch)?.flatten() {
@@ -108,7 +108,7 @@ fn unavailable(why: &str) -> SkillError {
     SkillError::Unavailable(why.to_owned())
 }
 
-/// What git says names directories of ours and addresses: it is for the log.
+/// Converts a git error for clients. Git's own message contains local paths and addresses, so it goes to the log only.
 fn in_words(of: &Marketplace, failed: GitFailure) -> SkillError {
     let (url, name) = (&of.url, &of.name);
     tracing::info!(marketplace = name, %url, error = %chain(&failed), "marketplace {name} cannot be read: {failed}");
@@ -225,7 +225,7 @@ fn files(listed: &[u8]) -> Vec<GitFile> {
     listed.split(|byte| *byte == 0).filter_map(read).collect()
 }
 
-/// The files that may be skills, within the bounds.
+/// Files that may be skills, within the limits.
 fn wanted(listed: &[GitFile]) -> Vec<&GitFile> {
     let homes: Vec<&str> = listed
         .iter()
@@ -261,7 +261,7 @@ fn wanted(listed: &[GitFile]) -> Vec<&GitFile> {
         .collect()
 }
 
-/// What is in these files, in their order.
+/// Contents of these files, in order.
 async fn contents(git: &Git, files: &[&GitFile]) -> Result<Vec<Vec<u8>>, GitFailure> {
     if files.is_empty() {
         return Ok(Vec::new());

@@ -22,17 +22,16 @@ impl Extractor for Headers<'_> {
     }
 }
 
-/// Makes a span that nothing has happened in yet part of the trace that these headers name. Headers that name none
-/// (missing, or not in the form of the specification) change nothing.
+/// Makes a new span part of the trace that these headers name. Missing or invalid headers have no effect.
 pub fn adopt(span: &Span, headers: &[(&'static str, String)]) {
     let context = TraceContextPropagator::new().extract(&Headers(headers));
     if context.span().span_context().is_valid() {
-        // Fails for a span that is recorded nowhere.
+        // Fails for a span without a subscriber, which is fine.
         let _ = span.set_parent(context);
     }
 }
 
-/// The headers by which another process goes on with the trace of the current span; none if it is in no trace.
+/// The headers that propagate the trace of the current span. Empty without a trace.
 pub fn current() -> Vec<(&'static str, String)> {
     let context = Span::current().context();
     let span = context.span();

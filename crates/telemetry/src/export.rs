@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::http::CollectorClient;
 use crate::{Config, Error};
 
-/// Between two lines in the log about a collector that takes nothing.
+/// Interval between two log lines about a failing collector.
 const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Called by the thread of the batch processor alone, so it may block; it has a runtime of its own, because requests must
@@ -32,7 +32,7 @@ pub(crate) struct Exporter {
     trouble: Mutex<LostSpans>,
 }
 
-/// What was lost since it was said last.
+/// Spans lost since the last log line.
 #[derive(Debug, Default)]
 struct LostSpans {
     said: Option<Instant>,
@@ -64,7 +64,7 @@ impl Exporter {
     }
 }
 
-/// A name that is being looked up cannot be cut off, and the end of the service must not wait for it.
+/// A running DNS look-up cannot be cancelled, and the shutdown of the service must not wait for it.
 impl Drop for Exporter {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
@@ -74,7 +74,7 @@ impl Drop for Exporter {
 }
 
 impl LostSpans {
-    /// How many are to be told of as lost, if it is time to say so.
+    /// Adds lost spans. Returns their number if it is time for a log line.
     fn say(&mut self, spans: usize, now: Instant) -> Option<usize> {
         self.lost += spans;
         let is_due = self.said.is_none_or(|said| now - said >= FAILURE_LOG_INTERVAL);
@@ -107,7 +107,7 @@ impl SpanExporter for Exporter {
     }
 }
 
-/// Names and kinds as the conventions for HTTP have them: backends draw their maps of services from these.
+/// Sets names and kinds by the semantic conventions for HTTP, from which backends derive service maps.
 fn named(mut span: SpanData) -> SpanData {
     let text = |span: &SpanData, key: &str| {
         let found = span.attributes.iter().find(|it| it.key.as_str() == key)?;

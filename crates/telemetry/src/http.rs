@@ -17,20 +17,20 @@ use url::Url;
 
 use crate::{Config, Error};
 
-/// How long a connection, and the whole request, may take.
+/// Timeouts of the connection and of the whole request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// An answer says next to nothing.
+/// Responses are read up to this size and ignored.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 const AGENT_NAME: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
 
-/// Where traces go.
+/// Sends batches to the collector.
 #[derive(Debug)]
 pub(crate) struct CollectorClient {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     url: Url,
-    /// Sensitive values, whose `Debug` shows nothing.
+    /// Values are marked sensitive, which hides them from `Debug`.
     headers: HeaderMap,
 }
 
@@ -49,7 +49,7 @@ impl CollectorClient {
             .https_or_http()
             .enable_http1()
             .wrap_connector(http);
-        // No connection is kept: nothing looks after one between two batches.
+        // Connections are not reused, because no task drives them between two batches.
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(0)
             .build(connector);
@@ -60,7 +60,7 @@ impl CollectorClient {
         })
     }
 
-    /// Sends a batch; else why it was not taken, for the log.
+    /// Sends a batch. The error is for the log.
     pub(crate) async fn send(&self, body: Vec<u8>) -> Result<(), String> {
         let exchange = tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(body)).await;
         exchange.unwrap_or_else(|_| Err(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())))
@@ -74,7 +74,7 @@ impl CollectorClient {
         let answer = self.client.request(request).await;
         let answer = answer.map_err(|error| chain(&error))?;
         let status = answer.status();
-        // Read to its end, and not looked at: what a collector says may be anything.
+        // Read the body to its end and ignore it.
         let body = Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect().await;
         if !status.is_success() {
             return Err(format!("the collector answered {status}"));

@@ -1,12 +1,10 @@
-//! What this process tells of its work: lines of a log ([`lines`]), and traces for an OpenTelemetry collector, to which spans go
-//! out as OTLP, protobuf over HTTP.
+//! Writes the log ([`lines`]) and exports traces to an OpenTelemetry collector as OTLP, protobuf over HTTP.
 //!
-//! Knows: `tracing`, OpenTelemetry, the collector, W3C trace contexts. Must never know: what the service does. What becomes a span, and
-//! with which attributes, is said where the work is done, with `tracing`; no secret is in there, as none is in the log.
+//! Knows: `tracing`, OpenTelemetry, the collector, W3C trace contexts. Must never know: what the service does. Other
+//! crates create spans and attributes with `tracing`. Neither spans nor log lines contain secrets.
 //!
-//! Nothing here makes a request wait. Spans that have ended go into a queue of [`MAX_QUEUED_SPANS`], and what does not fit is dropped;
-//! a thread of its own takes them out and sends them. A collector that is not there costs those spans, and one line in the
-//! log a minute.
+//! Telemetry never delays a request. Ended spans enter a queue of [`MAX_QUEUED_SPANS`], which drops spans when it is full. A
+//! separate thread sends them. An unreachable collector costs its spans and one log line a minute.
 
 mod context;
 mod export;
@@ -32,17 +30,17 @@ use url::Url;
 pub use context::{adopt, current};
 use export::Exporter;
 
-/// Spans that may wait to be sent.
+/// Capacity of the queue of spans.
 pub const MAX_QUEUED_SPANS: usize = 2048;
-/// How many are sent at once,
+/// Maximum spans per request.
 const MAX_BATCH_SPANS: usize = 512;
-/// and how long they wait for others.
+/// Interval between two batches.
 const EXPORT_INTERVAL: Duration = Duration::from_secs(2);
-/// What one span may carry; further attributes and events are counted and left out.
+/// Limits of one span. Further attributes and events are counted and dropped.
 const MAX_SPAN_ATTRIBUTES: u32 = 64;
 const MAX_SPAN_EVENTS: u32 = 32;
 
-/// Where traces go, and which.
+/// Configuration of the export.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The collector, without `/v1/traces` (as `OTEL_EXPORTER_OTLP_ENDPOINT` names it).
@@ -53,22 +51,22 @@ pub struct Config {
     pub service_name: String,
     /// `service.version` of all spans.
     pub service_version: &'static str,
-    /// Which share of the traces that begin here is recorded, from 0 to 1. Who calls with a trace has decided for it.
+    /// Share of the traces that begin here to record, from 0 to 1. A caller's trace context decides for its own trace.
     pub sampling_ratio: f64,
     /// Spans of these crates are traces (the first parts of `tracing`'s targets).
     pub targets: &'static [&'static str],
 }
 
-/// Why nothing can be exported.
+/// Error of starting the export.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A header that HTTP does not allow. Says its position, as the text may be the secret.
+    /// An invalid HTTP header. The error names its position, because the text may be secret.
     #[error("header {0} of telemetry.headers is none that HTTP allows: it must be NAME=VALUE")]
     Header(usize),
-    /// An endpoint that nothing can be sent to.
+    /// An invalid endpoint.
     #[error("nothing can be sent to telemetry.otlp_endpoint: {0}")]
     Endpoint(String),
-    /// The operating system gives no thread.
+    /// The exporter's thread cannot be started.
     #[error("cannot start the exporter: {0}")]
     Thread(#[from] std::io::Error),
 }
@@ -81,10 +79,10 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Begins. Needs no runtime: the exporter has a thread of its own, which also outlives the service's.
+    /// Starts the export. Needs no runtime: the exporter's own thread outlives the service's runtime.
     pub fn open(config: &Config) -> Result<Self, Error> {
         let exporter = Exporter::new(config)?;
-        // All is said here: what is not would be read from the environment.
+        // Set every option, because the library reads missing ones from the environment.
         let batches = BatchConfigBuilder::default()
             .with_max_queue_size(MAX_QUEUED_SPANS)
             .with_max_export_batch_size(MAX_BATCH_SPANS)
@@ -119,8 +117,7 @@ impl Telemetry {
         })
     }
 
-    /// What makes traces of spans, beside the log: all spans of the configured crates up to `debug`, and in them what is
-    /// logged as a warning or an error.
+    /// The layer that exports spans of the configured crates up to `debug`, with warnings and errors as their events.
     pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -136,7 +133,7 @@ impl Telemetry {
             .with_filter(filter_fn(wanted).with_max_level_hint(LevelFilter::DEBUG))
     }
 
-    /// Sends what is left, at most for so long. `false` if that was too short. Blocks; spans that end later are lost.
+    /// Sends the queued spans within `limit`. Returns `false` on a timeout. Blocks. Later spans are lost.
     pub fn finish(&self, limit: Duration) -> bool {
         self.provider.shutdown_with_timeout(limit).is_ok()
     }

@@ -1,9 +1,9 @@
-//! Lines of the log on their way to a file, in batches, on a thread of their own.
+//! Writes log lines in batches on a separate thread.
 //!
-//! Whoever logs only appends to a buffer. A reader of standard error that has stopped reading (a pipe nobody empties, a full
-//! disk of a collector) therefore holds up no request, and a line costs no system call while there are many. The first line
-//! after a pause is written at once; those that follow it closely wait for at most [`BATCH_INTERVAL`], which is also what a `kill -9`
-//! may cost. What finds [`MAX_QUEUED_BYTES`] queue is lost, and counted in a line of its own; what cannot be written is lost uncounted.
+//! Logging only appends to a buffer. So a stalled reader of standard error (a full pipe, a full disk of a collector) delays no
+//! request, and many lines share a system call. The thread writes the first line after a pause at once. Further lines wait for
+//! [`BATCH_INTERVAL`] at most, which bounds the loss by `kill -9`. With [`MAX_QUEUED_BYTES`] in the queue, new lines are dropped
+//! and counted in a line of their own. Lines lost to write errors are not counted.
 
 mod text;
 mod wanted;
@@ -19,42 +19,43 @@ use tracing_subscriber::fmt::MakeWriter;
 pub use text::{Fields, Text};
 pub use wanted::Wanted;
 
-/// Bytes that may wait.
+/// Capacity of the queue.
 pub const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
-/// Between two batches.
+/// Pause between two batches.
 pub const BATCH_INTERVAL: Duration = Duration::from_millis(5);
-/// Bytes that a buffer keeps room for when it was larger.
+/// Capacity that a buffer keeps after it was larger.
 const MAX_RETAINED_BYTES: usize = 64 * 1024;
 
-/// Where lines wait. Clones are the same.
+/// The queue of log lines. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Lines(Arc<SharedQueue>);
 
 #[derive(Debug, Default)]
 struct SharedQueue {
     queue: Mutex<LogQueue>,
-    /// There is something to write, after there was nothing.
+    /// Signals the first line in an empty queue.
     has_lines: Condvar,
-    /// A batch was written.
+    /// Signals a written batch.
     written: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct LogQueue {
     text: Vec<u8>,
-    /// Lines that found no room.
+    /// Number of dropped lines.
     lost: u64,
-    /// Whether the thread wants to be told of a line.
+    /// Whether the thread waits for a line.
     is_asleep: bool,
-    /// Whether the thread has taken what it has not written yet.
+    /// Whether the thread holds an unwritten batch.
     is_writing: bool,
 }
 
 impl Lines {
-    /// Begins to write; the thread ends with the process. `of_lost`: the line about so many that are lost, with its end.
+    /// Starts the thread, which runs until the process ends. `of_lost` formats the line about a number of dropped lines,
+    /// including its line end.
     ///
     /// # Errors
-    /// When no thread is to be had.
+    /// If the thread cannot be started.
     pub fn start(to: impl Write + Send + 'static, of_lost: fn(u64) -> String) -> io::Result<Self> {
         let lines = Self(Arc::default());
         let shared = Arc::clone(&lines.0);
@@ -64,7 +65,7 @@ impl Lines {
         Ok(lines)
     }
 
-    /// Waits until all is written that was logged so far, but no longer than `limit`. Blocks. Whether it was long enough.
+    /// Waits until all lines so far are written, for `limit` at most. Blocks. Returns `false` on a timeout.
     pub fn settle(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let mut queue = self.0.lock();
@@ -81,7 +82,7 @@ impl Lines {
 }
 
 impl SharedQueue {
-    /// Nothing panics while it is held.
+    /// The lock is never poisoned: no code panics while it holds it.
     fn lock(&self) -> MutexGuard<'_, LogQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,7 +108,7 @@ impl SharedQueue {
         let mut batch = Vec::new();
         loop {
             let lost = self.take(&mut batch);
-            // Nobody could be told that the log cannot be written.
+            // A failure of the log cannot be logged.
             let _ = to.write_all(&batch);
             if lost > 0 {
                 let _ = to.write_all(of_lost(lost).as_bytes());
@@ -121,7 +122,7 @@ impl SharedQueue {
         }
     }
 
-    /// Waits for lines, exchanges them for an empty buffer, and says how many were lost.
+    /// Waits for lines, swaps them with an empty buffer, and returns the number of dropped lines.
     fn take(&self, batch: &mut Vec<u8>) -> u64 {
         let mut queue = self.lock();
         while queue.text.is_empty() {
@@ -144,7 +145,7 @@ impl<'a> MakeWriter<'a> for Lines {
     }
 }
 
-/// One line, which comes whole.
+/// Writer of one complete line.
 #[derive(Debug)]
 pub struct Line<'a>(&'a SharedQueue);
 

@@ -1,4 +1,4 @@
-//! Which lines are wanted.
+//! A filter of log levels that can change at run time.
 
 use tracing::subscriber::Interest;
 use tracing::{Metadata, Subscriber};

@@ -42,7 +42,8 @@ impl HttpAgentRuntime {
     }
 
     async fn stage(&self, at: AgentServer<'_>) -> Result<DormancyStage, AgentError> {
-        let call = AgentCall::open(Method::GET, at, &INIT_PATH, self.config.read)?.at_most(MAX_RESPONSE_BYTES);
+        let call = AgentCall::open(Method::GET, at, &INIT_PATH, self.config.read)?
+            .at_most(MAX_RESPONSE_BYTES);
         let reply = self.transport.exchange(&call).await?;
         if reply.status >= 500 {
             return Err(refused(reply.status, &reply.body, &Scrubber::none()));
@@ -62,7 +63,11 @@ impl HttpAgentRuntime {
             let Ok(call) = AgentCall::open(Method::GET, at, place, self.config.wake) else {
                 return;
             };
-            if let Err(fault) = self.transport.exchange(&call.at_most(MAX_RESPONSE_BYTES)).await {
+            if let Err(fault) = self
+                .transport
+                .exchange(&call.at_most(MAX_RESPONSE_BYTES))
+                .await
+            {
                 let error = AgentError::from(fault);
                 tracing::debug!(error = %chain(&error), "a dormant agent server could not be asked in advance");
             }
@@ -103,7 +108,9 @@ impl HttpAgentRuntime {
                     return Err(refused(reply.status, &reply.body, &scrub));
                 }
                 // Somebody else was about to wake it, and has failed or has not ended yet.
-                DormancyStage::Dormant | DormancyStage::Waking => tokio::time::sleep(POLL_INTERVAL).await,
+                DormancyStage::Dormant | DormancyStage::Waking => {
+                    tokio::time::sleep(POLL_INTERVAL).await
+                }
             }
         }
     }

@@ -115,7 +115,10 @@ async fn is_reachable(
         return false;
     };
     let body = json!({"server": entry.document, "timeout": patience.as_secs_f64() * 0.9});
-    let call = call.json(&body).at_most(MAX_TEST_RESPONSE_BYTES).idempotent();
+    let call = call
+        .json(&body)
+        .at_most(MAX_TEST_RESPONSE_BYTES)
+        .idempotent();
     match transport.exchange(&call).await {
         Ok(reply) if reply.is_success() => {
             let verdict: Value = serde_json::from_slice(&reply.body).unwrap_or_default();

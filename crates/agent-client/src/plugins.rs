@@ -38,14 +38,18 @@ pub(crate) async fn loadable_plugins(
     let tried: Vec<_> = plugins
         .iter()
         .map(|plugin| async move {
-            let is_loadable = Instant::now() < until && is_loadable(transport, at, plugin, patience).await;
+            let is_loadable =
+                Instant::now() < until && is_loadable(transport, at, plugin, patience).await;
             if !is_loadable {
                 warn!(plugin = label(plugin), "plugin does not load");
             }
             is_loadable
         })
         .collect();
-    stream::iter(tried).buffered(MAX_CONCURRENT_TESTS).collect().await
+    stream::iter(tried)
+        .buffered(MAX_CONCURRENT_TESTS)
+        .collect()
+        .await
 }
 
 async fn is_loadable(
@@ -71,7 +75,8 @@ async fn is_loadable(
         let installed: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         let path = ["api", "plugins", "installed"];
         let name = installed["name"].as_str().unwrap_or_default();
-        if let Ok(call) = AgentCall::new(Method::DELETE, at, &[&path[..], &[name]].concat(), patience)
+        if let Ok(call) =
+            AgentCall::new(Method::DELETE, at, &[&path[..], &[name]].concat(), patience)
             && let Err(error) = transport.exchange(&call).await
         {
             let error = AgentError::from(error);

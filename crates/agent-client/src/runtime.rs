@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::agent::{
     AgentConversation, AgentEndpoint, AgentError, AgentEventPage, AgentRuntime, InitRequest,
-    LaunchRequest, LlmProfile, Plugin, MessageDelivery,
+    LaunchRequest, LlmProfile, MessageDelivery, Plugin,
 };
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::MessageInput;
@@ -154,7 +154,11 @@ impl HttpAgentRuntime {
     }
 
     /// An exchange that changes something there.
-    pub(crate) async fn change(&self, deed: &'static str, call: &AgentCall) -> Result<AgentReply, CallError> {
+    pub(crate) async fn change(
+        &self,
+        deed: &'static str,
+        call: &AgentCall,
+    ) -> Result<AgentReply, CallError> {
         crash_point::before(deed);
         let outcome = self.transport.exchange(call).await;
         crash_point::after(deed);
@@ -247,7 +251,8 @@ impl AgentRuntime for HttpAgentRuntime {
     ) -> Result<Vec<Option<AgentConversation>>, AgentError> {
         let mut known = HashMap::new();
         for some in ids.chunks(IDS_PER_CALL) {
-            let mut call = AgentCall::new(Method::GET, at, &["api", "conversations"], self.config.read)?;
+            let mut call =
+                AgentCall::new(Method::GET, at, &["api", "conversations"], self.config.read)?;
             for id in some {
                 call = call.query("ids", &id.dashed());
             }
@@ -351,7 +356,11 @@ impl AgentRuntime for HttpAgentRuntime {
         self.keep_profiles(at, profiles).await
     }
 
-    async fn delete_conversation(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
+    async fn delete_conversation(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+    ) -> Result<(), AgentError> {
         let call = of_conversation(Method::DELETE, at, id, &[], self.config.stop)?;
         let reply = self.change("agent: forgetting", &call).await?;
         match reply.status {

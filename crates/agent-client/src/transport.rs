@@ -241,7 +241,9 @@ impl Transport {
             body.extend_from_slice(&chunk);
         }
         // A sandbox is not trusted, and almost every answer is read as JSON.
-        let heaviest = limit.saturating_mul(JSON_MEMORY_FACTOR).clamp(JSON_MEMORY_BYTES_RANGE.0, JSON_MEMORY_BYTES_RANGE.1);
+        let heaviest = limit
+            .saturating_mul(JSON_MEMORY_FACTOR)
+            .clamp(JSON_MEMORY_BYTES_RANGE.0, JSON_MEMORY_BYTES_RANGE.1);
         if estimate_memory_bytes(&body) > heaviest {
             return Err(CallError::TooLarge(heaviest));
         }

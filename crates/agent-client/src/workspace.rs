@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::agent::{AgentEndpoint, AgentError};
-use domain::workspace::{SandboxWorkspace, ShellCommand, ShellOutcome, ProjectSkill};
+use domain::workspace::{ProjectSkill, SandboxWorkspace, ShellCommand, ShellOutcome};
 use hyper::Method;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -168,7 +168,11 @@ impl SandboxWorkspace for HttpAgentRuntime {
         }
     }
 
-    async fn skills(&self, at: &AgentEndpoint, project: &str) -> Result<Vec<ProjectSkill>, AgentError> {
+    async fn skills(
+        &self,
+        at: &AgentEndpoint,
+        project: &str,
+    ) -> Result<Vec<ProjectSkill>, AgentError> {
         let body = json!({
             "load_public": false, "load_user": false, "load_org": false, "load_project": true,
             "project_dir": project,

@@ -113,7 +113,9 @@ fn kind_v4(address: Ipv4Addr) -> AddressKind {
     }
     match address.octets() {
         // Loopback; RFC 1918; shared address space of carriers (RFC 6598).
-        [127 | 10, ..] | [192, 168, ..] | [172, 16..=31, ..] | [100, 64..=127, ..] => AddressKind::Private,
+        [127 | 10, ..] | [192, 168, ..] | [172, 16..=31, ..] | [100, 64..=127, ..] => {
+            AddressKind::Private
+        }
         // "This network", link-local, protocol assignments, documentation, 6to4 relays, benchmarks, multicast, reserved.
         [0 | 224..=255, ..]
         | [169, 254, ..]

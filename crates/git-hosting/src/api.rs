@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use domain::git::{
-    GitBranch, GitError, GitPage, GitPageRequest, GitUser, NewPullRequest, GitRepository, RepositoryQuery,
-    SuggestedTask,
+    GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser, NewPullRequest,
+    RepositoryQuery, SuggestedTask,
 };
 use url::Url;
 
@@ -28,7 +28,10 @@ pub(crate) trait Api: Send + Sync {
     async fn installations(&self, page: &GitPageRequest) -> Result<GitPage<String>, GitError>;
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError>;
     /// One request, which is never repeated.
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError>;
+    async fn open_pull_request(
+        &self,
+        request: &NewPullRequest,
+    ) -> Result<OpenedPullRequest, GitError>;
     /// Sets the labels of one that was opened without them.
     async fn label(&self, request: &NewPullRequest, number: i64) -> Result<(), GitError>;
 }

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    GitRepository, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
+    NewPullRequest, OwnerType, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -13,9 +13,11 @@ use crate::api::{Api, MAX_TASKS, OpenedPullRequest, named_by_url, or_nothing, wo
 use crate::client::Http;
 use crate::clone::azure_base;
 use crate::names::{below, is_segment, segments, web_base};
-use crate::paging::{ProviderPage, ListId, page};
+use crate::paging::{ListId, ProviderPage, page};
 use crate::pull_request::{full, no_labels};
-use crate::session::{ProviderResponse, TokenScheme, ProviderSession, flag, number, text, unavailable};
+use crate::session::{
+    ProviderResponse, ProviderSession, TokenScheme, flag, number, text, unavailable,
+};
 
 const PROVIDER: GitProvider = GitProvider::AzureDevops;
 const VERSION: (&str, &str) = ("api-version", "7.0");
@@ -326,7 +328,10 @@ impl Api for Azure {
         Ok(tasks)
     }
 
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError> {
+    async fn open_pull_request(
+        &self,
+        request: &NewPullRequest,
+    ) -> Result<OpenedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let [organization, project, name] = parts[..] else {
             return Err(GitError::NotFound { provider: PROVIDER });

@@ -6,8 +6,8 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    GitRepository, RepositorySortKey, RepositoryQuery, SuggestedTask,
+    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
+    NewPullRequest, OwnerType, RepositoryQuery, RepositorySortKey, SuggestedTask,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -15,9 +15,9 @@ use url::Url;
 use crate::api::{Api, OpenedPullRequest, named_by_url, words};
 use crate::client::Http;
 use crate::names::{below, is_segment, segments, web_base};
-use crate::paging::{ProviderPage, ListId, page, page_number};
+use crate::paging::{ListId, ProviderPage, page, page_number};
 use crate::pull_request::{address, branch as short, no_labels};
-use crate::session::{TokenScheme, ProviderSession, flag, number, text, unavailable};
+use crate::session::{ProviderSession, TokenScheme, flag, number, text, unavailable};
 
 const PROVIDER: GitProvider = GitProvider::Bitbucket;
 const MAX_PAGE_ITEMS: usize = 100;
@@ -286,7 +286,10 @@ impl Api for Bitbucket {
         Ok(Vec::new())
     }
 
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError> {
+    async fn open_pull_request(
+        &self,
+        request: &NewPullRequest,
+    ) -> Result<OpenedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let path = [&["repositories"], &parts[..], &["pullrequests"]].concat();
         let url = self.session.url(&path, &[])?;

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    GitRepository, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
+    NewPullRequest, OwnerType, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -12,9 +12,9 @@ use url::Url;
 use crate::api::{Api, MAX_TASKS, OpenedPullRequest, words};
 use crate::client::Http;
 use crate::names::{below, is_segment, segments, web_base};
-use crate::paging::{ProviderPage, ListId, page};
+use crate::paging::{ListId, ProviderPage, page};
 use crate::pull_request::{address, full, no_labels};
-use crate::session::{TokenScheme, ProviderSession, flag, id, number, text};
+use crate::session::{ProviderSession, TokenScheme, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::BitbucketDataCenter;
 const MAX_PAGE_ITEMS: usize = 100;
@@ -237,7 +237,14 @@ impl Api for BitbucketDataCenter {
     async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
         let list = ListId::new(&["bitbucket dc projects", self.web.as_str()]);
         let fetch = |cursor, size| self.list(&["projects"], &[], cursor, size);
-        page(list, request, MAX_PAGE_ITEMS, |value| text(value, "/key"), fetch).await
+        page(
+            list,
+            request,
+            MAX_PAGE_ITEMS,
+            |value| text(value, "/key"),
+            fetch,
+        )
+        .await
     }
 
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {
@@ -248,7 +255,10 @@ impl Api for BitbucketDataCenter {
         Ok(values.iter().filter_map(task).take(MAX_TASKS).collect())
     }
 
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError> {
+    async fn open_pull_request(
+        &self,
+        request: &NewPullRequest,
+    ) -> Result<OpenedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let [project, slug] = parts[..] else {
             return Err(GitError::NotFound { provider: PROVIDER });

@@ -3,8 +3,9 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    GitRepository, RepositorySortKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
+    NewPullRequest, OwnerType, RepositoryQuery, RepositorySortKey, SuggestedTask,
+    SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -12,9 +13,9 @@ use url::Url;
 use crate::api::{Api, MAX_TASKS, OpenedPullRequest, named_by_url, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
-use crate::paging::{ProviderPage, ListId, following, page, page_number};
+use crate::paging::{ListId, ProviderPage, following, page, page_number};
 use crate::pull_request::{address, branch as short, no_labels, titled};
-use crate::session::{TokenScheme, ProviderSession, flag, id, number, text};
+use crate::session::{ProviderSession, TokenScheme, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::Forgejo;
 /// As long as pages are unless an administrator says otherwise; longer ones are cut without a word.
@@ -196,7 +197,10 @@ impl Api for Forgejo {
         Ok(values.iter().filter_map(task).take(MAX_TASKS).collect())
     }
 
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError> {
+    async fn open_pull_request(
+        &self,
+        request: &NewPullRequest,
+    ) -> Result<OpenedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let path = [&["repos"], &parts[..], &["pulls"]].concat();
         let url = self.session.url(&path, &[])?;

@@ -5,8 +5,9 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    GitRepository, RepositorySortKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
+    NewPullRequest, OwnerType, RepositoryQuery, RepositorySortKey, SuggestedTask,
+    SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -14,9 +15,11 @@ use url::Url;
 use crate::api::{Api, MAX_TASKS, OpenedPullRequest, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
-use crate::paging::{ProviderPage, ListId, following, page, page_number};
+use crate::paging::{ListId, ProviderPage, following, page, page_number};
 use crate::pull_request::{address, branch as short};
-use crate::session::{ProviderResponse, TokenScheme, ProviderSession, flag, id, number, text, unavailable};
+use crate::session::{
+    ProviderResponse, ProviderSession, TokenScheme, flag, id, number, text, unavailable,
+};
 
 const PROVIDER: GitProvider = GitProvider::Github;
 /// Longest page, and as many repositories as a search shows at all.
@@ -153,7 +156,12 @@ fn addresses(web: &Url) -> Result<(Url, Url), GitError> {
 }
 
 /// A page of REST: what is next is told by the `Link` header.
-fn chunk(mut answer: ProviderResponse, member: Option<&str>, number: u32, is_shown: bool) -> ProviderPage {
+fn chunk(
+    mut answer: ProviderResponse,
+    member: Option<&str>,
+    number: u32,
+    is_shown: bool,
+) -> ProviderPage {
     let next = following(number, is_shown && answer.has_next_link());
     ProviderPage {
         values: answer.list(member),
@@ -363,7 +371,14 @@ impl Api for Github {
             let answer = self.session.understand(reply)?;
             Ok(chunk(answer, Some("installations"), number, true))
         };
-        page(list, request, MAX_PAGE_ITEMS, |value| id(value, "/id"), fetch).await
+        page(
+            list,
+            request,
+            MAX_PAGE_ITEMS,
+            |value| id(value, "/id"),
+            fetch,
+        )
+        .await
     }
 
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {
@@ -375,7 +390,10 @@ impl Api for Github {
         Ok(pull_requests.chain(issues).take(MAX_TASKS).collect())
     }
 
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError> {
+    async fn open_pull_request(
+        &self,
+        request: &NewPullRequest,
+    ) -> Result<OpenedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let url = self
             .session

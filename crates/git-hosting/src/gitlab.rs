@@ -3,8 +3,9 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    GitRepository, RepositorySortKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
+    NewPullRequest, OwnerType, RepositoryQuery, RepositorySortKey, SuggestedTask,
+    SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -12,9 +13,9 @@ use url::Url;
 use crate::api::{Api, MAX_TASKS, OpenedPullRequest, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
-use crate::paging::{ProviderPage, ListId, page, page_number};
+use crate::paging::{ListId, ProviderPage, page, page_number};
 use crate::pull_request::{address, branch as short, titled};
-use crate::session::{ProviderResponse, TokenScheme, ProviderSession, flag, id, number, text};
+use crate::session::{ProviderResponse, ProviderSession, TokenScheme, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::Gitlab;
 const MAX_PAGE_ITEMS: usize = 100;
@@ -238,7 +239,10 @@ impl Api for Gitlab {
             .collect())
     }
 
-    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<OpenedPullRequest, GitError> {
+    async fn open_pull_request(
+        &self,
+        request: &NewPullRequest,
+    ) -> Result<OpenedPullRequest, GitError> {
         let repository = request.repository.as_str();
         let is_number = !repository.is_empty() && repository.bytes().all(|b| b.is_ascii_digit());
         let project = if is_number {

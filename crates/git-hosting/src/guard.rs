@@ -94,7 +94,11 @@ impl HostGuard {
     }
 
     /// Resolves a name. All its addresses must be allowed: a name with a private address beside public ones is an attack.
-    pub(crate) async fn resolve(&self, name: &str, port: u16) -> Result<Vec<SocketAddr>, HostError> {
+    pub(crate) async fn resolve(
+        &self,
+        name: &str,
+        port: u16,
+    ) -> Result<Vec<SocketAddr>, HostError> {
         let found = tokio::time::timeout(RESOLVE_TIMEOUT, self.look_up(name, port)).await;
         let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let found = found.map_err(HostError::NotResolved)?;
@@ -283,13 +287,20 @@ mod tests {
     async fn a_resolver_that_hangs_costs_a_bounded_number_of_threads() {
         let mut guard = guard(&["192.0.2.0/24"]);
         guard.look_up = hang;
-        for (names, expected) in [(1, MAX_CONCURRENT_LOOKUPS_PER_NAME), (50, MAX_CONCURRENT_LOOKUPS)] {
+        for (names, expected) in [
+            (1, MAX_CONCURRENT_LOOKUPS_PER_NAME),
+            (50, MAX_CONCURRENT_LOOKUPS),
+        ] {
             let names: Vec<_> = (0..50).map(|n| format!("h{}.example", n % names)).collect();
             let all = join_all(names.iter().map(|name| guard.resolve(name, 443)));
             // Nobody waits for them any more, and they are still there.
             let given_up = tokio::time::timeout(Duration::from_millis(200), all).await;
             assert!(given_up.is_err());
-            assert!(hung(expected).await, "{}", HUNG_LOOKUPS.load(Ordering::SeqCst));
+            assert!(
+                hung(expected).await,
+                "{}",
+                HUNG_LOOKUPS.load(Ordering::SeqCst)
+            );
         }
         GATE_CLOSED.store(false, Ordering::SeqCst);
         assert!(hung(0).await);

@@ -30,8 +30,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    GitBranch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
-    HostNotAllowed, OpenedPullRequest, NewPullRequest, GitRepository, RepositoryQuery, SuggestedTask,
+    CloneSource, GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest,
+    GitRepository, GitUser, HostNotAllowed, NewPullRequest, OpenedPullRequest, RepositoryQuery,
+    SuggestedTask,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;

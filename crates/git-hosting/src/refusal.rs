@@ -60,7 +60,9 @@ impl<'a> RefusalReader<'a> {
         let whole = [token, secret, &encoded[0], &encoded[1]];
         let whole = whole.iter().filter(|one| one.len() >= MIN_SECRET_CHARS);
         let is_other = |c: char| !c.is_ascii_alphanumeric();
-        let parts = secret.split(is_other).filter(|one| one.len() >= MIN_OPAQUE_PART_CHARS);
+        let parts = secret
+            .split(is_other)
+            .filter(|one| one.len() >= MIN_OPAQUE_PART_CHARS);
         whole.copied().chain(parts).any(|one| text.contains(one))
     }
 }
@@ -166,7 +168,10 @@ mod tests {
         }
         let token = SecretString::from("glpat-\"a b\"0123456789abcdef");
         let quoted = json!({"message": "glpat-%22a%20b%220123456789abcdef"}).to_string();
-        assert_eq!(RefusalReader::of(&token).reason(quoted.as_bytes()), NO_REASON);
+        assert_eq!(
+            RefusalReader::of(&token).reason(quoted.as_bytes()),
+            NO_REASON
+        );
         let long = reason(&json!({"errors": vec!["é".repeat(200); 40]}));
         assert_eq!(long.chars().count(), 200, "repetitions are told once");
         let long = reason(&json!({"message": "é".repeat(1000)}));

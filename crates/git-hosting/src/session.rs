@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
-use crate::client::{HttpCall, Http, HttpReply};
+use crate::client::{Http, HttpCall, HttpReply};
 use crate::names::below;
 use crate::refusal::RefusalReader;
 
@@ -110,7 +110,11 @@ impl ProviderSession {
     }
 
     /// Sends a creating POST request, once and without following redirects.
-    pub(crate) async fn create(&self, url: Url, body: &Value) -> Result<ProviderResponse, GitError> {
+    pub(crate) async fn create(
+        &self,
+        url: Url,
+        body: &Value,
+    ) -> Result<ProviderResponse, GitError> {
         let body = Some(body.to_string().into_bytes());
         let reply = self.send(Method::POST, url, body).await?;
         let reason = match reply.status {

@@ -105,7 +105,9 @@ mod tests {
     async fn the_queue_of_one_is_bounded_and_forgotten_when_it_is_empty() {
         let slots = RequestSlots::new(10, 1);
         let taken = slots.take("a").await.unwrap();
-        let mut waiting: Vec<_> = (0..MAX_WAITING_PER_SLOT).map(|_| Box::pin(slots.take("a"))).collect();
+        let mut waiting: Vec<_> = (0..MAX_WAITING_PER_SLOT)
+            .map(|_| Box::pin(slots.take("a")))
+            .collect();
         for one in &mut waiting {
             assert!(poll!(one).is_pending());
         }

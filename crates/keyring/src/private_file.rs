@@ -165,7 +165,10 @@ mod tests {
         assert!(create(&dir.path().join("no/such"), "x").is_err());
         assert!(read(dir.path()).is_err());
         let huge = dir.path().join("huge");
-        File::create(&huge).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+        File::create(&huge)
+            .unwrap()
+            .set_len(MAX_FILE_BYTES + 1)
+            .unwrap();
         assert_eq!(read(&huge).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
     }
 }

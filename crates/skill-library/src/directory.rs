@@ -80,8 +80,9 @@ fn look(path: &Path, before: Option<CachedSkill>) -> CachedSkill {
         Ok(it) => (it.modified().ok(), it.len()),
         Err(_) => (None, 0),
     };
-    let is_same =
-        |known: &CachedSkill| modified.is_some() && known.modified == modified && known.length == length;
+    let is_same = |known: &CachedSkill| {
+        modified.is_some() && known.modified == modified && known.length == length
+    };
     if let Some(known) = before.filter(is_same) {
         return known;
     }
@@ -153,7 +154,9 @@ impl DirectoryWalk {
                 format!("{path}/{name}")
             };
             match self.kind(&file) {
-                Some(EntryKind::Directory) if depth < MAX_DEPTH => self.visit(&file, &below, depth + 1),
+                Some(EntryKind::Directory) if depth < MAX_DEPTH => {
+                    self.visit(&file, &below, depth + 1)
+                }
                 Some(EntryKind::File) if is_markdown(&name) && self.files.len() <= MAX_SKILLS => {
                     self.files.push((below, file));
                 }

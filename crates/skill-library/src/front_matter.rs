@@ -100,7 +100,9 @@ fn read(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
     loop {
         match events.next()? {
             Event::StreamEnd => return Ok(found),
-            Event::DocumentStart(_) => return front_matter_error("its front matter has several documents"),
+            Event::DocumentStart(_) => {
+                return front_matter_error("its front matter has several documents");
+            }
             _ => {}
         }
     }
@@ -154,10 +156,16 @@ impl<'a> Events<'a> {
                 match self.next()? {
                     Event::SequenceEnd => break,
                     Event::Scalar(text, style, ..) => texts.extend(bounded(&text, style)?),
-                    _ => return front_matter_error("`triggers` in its front matter is no list of texts"),
+                    _ => {
+                        return front_matter_error(
+                            "`triggers` in its front matter is no list of texts",
+                        );
+                    }
                 }
                 if texts.len() > MAX_TRIGGERS {
-                    return front_matter_error("`triggers` in its front matter has more than 256 entries");
+                    return front_matter_error(
+                        "`triggers` in its front matter has more than 256 entries",
+                    );
                 }
             },
             _ => return front_matter_error("`triggers` in its front matter is no list of texts"),

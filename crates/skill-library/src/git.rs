@@ -219,7 +219,11 @@ async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<(Ve
     Ok((text, is_whole))
 }
 
-fn check_status(status: ExitStatus, said: Vec<u8>, complaints: &[u8]) -> Result<Vec<u8>, GitFailure> {
+fn check_status(
+    status: ExitStatus,
+    said: Vec<u8>,
+    complaints: &[u8],
+) -> Result<Vec<u8>, GitFailure> {
     if status.success() {
         return Ok(said);
     }
@@ -229,7 +233,10 @@ fn check_status(status: ExitStatus, said: Vec<u8>, complaints: &[u8]) -> Result<
         let why = "git is not installed on the machine of this service";
         return Err(GitFailure::Unusable(why.to_owned()));
     }
-    Err(GitFailure::Refused(format!("{status}: {}", complaints.trim())))
+    Err(GitFailure::Refused(format!(
+        "{status}: {}",
+        complaints.trim()
+    )))
 }
 
 fn version(said: &str) -> Option<(u32, u32)> {
@@ -363,7 +370,10 @@ mod tests {
         let fetched = git
             .fetch(&url, &addresses, "HEAD", Duration::from_secs(60))
             .await;
-        assert!(matches!(fetched, Err(GitFailure::Refused(_))), "{fetched:?}");
+        assert!(
+            matches!(fetched, Err(GitFailure::Refused(_))),
+            "{fetched:?}"
+        );
         let asked = timeout(Duration::from_millis(10), listener.accept()).await;
         assert!(asked.is_err(), "the listener was called");
         for url in [
@@ -374,7 +384,10 @@ mod tests {
         ] {
             let url = url.parse().unwrap();
             let fetched = git.fetch(&url, &[], "HEAD", Duration::from_secs(60)).await;
-            assert!(matches!(fetched, Err(GitFailure::Refused(_))), "{fetched:?}");
+            assert!(
+                matches!(fetched, Err(GitFailure::Refused(_))),
+                "{fetched:?}"
+            );
         }
     }
 }

@@ -110,7 +110,10 @@ impl SkillLibrary for DirectoryLibrary {
         }
     }
 
-    async fn read_marketplace(&self, marketplace: &Marketplace) -> Result<MarketplaceContents, SkillError> {
+    async fn read_marketplace(
+        &self,
+        marketplace: &Marketplace,
+    ) -> Result<MarketplaceContents, SkillError> {
         self.fetches.offer(marketplace).await
     }
 }

@@ -22,7 +22,9 @@ pub(crate) fn parse(text: &[u8]) -> Result<ManifestEntries, &'static str> {
     let document: Value = serde_json::from_slice(text).map_err(|_| "is not JSON")?;
     let entries = |member: &str| match document.get(member) {
         None | Some(Value::Null) => Ok(&[][..]),
-        Some(Value::Array(entries)) if entries.len() <= MAX_MANIFEST_ENTRIES => Ok(entries.as_slice()),
+        Some(Value::Array(entries)) if entries.len() <= MAX_MANIFEST_ENTRIES => {
+            Ok(entries.as_slice())
+        }
         Some(Value::Array(_)) => Err("lists more than 1000 entries"),
         Some(_) => Err("has `plugins` or `skills` that are no lists"),
     };

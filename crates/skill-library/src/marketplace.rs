@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::front_matter;
-use crate::git::{GitFailure, Git};
+use crate::git::{Git, GitFailure};
 use crate::manifest;
 use crate::naming::{SKILL_FILE, in_order, is_hidden, is_markdown, skill};
 
@@ -126,7 +126,8 @@ fn in_words(of: &Marketplace, failed: GitFailure) -> SkillError {
 async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, GitFailure> {
     git.check().await?;
     let reference = of.reference.as_deref().unwrap_or("HEAD");
-    git.fetch(&of.url, &of.addresses, reference, FETCH_TIMEOUT).await?;
+    git.fetch(&of.url, &of.addresses, reference, FETCH_TIMEOUT)
+        .await?;
     let tree = match of.repo_path.as_deref().map(plain_path) {
         None => "FETCH_HEAD^{tree}".to_owned(),
         Some(path) => format!("FETCH_HEAD:{path}"),
@@ -156,7 +157,11 @@ async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, Git
     }
 }
 
-async fn by_manifest(git: &Git, manifest: &GitFile, source: &str) -> Result<MarketplaceContents, GitFailure> {
+async fn by_manifest(
+    git: &Git,
+    manifest: &GitFile,
+    source: &str,
+) -> Result<MarketplaceContents, GitFailure> {
     let front_matter_error = |why: &str| GitFailure::Unusable(format!("its manifest {why}"));
     if manifest.length > MAX_FILE_BYTES {
         return Err(front_matter_error("is larger than 256 KiB"));
@@ -174,7 +179,11 @@ async fn by_manifest(git: &Git, manifest: &GitFile, source: &str) -> Result<Mark
     Ok(MarketplaceContents { skills, plugins })
 }
 
-async fn loose(git: &Git, listed: &[GitFile], source: &str) -> Result<MarketplaceContents, GitFailure> {
+async fn loose(
+    git: &Git,
+    listed: &[GitFile],
+    source: &str,
+) -> Result<MarketplaceContents, GitFailure> {
     let wanted = wanted(listed);
     let texts = contents(git, &wanted).await?;
     let mut skills = Vec::new();
@@ -271,7 +280,12 @@ async fn contents(git: &Git, files: &[&GitFile]) -> Result<Vec<Vec<u8>>, GitFail
     let heads = 128 * u64::try_from(files.len()).unwrap_or(u64::MAX / 128);
     let most = files.iter().map(|file| file.length).sum::<u64>() + heads;
     let said = git
-        .run(&["cat-file", "--batch"], asked.as_bytes(), most, READ_TIMEOUT)
+        .run(
+            &["cat-file", "--batch"],
+            asked.as_bytes(),
+            most,
+            READ_TIMEOUT,
+        )
         .await?;
     let mut rest = said.as_slice();
     let mut texts = Vec::with_capacity(files.len());
@@ -349,7 +363,9 @@ mod tests {
             object: "a".repeat(40),
             length,
         };
-        let many: Vec<_> = (0..MAX_MARKETPLACE_SKILLS + 5).map(|n| blob(n, 1)).collect();
+        let many: Vec<_> = (0..MAX_MARKETPLACE_SKILLS + 5)
+            .map(|n| blob(n, 1))
+            .collect();
         assert_eq!(wanted(&many).len(), MAX_MARKETPLACE_SKILLS);
         let large: Vec<_> = (0..30).map(|n| blob(n, MAX_FILE_BYTES)).collect();
         assert_eq!(wanted(&large).len(), 16);

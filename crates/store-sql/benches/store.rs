@@ -9,8 +9,8 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use domain::conversation::{
-    Conversation, ConversationFilter, ConversationRepository, ConversationView, ExecutionStatus,
-    Metrics, ConversationReport,
+    Conversation, ConversationFilter, ConversationReport, ConversationRepository, ConversationView,
+    ExecutionStatus, Metrics,
 };
 use domain::event::{Event, EventFilter, EventOrder, EventStore};
 use domain::id::ConversationId;

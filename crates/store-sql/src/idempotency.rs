@@ -5,13 +5,14 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::idempotency::{
-    IdempotencyRepository, IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, IdempotencyCheck,
+    IdempotencyCheck, IdempotencyRepository, IdempotentRequest, IdempotentResponse,
+    MAX_RESPONSES_PER_USER,
 };
 
 use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;
-use crate::schema::idempotency_keys::{self as keys, table};
 use crate::schema::column_types::TimestampCol;
+use crate::schema::idempotency_keys::{self as keys, table};
 use crate::store::SqlStore;
 use crate::users::refuse_deleted;
 
@@ -40,7 +41,10 @@ pub(crate) fn repetition(
 const MAX_ROWS_PER_STATEMENT: usize = 500;
 
 /// Stores a response, replaces an expired one, and deletes the oldest responses beyond `MAX_RESPONSES_PER_USER`.
-pub(crate) fn keep(conn: &mut AnyConnection, kept: &IdempotentResponse) -> Result<(), TransactionError> {
+pub(crate) fn keep(
+    conn: &mut AnyConnection,
+    kept: &IdempotentResponse,
+) -> Result<(), TransactionError> {
     let request = &kept.request;
     let id = (request.owner.as_str(), request.key.as_str());
     diesel::delete(table.find(id)).execute(conn)?;
@@ -77,7 +81,10 @@ impl IdempotencyRepository for SqlStore {
         calls.read(move |conn| repetition(conn, &request)).await
     }
 
-    async fn store_response(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError> {
+    async fn store_response(
+        &self,
+        answer: &IdempotentResponse,
+    ) -> Result<IdempotencyCheck, StoreError> {
         let calls = self.db.for_user(&answer.request.owner);
         let answer = answer.clone();
         calls

@@ -7,8 +7,8 @@ use domain::error::StoreError;
 use domain::lease::LeaseRepository;
 
 use crate::error::TransactionError;
-use crate::schema::leases;
 use crate::schema::column_types::TimestampCol;
+use crate::schema::leases;
 use crate::store::SqlStore;
 
 #[async_trait]

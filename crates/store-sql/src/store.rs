@@ -14,10 +14,10 @@ use secrecy::SecretString;
 use tokio::runtime::Handle;
 
 use crate::database::changes::SqlChangeFeed;
-use crate::database::connection::{InvalidStorageUrl, ConnectionManager, Target};
-use crate::error::unavailable;
+use crate::database::connection::{ConnectionManager, InvalidStorageUrl, Target};
 use crate::database::migrate::{self, MigrationError};
 use crate::database::pool::Db;
+use crate::error::unavailable;
 
 /// Timeout of [`SqlStore::ping`].
 const PING_TIMEOUT: Duration = Duration::from_secs(1);

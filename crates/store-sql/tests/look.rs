@@ -4,7 +4,7 @@
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use domain::vault::VaultRepository as _;
-use store_sql::{StoreInspection, SchemaStatus, SqlStore, StoreConfig};
+use store_sql::{SchemaStatus, SqlStore, StoreConfig, StoreInspection};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
@@ -39,7 +39,10 @@ async fn the_schema_is_compared_and_left_alone() {
     let open = SqlStore::open(config(&directory), Handle::current());
     let open = open.await.unwrap();
     let inspection = inspect(&directory).await;
-    assert_eq!((inspection.schema, inspection.now), (SchemaStatus::Current, None));
+    assert_eq!(
+        (inspection.schema, inspection.now),
+        (SchemaStatus::Current, None)
+    );
     let store = inspection.store.unwrap();
     assert_eq!(store.installation().await.unwrap(), None);
     store.withdraw("nobody").await.unwrap_err();

@@ -77,7 +77,9 @@ impl LostSpans {
     /// Adds lost spans. Returns their number if it is time for a log line.
     fn say(&mut self, spans: usize, now: Instant) -> Option<usize> {
         self.lost += spans;
-        let is_due = self.said.is_none_or(|said| now - said >= FAILURE_LOG_INTERVAL);
+        let is_due = self
+            .said
+            .is_none_or(|said| now - said >= FAILURE_LOG_INTERVAL);
         is_due.then(|| {
             self.said = Some(now);
             std::mem::take(&mut self.lost)

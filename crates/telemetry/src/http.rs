@@ -63,7 +63,8 @@ impl CollectorClient {
     /// Sends a batch. The error is for the log.
     pub(crate) async fn send(&self, body: Vec<u8>) -> Result<(), String> {
         let exchange = tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(body)).await;
-        exchange.unwrap_or_else(|_| Err(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())))
+        exchange
+            .unwrap_or_else(|_| Err(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())))
     }
 
     async fn exchange(&self, body: Vec<u8>) -> Result<(), String> {
@@ -75,7 +76,9 @@ impl CollectorClient {
         let answer = answer.map_err(|error| chain(&error))?;
         let status = answer.status();
         // Read the body to its end and ignore it.
-        let body = Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect().await;
+        let body = Limited::new(answer.into_body(), MAX_RESPONSE_BYTES)
+            .collect()
+            .await;
         if !status.is_success() {
             return Err(format!("the collector answered {status}"));
         }

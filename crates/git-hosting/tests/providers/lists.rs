@@ -4,8 +4,8 @@ use domain::conversation::GitProvider::{
     self, AzureDevops, Bitbucket, BitbucketDataCenter, Forgejo, Github, Gitlab,
 };
 use domain::git::{
-    GitAccess, GitError, GitHosting as _, GitPageRequest, RepositorySortKey, RepositoryQuery,
-    RepositorySort,
+    GitAccess, GitError, GitHosting as _, GitPageRequest, RepositoryQuery, RepositorySort,
+    RepositorySortKey,
 };
 use git_hosting::HttpGitHosting;
 use serde_json::json;

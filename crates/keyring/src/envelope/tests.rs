@@ -100,7 +100,11 @@ fn the_halves_of_two_values_do_not_fit_together() {
             .decode(&sealed.as_text()[prefix.len()..])
             .unwrap()
     });
-    let mixed = [&one[..HEADER_BYTES - NONCE_BYTES], &two[HEADER_BYTES - NONCE_BYTES..]].concat();
+    let mixed = [
+        &one[..HEADER_BYTES - NONCE_BYTES],
+        &two[HEADER_BYTES - NONCE_BYTES..],
+    ]
+    .concat();
     let text = format!("{prefix}{}", URL_SAFE_NO_PAD.encode(mixed));
     assert!(matches!(
         open(&keyring, "a/b", &text),

@@ -7,12 +7,12 @@ use domain::clock::Timestamp;
 use domain::id::ConversationId;
 use domain::start_task::StartStatus;
 
+use crate::conversations::pending_messages;
 use crate::database::connection::{Any, AnyConnection, on_backend};
 use crate::error::TransactionError;
-use crate::conversations::pending_messages;
 use crate::sandboxes::mark_deleted;
-use crate::schema::{conversations, deleted_conversations, start_tasks};
 use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::schema::{conversations, deleted_conversations, start_tasks};
 
 /// Maximum rows of one statement, below the parameter limits of both databases.
 pub(crate) const DELETION_BATCH_ROWS: usize = 1_000;

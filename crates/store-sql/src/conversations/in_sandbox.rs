@@ -6,11 +6,11 @@ use domain::conversation::{Conversation, ExecutionStatus, UnsettledConversation}
 use domain::id::SandboxId;
 use domain::sandbox::{DesiredState, SandboxStatus};
 
-use crate::database::connection::{AnyConnection, on_backend};
 use crate::conversations::rows::{self as rows, ConversationRow};
+use crate::database::connection::{AnyConnection, on_backend};
 use crate::error::TransactionError;
+use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, sandboxes};
-use crate::schema::column_types::{TimestampCol, UuidCol, TextCol};
 
 /// A row of [`unsettled`].
 type Row = (
@@ -49,7 +49,8 @@ pub(crate) fn unsettled(
         .or(conversations::execution_status
             .eq(ExecutionStatus::Running.as_str())
             .assume_not_null())
-        .or(conversations::auto_title.and(conversations::created_at.gt(TimestampCol(untitled_since))));
+        .or(conversations::auto_title
+            .and(conversations::created_at.gt(TimestampCol(untitled_since))));
     let found: QueryResult<Vec<Row>> = on_backend!(conn, |c| sandboxes::table
         .inner_join(conversations::table.on(conversations::sandbox_id.eq(sandboxes::id)))
         .filter(sandboxes::host.eq(host))

@@ -13,8 +13,9 @@ use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use domain::clock::Timestamp;
 use domain::conversation::{
-    Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, PendingAgentDeletion, MAX_CONVERSATIONS_FOR_ADOPTION, ConversationReport, UnsettledConversation, fold_title,
+    Conversation, ConversationChange, ConversationFilter, ConversationReport,
+    ConversationRepository, ConversationView, ExecutionStatus, MAX_CONVERSATIONS_FOR_ADOPTION,
+    PendingAgentDeletion, UnsettledConversation, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::AppendOutcome;
@@ -24,20 +25,18 @@ use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::scope::Scope;
 use uuid::Uuid;
 
-use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner, plain};
+use self::rows::{AddedEvents, ChangedColumns, ChildIdsSql, ConversationRow, JoinedRow};
 use crate::database::connection::{Any, AnyConnection};
-use self::rows::{
-    AddedEvents, ChangedColumns, ChildIdsSql, ConversationRow, JoinedRow,
-};
 use crate::error::TransactionError;
 use crate::queries::owner_lists;
 use crate::queries::page_token::{self, Cursor};
-use crate::users::purge;
-use crate::sandboxes::rows::SandboxRow;
 use crate::sandboxes::load_wanted;
-use crate::schema::{conversations, deleted_conversations, sandboxes, start_tasks};
+use crate::sandboxes::rows::SandboxRow;
+use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner, plain};
 use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::schema::{conversations, deleted_conversations, sandboxes, start_tasks};
 use crate::store::SqlStore;
+use crate::users::purge;
 
 const LISTING: &str = "conversations";
 
@@ -129,7 +128,10 @@ fn view(
 }
 
 /// Builds the page of the probed rows.
-fn shown(page: &PageRequest, loaded: Vec<JoinedRow>) -> Result<Page<ConversationView>, TransactionError> {
+fn shown(
+    page: &PageRequest,
+    loaded: Vec<JoinedRow>,
+) -> Result<Page<ConversationView>, TransactionError> {
     let mut page = page.clone();
     page.limit = page_token::within_budget(page.limit, loaded.iter().map(rows::bytes));
     page_token::cut(LISTING, &page, loaded, |(row, ..)| Cursor {
@@ -140,7 +142,10 @@ fn shown(page: &PageRequest, loaded: Vec<JoinedRow>) -> Result<Page<Conversation
 }
 
 /// Whether an agent server may add a conversation that it created under this id.
-fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<AppendOutcome, TransactionError> {
+fn adoption(
+    conn: &mut AnyConnection,
+    it: &Conversation,
+) -> Result<AppendOutcome, TransactionError> {
     match rows::reported_by(conn, &it.sandbox_id, it.id)? {
         Ok(_) => return Ok(AppendOutcome::Stored { new: 0 }),
         Err(AppendOutcome::Unknown) => {}
@@ -385,7 +390,10 @@ impl ConversationRepository for SqlStore {
             .await
     }
 
-    async fn list_pending_agent_deletions(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError> {
+    async fn list_pending_agent_deletions(
+        &self,
+        limit: usize,
+    ) -> Result<Vec<PendingAgentDeletion>, StoreError> {
         self.db
             .read_background(move |conn| {
                 let found: Vec<(UuidCol, String)> = deleted_conversations::table

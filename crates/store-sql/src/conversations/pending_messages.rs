@@ -9,22 +9,23 @@ use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, SandboxId};
 use domain::idempotency::IdempotencyCheck;
 use domain::pending::{
-    MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, EnqueueOutcome,
+    EnqueueOutcome, MAX_PENDING_MESSAGES, MAX_START_TASK_NOTES, MessageTarget, NewPendingMessage,
+    PendingMessage, PendingMessageRepository,
 };
 use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::start_task::StartStatus;
 use uuid::Uuid;
 
-use crate::database::changes::announce;
-use crate::schema::codec::{EntityDecoder, plain, to_json};
-use crate::database::connection::{Any, AnyConnection};
 use crate::conversations::deletion::DELETION_BATCH_ROWS;
+use crate::database::changes::announce;
+use crate::database::connection::{Any, AnyConnection};
 use crate::error::TransactionError;
 use crate::idempotency;
+use crate::schema::codec::{EntityDecoder, plain, to_json};
+use crate::schema::column_types::{RawJsonCol, TimestampCol, UuidCol};
 use crate::schema::{
     conversations, pending_messages, pending_messages as pending, sandboxes, start_tasks,
 };
-use crate::schema::column_types::{TimestampCol, RawJsonCol, UuidCol};
 use crate::store::SqlStore;
 use crate::users::refuse_deleted;
 
@@ -74,7 +75,10 @@ fn target(
     Ok(of_start(found.first(conn).optional()?))
 }
 
-fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<EnqueueOutcome, TransactionError> {
+fn queue(
+    conn: &mut AnyConnection,
+    message: &NewPendingMessage,
+) -> Result<EnqueueOutcome, TransactionError> {
     let owner = message.owner.as_str();
     if let Some(answer) = message.answers.first() {
         let known = idempotency::repetition(conn, &answer.request)?;
@@ -174,7 +178,10 @@ fn deliverable(
     Ok(ids.into_iter().map(ConversationId::from).collect())
 }
 
-fn waiting(conn: &mut AnyConnection, id: ConversationId) -> Result<Vec<PendingMessage>, TransactionError> {
+fn waiting(
+    conn: &mut AnyConnection,
+    id: ConversationId,
+) -> Result<Vec<PendingMessage>, TransactionError> {
     let its = conversations::id
         .eq(pending::conversation_id)
         .and(conversations::owner.eq(pending::owner));
@@ -268,7 +275,10 @@ pub(crate) fn forget(
 }
 
 /// Deletes messages of conversations that have neither a row nor a start task of their owner, in the caller's transaction.
-pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[UuidCol]) -> Result<(), TransactionError> {
+pub(crate) fn forget_orphans(
+    conn: &mut AnyConnection,
+    among: &[UuidCol],
+) -> Result<(), TransactionError> {
     let there = conversations::table
         .filter(conversations::id.eq(pending::conversation_id))
         .filter(conversations::owner.eq(pending::owner));

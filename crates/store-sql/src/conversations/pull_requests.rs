@@ -6,11 +6,11 @@ use domain::conversation::add_pull_request_number;
 use domain::id::ConversationId;
 use domain::scope::Scope;
 
-use crate::schema::codec::{EntityDecoder, to_json};
 use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;
+use crate::schema::codec::{EntityDecoder, to_json};
+use crate::schema::column_types::{RawJsonCol, TimestampCol, UuidCol};
 use crate::schema::conversations;
-use crate::schema::column_types::{TimestampCol, RawJsonCol, UuidCol};
 
 /// Records a pull request. `false` if the conversation is not visible in the scope.
 pub(crate) fn add(

@@ -9,8 +9,8 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::{
-    Conversation, ConversationChange, ConversationView, ExecutionStatus, GitProvider, Metrics,
-    ConversationReport, Trigger, fold_title,
+    Conversation, ConversationChange, ConversationReport, ConversationView, ExecutionStatus,
+    GitProvider, Metrics, Trigger, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::AppendOutcome;
@@ -19,12 +19,12 @@ use domain::patch::Patch;
 use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 
-use crate::schema::codec::{EntityDecoder, plain, to_json};
 use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;
 use crate::sandboxes::rows::SandboxRow;
+use crate::schema::codec::{EntityDecoder, plain, to_json};
+use crate::schema::column_types::{JsonCol, RawJsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, deleted_conversations};
-use crate::schema::column_types::{TimestampCol, JsonCol, RawJsonCol, UuidCol, TextCol};
 
 /// A row as read and written. The folded title is write-only.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable)]
@@ -192,7 +192,9 @@ pub(crate) fn bytes((row, _, children): &JoinedRow) -> usize {
 }
 
 /// Converts a row to the type of the port.
-pub(crate) fn view((row, sandbox, children): JoinedRow) -> Result<ConversationView, TransactionError> {
+pub(crate) fn view(
+    (row, sandbox, children): JoinedRow,
+) -> Result<ConversationView, TransactionError> {
     Ok(ConversationView {
         children: ChildIdsSql::read(&children)?,
         sandbox: sandbox.map(Sandbox::try_from).transpose()?,
@@ -238,7 +240,10 @@ pub(crate) fn is_visible(
 }
 
 /// Whether the conversation with this id was deleted.
-pub(crate) fn is_deleted(conn: &mut AnyConnection, id: ConversationId) -> Result<bool, TransactionError> {
+pub(crate) fn is_deleted(
+    conn: &mut AnyConnection,
+    id: ConversationId,
+) -> Result<bool, TransactionError> {
     let found: i64 = deleted_conversations::table
         .find(UuidCol::from(id))
         .count()

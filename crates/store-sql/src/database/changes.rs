@@ -76,7 +76,12 @@ impl SqlChangeFeed {
             Target::Postgres(_) => {
                 let (sender, pending) = (sender.clone(), Arc::clone(&pending));
                 let listening = connect(target);
-                let listener = listen(target.clone(), listening, (sender, pending), runtime.clone());
+                let listener = listen(
+                    target.clone(),
+                    listening,
+                    (sender, pending),
+                    runtime.clone(),
+                );
                 Some(runtime.spawn(listener).abort_handle())
             }
         };
@@ -121,7 +126,10 @@ impl ChangeFeed for SqlStore {
 }
 
 /// Notifies all processes on this database once the transaction commits.
-pub(crate) fn announce(conn: &mut AnyConnection, change: &StoreChange) -> Result<(), TransactionError> {
+pub(crate) fn announce(
+    conn: &mut AnyConnection,
+    change: &StoreChange,
+) -> Result<(), TransactionError> {
     match conn {
         AnyConnection::Sqlite(_) => {}
         #[cfg(feature = "postgres")]
@@ -190,7 +198,8 @@ fn connect(target: &Target) -> Option<ListenConnection> {
     ));
     let process = process.get_result(&mut conn).ok()?;
     // Notifications need not survive a crash of the database, so commits need not wait for its disk.
-    let set_up = format!("LISTEN {CHANGES_CHANNEL}; LISTEN {EVENTS_CHANNEL}; SET synchronous_commit = off");
+    let set_up =
+        format!("LISTEN {CHANGES_CHANNEL}; LISTEN {EVENTS_CHANNEL}; SET synchronous_commit = off");
     conn.batch_execute(&set_up).ok()?;
     Some(ListenConnection { conn, process })
 }
@@ -221,7 +230,10 @@ fn exchange(
 fn tell(conn: &mut diesel::PgConnection, pending: &BTreeSet<ConversationId>) -> QueryResult<usize> {
     use diesel::sql_types::{Array, Text};
     let pending: Vec<_> = pending.iter().copied().collect();
-    let texts: Vec<String> = pending.chunks(MAX_IDS_PER_NOTIFICATION).map(written_ids).collect();
+    let texts: Vec<String> = pending
+        .chunks(MAX_IDS_PER_NOTIFICATION)
+        .map(written_ids)
+        .collect();
     diesel::sql_query("SELECT pg_notify($1, said) FROM unnest($2) AS said")
         .bind::<Text, _>(EVENTS_CHANNEL)
         .bind::<Array<Text>, _>(texts)
@@ -254,8 +266,12 @@ fn written(change: &StoreChange) -> String {
 fn read(text: &str) -> Option<StoreChange> {
     let mut parts = text.split('\n');
     let known = match (parts.next()?, parts.next(), parts.next()) {
-        ("start-waits", Some(host), None) => HostId::parse(host).ok().map(StoreChange::StartTaskQueued),
-        ("start-task", Some(id), None) => id.parse::<StartTaskId>().ok().map(StoreChange::StartTask),
+        ("start-waits", Some(host), None) => {
+            HostId::parse(host).ok().map(StoreChange::StartTaskQueued)
+        }
+        ("start-task", Some(id), None) => {
+            id.parse::<StartTaskId>().ok().map(StoreChange::StartTask)
+        }
         ("sandbox", Some(id), Some(host)) => {
             let (id, host) = (SandboxId::parse(id).ok()?, HostId::parse(host).ok()?);
             Some(StoreChange::Sandbox { id, host })

@@ -65,7 +65,11 @@ impl CircuitBreaker {
     /// Returns once the database is known to be unavailable.
     pub(crate) async fn wait_until_unavailable(&self) {
         // `self` holds the sender, so the channel stays open.
-        let _ = self.away.subscribe().wait_for(|is_unavailable| *is_unavailable).await;
+        let _ = self
+            .away
+            .subscribe()
+            .wait_for(|is_unavailable| *is_unavailable)
+            .await;
     }
 
     /// Records that the database has responded.
@@ -128,7 +132,8 @@ impl CircuitBreaker {
             answer
         } else {
             self.report_silence(since, &"no answer");
-            let Ok(answer) = timeout_at((probed_at + PROBE_TIMEOUT).into(), connecting).await else {
+            let Ok(answer) = timeout_at((probed_at + PROBE_TIMEOUT).into(), connecting).await
+            else {
                 return false;
             };
             answer

@@ -92,7 +92,9 @@ pub(crate) struct CheckedConnection {
 impl CheckedConnection {
     /// Whether this error means that the connection is lost. Then the pool discards it on return.
     pub(crate) fn is_lost(&mut self, fault: &TransactionError) -> bool {
-        self.is_connection_lost = fault.is_connection_lost().unwrap_or_else(|| self.conn.ping().is_err());
+        self.is_connection_lost = fault
+            .is_connection_lost()
+            .unwrap_or_else(|| self.conn.ping().is_err());
         self.is_connection_lost
     }
 }
@@ -127,7 +129,8 @@ impl ConnectionManager {
                 let url = crate::database::postgres::with_defaults(url);
                 let mut conn = diesel::PgConnection::establish(url.expose_secret())
                     .map_err(ConnectionError)?;
-                let speaks_english = crate::database::postgres::set_up(&mut conn).map_err(QueryError)?;
+                let speaks_english =
+                    crate::database::postgres::set_up(&mut conn).map_err(QueryError)?;
                 Ok((AnyConnection::Postgres(conn), speaks_english))
             }
         }

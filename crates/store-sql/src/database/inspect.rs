@@ -39,7 +39,10 @@ pub struct StoreInspection {
 
 impl SqlStore {
     /// Inspects the database without creating, migrating or writing anything.
-    pub async fn inspect(config: StoreConfig, runtime: Handle) -> Result<StoreInspection, OpenError> {
+    pub async fn inspect(
+        config: StoreConfig,
+        runtime: Handle,
+    ) -> Result<StoreInspection, OpenError> {
         let at = runtime.clone();
         runtime
             .spawn_blocking(move || inspect(&config, &at))

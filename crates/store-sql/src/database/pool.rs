@@ -30,12 +30,12 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::time::timeout_at;
 
-use self::attempt::{JobAttempt, AttemptOutcome};
+use self::attempt::{AttemptOutcome, JobAttempt};
 use self::job_queue::{Job, Tenant};
 use self::partition::PoolPartition;
 use self::running_jobs::RunningJobs;
 use crate::database::circuit_breaker::CircuitBreaker;
-use crate::database::connection::{self, AnyConnection, Intent, ConnectionManager, Target};
+use crate::database::connection::{self, AnyConnection, ConnectionManager, Intent, Target};
 use crate::error::{TransactionError, unavailable};
 use crate::store::StoreConfig;
 
@@ -445,10 +445,17 @@ impl JobContext {
     }
 
     /// WaitStats for a free connection, unless the database is unavailable.
-    fn connection(&self, deadline: Instant) -> Result<PooledConnection<ConnectionManager>, StoreError> {
+    fn connection(
+        &self,
+        deadline: Instant,
+    ) -> Result<PooledConnection<ConnectionManager>, StoreError> {
         loop {
             let is_unavailable = self.circuit.is_unavailable();
-            let part = if is_unavailable { Duration::ZERO } else { AVAILABILITY_CHECK_INTERVAL };
+            let part = if is_unavailable {
+                Duration::ZERO
+            } else {
+                AVAILABILITY_CHECK_INTERVAL
+            };
             match self.pool.get_timeout(part) {
                 Ok(live) => return Ok(live),
                 Err(_) if is_unavailable => return Err(CircuitBreaker::unavailable_error()),

@@ -10,10 +10,12 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Array, BigInt, Bool, Nullable, Text};
 use domain::event::Event;
 
-use crate::schema::codec::{plain, to_json};
 use crate::conversations::rows::ObservedColumns;
 use crate::error::TransactionError;
-use crate::schema::column_types::{TimestampCol, NormalizedJson, Id, Instant, RawJsonCol, UuidCol, VerbatimJson};
+use crate::schema::codec::{plain, to_json};
+use crate::schema::column_types::{
+    Id, Instant, NormalizedJson, RawJsonCol, TimestampCol, UuidCol, VerbatimJson,
+};
 
 /// The events of a report as arrays of columns, and the changed columns of their conversation.
 pub(crate) struct AppendStatement {
@@ -46,7 +48,10 @@ impl AppendStatement {
                 .iter()
                 .map(|event| plain(event.kind.as_str()))
                 .collect(),
-            times: batch.iter().map(|event| TimestampCol(event.timestamp)).collect(),
+            times: batch
+                .iter()
+                .map(|event| TimestampCol(event.timestamp))
+                .collect(),
             bodies: bodies?,
             columns,
             has_changed,

@@ -11,20 +11,23 @@ use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::ConversationReport;
 use domain::error::StoreError;
-use domain::event::{MAX_EVENT_BATCH_BYTES, AppendOutcome, SequencedEvent, Event, EventFilter, EventOrder, EventStore};
+use domain::event::{
+    AppendOutcome, Event, EventFilter, EventOrder, EventStore, MAX_EVENT_BATCH_BYTES,
+    SequencedEvent,
+};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
 
 #[cfg(feature = "postgres")]
 use self::append_statement::AppendStatement;
-use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, plain, to_json};
-use crate::database::connection::{Any, AnyConnection, on_backend};
 use crate::conversations::rows::{self, AddedEvents};
+use crate::database::connection::{Any, AnyConnection, on_backend};
 use crate::error::TransactionError;
 use crate::queries::page_token::{self, Cursor};
+use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, plain, to_json};
+use crate::schema::column_types::{RawJsonCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, events};
-use crate::schema::column_types::{TimestampCol, RawJsonCol, UuidCol};
 use crate::store::SqlStore;
 
 diesel::define_sql_function! {

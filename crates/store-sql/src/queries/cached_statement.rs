@@ -76,7 +76,9 @@ where
     })
 }
 
-fn parts_of<DB: Placeholders>(query: &impl QueryFragment<DB>) -> QueryResult<[String; MAX_BINDS + 1]> {
+fn parts_of<DB: Placeholders>(
+    query: &impl QueryFragment<DB>,
+) -> QueryResult<[String; MAX_BINDS + 1]> {
     let mut builder = DB::QueryBuilder::default();
     query.to_sql(&mut builder, &DB::BACKEND)?;
     let (mut parts, text) = (<[String; MAX_BINDS + 1]>::default(), builder.finish());

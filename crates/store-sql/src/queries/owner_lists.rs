@@ -10,8 +10,8 @@ use domain::id::UserId;
 use domain::sandbox::DesiredState;
 use domain::scope::Scope;
 
-use crate::database::connection::{AnyConnection, on_backend};
 use crate::conversations::rows::{self, ChildIdsSql, ConversationRow, JoinedRow};
+use crate::database::connection::{AnyConnection, on_backend};
 use crate::error::TransactionError;
 use crate::queries::cached_statement::{StatementParts, cached_statement};
 use crate::sandboxes::rows::{SandboxRow, ViewRow};

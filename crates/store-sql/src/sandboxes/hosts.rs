@@ -10,8 +10,8 @@ use domain::id::HostId;
 
 use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;
-use crate::schema::hosts;
 use crate::schema::column_types::TimestampCol;
+use crate::schema::hosts;
 use crate::store::SqlStore;
 
 fn known(conn: &mut AnyConnection, host: &str) -> Result<bool, TransactionError> {
@@ -34,7 +34,10 @@ impl HostRepository for SqlStore {
                 if known(conn, &host)? {
                     return Ok(());
                 }
-                let row = (hosts::id.eq(&host), hosts::registered_at.eq(TimestampCol(at)));
+                let row = (
+                    hosts::id.eq(&host),
+                    hosts::registered_at.eq(TimestampCol(at)),
+                );
                 diesel::insert_into(hosts::table)
                     .values(row)
                     .execute(conn)?;

@@ -14,26 +14,26 @@ use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
-use domain::idempotency::{IdempotentResponse, IdempotencyCheck};
+use domain::idempotency::{IdempotencyCheck, IdempotentResponse};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    SandboxCaps, DesiredState, SandboxOccupancy, RetirementReason, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
-    SandboxView,
+    DesiredState, RetirementReason, Sandbox, SandboxCaps, SandboxFacts, SandboxOccupancy,
+    SandboxRepository, SandboxStatus, SandboxView,
 };
 use domain::scope::Scope;
 
+use self::retirement::due;
+use self::rows::{SandboxRow, ViewRow, sandboxes_of};
 use crate::database::changes::announce;
-use crate::schema::codec::{IDS_PER_QUERY, in_order, owner, plain};
 use crate::database::connection::{Any, AnyConnection};
 use crate::error::TransactionError;
 use crate::idempotency;
 use crate::queries::owner_lists;
 use crate::queries::page_token::{self, Cursor};
-use self::retirement::due;
-use self::rows::{SandboxRow, ViewRow, sandboxes_of};
-use crate::schema::{deleted_conversations, sandboxes};
+use crate::schema::codec::{IDS_PER_QUERY, in_order, owner, plain};
 use crate::schema::column_types::TimestampCol;
+use crate::schema::{deleted_conversations, sandboxes};
 use crate::store::SqlStore;
 
 const LISTING: &str = "sandboxes";
@@ -51,7 +51,11 @@ fn visible<'a>(scope: &Scope) -> Boxed<'a> {
     }
 }
 
-fn load(conn: &mut AnyConnection, scope: &Scope, id: &str) -> Result<Option<Sandbox>, TransactionError> {
+fn load(
+    conn: &mut AnyConnection,
+    scope: &Scope,
+    id: &str,
+) -> Result<Option<Sandbox>, TransactionError> {
     let row = visible(scope)
         .filter(sandboxes::id.eq(id.to_owned()))
         .select(SandboxRow::as_select())
@@ -94,7 +98,11 @@ fn from_there(
 }
 
 /// Returns an error if one more running sandbox of this user would exceed a cap.
-fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: SandboxCaps) -> Result<(), TransactionError> {
+fn check_caps(
+    conn: &mut AnyConnection,
+    user: &UserId,
+    caps: SandboxCaps,
+) -> Result<(), TransactionError> {
     let counted = || {
         sandboxes::table
             .into_boxed::<Any>()
@@ -293,7 +301,11 @@ impl SandboxRepository for SqlStore {
             .await
     }
 
-    async fn list_running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<SandboxOccupancy>, StoreError> {
+    async fn list_running(
+        &self,
+        owner: &UserId,
+        spec: &SpecId,
+    ) -> Result<Vec<SandboxOccupancy>, StoreError> {
         let calls = self.db.for_user(owner);
         let (owner, spec) = (owner.clone(), spec.clone());
         calls
@@ -319,7 +331,9 @@ impl SandboxRepository for SqlStore {
                     return Ok(None);
                 };
                 match desired {
-                    DesiredState::Running if sandbox.desired == desired && sandbox.status.is_up() => {
+                    DesiredState::Running
+                        if sandbox.desired == desired && sandbox.status.is_up() =>
+                    {
                         return Ok(Some(sandbox));
                     }
                     DesiredState::Running => {

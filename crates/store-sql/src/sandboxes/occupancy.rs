@@ -3,13 +3,13 @@
 use diesel::prelude::*;
 use domain::error::StoreError;
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::sandbox::{DesiredState, SandboxOccupancy, Sandbox, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxOccupancy, SandboxStatus};
 
 use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;
 use crate::sandboxes::rows::SandboxRow;
-use crate::schema::{conversations, sandboxes, start_tasks};
 use crate::schema::column_types::TimestampCol;
+use crate::schema::{conversations, sandboxes, start_tasks};
 
 /// Maximum sandboxes of one result.
 const MAX_SANDBOXES: i64 = 500;
@@ -18,7 +18,13 @@ const MAX_SANDBOXES: i64 = 500;
 const SANDBOX_CONVERSATIONS_ENTITY: &str = "conversations in that sandbox";
 
 /// A row, its conversations, the starts that have none yet, the last change of a conversation, and the last start.
-type OccupancyRow = (SandboxRow, Option<i64>, Option<i64>, Option<TimestampCol>, Option<TimestampCol>);
+type OccupancyRow = (
+    SandboxRow,
+    Option<i64>,
+    Option<i64>,
+    Option<TimestampCol>,
+    Option<TimestampCol>,
+);
 
 /// See `SandboxRepository::running`.
 pub(crate) fn running(
@@ -73,7 +79,11 @@ pub(crate) fn running(
 }
 
 /// Returns an error if a sandbox has the maximum number of conversations. Runs in the caller's transaction.
-pub(crate) fn check_room(conn: &mut AnyConnection, id: &SandboxId, most: u32) -> Result<(), TransactionError> {
+pub(crate) fn check_room(
+    conn: &mut AnyConnection,
+    id: &SandboxId,
+    most: u32,
+) -> Result<(), TransactionError> {
     let inside: i64 = conversations::table
         .filter(conversations::sandbox_id.eq(id.as_str()))
         .count()

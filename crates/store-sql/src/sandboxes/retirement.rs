@@ -6,8 +6,8 @@ use domain::conversation::ExecutionStatus;
 use domain::sandbox::{DesiredState, RetirementReason, SandboxStatus};
 
 use crate::database::connection::Any;
-use crate::schema::{conversations, sandboxes, start_tasks};
 use crate::schema::column_types::TimestampCol;
+use crate::schema::{conversations, sandboxes, start_tasks};
 
 /// Sandboxes to which the reason applies.
 ///

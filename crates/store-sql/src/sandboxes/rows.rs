@@ -7,11 +7,11 @@ use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::identity::KeyHash;
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 
-use crate::schema::codec::plain;
 use crate::error::TransactionError;
+use crate::schema::codec::plain;
+use crate::schema::column_types::{ExposedUrlsCol, InternedCol, TextCol, TimestampCol};
 use crate::schema::parse_cache::SharedUrl;
 use crate::schema::sandboxes;
-use crate::schema::column_types::{TimestampCol, InternedCol, ExposedUrlsCol, TextCol};
 
 /// A row as read and written.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable, AsChangeset)]

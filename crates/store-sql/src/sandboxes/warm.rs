@@ -8,13 +8,15 @@ use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
-use domain::sandbox::{SandboxEndpoints, MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
+use domain::sandbox::{
+    MAX_WARM_SANDBOXES_PER_HOST, SandboxEndpoints, WarmRepository, WarmSandbox, WarmState,
+};
 
-use crate::schema::codec::{EntityDecoder, plain, to_json};
 use crate::database::connection::{AnyConnection, on_backend};
 use crate::error::TransactionError;
+use crate::schema::codec::{EntityDecoder, plain, to_json};
+use crate::schema::column_types::{Instant, RawJsonCol, TimestampCol};
 use crate::schema::{sandboxes, warm_sandboxes};
-use crate::schema::column_types::{TimestampCol, Instant, RawJsonCol};
 use crate::store::SqlStore;
 
 /// A row as read and written.
@@ -90,7 +92,11 @@ impl TryFrom<WarmRow> for WarmSandbox {
 }
 
 /// Whether the limit allows one more warm sandbox.
-fn has_room(conn: &mut AnyConnection, warm: &WarmSandbox, most: u32) -> Result<bool, TransactionError> {
+fn has_room(
+    conn: &mut AnyConnection,
+    warm: &WarmSandbox,
+    most: u32,
+) -> Result<bool, TransactionError> {
     let of_host = warm_sandboxes::table.filter(warm_sandboxes::host.eq(warm.host.as_str()));
     let counted: i64 = of_host
         .filter(warm_sandboxes::spec_id.eq(warm.spec_id.as_str()))
@@ -98,7 +104,8 @@ fn has_room(conn: &mut AnyConnection, warm: &WarmSandbox, most: u32) -> Result<b
         .count()
         .get_result(conn)?;
     let all: i64 = of_host.count().get_result(conn)?;
-    Ok(counted < i64::from(most) && usize::try_from(all).is_ok_and(|all| all < MAX_WARM_SANDBOXES_PER_HOST))
+    Ok(counted < i64::from(most)
+        && usize::try_from(all).is_ok_and(|all| all < MAX_WARM_SANDBOXES_PER_HOST))
 }
 
 /// Claims with one statement, which saves round trips. `{lock}` is Postgres' `SKIP LOCKED`, which skips rows of concurrent

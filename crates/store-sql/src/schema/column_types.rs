@@ -36,7 +36,7 @@ use uuid::Uuid;
 use crate::database::connection::Any;
 use crate::schema::parse_cache;
 
-pub(crate) use columns::{NormalizedJson, Id, Instant, VerbatimJson};
+pub(crate) use columns::{Id, Instant, NormalizedJson, VerbatimJson};
 
 /// SQL types of the columns in `schema`.
 mod columns {
@@ -341,9 +341,10 @@ mod on_postgres {
     use diesel::pg::{Pg, PgValue};
 
     use super::{
-        TimestampCol, InternedCol, JsonCol, NormalizedJson, ExposedUrlsCol, FromSql, Id, Instant, IsNull, RawJsonCol, UuidCol, Output,
-        InternedValue, TextValue, Text, Timestamp, ToSql, Uuid, VerbatimJson, TextCol, JsonValue, parse_interned,
-        deserialize, parse_cache, serialize, parse_text, parse_json,
+        ExposedUrlsCol, FromSql, Id, Instant, InternedCol, InternedValue, IsNull, JsonCol,
+        JsonValue, NormalizedJson, Output, RawJsonCol, Text, TextCol, TextValue, Timestamp,
+        TimestampCol, ToSql, Uuid, UuidCol, VerbatimJson, deserialize, parse_cache, parse_interned,
+        parse_json, parse_text, serialize,
     };
 
     /// Postgres counts from the year 2000. Our timestamps end long before its.

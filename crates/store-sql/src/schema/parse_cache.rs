@@ -64,7 +64,8 @@ impl FromStr for SharedUrl {
     type Err = url::ParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        URL_CACHE.of(text, |text| Url::parse(text).map(Arc::new))
+        URL_CACHE
+            .of(text, |text| Url::parse(text).map(Arc::new))
             .map(Self)
     }
 }

@@ -13,15 +13,16 @@ use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest};
 use domain::secret::{
-    CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretRepository, SecretSummary, SecretValue,
+    CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretRepository,
+    SecretSummary, SecretValue,
 };
 
-use crate::schema::codec::{EntityDecoder, plain};
 use crate::database::connection::{Any, AnyConnection};
 use crate::error::TransactionError;
 use crate::queries::page_token::{self, Cursor};
-use crate::schema::secrets;
+use crate::schema::codec::{EntityDecoder, plain};
 use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::schema::secrets;
 use crate::store::SqlStore;
 use crate::users::refuse_deleted;
 
@@ -147,9 +148,12 @@ fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), Transac
 /// Maps a unique violation to a lost race: another transaction stored the name first, and a retry sees it.
 fn lost_race(error: DriverError) -> TransactionError {
     match error {
-        DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, info) => TransactionError::Driver(
-            DriverError::DatabaseError(DatabaseErrorKind::SerializationFailure, info),
-        ),
+        DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, info) => {
+            TransactionError::Driver(DriverError::DatabaseError(
+                DatabaseErrorKind::SerializationFailure,
+                info,
+            ))
+        }
         other => TransactionError::Driver(other),
     }
 }

@@ -4,13 +4,15 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::cipher::Sealed;
 use domain::error::StoreError;
-use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository};
+use domain::sealed::{
+    ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository,
+};
 
-use crate::schema::codec::EntityDecoder;
 use crate::database::connection::{Any, AnyConnection};
 use crate::error::TransactionError;
-use crate::schema::{sandboxes, secrets, settings, start_tasks, warm_sandboxes};
+use crate::schema::codec::EntityDecoder;
 use crate::schema::column_types::UuidCol;
+use crate::schema::{sandboxes, secrets, settings, start_tasks, warm_sandboxes};
 use crate::store::SqlStore;
 
 fn record(location: SealedLocation, text: String) -> SealedRecord {

@@ -9,8 +9,8 @@ use domain::vault::{INSTALLATION_SECRET_CONTEXT, KeyHolder, VaultRepository};
 
 use crate::database::connection::AnyConnection;
 use crate::error::{TransactionError, stale};
-use crate::schema::{key_holders, vault};
 use crate::schema::column_types::TimestampCol;
+use crate::schema::{key_holders, vault};
 use crate::store::SqlStore;
 
 fn stored(conn: &mut AnyConnection) -> Result<Option<Sealed>, TransactionError> {

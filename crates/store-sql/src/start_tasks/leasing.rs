@@ -5,11 +5,11 @@ use diesel::sql_types::{BigInt, Text};
 use domain::clock::Timestamp;
 use domain::start_task::{ClaimLimit, LeasedStartTask};
 
-use crate::schema::codec::IDS_PER_QUERY;
 use crate::database::connection::{AnyConnection, on_backend};
 use crate::error::TransactionError;
+use crate::schema::codec::IDS_PER_QUERY;
+use crate::schema::column_types::{Id, Instant, TimestampCol, UuidCol};
 use crate::schema::start_tasks;
-use crate::schema::column_types::{TimestampCol, Id, Instant, UuidCol};
 use crate::start_tasks::rows::StartTaskRow;
 
 /// Selects the next tasks to lease. Leased tasks sort first within an owner, so the rank of a free task equals the number of

@@ -14,34 +14,38 @@ use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, StartTaskId};
 use domain::idempotency::IdempotencyCheck;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{SandboxCaps, DesiredState, Sandbox, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment,
-    StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
+    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, MAX_UNFINISHED_STARTS, NewStartTask,
+    PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartQueueCounts, StartStatus, StartTask,
+    StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
 };
 use uuid::Uuid;
 
-use crate::database::changes::announce;
 use self::leasing::claim;
-use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner};
-use crate::database::connection::{Any, AnyConnection};
-use crate::conversations::rows as conversations;
+use self::rows::{StartTaskRow, StepColumns, StoredBytesSql};
 use crate::conversations::deletion::{has_lost_one, unneeded_sandboxes};
+use crate::conversations::rows as conversations;
+use crate::database::changes::announce;
+use crate::database::connection::{Any, AnyConnection};
 use crate::error::{TransactionError, conflict, not_found, stale};
 use crate::idempotency;
-use crate::sandboxes::occupancy::check_room;
 use crate::queries::page_token::{self, Cursor};
-use crate::users::purge;
+use crate::sandboxes::occupancy::check_room;
 use crate::sandboxes::{insert_within_caps, load_wanted, mark_deleted, resume};
-use crate::schema::start_tasks;
+use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner};
 use crate::schema::column_types::{TimestampCol, UuidCol};
-use self::rows::{StartTaskRow, StepColumns, StoredBytesSql};
+use crate::schema::start_tasks;
 use crate::store::SqlStore;
+use crate::users::purge;
 
 type Boxed<'a> = start_tasks::BoxedQuery<'a, Any>;
 
-fn load(conn: &mut AnyConnection, id: StartTaskId) -> Result<Option<StartTaskRow>, TransactionError> {
+fn load(
+    conn: &mut AnyConnection,
+    id: StartTaskId,
+) -> Result<Option<StartTaskRow>, TransactionError> {
     Ok(start_tasks::table
         .find(UuidCol::from(id))
         .select(StartTaskRow::as_select())
@@ -108,7 +112,10 @@ fn fail(
 }
 
 /// The earlier task of a start whose conversation id already exists.
-fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTask>, TransactionError> {
+fn previous(
+    conn: &mut AnyConnection,
+    task: &StartTask,
+) -> Result<Option<StartTask>, TransactionError> {
     if conversations::is_deleted(conn, task.conversation_id)? {
         return Err(conflict("conversation"));
     }
@@ -133,7 +140,11 @@ fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTa
     }
 }
 
-fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> Result<(), TransactionError> {
+fn take_place(
+    conn: &mut AnyConnection,
+    start: &NewStartTask,
+    caps: SandboxCaps,
+) -> Result<(), TransactionError> {
     let task = &start.task;
     if let SandboxAssignment::New(sandbox) = &start.assignment {
         return insert_within_caps(conn, sandbox, caps);
@@ -146,13 +157,19 @@ fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps)
         SandboxAssignment::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
             Err(not_found("sandbox"))
         }
-        SandboxAssignment::Shared { max_conversations } => check_room(conn, &sandbox.id, max_conversations),
+        SandboxAssignment::Shared { max_conversations } => {
+            check_room(conn, &sandbox.id, max_conversations)
+        }
         _ if runs && sandbox.status.is_up() => Ok(()),
         _ => resume(conn, sandbox, caps, task.created_at).map(drop),
     }
 }
 
-fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> Result<StartTaskInsertOutcome, TransactionError> {
+fn insert(
+    conn: &mut AnyConnection,
+    start: &NewStartTask,
+    caps: SandboxCaps,
+) -> Result<StartTaskInsertOutcome, TransactionError> {
     let task = &start.task;
     if let Some(answer) = &start.answer {
         let known = idempotency::repetition(conn, &answer.request)?;
@@ -204,7 +221,8 @@ fn begin(
             return Err(conflict("conversation"));
         }
         if let Some(parent) = conversation.parent {
-            conversations::load(conn, parent)?.ok_or_else(|| not_found(PARENT_CONVERSATION_ENTITY))?;
+            conversations::load(conn, parent)?
+                .ok_or_else(|| not_found(PARENT_CONVERSATION_ENTITY))?;
         }
         conversations::insert(conn, conversation)?;
         diesel::update(start_tasks::table.find(UuidCol::from(id)))
@@ -237,9 +255,11 @@ fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<Uuid>>)
         ($column:expr, $reaches:ident, $beyond:ident, $direction:ident) => {{
             let query = match after {
                 Some(Cursor { key, tie }) => query.filter(
-                    $column
-                        .$reaches(key)
-                        .and($column.$beyond(key).or(start_tasks::id.$beyond(UuidCol(tie)))),
+                    $column.$reaches(key).and(
+                        $column
+                            .$beyond(key)
+                            .or(start_tasks::id.$beyond(UuidCol(tie))),
+                    ),
                 ),
                 None => query,
             };
@@ -256,7 +276,11 @@ fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<Uuid>>)
 
 #[async_trait]
 impl StartTaskRepository for SqlStore {
-    async fn insert(&self, start: &NewStartTask, caps: &SandboxCaps) -> Result<StartTaskInsertOutcome, StoreError> {
+    async fn insert(
+        &self,
+        start: &NewStartTask,
+        caps: &SandboxCaps,
+    ) -> Result<StartTaskInsertOutcome, StoreError> {
         let calls = self.db.for_user(&start.task.owner);
         let (start, caps) = (start.clone(), *caps);
         calls.write(move |conn| insert(conn, &start, caps)).await
@@ -469,7 +493,11 @@ impl StartTaskRepository for SqlStore {
             .await
     }
 
-    async fn count_unfinished(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError> {
+    async fn count_unfinished(
+        &self,
+        host: &HostId,
+        now: Timestamp,
+    ) -> Result<StartQueueCounts, StoreError> {
         let host = host.to_string();
         // Runs every few seconds, so it must neither wait for writers nor cause serialization failures.
         self.db

@@ -10,10 +10,10 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::start_task::{StartStatus, StartTask, StartTaskUpdate};
 
-use crate::schema::codec::{EntityDecoder, plain, to_json};
 use crate::database::connection::AnyConnection;
+use crate::schema::codec::{EntityDecoder, plain, to_json};
+use crate::schema::column_types::{RawJsonCol, TimestampCol, UuidCol};
 use crate::schema::start_tasks;
-use crate::schema::column_types::{TimestampCol, RawJsonCol, UuidCol};
 
 /// A row as read and written.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable)]

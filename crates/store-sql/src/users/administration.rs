@@ -27,7 +27,11 @@ fn authorize(
     Ok(())
 }
 
-fn change(conn: &mut AnyConnection, change: &AdminChange, at: Timestamp) -> Result<PurgeCounts, TransactionError> {
+fn change(
+    conn: &mut AnyConnection,
+    change: &AdminChange,
+    at: Timestamp,
+) -> Result<PurgeCounts, TransactionError> {
     let found = |is_there: bool, entity| is_there.then_some(()).ok_or_else(|| not_found(entity));
     match change {
         AdminChange::CreateUser { user, role } => users::ensure(conn, user.as_str(), *role, at)?

@@ -5,13 +5,13 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{ApiKey, ApiKeyRepository, KeyHash, ApiKeyWithRole, Role};
+use domain::identity::{ApiKey, ApiKeyRepository, ApiKeyWithRole, KeyHash, Role};
 
-use crate::schema::codec::EntityDecoder;
 use crate::database::connection::{Any, AnyConnection};
 use crate::error::TransactionError;
-use crate::schema::{api_keys, users as user_rows};
+use crate::schema::codec::EntityDecoder;
 use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::schema::{api_keys, users as user_rows};
 use crate::store::SqlStore;
 use crate::users;
 
@@ -74,7 +74,10 @@ pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), Trans
 }
 
 /// Loads a key and the role of its user, in the caller's transaction. Ignores users whose deletion has begun.
-pub(crate) fn known(conn: &mut AnyConnection, id: ApiKeyId) -> Result<Option<ApiKeyWithRole>, TransactionError> {
+pub(crate) fn known(
+    conn: &mut AnyConnection,
+    id: ApiKeyId,
+) -> Result<Option<ApiKeyWithRole>, TransactionError> {
     let row: Option<(ApiKeyRow, String)> = api_keys::table
         .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
         .filter(api_keys::id.eq(UuidCol::from(id)))
@@ -93,7 +96,11 @@ fn known_of((row, role): (ApiKeyRow, String)) -> Result<ApiKeyWithRole, StoreErr
 }
 
 /// Revokes a user's key. Returns whether it existed.
-pub(crate) fn revoke(conn: &mut AnyConnection, id: ApiKeyId, user: &UserId) -> Result<bool, TransactionError> {
+pub(crate) fn revoke(
+    conn: &mut AnyConnection,
+    id: ApiKeyId,
+    user: &UserId,
+) -> Result<bool, TransactionError> {
     let theirs = api_keys::table
         .find(UuidCol::from(id))
         .filter(api_keys::user_id.eq(user.as_str()));
@@ -178,7 +185,8 @@ impl ApiKeyRepository for SqlStore {
     async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError> {
         self.db
             .write(move |conn| {
-                let revoked = diesel::delete(api_keys::table.find(UuidCol::from(id))).execute(conn)?;
+                let revoked =
+                    diesel::delete(api_keys::table.find(UuidCol::from(id))).execute(conn)?;
                 Ok(revoked > 0)
             })
             .await

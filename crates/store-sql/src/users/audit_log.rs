@@ -8,11 +8,11 @@ use domain::error::StoreError;
 use domain::page::{Page, PageRequest};
 use uuid::Uuid;
 
-use crate::schema::codec::EntityDecoder;
 use crate::database::connection::{Any, AnyConnection, on_backend};
 use crate::error::TransactionError;
 use crate::queries::page_token::{self, Cursor};
 use crate::schema::audit_log;
+use crate::schema::codec::EntityDecoder;
 use crate::schema::column_types::{TimestampCol, UuidCol};
 use crate::store::SqlStore;
 
@@ -80,7 +80,10 @@ impl TryFrom<AuditRow> for AuditEntry {
 }
 
 /// Stores entries in the caller's transaction. Keeps existing entries.
-pub(crate) fn insert(conn: &mut AnyConnection, entries: &[AuditEntry]) -> Result<(), TransactionError> {
+pub(crate) fn insert(
+    conn: &mut AnyConnection,
+    entries: &[AuditEntry],
+) -> Result<(), TransactionError> {
     for part in entries.chunks(MAX_ROWS_PER_STATEMENT) {
         let ids: Vec<UuidCol> = part.iter().map(|entry| UuidCol(entry.id)).collect();
         let known: Vec<UuidCol> = audit_log::table
@@ -123,7 +126,9 @@ fn matching(filter: AuditFilter) -> audit_log::BoxedQuery<'static, Any> {
 impl AuditLog for SqlStore {
     async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
         let entries = entries.to_vec();
-        self.db.write_background(move |conn| insert(conn, &entries)).await
+        self.db
+            .write_background(move |conn| insert(conn, &entries))
+            .await
     }
 
     async fn search(

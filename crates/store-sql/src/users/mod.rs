@@ -12,14 +12,16 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::UserId;
-use domain::identity::{DELETED_USER_ENTITY, USER_NAME_REUSE_GRACE, PurgeCounts, Role, User, UserRepository};
+use domain::identity::{
+    DELETED_USER_ENTITY, PurgeCounts, Role, USER_NAME_REUSE_GRACE, User, UserRepository,
+};
 
-use crate::schema::codec::EntityDecoder;
+use self::purge::{has_rows, is_gone};
 use crate::database::connection::{Any, AnyConnection};
 use crate::error::{TransactionError, conflict, not_found};
-use self::purge::{has_rows, is_gone};
-use crate::schema::users;
+use crate::schema::codec::EntityDecoder;
 use crate::schema::column_types::TimestampCol;
+use crate::schema::users;
 use crate::store::SqlStore;
 
 #[derive(Queryable, Selectable, Insertable)]
@@ -87,7 +89,11 @@ pub(crate) fn is_there(conn: &mut AnyConnection, user: &str) -> Result<bool, Tra
 }
 
 /// Sets the role of a user. Returns whether the user exists.
-pub(crate) fn set_role(conn: &mut AnyConnection, user: &str, role: Role) -> Result<bool, TransactionError> {
+pub(crate) fn set_role(
+    conn: &mut AnyConnection,
+    user: &str,
+    role: Role,
+) -> Result<bool, TransactionError> {
     let theirs = users::table.find(user).filter(users::deleted_at.is_null());
     let changed = diesel::update(theirs)
         .set(users::role.eq(role.as_str()))
@@ -114,7 +120,11 @@ fn insert(
 }
 
 /// Marks a user as deleted, so that nothing of theirs can be stored. `false` if the user does not exist.
-pub(crate) fn mark(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<bool, TransactionError> {
+pub(crate) fn mark(
+    conn: &mut AnyConnection,
+    user: &str,
+    at: Timestamp,
+) -> Result<bool, TransactionError> {
     match load(conn, user)? {
         Some(row) if row.deleted_at.is_some() => {}
         Some(_) => {

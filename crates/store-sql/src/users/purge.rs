@@ -7,18 +7,18 @@ use domain::identity::PurgeCounts;
 use domain::sandbox::DesiredState;
 use domain::start_task::StartStatus;
 
+use crate::conversations::deletion::DELETION_BATCH_ROWS;
+use crate::conversations::pending_messages::forget_orphans;
 use crate::database::changes::announce;
 use crate::database::connection::{Any, AnyConnection};
-use crate::conversations::deletion::DELETION_BATCH_ROWS;
 use crate::error::TransactionError;
 use crate::events::octet_length;
-use crate::conversations::pending_messages::forget_orphans;
 use crate::sandboxes::mark_deleted;
+use crate::schema::column_types::{TimestampCol, UuidCol};
 use crate::schema::{
     api_keys, conversations, deleted_conversations, events, idempotency_keys, pending_messages,
     sandboxes, secrets, settings, start_tasks,
 };
-use crate::schema::column_types::{TimestampCol, UuidCol};
 
 /// Detail of a start task whose owner was deleted; clients can read it.
 const DELETED_DURING_START: &str = "The user was deleted before the start had ended.";
@@ -91,7 +91,11 @@ impl Budget {
 }
 
 /// Deletes keys, settings and secrets at once, regardless of their number, and stops sandboxes and starts.
-pub(crate) fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<PurgeCounts, TransactionError> {
+pub(crate) fn disarm(
+    conn: &mut AnyConnection,
+    user: &str,
+    at: Timestamp,
+) -> Result<PurgeCounts, TransactionError> {
     let keys = api_keys::table.filter(api_keys::user_id.eq(user));
     let api_keys = diesel::delete(keys).execute(conn)?;
     let settings = diesel::delete(settings::table.find(user)).execute(conn)?;
@@ -142,7 +146,11 @@ fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(),
 }
 
 /// Deletes stored responses to requests with an idempotency key.
-fn answers(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, TransactionError> {
+fn answers(
+    conn: &mut AnyConnection,
+    user: &str,
+    left: &mut Budget,
+) -> Result<u64, TransactionError> {
     let keys: Vec<String> = idempotency_keys::table
         .filter(idempotency_keys::owner.eq(user))
         .select(idempotency_keys::key)
@@ -174,7 +182,11 @@ fn said(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, 
 }
 
 /// Deletes the records of earlier deleted conversations whose owner is known.
-fn memory(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, TransactionError> {
+fn memory(
+    conn: &mut AnyConnection,
+    user: &str,
+    left: &mut Budget,
+) -> Result<u64, TransactionError> {
     let ids: Vec<UuidCol> = sandboxes::table
         .inner_join(
             deleted_conversations::table.on(deleted_conversations::sandbox_id.eq(sandboxes::id)),
@@ -190,7 +202,11 @@ fn memory(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64
     Ok(left.spend(ids.len()))
 }
 
-fn starts(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, TransactionError> {
+fn starts(
+    conn: &mut AnyConnection,
+    user: &str,
+    left: &mut Budget,
+) -> Result<u64, TransactionError> {
     let ids: Vec<UuidCol> = start_tasks::table
         .filter(start_tasks::owner.eq(user))
         .select(start_tasks::id)
@@ -203,7 +219,11 @@ fn starts(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64
 }
 
 /// Deletes events and conversations, and returns their numbers. A conversation is deleted with its last batch of events.
-fn logs(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<(u64, u64), TransactionError> {
+fn logs(
+    conn: &mut AnyConnection,
+    user: &str,
+    left: &mut Budget,
+) -> Result<(u64, u64), TransactionError> {
     let ids: Vec<UuidCol> = conversations::table
         .filter(conversations::owner.eq(user))
         .select(conversations::id)

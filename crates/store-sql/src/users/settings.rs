@@ -10,8 +10,8 @@ use domain::settings::{Revision, SettingsRepository, StoredSettings};
 
 use crate::database::connection::on_backend;
 use crate::error::{TransactionError, stale};
-use crate::schema::settings;
 use crate::schema::column_types::TimestampCol;
+use crate::schema::settings;
 use crate::store::SqlStore;
 use crate::users::refuse_deleted;
 
@@ -81,7 +81,9 @@ impl SettingsRepository for SqlStore {
                         .values((settings::owner.eq(&owner), values))
                         .execute(conn)
                         .map_err(|error| match TransactionError::taken("settings")(error) {
-                            TransactionError::Store(StoreError::Conflict { entity }) => stale(entity),
+                            TransactionError::Store(StoreError::Conflict { entity }) => {
+                                stale(entity)
+                            }
                             other => other,
                         })?,
                 };

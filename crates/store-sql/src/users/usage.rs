@@ -9,13 +9,13 @@ use domain::id::UserId;
 use domain::scope::Scope;
 use domain::usage::{ShortenedEvents, Usage, UsageRepository};
 
-use crate::schema::codec::{EntityDecoder, to_json};
+use crate::conversations::rows;
 use crate::database::connection::{AnyConnection, on_backend};
-use crate::conversations::rows as rows;
 use crate::error::TransactionError;
 use crate::queries::page_token::fitting;
-use crate::schema::{conversations, events};
+use crate::schema::codec::{EntityDecoder, to_json};
 use crate::schema::column_types::{Id, RawJsonCol, UuidCol};
+use crate::schema::{conversations, events};
 use crate::store::SqlStore;
 
 /// The usage of a user. Event counters come from the conversations' rows, everything else from indexes. Both databases accept
@@ -39,7 +39,8 @@ FROM (
 
 /// The user's oldest conversation with a bulky observation. The condition must equal that of the index `events_bulky`
 /// literally, or the planner does not use the index.
-const CONVERSATION_WITH_BULKY_EVENTS_SQL: &str = "SELECT id FROM conversations WHERE owner = $1 AND EXISTS (
+const CONVERSATION_WITH_BULKY_EVENTS_SQL: &str =
+    "SELECT id FROM conversations WHERE owner = $1 AND EXISTS (
     SELECT 1 FROM events WHERE conversation_id = conversations.id
         AND kind = 'ObservationEvent' AND octet_length(body) > 16384
 ) ORDER BY created_at, id LIMIT 1";
@@ -107,10 +108,12 @@ fn usage(conn: &mut AnyConnection, user: &str) -> Result<Usage, TransactionError
 }
 
 fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, TransactionError> {
-    let found: Option<IdRow> = on_backend!(&mut *conn, |c| diesel::sql_query(CONVERSATION_WITH_BULKY_EVENTS_SQL)
-        .bind::<Text, _>(user)
-        .get_result(c)
-        .optional()?);
+    let found: Option<IdRow> = on_backend!(&mut *conn, |c| diesel::sql_query(
+        CONVERSATION_WITH_BULKY_EVENTS_SQL
+    )
+    .bind::<Text, _>(user)
+    .get_result(c)
+    .optional()?);
     // The conversation may be deleted before it is locked. Then the next call finds another one.
     let Some(row) = found
         .map(|it| rows::lock(conn, it.id.into()))
@@ -122,7 +125,10 @@ fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, Tran
     let bulky: Vec<BulkyRow> = on_backend!(&mut *conn, |c| diesel::sql_query(BULKY_EVENTS_SQL)
         .bind::<Id, _>(row.id)
         .load(c)?);
-    let fits = fitting(MAX_SHORTENED_BYTES_PER_TRANSACTION, bulky.iter().map(|it| it.bytes));
+    let fits = fitting(
+        MAX_SHORTENED_BYTES_PER_TRANSACTION,
+        bulky.iter().map(|it| it.bytes),
+    );
     let mut done = ShortenedEvents::default();
     for it in bulky.iter().take(fits) {
         let event = events::table.find((row.id, it.seq));

@@ -11,7 +11,7 @@ use domain::conversation::{
 use domain::event::{Event, EventFilter, EventOrder};
 use domain::id::ApiKeyId;
 use domain::identity::{AdminChange, ApiKey, Role};
-use domain::pending::{MessageTarget, EnqueueOutcome};
+use domain::pending::{EnqueueOutcome, MessageTarget};
 use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTaskFilter, StartTaskOrder};
@@ -19,7 +19,7 @@ use port_conformance::suites::conversations::pending_messages::message;
 use port_conformance::{StorePorts, fixtures};
 
 use fixtures::{
-    at, conversation, conversation_id, event, host, endpoints, page, report, sandbox_id, scope,
+    at, conversation, conversation_id, endpoints, event, host, page, report, sandbox_id, scope,
     start, start_in, status_update, task_id, user,
 };
 
@@ -95,7 +95,9 @@ pub(crate) async fn fill(ports: &StorePorts) {
         endpoints: endpoints(8000),
     };
     let s = sandbox_id("12345678901234567890");
-    let recorded = ports.sandboxes.record_facts(&s, DesiredState::Running, &facts, at(2));
+    let recorded = ports
+        .sandboxes
+        .record_facts(&s, DesiredState::Running, &facts, at(2));
     assert!(recorded.await.unwrap());
     starts(ports).await;
     conversations(ports).await;
@@ -203,7 +205,11 @@ pub(crate) async fn shown(ports: &StorePorts) -> Vec<String> {
     shown.push(format!("{:#?}", claimed.unwrap()));
     shown.push(format!("{:#?}", ports.keys.list(None).await.unwrap()));
     shown.push(format!("{:#?}", ports.users.list(None, 100).await.unwrap()));
-    let forgotten = ports.conversations.list_pending_agent_deletions(100).await.unwrap();
+    let forgotten = ports
+        .conversations
+        .list_pending_agent_deletions(100)
+        .await
+        .unwrap();
     shown.push(format!("{forgotten:#?}"));
     shown.push(secrets(ports).await);
     shown.push(messages(ports).await);
@@ -225,7 +231,10 @@ async fn messages(ports: &StorePorts) -> String {
     let message = message(1, "alice", target);
     let queued = ports.pending.enqueue(&message).await.unwrap();
     assert_eq!(queued, EnqueueOutcome::Queued(1));
-    format!("{:#?}", ports.pending.list_waiting(conversation_id(1)).await)
+    format!(
+        "{:#?}",
+        ports.pending.list_waiting(conversation_id(1)).await
+    )
 }
 
 /// There were none in the first version: the table is there, and is used.

@@ -26,7 +26,9 @@ async fn open(url: String) -> Result<StorePorts, OpenError> {
         wait: Duration::from_secs(5),
         ..StoreConfig::new(url)
     };
-    Ok(StorePorts::of(SqlStore::open(config, Handle::current()).await?))
+    Ok(StorePorts::of(
+        SqlStore::open(config, Handle::current()).await?,
+    ))
 }
 
 /// One call through each pool: a user's read, a user's write, intake, background work.
@@ -39,7 +41,11 @@ async fn calls(ports: &StorePorts, n: i64) -> [Result<(), StoreError>; 4] {
         domain::cipher::Sealed::from_text("x"),
     );
     let batch = [fixtures::event(&name, "A", fixtures::at(n))];
-    let (nothing, at, host) = (ConversationReport::default(), fixtures::at(n), fixtures::host());
+    let (nothing, at, host) = (
+        ConversationReport::default(),
+        fixtures::at(n),
+        fixtures::host(),
+    );
     let answers = tokio::join!(
         ports.sandboxes.search(&Scope::System, &page),
         ports.settings.save(&user, &document, None, at),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use domain::change::{StoreChange, ChangeFeed};
+use domain::change::{ChangeFeed, StoreChange};
 use domain::conversation::ConversationReport;
 use domain::event::AppendOutcome;
 use domain::sandbox::DesiredState;
@@ -48,7 +48,11 @@ async fn commits_are_heard_by_other_processes() {
         .insert(&start, &fixtures::AMPLE_CAPS)
         .await
         .expect("stored");
-    hears(&mut changes, &StoreChange::StartTaskQueued(fixtures::host())).await;
+    hears(
+        &mut changes,
+        &StoreChange::StartTaskQueued(fixtures::host()),
+    )
+    .await;
     let (host, at) = (fixtures::host(), fixtures::at(1));
     let claimed = ports
         .tasks
@@ -118,7 +122,11 @@ async fn a_lost_connection_is_a_gap_and_then_goes_on() {
     };
     // The gap that every feed begins with is over then.
     started(1).await;
-    hears(&mut changes, &StoreChange::StartTaskQueued(fixtures::host())).await;
+    hears(
+        &mut changes,
+        &StoreChange::StartTaskQueued(fixtures::host()),
+    )
+    .await;
     let mut conn = diesel::PgConnection::establish(&database.url()).expect("connect");
     conn.batch_execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -127,5 +135,9 @@ async fn a_lost_connection_is_a_gap_and_then_goes_on() {
     .expect("ended");
     hears(&mut changes, &StoreChange::Gap).await;
     started(2).await;
-    hears(&mut changes, &StoreChange::StartTaskQueued(fixtures::host())).await;
+    hears(
+        &mut changes,
+        &StoreChange::StartTaskQueued(fixtures::host()),
+    )
+    .await;
 }

@@ -189,7 +189,10 @@ impl fmt::Write for Printable<'_> {
             return Ok(());
         }
         let mut rest = text;
-        while let Some((at, sign)) = rest.char_indices().find(|(_, sign)| is_control_or_bidi(*sign)) {
+        while let Some((at, sign)) = rest
+            .char_indices()
+            .find(|(_, sign)| is_control_or_bidi(*sign))
+        {
             self.0.push_str(&rest[..at]);
             match u32::from(sign) {
                 0x0a => self.0.push_str("\\n"),

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::job_queue::{Job, JobQueue, Tenant};
-use super::{JobContext, Db, PoolErrorHandler};
+use super::{Db, JobContext, PoolErrorHandler};
 use crate::database::circuit_breaker::{CircuitBreaker, OUTAGE_GRACE};
 use crate::database::connection::{ConnectionManager, Target};
 use crate::error::unavailable;

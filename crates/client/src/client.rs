@@ -46,9 +46,13 @@ impl Default for ClientTimeouts {
 /// A response as it was received.
 #[derive(Debug)]
 pub struct ObservedResponse<'a> {
+    /// The method of the request.
     pub method: &'static str,
+    /// The path and query of the request.
     pub asked: &'a str,
+    /// The status code.
     pub status: u16,
+    /// The response headers.
     pub headers: &'a HeaderMap,
     /// The body; empty for streamed responses.
     pub body: &'a [u8],

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::json;
-use telemetry::lines::{Fields, Lines, Text, Wanted};
+use telemetry::lines::{Fields, LogWriter, Text, ReloadableFilter};
 use tracing::Subscriber;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
@@ -28,7 +28,7 @@ const NOISY_CRATES: [(&str, LevelFilter); 2] = [
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The log of this process, once started.
-static LINES: OnceLock<Lines> = OnceLock::new();
+static LINES: OnceLock<LogWriter> = OnceLock::new();
 
 /// Changes the log level while the service runs.
 pub(crate) struct LogLevelHandle(reload::Handle<Targets, Registry>);
@@ -88,8 +88,8 @@ fn lost_lines_message(format: LogFormat) -> fn(u64) -> String {
 
 /// Starts logging, and tracing if traces are exported. Call it once per process.
 pub(crate) fn start(log: &LogSettings, telemetry: Option<&Telemetry>) -> LogLevelHandle {
-    let (filter, level) = Wanted::new(filter(log));
-    let writer = match Lines::start(stderr(), lost_lines_message(log.format)) {
+    let (filter, level) = ReloadableFilter::new(filter(log));
+    let writer = match LogWriter::start(stderr(), lost_lines_message(log.format)) {
         Ok(lines) => BoxMakeWriter::new(LINES.get_or_init(|| lines).clone()),
         // No thread is available: write directly, which is slower.
         Err(_) => BoxMakeWriter::new(stderr),

@@ -4,7 +4,7 @@
 use std::io;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use telemetry::lines::{Fields, Lines, Text, Wanted};
+use telemetry::lines::{Fields, LogWriter, Text, ReloadableFilter};
 use tracing::Subscriber;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::layer;
@@ -13,7 +13,7 @@ use tracing_subscriber::registry;
 
 fn line(criterion: &mut Criterion) {
     let levels = || Targets::new().with_default(tracing::Level::INFO);
-    let lines = Lines::start(io::sink(), |lost| format!("{lost} lost\n")).expect("a thread");
+    let lines = LogWriter::start(io::sink(), |lost| format!("{lost} lost\n")).expect("a thread");
     let ours = layer()
         .with_writer(lines)
         .event_format(Text)
@@ -26,7 +26,7 @@ fn line(criterion: &mut Criterion) {
             group.bench_function(name, |bencher| bencher.iter(say));
         });
     };
-    let (wanted, _levels) = Wanted::new(levels());
+    let (wanted, _levels) = ReloadableFilter::new(levels());
     measure("ours", Box::new(registry().with(wanted).with(ours)));
     measure("bare", Box::new(registry().with(levels()).with(bare)));
     group.finish();

@@ -3,7 +3,7 @@
 //! Logging only appends to a buffer. So a stalled reader of standard error (a full pipe, a full disk of a collector) delays no
 //! request, and many lines share a system call. The thread writes the first line after a pause at once. Further lines wait for
 //! [`BATCH_INTERVAL`] at most, which bounds the loss by `kill -9`. With [`MAX_QUEUED_BYTES`] in the queue, new lines are dropped
-//! and counted in a line of their own. Lines lost to write errors are not counted.
+//! and counted in a line of their own. LogWriter lost to write errors are not counted.
 
 mod text;
 mod wanted;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tracing_subscriber::fmt::MakeWriter;
 
 pub use text::{Fields, Text};
-pub use wanted::Wanted;
+pub use wanted::ReloadableFilter;
 
 /// Capacity of the queue.
 pub const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
@@ -28,7 +28,7 @@ const MAX_RETAINED_BYTES: usize = 64 * 1024;
 
 /// The queue of log lines. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Lines(Arc<SharedQueue>);
+pub struct LogWriter(Arc<SharedQueue>);
 
 #[derive(Debug, Default)]
 struct SharedQueue {
@@ -50,7 +50,7 @@ struct LogQueue {
     is_writing: bool,
 }
 
-impl Lines {
+impl LogWriter {
     /// Starts the thread, which runs until the process ends. `of_lost` formats the line about a number of dropped lines,
     /// including its line end.
     ///
@@ -137,19 +137,19 @@ impl SharedQueue {
     }
 }
 
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Line<'a>;
+impl<'a> MakeWriter<'a> for LogWriter {
+    type Writer = LineWriter<'a>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        Line(&self.0)
+        LineWriter(&self.0)
     }
 }
 
 /// Writer of one complete line.
 #[derive(Debug)]
-pub struct Line<'a>(&'a SharedQueue);
+pub struct LineWriter<'a>(&'a SharedQueue);
 
-impl Write for Line<'_> {
+impl Write for LineWriter<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.add(line);
         Ok(line.len())
@@ -188,13 +188,13 @@ mod tests {
         }
     }
 
-    fn slow() -> (Lines, Sender<()>, Receiver<Vec<u8>>) {
+    fn slow() -> (LogWriter, Sender<()>, Receiver<Vec<u8>>) {
         let ((go, may), (taken, pieces)) = (channel(), channel());
-        let lines = Lines::start(Slow { may, taken }, |lost| format!("{lost} lost\n"));
+        let lines = LogWriter::start(Slow { may, taken }, |lost| format!("{lost} lost\n"));
         (lines.unwrap(), go, pieces)
     }
 
-    fn log(lines: &Lines, text: &str) {
+    fn log(lines: &LogWriter, text: &str) {
         lines.make_writer().write_all(text.as_bytes()).unwrap();
     }
 

@@ -10,9 +10,9 @@ use tracing_subscriber::reload;
 /// of each span and line; here only the question whether something is wanted does, which is asked once for each place in the
 /// code and not for each line.
 #[derive(Debug)]
-pub struct Wanted<S>(reload::Layer<Targets, S>);
+pub struct ReloadableFilter<S>(reload::Layer<Targets, S>);
 
-impl<S: Subscriber> Wanted<S> {
+impl<S: Subscriber> ReloadableFilter<S> {
     /// These, until the handle says otherwise.
     #[must_use]
     pub fn new(levels: Targets) -> (Self, reload::Handle<Targets, S>) {
@@ -21,7 +21,7 @@ impl<S: Subscriber> Wanted<S> {
     }
 }
 
-impl<S: Subscriber> Layer<S> for Wanted<S> {
+impl<S: Subscriber> Layer<S> for ReloadableFilter<S> {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         Layer::register_callsite(&self.0, metadata)
     }
@@ -35,7 +35,7 @@ impl<S: Subscriber> Layer<S> for Wanted<S> {
     }
 }
 
-impl<S: Subscriber> Filter<S> for Wanted<S> {
+impl<S: Subscriber> Filter<S> for ReloadableFilter<S> {
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
         Filter::callsite_enabled(&self.0, metadata)
     }
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn what_is_wanted_changes_while_it_runs() {
         let _turn = TURN.lock().unwrap();
-        let (wanted, handle) = Wanted::new(levels(Level::INFO));
+        let (wanted, handle) = ReloadableFilter::new(levels(Level::INFO));
         let counted = Counted::default();
         let said = Arc::clone(&counted.0);
         let all = registry().with(wanted).with(counted);
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn also_of_one_layer_of_several() {
         let _turn = TURN.lock().unwrap();
-        let (wanted, handle) = Wanted::new(levels(Level::INFO));
+        let (wanted, handle) = ReloadableFilter::new(levels(Level::INFO));
         let (counted, every) = (Counted::default(), Counted::default());
         let (said, all) = (Arc::clone(&counted.0), Arc::clone(&every.0));
         let layers = registry().with(counted.with_filter(wanted)).with(every);

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::json;
-use telemetry::lines::{Fields, LogWriter, Text, ReloadableFilter};
+use telemetry::lines::{LogWriter, ReloadableFilter, TextFields, TextFormat};
 use tracing::Subscriber;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
@@ -120,8 +120,8 @@ where
             lines.with_ansi(true).with_target(false).boxed()
         }
         LogFormat::Text => lines
-            .event_format(Text)
-            .fmt_fields(Fields)
+            .event_format(TextFormat)
+            .fmt_fields(TextFields)
             .with_ansi(false)
             .boxed(),
     }

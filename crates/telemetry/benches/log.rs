@@ -4,7 +4,7 @@
 use std::io;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use telemetry::lines::{Fields, LogWriter, Text, ReloadableFilter};
+use telemetry::lines::{LogWriter, ReloadableFilter, TextFields, TextFormat};
 use tracing::Subscriber;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::layer;
@@ -16,8 +16,8 @@ fn line(criterion: &mut Criterion) {
     let lines = LogWriter::start(io::sink(), |lost| format!("{lost} lost\n")).expect("a thread");
     let ours = layer()
         .with_writer(lines)
-        .event_format(Text)
-        .fmt_fields(Fields)
+        .event_format(TextFormat)
+        .fmt_fields(TextFields)
         .with_ansi(false);
     let bare = layer().with_writer(io::sink).with_ansi(false);
     let mut group = criterion.benchmark_group("span and line of a request");

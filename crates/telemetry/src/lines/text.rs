@@ -307,8 +307,8 @@ mod tests {
         let (ours, theirs) = (Kept::default(), Kept::default());
         let plain = layer().with_ansi(false).with_target(false);
         let quick = layer()
-            .event_format(Text)
-            .fmt_fields(Fields)
+            .event_format(TextFormat)
+            .fmt_fields(TextFields)
             .with_ansi(false);
         tracing::subscriber::with_default(
             registry().with(plain.with_writer(theirs.clone())),
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn nothing_that_is_said_begins_a_line_of_its_own() {
         let kept = Kept::default();
-        let quick = layer().event_format(Text).fmt_fields(Fields);
+        let quick = layer().event_format(TextFormat).fmt_fields(TextFields);
         let quick = quick.with_ansi(false).with_writer(kept.clone());
         let said = "x\n2026-01-01T00:00:00.000000Z  INFO forged\r\x1b[2K";
         tracing::subscriber::with_default(registry().with(quick), || {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-pub use text::{Fields, Text};
+pub use text::{TextFields, TextFormat};
 pub use wanted::ReloadableFilter;
 
 /// Capacity of the queue.

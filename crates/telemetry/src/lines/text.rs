@@ -21,9 +21,9 @@ const MAX_RETAINED_BYTES: usize = 4 * 1024;
 
 /// Time, level, spans with their fields, message and fields.
 #[derive(Debug)]
-pub struct Text;
+pub struct TextFormat;
 
-impl<S, N> FormatEvent<S, N> for Text
+impl<S, N> FormatEvent<S, N> for TextFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -103,11 +103,11 @@ fn now(to: &mut Writer<'_>) -> fmt::Result {
     })
 }
 
-/// Fields as `name=value`.
+/// TextFields as `name=value`.
 #[derive(Debug)]
-pub struct Fields;
+pub struct TextFields;
 
-impl<'a> FormatFields<'a> for Fields {
+impl<'a> FormatFields<'a> for TextFields {
     fn format_fields<R: RecordFields>(&self, mut to: Writer<'a>, fields: R) -> fmt::Result {
         thread_local! {
             /// So that a span's own text gets its room at once.

@@ -19,5 +19,5 @@ mod transport;
 mod workspace;
 
 pub use config::{Config, TraceHeaders};
-pub use probe::{Probed, probe};
+pub use probe::{ProbeResponse, probe};
 pub use runtime::HttpAgentRuntime;

@@ -10,7 +10,7 @@ use url::Url;
 
 /// Response of a probed URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Probed {
+pub struct ProbeResponse {
     /// Its HTTP status.
     pub status: u16,
     /// Time of the server: the header `Date`.
@@ -18,7 +18,7 @@ pub struct Probed {
 }
 
 /// Asks a URL once, and follows no redirect. The error is for a person and says what failed, with its causes.
-pub async fn probe(url: Url, deadline: Duration) -> Result<Probed, String> {
+pub async fn probe(url: Url, deadline: Duration) -> Result<ProbeResponse, String> {
     let client = reqwest::Client::builder()
         .redirect(Policy::none())
         .timeout(deadline)
@@ -26,7 +26,7 @@ pub async fn probe(url: Url, deadline: Duration) -> Result<Probed, String> {
         .map_err(in_full)?;
     let answer = client.get(url).send().await.map_err(in_full)?;
     let date = answer.headers().get(DATE).and_then(|it| it.to_str().ok());
-    Ok(Probed {
+    Ok(ProbeResponse {
         status: answer.status().as_u16(),
         date: date.map(str::to_owned),
     })

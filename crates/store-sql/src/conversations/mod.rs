@@ -474,7 +474,7 @@ impl ConversationRepository for SqlStore {
 
     async fn prune_deleted(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write_background(move |conn| purge::old_memory(conn, before, limit))
+            .write_background(move |conn| purge::prune_deletion_records(conn, before, limit))
             .await
     }
 }

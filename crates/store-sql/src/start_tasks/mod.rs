@@ -520,7 +520,7 @@ impl StartTaskRepository for SqlStore {
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write_background(move |conn| purge::old_starts(conn, before, limit))
+            .write_background(move |conn| purge::prune_start_tasks(conn, before, limit))
             .await
     }
 }

@@ -42,7 +42,7 @@ fn change(
         }
         AdminChange::DeleteUser { user } => {
             found(users::mark(conn, user.as_str(), at)?, USER)?;
-            return purge::disarm(conn, user.as_str(), at);
+            return purge::erase_access(conn, user.as_str(), at);
         }
         AdminChange::CreateKey { key, new_user } => {
             let user = key.user.as_str();

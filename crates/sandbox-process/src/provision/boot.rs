@@ -1,6 +1,6 @@
-//! The script in an installation that starts its agent server sooner than the agent server's own module does.
+//! The start script of an installation, which starts the agent server sooner than its own module does.
 //!
-//! Knows: how Python collects garbage, and uvicorn's `Server.startup`. See docs/explanation/agent-server.md, "Boot".
+//! Knows: Python's garbage collection, and uvicorn's `Server.startup`. See docs/explanation/agent-server.md, "Boot".
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,22 +12,22 @@ use std::path::Path;
 const NAME: &str = "boot.py";
 const SCRIPT: &str = include_str!("boot.py");
 
-/// Puts the script there: an installation of an earlier release of ours has none, or another one. Blocks.
+/// Writes the script: an installation of an earlier release has none, or another one. Blocks.
 pub(super) fn put(root: &Path) -> io::Result<()> {
     let file = root.join(NAME);
     if fs::read_to_string(&file).is_ok_and(|text| text == SCRIPT) {
         return Ok(());
     }
-    // Sandboxes may be starting: they see the old one or the new one. A number by chance, as others may be at the same, also in
-    // containers where each is process 1.
+    // Concurrent starts see the old or the new file. The random number separates concurrent writers, also in containers
+    // where each is process 1.
     let number = RandomState::new().build_hasher().finish();
     let unfinished = root.join(format!("{NAME}.{number:x}"));
     fs::write(&unfinished, SCRIPT)?;
     fs::rename(&unfinished, &file)
 }
 
-/// What Python is told to run: the script, or the agent server's own module where that could not be written. Without `-P`
-/// Python would look for modules beside the script first.
+/// The arguments of Python: the script, or the agent server's own module if the script could not be written. Without `-P`,
+/// Python would first look for modules beside the script.
 pub(super) fn arguments(root: &Path) -> [OsString; 2] {
     let file = root.join(NAME);
     if file.is_file() {

@@ -1,4 +1,4 @@
-//! Runs one program of the installation: output kept bounded, a deadline, and nothing left behind.
+//! Runs one program of the installation with bounded output and a deadline, and leaves no process behind.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,17 +15,17 @@ use tokio::time::timeout;
 use crate::pidfd::{PidHandle, PidWatch};
 use crate::proc;
 
-/// Lines of output that are kept for an error.
+/// Lines of output kept for an error.
 const MAX_KEPT_LINES: usize = 40;
-/// Longer lines are cut (progress bars and tracebacks with data in them).
+/// Longer lines (progress bars, tracebacks with data) are truncated.
 const MAX_LINE_BYTES: usize = 500;
 
-/// What a program did.
+/// The result of a program.
 #[derive(Debug)]
 pub(super) struct RunOutput {
-    /// Its exit.
+    /// The exit status.
     pub(super) status: ExitStatus,
-    /// The last lines it printed.
+    /// The last lines of its output.
     pub(super) tail: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct RunOutput {
 pub(super) enum RunError {
     /// It could not be started or waited for.
     Io(io::Error),
-    /// It took longer than allowed and was killed.
+    /// It exceeded the deadline and was killed.
     TooLong(Vec<String>),
 }
 
@@ -44,8 +44,8 @@ impl From<io::Error> for RunError {
     }
 }
 
-/// Runs `command` in its own process group. Standard input is `input`; both outputs are read line by line. Dropping the
-/// future kills the group, and so does the deadline.
+/// Runs `command` in its own process group with `input` as standard input, and reads both outputs by line. Dropping the
+/// future, or the deadline, kills the group.
 pub(super) async fn run(
     mut command: Command,
     input: Stdio,
@@ -60,7 +60,7 @@ pub(super) async fn run(
         .process_group(0)
         .kill_on_drop(true);
     let mut child = command.spawn()?;
-    // The command owns our copies of the writing end; with them open the output would never end.
+    // The command owns copies of the pipe's writing end; while they are open, the output would never end.
     drop(command);
     let pid = child
         .id()
@@ -77,7 +77,7 @@ pub(super) async fn run(
     {
         return Err(RunError::TooLong(lines.into_tail()));
     }
-    // The child is a zombie, so its pid (the group's id) is still taken: what it left in its group can be ended safely.
+    // The child is a zombie, so its pid (the group's id) is not reused: the rest of the group can be killed safely.
     drop(group);
     let status = child.wait().await?;
     Ok(RunOutput {
@@ -86,7 +86,7 @@ pub(super) async fn run(
     })
 }
 
-/// Reads until the program exits, then what is left in the pipe. A grandchild that keeps the pipe open is not waited for.
+/// Reads until the program exits, then the rest of the pipe. Does not wait for a grandchild that keeps the pipe open.
 async fn follow(
     output: &mut pipe::Receiver,
     exit: &PidWatch,
@@ -128,7 +128,7 @@ impl Drop for KillGroup {
     }
 }
 
-/// Splits output into lines, bounded in number and length, without credentials of URLs.
+/// Splits output into a bounded number of bounded lines, and removes credentials from URLs.
 #[derive(Default)]
 struct OutputTail {
     current: Vec<u8>,
@@ -173,7 +173,7 @@ fn without_credentials(text: &str) -> String {
     while let Some(start) = rest.find("://") {
         let (before, after) = rest.split_at(start + 3);
         cleaned.push_str(before);
-        // A raw `@` or even `/` may be in a password, so everything up to the last `@` before white space goes.
+        // A password may contain an unescaped `@` or `/`, so everything up to the last `@` before white space is removed.
         let end = after.find(char::is_whitespace).unwrap_or(after.len());
         match after[..end].rfind('@') {
             Some(at) => {
@@ -186,8 +186,8 @@ fn without_credentials(text: &str) -> String {
     cleaned + rest
 }
 
-/// Standard input of a step: empty, and where there is a lock it is the lock's file. A `flock` lives as long as any copy
-/// of its open file, so a step that outlives a killed service keeps the installation locked until it is done.
+/// The standard input of a step: empty, or the lock's file. A `flock` lives as long as any copy of its open file, so a step
+/// that outlives a killed service keeps the installation locked until its end.
 pub(super) fn input(lock: Option<&File>) -> io::Result<Stdio> {
     lock.map_or_else(
         || Ok(Stdio::null()),
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!((seen, lines.into_tail().len()), (1000, MAX_KEPT_LINES));
     }
 
-    /// A shell with a grandchild in its group, which says its pid and then waits for ever.
+    /// A shell that prints the pid of a grandchild in its group, and then waits forever.
     fn endless() -> Command {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "sleep 600 & echo $!; wait"]);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     async fn gone(pid: i32) {
-        // The signal is sent; the kernel may still be at it.
+        // The kernel may still be delivering the signal.
         while proc::stat(pid).is_some_and(|stat| !stat.is_dead()) {
             tokio::task::yield_now().await;
         }
@@ -269,7 +269,7 @@ mod tests {
     #[tokio::test]
     async fn output_and_exit_are_both_reported() {
         let mut command = Command::new("/bin/sh");
-        // The grandchild keeps the pipe open after the exit; nobody waits for it.
+        // The grandchild keeps the pipe open after the exit; the run does not wait for it.
         command.args(["-c", "echo out; echo err >&2; sleep 600 & exit 7"]);
         let finished = run(command, Stdio::null(), Duration::from_secs(60), |_| {})
             .await

@@ -1,4 +1,4 @@
-//! What the provisioner is told.
+//! Configuration of the provisioner.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -8,36 +8,36 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-/// The agent-server release that is installed by default. 1.58.1 and 1.58.2 ask for a `certifi` that the index does not
-/// have, so they do not resolve.
+/// The default agent server version. 1.58.1 and 1.58.2 require a `certifi` that the index does not have, so they do not
+/// resolve.
 pub const DEFAULT_VERSION: &str = "1.58.0";
 
-/// Releases of libraries that the agent server's own metadata leaves too open: with a later `litellm` or `fastmcp` the
-/// default version does not resolve, or is a combination that nobody tried.
+/// Versions of libraries that the agent server's own metadata leaves open: with a later `litellm` or `fastmcp` the default
+/// version does not resolve, or is untested.
 pub const DEFAULT_PINS: [&str; 2] = ["litellm==1.105.3", "fastmcp==3.4.10"];
 
 /// How and where to install the agent server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The service's data directory; the installation goes to `agent-server/<version>-<hash>` in it.
+    /// The service's data directory; the installation is in its folder `agent-server/<version>-<hash>`.
     pub data_dir: PathBuf,
     /// Version of `openhands-agent-server`, `-sdk` and `-tools`, which are only compatible with each other.
     pub version: String,
-    /// Further exact requirements (`name==version`).
+    /// Additional exact requirements (`name==version`).
     pub pins: Vec<String>,
-    /// Use this Python and no other.
+    /// Use only this Python.
     pub python: Option<PathBuf>,
-    /// Package index. May carry credentials: it is passed by environment, never by argument.
+    /// Package index. May contain credentials: passed by environment, never by argument.
     pub index_url: Option<SecretString>,
-    /// HTTP(S) proxy for the installation. May carry credentials, as above.
+    /// HTTP(S) proxy for the installation. May contain credentials, as above.
     pub proxy: Option<SecretString>,
-    /// A folder of wheels: nothing is then downloaded at all.
+    /// A folder of wheels; with it nothing is downloaded.
     pub wheels: Option<PathBuf>,
-    /// Appended to `pip install` (or `uv pip install`). Visible in the process list: no credentials here.
+    /// Appended to `pip install` (or `uv pip install`). Visible in the process list, so not for credentials.
     pub extra_args: Vec<String>,
     /// The part of the service's environment that an installation may see.
     pub environment: InstallEnvironment,
-    /// How long each step may take.
+    /// Deadlines of the steps.
     pub deadlines: Deadlines,
 }
 
@@ -59,14 +59,14 @@ impl Config {
     }
 }
 
-/// The longest that a step may take; a step that takes longer is killed with all its children.
+/// Deadlines of the steps; a step that exceeds its deadline is killed with all its children.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines {
-    /// Asking a Python what it is, or an installation whether it works.
+    /// Probing a Python or an installation.
     pub probe: Duration,
-    /// Making the virtual environment (and downloading a Python, where `uv` has to).
+    /// Creating the virtual environment (including a download of Python by `uv`).
     pub environment: Duration,
-    /// Downloading and unpacking the packages (a few hundred MB); twice where the tested ones cannot be had.
+    /// Downloading and unpacking the packages (a few hundred MB); twice if the tested ones are unavailable.
     pub install: Duration,
     /// Compiling byte code.
     pub compile: Duration,
@@ -87,13 +87,13 @@ impl Default for Deadlines {
     }
 }
 
-/// Variables that an installation may see: where programs and caches are, certificates, proxies, and the settings of
-/// `pip` and `uv`. Everything else (our own master key, for one) stays out of reach of the build scripts of packages.
+/// Variables that an installation may see: paths of programs and caches, certificates, proxies, and settings of `pip` and
+/// `uv`. Build scripts of packages see nothing else, e.g. not the master key.
 #[derive(Clone, Default)]
 pub struct InstallEnvironment(BTreeMap<OsString, OsString>);
 
 impl InstallEnvironment {
-    /// Picks what is allowed out of `variables` (as `std::env::vars_os` gives them) and drops the rest.
+    /// Keeps the permitted ones of `variables` (as in `std::env::vars_os`).
     pub fn pick<K, V>(variables: impl IntoIterator<Item = (K, V)>) -> Self
     where
         K: Into<OsString>,
@@ -118,7 +118,7 @@ impl InstallEnvironment {
     }
 }
 
-/// Values may hold credentials (an index URL, a proxy), so only names are shown.
+/// Values may contain credentials (an index URL, a proxy), so only names are shown.
 impl fmt::Debug for InstallEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
@@ -148,7 +148,7 @@ const NAMES: [&str; 18] = [
 
 const PREFIXES: [&str; 4] = ["PIP_", "UV_", "XDG_", "LC_"];
 
-/// These would make `pip` or `uv` install somewhere else than into our environment.
+/// These would make `pip` or `uv` install outside of the virtual environment.
 const REMOVED_VARIABLES: [&str; 9] = [
     "PIP_USER",
     "PIP_TARGET",

@@ -1,12 +1,12 @@
-//! What can go wrong while installing, in words that say what to do.
+//! Errors of the installation, with advice.
 
 use std::io;
 use std::time::Duration;
 
-/// The installation failed. The text is for the operator and may name paths of this machine; it never holds credentials.
+/// The installation failed. The text is for the operator and may contain paths of this machine, but no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum ProvisionError {
-    /// A configured value cannot be used.
+    /// A configured value is invalid.
     #[error("the agent-server installation is not configured correctly: {0}")]
     Configuration(String),
     /// No Python that can run the agent server.
@@ -19,38 +19,38 @@ pub enum ProvisionError {
         why_not(.rejected)
     )]
     NoPython {
-        /// The candidates, each with the reason why it was not taken.
+        /// The candidates, each with the reason for its rejection.
         rejected: Vec<String>,
     },
-    /// A step ended with an error.
+    /// A step failed.
     #[error("installing the agent server failed at \"{step}\" ({status}):\n{}", .tail.join("\n"))]
     Step {
-        /// Which.
+        /// The step.
         step: &'static str,
         /// Exit code or signal.
         status: String,
         /// The last lines of its output.
         tail: Vec<String>,
     },
-    /// A step took longer than allowed.
+    /// A step exceeded its deadline.
     #[error(
         "installing the agent server took longer than {} s at \"{step}\":\n{}",
         .limit.as_secs(), .tail.join("\n")
     )]
     TooLong {
-        /// Which.
+        /// The step.
         step: &'static str,
-        /// The limit.
+        /// The deadline.
         limit: Duration,
         /// The last lines of its output.
         tail: Vec<String>,
     },
-    /// The file system did not play along.
+    /// A file operation failed.
     #[error("installing the agent server failed at \"{step}\"")]
     Io {
-        /// Which step.
+        /// The step.
         step: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },

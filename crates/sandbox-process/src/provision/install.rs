@@ -12,10 +12,10 @@ use super::python::{self, PythonInterpreter};
 use super::tested;
 use super::{AgentServer, InstallationMarker, ProvisionError, Provisioner, blocking};
 
-/// Present in a finished installation only.
+/// Exists only in a finished installation.
 pub(super) const MARKER: &str = ".complete";
 
-/// The lower bound that `uv` is told when it has to bring a Python itself.
+/// The lower bound for `uv` if it has to download a Python.
 const PYTHON_FOR_UV: &str = "3.12";
 
 impl Provisioner {
@@ -46,7 +46,7 @@ impl Provisioner {
         Ok(server)
     }
 
-    /// With what an installation would begin, or why it could not; nothing is touched. For a check beforehand.
+    /// What an installation would use, or why it would fail; for a check in advance that changes nothing.
     pub async fn outlook(&self) -> Result<String, ProvisionError> {
         let uv = self.uv().await;
         let search = python::search(&self.config, uv.is_some()).await;
@@ -73,7 +73,7 @@ impl Provisioner {
         tokio::task::spawn_blocking(search).await.ok().flatten()
     }
 
-    /// A Python that is there, or one that `uv` fetches.
+    /// An installed Python, or one that `uv` downloads.
     async fn python(
         &self,
         uv: Option<&Path>,
@@ -99,11 +99,11 @@ impl Provisioner {
         })
     }
 
-    /// Removes what an interrupted installation left.
+    /// Removes the rest of an interrupted installation.
     async fn clear(&self, root: &Path, lock: &File) -> Result<(), ProvisionError> {
         const STEP: &str = "removing an unfinished installation";
         let root = root.to_owned();
-        // The work goes on when this future is dropped, so it holds the lock as well.
+        // The work continues when this future is dropped, so it holds the lock as well.
         let lock = lock
             .try_clone()
             .map_err(|source| ProvisionError::Io { step: STEP, source })?;
@@ -140,7 +140,8 @@ impl Provisioner {
             .await
     }
 
-    /// With the libraries that this version was tested with, if that is known and they can be had; else with what fits.
+    /// Installs the tested libraries of this version if they are known and available, otherwise libraries that satisfy the
+    /// requirements.
     async fn install_packages(
         &self,
         uv: Option<&Path>,
@@ -159,7 +160,8 @@ impl Provisioner {
             match self.install_step(command, lock).await {
                 Err(error @ ProvisionError::Step { .. }) => tracing::warn!(
                     error = %chain(&error),
-                    "the libraries that the agent server was tested with cannot be had; trying those that fit"
+                    "the tested libraries of the agent server are unavailable; trying others that satisfy its \
+                         requirements"
                 ),
                 done => return done,
             }
@@ -173,7 +175,7 @@ impl Provisioner {
         self.step("installing packages", command, limit, lock).await
     }
 
-    /// A folder of wheels has what its maker put there.
+    /// A folder of wheels contains what its creator chose.
     fn tested(&self) -> Option<String> {
         match self.config.wheels {
             None => tested::libraries(&self.config.version, &self.requirements),
@@ -212,8 +214,8 @@ impl Provisioner {
         command
     }
 
-    /// Without byte code every start of a sandbox costs some seconds more. Packages may ship files that are not meant to
-    /// compile, which makes the compiler's exit code 1: that is not a failure.
+    /// Without byte code every start of a sandbox takes some seconds longer. Packages may contain files that do not
+    /// compile, which makes the compiler's exit code 1: that is not an error.
     async fn compile(&self, server: &AgentServer, lock: &File) -> Result<(), ProvisionError> {
         let mut command = self.command(server.python());
         command
@@ -233,20 +235,20 @@ impl Provisioner {
         }
     }
 
-    /// An installation that cannot even print its help is reported now, not by the first sandbox.
+    /// Detects an unusable installation now rather than in the first sandbox.
     async fn verify(&self, server: &AgentServer, lock: &File) -> Result<(), ProvisionError> {
         let mut command = self.command(server.python());
         command
             .args(["-m", "openhands.agent_server", "--help"])
             .current_dir(&server.root);
-        // Without this, importing litellm asks the network for a price list.
+        // Without this, importing litellm requests a price list from the network.
         command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
         let limit = self.config.deadlines.environment;
         self.step("trying the agent server", command, limit, lock)
             .await
     }
 
-    /// Everything reaches the disk before the marker does.
+    /// Syncs everything to the disk before it writes the marker.
     async fn complete(
         &self,
         server: &AgentServer,
@@ -277,7 +279,7 @@ impl Provisioner {
         .await
     }
 
-    /// Index and proxy go by environment: everybody may read the arguments of a process.
+    /// Passes index and proxy by environment: every user can read the arguments of a process.
     fn credentials(&self, command: &mut Command) {
         if let Some(index) = &self.config.index_url {
             for name in ["PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"] {

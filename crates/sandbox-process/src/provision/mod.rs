@@ -44,7 +44,7 @@ use crate::digest;
 use child::RunError;
 use python::PythonInterpreter;
 
-/// Where the agent server was installed.
+/// An installed agent server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentServer {
     /// The virtual environment.
@@ -67,21 +67,21 @@ impl AgentServer {
     }
 }
 
-/// How far the installation is.
+/// The progress of the installation.
 #[derive(Debug, Clone)]
 pub struct Progress {
-    /// What is being done.
+    /// The current step.
     pub step: &'static str,
-    /// For how long.
+    /// Its duration so far.
     pub elapsed: Duration,
-    /// The last line that the step printed.
+    /// The last line of its output.
     pub line: String,
 }
 
-/// Gets told about progress, from an async worker: must not block.
+/// Receives progress in an async worker, so it must not block.
 pub type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
 
-/// How often a long step is mentioned in the log.
+/// Interval of log lines about a long step.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Installs the agent server, once per set of requirements.
@@ -109,7 +109,7 @@ struct InstallationMarker {
 }
 
 impl Provisioner {
-    /// Checks the configuration. Nothing is touched yet.
+    /// Checks the configuration without changing anything.
     pub fn new(config: Config) -> Result<Self, ProvisionError> {
         let requirements = requirements(&config)?;
         if !config.data_dir.is_absolute() {
@@ -131,12 +131,12 @@ impl Provisioner {
         self
     }
 
-    /// Everything that is installed.
+    /// All packages to install.
     pub(crate) fn requirements(&self) -> &[String] {
         &self.requirements
     }
 
-    /// The version that is installed.
+    /// The version to install.
     pub fn version(&self) -> &str {
         &self.config.version
     }
@@ -153,7 +153,7 @@ impl Provisioner {
                 root,
                 version: self.config.version.clone(),
             };
-            // The Python it was made with may have been removed since.
+            // Its base Python may have been removed since.
             let mut command = self.command(server.python());
             command.args(["-I", "-c", "pass"]);
             let limit = self.config.deadlines.probe;
@@ -171,8 +171,8 @@ impl Provisioner {
         None
     }
 
-    /// Installs what is missing. Dropping the future stops the installation; the next call starts it anew. Any number
-    /// of tasks and processes may call this at once: one installs, the others wait for it.
+    /// Installs the agent server if needed. Dropping the future stops the installation; the next call restarts it.
+    /// Concurrent tasks and processes may call this: one installs, the others wait.
     pub async fn ensure(&self) -> Result<AgentServer, ProvisionError> {
         if let Some(server) = self.find().await {
             return Ok(server);
@@ -190,7 +190,7 @@ impl Provisioner {
         self.config.data_dir.join("agent-server")
     }
 
-    /// Waits for the installation lock. It goes with the returned file *and* every step that has it as its input.
+    /// Waits for the installation lock. The returned file *and* every step with it as standard input hold the lock.
     async fn lock(&self) -> Result<File, ProvisionError> {
         const STEP: &str = "waiting for another installation";
         let dir = self.dir();
@@ -228,20 +228,20 @@ impl Provisioner {
                     tail: Vec::new(),
                 });
             }
-            // The kernel offers no event for a lock that becomes free, short of blocking a thread.
+            // The kernel has no event for a released lock, except by blocking a thread.
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));
         }
     }
 
-    /// A command with only the environment that an installation may see.
+    /// A command with only the permitted environment.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env_clear().envs(self.config.environment.iter());
         command
     }
 
-    /// Runs one step to its successful end.
+    /// Runs one step, which must succeed.
     async fn step(
         &self,
         step: &'static str,
@@ -302,7 +302,7 @@ impl Provisioner {
     }
 }
 
-/// The exact requirements, checked: they end up in a file name and a requirements file.
+/// The exact requirements, validated: they become part of a file name and a requirements file.
 fn requirements(config: &Config) -> Result<Vec<String>, ProvisionError> {
     let fits = |text: &str, also: &[u8]| {
         text.starts_with(|c: char| c.is_ascii_alphanumeric())

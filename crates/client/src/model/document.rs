@@ -1,17 +1,17 @@
-//! Documents whose members are not the service's own.
+//! JSON objects whose members the service does not define.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A JSON object of the agent's, e.g. its settings. It may hold secrets: its `Debug` shows none of its values.
+/// A JSON object, e.g. an agent's settings. It may contain secrets: its `Debug` shows no values.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Document(pub Map<String, Value>);
 
 impl Document {
-    /// A member; `null` if there is none.
+    /// A member; `null` if it is missing.
     pub fn member(&self, name: &str) -> &Value {
         self.0.get(name).unwrap_or(&Value::Null)
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::document::Document;
 
-/// An event, as the agent server wrote it. Its `Debug` shows what it is, not what it says.
+/// An event as the agent server wrote it. Its `Debug` shows its kind, not its content.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Event(pub Document);
@@ -23,17 +23,17 @@ impl Event {
         self.text("id")
     }
 
-    /// What it is, e.g. `MessageEvent`.
+    /// Its kind, e.g. `MessageEvent`.
     pub fn kind(&self) -> &str {
         self.text("kind")
     }
 
-    /// When it happened, in the agent server's words.
+    /// Its time in the agent server's notation.
     pub fn timestamp(&self) -> &str {
         self.text("timestamp")
     }
 
-    /// Another member; `null` if there is none.
+    /// Another member; `null` if it is missing.
     pub fn member(&self, name: &str) -> &Value {
         self.0.member(name)
     }
@@ -45,13 +45,13 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Which events.
+/// A filter of events.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
-    /// Only of this kind.
+    /// Only this kind.
     pub kind: Option<String>,
-    /// Not before.
+    /// Only from this time on.
     pub from: Option<DateTime<Utc>>,
-    /// Before.
+    /// Only before this time.
     pub until: Option<DateTime<Utc>>,
 }

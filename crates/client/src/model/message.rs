@@ -1,4 +1,4 @@
-//! What users say.
+//! Messages of users.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,19 +8,19 @@ use super::string_enums::SandboxStatus;
 /// A message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who says it; `user` if nobody else.
+    /// The role of the author; `user` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// What.
+    /// The content.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub content: Vec<MessageContent>,
-    /// Whether the agent goes on with it.
+    /// Whether the agent runs after it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<bool>,
 }
 
 impl Message {
-    /// A text of the user's, which the agent is to answer.
+    /// A user's text, which the agent answers.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self {
@@ -39,7 +39,7 @@ pub enum MessageContent {
     Text(TextContent),
     /// Pictures.
     Image(ImageContent),
-    /// Something that this client does not know.
+    /// Content of an unknown kind.
     Other(Value),
 }
 
@@ -49,7 +49,7 @@ pub struct TextContent {
     /// `text`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// What it says.
+    /// The text.
     pub text: String,
     /// Whether the model's provider may keep it for later requests.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ pub struct ImageContent {
     /// `image`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Where they are, or themselves as `data:` URLs.
+    /// URLs, or the images themselves as `data:` URLs.
     pub image_urls: Vec<String>,
     /// Whether the model's provider may keep them for later requests.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,17 +88,17 @@ pub struct MessageSent {
     pub success: bool,
     /// The sandbox's status.
     pub sandbox_status: SandboxStatus,
-    /// A remark.
+    /// A remark of the service.
     pub message: Option<String>,
 }
 
-/// A message waits until its conversation is ready.
+/// A message that waits until its conversation is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageQueued {
     /// Its id.
     pub id: String,
     /// Always true.
     pub queued: bool,
-    /// Its place among those that wait, from 1.
+    /// Its position in the queue, from 1.
     pub position: u64,
 }

@@ -1,4 +1,4 @@
-//! What is sent and answered, as `config/openapi.json` names it. Members that are not always there are `Option`s.
+//! Requests and responses, named as in `config/openapi.json`. Optional members are `Option`s.
 
 mod administration;
 mod conversation;

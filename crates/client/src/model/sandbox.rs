@@ -14,31 +14,31 @@ use super::string_enums::SandboxStatus;
 pub struct Sandbox {
     /// Its id.
     pub id: String,
-    /// Whose it is.
+    /// The owner.
     pub created_by_user_id: Option<String>,
-    /// What it was made from.
+    /// Its template.
     pub sandbox_spec_id: String,
-    /// What it is doing.
+    /// Its status.
     pub status: SandboxStatus,
-    /// Its key, while it runs.
+    /// Its session key, while it runs.
     pub session_api_key: Option<Secret>,
-    /// Where its servers are, while it runs.
+    /// The URLs of its servers, while it runs.
     pub exposed_urls: Option<Vec<ExposedUrl>>,
-    /// When it was made.
+    /// The time of its creation.
     #[serde(with = "super::time")]
     pub created_at: DateTime<Utc>,
-    /// Why it is in this status, if there is something to say.
+    /// Details of the status, if any.
     pub status_detail: Option<String>,
 }
 
 /// A server in a sandbox.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExposedUrl {
-    /// Which, e.g. `AGENT_SERVER`.
+    /// Its name, e.g. `AGENT_SERVER`.
     pub name: String,
-    /// Where. May hold a key: `Debug` does not show it.
+    /// Its URL. May contain a key: `Debug` does not show it.
     pub url: String,
-    /// Its port inside.
+    /// Its port in the sandbox.
     pub port: i32,
 }
 
@@ -56,13 +56,13 @@ impl fmt::Debug for ExposedUrl {
 pub struct Spec {
     /// Its id: an image, or a name.
     pub id: String,
-    /// What runs in it, if that is not the image's own.
+    /// Its command, if it replaces the image's own.
     pub command: Option<Vec<String>>,
-    /// Since when it is there.
+    /// The time of its creation.
     #[serde(with = "super::time")]
     pub created_at: DateTime<Utc>,
-    /// The environment that it begins with.
+    /// The initial environment.
     pub initial_env: BTreeMap<String, Secret>,
-    /// Where the agent works.
+    /// The agent's working directory.
     pub working_dir: String,
 }

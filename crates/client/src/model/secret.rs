@@ -1,11 +1,11 @@
-//! Texts that are secret, and the user's named secrets.
+//! Secret texts, and the user's named secrets.
 
 use std::fmt;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A secret text. `Debug` hides it; as JSON it is in clear, which is how the service gets it.
+/// A secret text. `Debug` hides it; JSON contains it in plain text for the service.
 #[derive(Clone)]
 pub struct Secret(SecretString);
 
@@ -15,7 +15,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// In clear.
+    /// The plain text.
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }
@@ -53,34 +53,34 @@ pub struct SecretName {
 pub struct NewSecret {
     /// Letters, digits and `_`.
     pub name: String,
-    /// What is secret.
+    /// The secret value.
     pub value: Secret,
     /// What it is for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
 
-/// What a secret becomes.
+/// A change of a secret.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SecretChange {
-    /// The name from now on.
+    /// The new name.
     pub name: String,
     /// What it is for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Another value.
+    /// A new value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Secret>,
 }
 
-/// What the service has to say about something that it did.
+/// The service's message about an action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionResponse {
-    /// In words.
+    /// The text.
     pub message: String,
 }
 
-/// It did it.
+/// A successful action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuccessResponse {
     /// Always true.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::document::Document;
 use super::secret::Secret;
 
-/// What the answers about settings and about users have in common.
+/// Members that the responses about settings and users share.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the wire's names")]
 #[expect(clippy::struct_excessive_bools, reason = "the wire's switches")]
@@ -54,25 +54,25 @@ pub struct SecretsStore {
 pub struct Profiles {
     /// By name.
     pub profiles: Document,
-    /// The one in use.
+    /// The active one.
     pub active: Option<String>,
 }
 
 /// The user's settings. Secrets are `None`; the flags say whether they are set.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UserSettings {
-    /// What users have as well.
+    /// Members that users have as well.
     #[serde(flatten)]
     pub fields: SettingsFields,
     /// Providers with a token, and their hosts.
     pub provider_tokens_set: BTreeMap<String, Option<String>>,
     /// Whether the model has a key.
     pub llm_api_key_set: bool,
-    /// Whether the search engine has one.
+    /// Whether the search engine has a key.
     pub search_api_key_set: bool,
 }
 
-/// Who the key belongs to.
+/// The key's user.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UserInfo {
     /// Their settings.
@@ -80,15 +80,15 @@ pub struct UserInfo {
     pub fields: SettingsFields,
     /// Their id.
     pub id: String,
-    /// The model; only where secrets are exposed.
+    /// The model; only if secrets are exposed.
     pub llm_model: Option<String>,
-    /// Its key; only where secrets are exposed.
+    /// Its key; only if secrets are exposed.
     pub llm_api_key: Option<Secret>,
-    /// Where it is; only where secrets are exposed.
+    /// Its base URL; only if secrets are exposed.
     pub llm_base_url: Option<String>,
 }
 
-/// What to change of the settings. What is left out stays.
+/// A change of the settings. Omitted members stay as they are.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the wire's names")]

@@ -10,71 +10,71 @@ use super::message::Message;
 use super::secret::Secret;
 use super::string_enums::{AgentType, GitProvider, StartStatus, Trigger};
 
-/// What to start. Everything may be left out.
+/// A request to start a conversation. All members are optional.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StartRequest {
-    /// In this sandbox; else in one that the service chooses.
+    /// The sandbox; by default the service chooses one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<String>,
-    /// The id that it gets.
+    /// The conversation's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
-    /// What is said first.
+    /// The first message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_message: Option<Message>,
-    /// Added to what the agent is told about itself.
+    /// A suffix of the agent's system message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_message_suffix: Option<String>,
-    /// What happens on its events.
+    /// Processors of its events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processors: Option<Vec<Processor>>,
-    /// Which model, if not that of the settings.
+    /// The model, if it differs from the settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub llm_model: Option<String>,
-    /// Which profile of agents.
+    /// The agent profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_profile_id: Option<String>,
     /// `owner/name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selected_repository: Option<String>,
-    /// Of the repository.
+    /// The branch of the repository.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selected_branch: Option<String>,
-    /// Where the repository is.
+    /// The git provider of the repository.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub git_provider: Option<GitProvider>,
-    /// What it is about.
+    /// The suggested task that it works on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggested_task: Option<SuggestedTask>,
-    /// What it is called.
+    /// The title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it comes from.
+    /// What triggered the conversation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trigger: Option<Trigger>,
-    /// Pull requests that it is about.
+    /// Related pull requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pr_number: Option<Vec<i64>>,
-    /// The conversation that it is part of.
+    /// The parent conversation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_conversation_id: Option<String>,
-    /// Which agent.
+    /// The type of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_type: Option<AgentType>,
-    /// Whether everybody may see it.
+    /// Whether the conversation is public.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public: Option<bool>,
-    /// What is added to the agent.
+    /// Plugins of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plugins: Option<Vec<Plugin>>,
-    /// Secrets of this conversation; answers show them masked.
+    /// Secrets of this conversation; responses mask them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secrets: Option<BTreeMap<String, Secret>>,
 }
 
 impl StartRequest {
-    /// A conversation that begins with this.
+    /// A conversation that starts with this text.
     #[must_use]
     pub fn saying(text: impl Into<String>) -> Self {
         Self {
@@ -84,21 +84,21 @@ impl StartRequest {
     }
 }
 
-/// Something that happens on events.
+/// A processor of events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Processor {
-    /// What.
+    /// The kind of the processor.
     pub kind: String,
 }
 
-/// Something to do at a git provider.
+/// A task at a git provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuggestedTask {
-    /// Where.
+    /// The git provider.
     pub git_provider: GitProvider,
-    /// What kind of thing.
+    /// The kind of the task.
     pub task_type: String,
-    /// In which repository.
+    /// The repository.
     pub repo: String,
     /// The number of the issue or pull request.
     pub issue_number: i64,
@@ -106,17 +106,17 @@ pub struct SuggestedTask {
     pub title: String,
 }
 
-/// Something that is added to the agent.
+/// A plugin of the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plugin {
-    /// Where it is.
+    /// Its source.
     pub source: String,
-    /// Which state of it.
+    /// The revision in its repository.
     #[serde(rename = "ref")]
     pub reference: Option<String>,
-    /// Where in its repository.
+    /// The path in its repository.
     pub repo_path: Option<String>,
-    /// What it is started with.
+    /// Its parameters.
     pub parameters: Option<Document>,
 }
 
@@ -125,27 +125,27 @@ pub struct Plugin {
 pub struct StartTask {
     /// Its id.
     pub id: String,
-    /// Whose it is.
+    /// The owner.
     pub created_by_user_id: Option<String>,
-    /// How far it is.
+    /// Its status.
     pub status: StartStatus,
-    /// What it is doing, or why it failed.
+    /// The current step, or the cause of a failure.
     pub detail: Option<String>,
     /// The conversation, once it is known.
     pub app_conversation_id: Option<String>,
     /// The sandbox, once it is known.
     pub sandbox_id: Option<String>,
-    /// Where its agent server is, once it runs.
+    /// The URL of its agent server, once that runs.
     pub agent_server_url: Option<String>,
-    /// What was asked for, secrets masked.
+    /// The request, with masked secrets.
     pub request: StartRequest,
-    /// When it was asked for.
+    /// The time of the request.
     #[serde(with = "super::time")]
     pub created_at: DateTime<Utc>,
-    /// When it changed.
+    /// The time of the last change.
     #[serde(with = "super::time")]
     pub updated_at: DateTime<Utc>,
-    /// What did not work and did not matter enough to stop.
+    /// Problems that did not stop the start.
     pub notes: Vec<String>,
     /// Milliseconds by step.
     pub timings: BTreeMap<String, u64>,

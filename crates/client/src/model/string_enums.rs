@@ -1,4 +1,4 @@
-//! Enumerations of the wire.
+//! Enumerations of the API.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ macro_rules! string_enums {
         #[expect(missing_docs, reason = "the wire's words")]
         pub enum $name {
             $($variant,)*
-            /// A word that this client does not know.
+            /// A value that this client does not know.
             Other(String),
         }
 
         impl $name {
-            /// As on the wire.
+            /// The value as in the API.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$variant => $text,)*
@@ -61,18 +61,18 @@ macro_rules! string_enums {
 }
 
 string_enums! {
-    /// What a sandbox is doing.
+    /// The status of a sandbox.
     SandboxStatus {
         Starting = "STARTING", Running = "RUNNING", Paused = "PAUSED", Error = "ERROR", Missing = "MISSING",
     }
 
-    /// What a conversation's agent is doing.
+    /// The status of a conversation's agent.
     ExecutionStatus {
         Idle = "idle", Running = "running", Paused = "paused", WaitingForConfirmation = "waiting_for_confirmation",
         Finished = "finished", Error = "error", Stuck = "stuck", Deleting = "deleting",
     }
 
-    /// How far a start has come.
+    /// The status of a start.
     StartStatus {
         Working = "WORKING", WaitingForSandbox = "WAITING_FOR_SANDBOX", PreparingRepository = "PREPARING_REPOSITORY",
         RunningSetupScript = "RUNNING_SETUP_SCRIPT", SettingUpGitHooks = "SETTING_UP_GIT_HOOKS",
@@ -80,29 +80,29 @@ string_enums! {
         Error = "ERROR",
     }
 
-    /// Where repositories are.
+    /// A git provider.
     GitProvider {
         Github = "github", Gitlab = "gitlab", Bitbucket = "bitbucket", BitbucketDataCenter = "bitbucket_data_center",
         Forgejo = "forgejo", AzureDevops = "azure_devops", EnterpriseSso = "enterprise_sso",
     }
 
-    /// What a conversation came from.
+    /// What triggered a conversation.
     Trigger {
         Resolver = "resolver", Gui = "gui", SuggestedTask = "suggested_task", OpenhandsApi = "openhands_api",
         Slack = "slack", MicroagentManagement = "microagent_management", Jira = "jira", JiraDc = "jira_dc",
         Linear = "linear", Bitbucket = "bitbucket", Automation = "automation",
     }
 
-    /// Which agent.
+    /// The type of an agent.
     AgentType { Default = "default", Plan = "plan" }
 
     /// An order of events.
     EventOrder { OldestFirst = "TIMESTAMP", NewestFirst = "TIMESTAMP_DESC" }
 
-    /// What a user may do.
+    /// The role of a user.
     UserRole { User = "user", Admin = "admin" }
 
-    /// How something that is in the audit log ended.
+    /// The outcome of an audited action.
     AuditOutcome { Ok = "ok", Refused = "refused", Failed = "failed" }
 
     /// An order of starts.
@@ -110,7 +110,7 @@ string_enums! {
 }
 
 impl StartStatus {
-    /// Whether it stays so.
+    /// Whether the status is final.
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Ready | Self::Error)
     }

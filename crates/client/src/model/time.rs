@@ -1,4 +1,4 @@
-//! Times as the service writes them: UTC, microseconds, `Z`.
+//! Times in the service's notation: UTC, microseconds, `Z`.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize as _, Deserializer, Serializer};
@@ -16,7 +16,7 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(
     DateTime::deserialize(deserializer)
 }
 
-/// The same, where there may be none.
+/// The same for optional times.
 pub(super) mod optional {
     use chrono::{DateTime, Utc};
     use serde::{Deserialize as _, Deserializer, Serializer};

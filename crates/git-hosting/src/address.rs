@@ -9,7 +9,7 @@ use domain::network::Network;
 pub enum PrivateHosts {
     /// No private addresses.
     #[default]
-    ForbiddenHost,
+    Refused,
     /// Loopback, private, shared (CGNAT) and unique local addresses, regardless of their owner, and `http://`. Never link-local
     /// addresses: a cloud's metadata service is there.
     Allowed,
@@ -164,7 +164,7 @@ impl PrivateHosts {
 
     fn names(&self, host: &str) -> bool {
         match self {
-            Self::ForbiddenHost => false,
+            Self::Refused => false,
             Self::Allowed => true,
             Self::Listed(list) => list.iter().any(
                 |entry| matches!(entry, AllowedHost::Name(name) if name.eq_ignore_ascii_case(host)),
@@ -236,8 +236,8 @@ mod tests {
     #[test]
     fn what_is_allowed_beside_public_addresses() {
         let table = [
-            (PrivateHosts::ForbiddenHost, "h", "10.0.0.1", false),
-            (PrivateHosts::ForbiddenHost, "h", "8.8.8.8", true),
+            (PrivateHosts::Refused, "h", "10.0.0.1", false),
+            (PrivateHosts::Refused, "h", "8.8.8.8", true),
             (PrivateHosts::Allowed, "h", "10.0.0.1", true),
             (PrivateHosts::Allowed, "h", "::1", true),
             (PrivateHosts::Allowed, "h", "169.254.169.254", false),
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn plain_http_needs_the_name_or_a_listed_address() {
-        assert!(!PrivateHosts::ForbiddenHost.permits_plain("h"));
+        assert!(!PrivateHosts::Refused.permits_plain("h"));
         assert!(PrivateHosts::Allowed.permits_plain("h"));
         let hosts = listed(&["git.corp", "10.0.0.0/8"]);
         assert!(hosts.permits_plain("git.corp") && hosts.permits_plain("10.1.1.1"));

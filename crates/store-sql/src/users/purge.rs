@@ -65,13 +65,13 @@ pub(crate) fn purge(
     at: Timestamp,
     limit: usize,
 ) -> Result<PurgeCounts, TransactionError> {
-    let mut purged = disarm(conn, user, at)?;
+    let mut purged = erase_access(conn, user, at)?;
     let mut left = Budget(limit.max(1));
-    purged.others = answers(conn, user, &mut left)?
-        + said(conn, user, &mut left)?
-        + memory(conn, user, &mut left)?;
-    purged.start_tasks = starts(conn, user, &mut left)?;
-    (purged.conversations, purged.events) = logs(conn, user, &mut left)?;
+    purged.others = purge_responses(conn, user, &mut left)?
+        + purge_pending_messages(conn, user, &mut left)?
+        + purge_deletion_records(conn, user, &mut left)?;
+    purged.start_tasks = purge_start_tasks(conn, user, &mut left)?;
+    (purged.conversations, purged.events) = purge_conversations(conn, user, &mut left)?;
     purged.more = left.0 == 0;
     Ok(purged)
 }
@@ -90,8 +90,8 @@ impl Budget {
     }
 }
 
-/// Deletes keys, settings and secrets at once, regardless of their number, and stops sandboxes and starts.
-pub(crate) fn disarm(
+/// Deletes keys, settings and secrets at once, regardless of their number, marks sandboxes as deleted and fails unfinished starts.
+pub(crate) fn erase_access(
     conn: &mut AnyConnection,
     user: &str,
     at: Timestamp,
@@ -146,7 +146,7 @@ fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(),
 }
 
 /// Deletes stored responses to requests with an idempotency key.
-fn answers(
+fn purge_responses(
     conn: &mut AnyConnection,
     user: &str,
     left: &mut Budget,
@@ -168,7 +168,7 @@ fn answers(
 }
 
 /// Deletes pending messages.
-fn said(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, TransactionError> {
+fn purge_pending_messages(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, TransactionError> {
     let ids: Vec<UuidCol> = pending_messages::table
         .filter(pending_messages::owner.eq(user))
         .select(pending_messages::id)
@@ -182,7 +182,7 @@ fn said(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, 
 }
 
 /// Deletes the records of earlier deleted conversations whose owner is known.
-fn memory(
+fn purge_deletion_records(
     conn: &mut AnyConnection,
     user: &str,
     left: &mut Budget,
@@ -202,7 +202,7 @@ fn memory(
     Ok(left.spend(ids.len()))
 }
 
-fn starts(
+fn purge_start_tasks(
     conn: &mut AnyConnection,
     user: &str,
     left: &mut Budget,
@@ -219,7 +219,7 @@ fn starts(
 }
 
 /// Deletes events and conversations, and returns their numbers. A conversation is deleted with its last batch of events.
-fn logs(
+fn purge_conversations(
     conn: &mut AnyConnection,
     user: &str,
     left: &mut Budget,
@@ -267,7 +267,7 @@ fn logs(
 }
 
 /// Deletes old finished start tasks, see `StartTaskRepository::prune`.
-pub(crate) fn old_starts(
+pub(crate) fn prune_start_tasks(
     conn: &mut AnyConnection,
     before: Timestamp,
     limit: usize,
@@ -297,7 +297,7 @@ pub(crate) fn old_starts(
 }
 
 /// Deletes old records of deleted conversations, see `ConversationRepository::prune_deleted`.
-pub(crate) fn old_memory(
+pub(crate) fn prune_deletion_records(
     conn: &mut AnyConnection,
     before: Timestamp,
     limit: usize,

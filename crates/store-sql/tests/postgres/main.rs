@@ -1,11 +1,11 @@
-//! What holds on Postgres: the laws of every repository port, TLS, a server that goes away, upgrades.
+//! What holds on Postgres: conformance of every repository port, TLS, outages, upgrades.
 #![cfg(feature = "postgres")]
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
-mod away;
+mod outage;
 mod changes;
 mod cluster;
-mod laws;
+mod conformance;
 mod tls;
 mod upgrades;
 

@@ -3,10 +3,10 @@
 //! Logging only appends to a buffer. So a stalled reader of standard error (a full pipe, a full disk of a collector) delays no
 //! request, and many lines share a system call. The thread writes the first line after a pause at once. Further lines wait for
 //! [`BATCH_INTERVAL`] at most, which bounds the loss by `kill -9`. With [`MAX_QUEUED_BYTES`] in the queue, new lines are dropped
-//! and counted in a line of their own. LogWriter lost to write errors are not counted.
+//! and counted in a line of their own. Lines lost to write errors are not counted.
 
 mod text;
-mod wanted;
+mod reloadable_filter;
 
 use std::io::{self, Write};
 use std::mem;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tracing_subscriber::fmt::MakeWriter;
 
 pub use text::{TextFields, TextFormat};
-pub use wanted::ReloadableFilter;
+pub use reloadable_filter::ReloadableFilter;
 
 /// Capacity of the queue.
 pub const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;

@@ -103,7 +103,7 @@ fn now(to: &mut Writer<'_>) -> fmt::Result {
     })
 }
 
-/// TextFields as `name=value`.
+/// Formats fields as `name=value`.
 #[derive(Debug)]
 pub struct TextFields;
 

@@ -4,6 +4,8 @@
 //! a sandbox's conversations with its agent server: states by one batch call, events from the last known one. All
 //! writes are idempotent, so an extra pass only costs time.
 
+mod changes;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,9 +13,7 @@ use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
 use domain::clock::Timestamp;
-use domain::conversation::{
-    Conversation, ConversationReport, ExecutionStatus, UnsettledConversation,
-};
+use domain::conversation::{Conversation, ConversationReport};
 use domain::error::chain;
 use domain::event::AppendOutcome;
 use domain::id::{ConversationId, EventId, SandboxId};
@@ -24,8 +24,8 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Interval, MissedTickBehavior};
 
+use self::changes::{changes_row, may_change};
 use crate::AppError;
-use crate::conversations::provisional_title;
 use crate::conversations::stream_registry::StreamRegistry;
 use crate::ports::{Policy, Ports};
 use crate::quotas::{Quotas, event_bytes};
@@ -482,32 +482,6 @@ impl ConversationSyncer {
 
 fn is_up(row: &Sandbox) -> bool {
     row.desired == DesiredState::Running && row.status == SandboxStatus::Running
-}
-
-/// Whether the agent server may have news without a report. A title comes without an event or a webhook, some time
-/// after the first message, so the syncer looks for it until it exists or [`TITLE_TIMEOUT`] has passed.
-fn may_change(it: &UnsettledConversation) -> bool {
-    let untitled = it.title == Some(provisional_title(it.id));
-    untitled
-        || it
-            .execution_status
-            .is_none_or(|status| status == ExecutionStatus::Running)
-}
-
-/// Whether an observation changes the row, so that idle conversations are not written every few seconds.
-fn changes_row(conversation: &Conversation, seen: &ConversationReport) -> bool {
-    let status = seen.execution_status.map(|(status, _)| status);
-    (status.is_some() && status != conversation.execution_status)
-        || seen
-            .metrics
-            .as_ref()
-            .is_some_and(|m| *m != conversation.metrics)
-        || (seen.llm_model.is_some() && seen.llm_model != conversation.llm_model)
-        || (conversation.auto_title && seen.title.is_some() && seen.title != conversation.title)
-        || seen
-            .tags
-            .iter()
-            .any(|(k, v)| conversation.tags.get(k) != Some(v))
 }
 
 #[cfg(test)]

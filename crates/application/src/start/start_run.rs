@@ -9,9 +9,8 @@ use std::time::Duration;
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError, LaunchRequest};
 use domain::conversation::{Conversation, GitProvider, Metrics};
 use domain::error::{Classify, StoreError, chain};
-use domain::id::{SandboxId, StartTaskId};
+use domain::id::SandboxId;
 use domain::sandbox::{Sandbox, SandboxEndpoints};
-use domain::scope::Scope;
 use domain::start_task::{
     LeasedStartTask, PARENT_CONVERSATION_ENTITY, StartStatus, StartTask, StartTaskUpdate,
 };
@@ -20,6 +19,7 @@ use tokio::time::Instant;
 use super::grouping::directory_tag;
 use super::prepare::{PreparationPlan, PreparedWorkspace, WorkspacePreparation};
 use super::request_checks::wants_auto_title;
+use super::updates::publish_if_ended;
 use super::{interrupted, launch_request, profile_seeding};
 use crate::conversations::provisional_title;
 use crate::runtime::metrics::StartOutcome;
@@ -489,19 +489,5 @@ impl StartRun {
 
     fn now(&self) -> domain::clock::Timestamp {
         self.inner.ports.clock.now()
-    }
-}
-
-/// Publishes the end of a task that was ended elsewhere: its conversation was deleted, or another worker was faster.
-pub(super) async fn publish_if_ended(inner: &Inner, id: StartTaskId) {
-    let found = inner
-        .ports
-        .start_tasks
-        .find_many(&Scope::System, &[id])
-        .await;
-    match found.map(|mut found| found.pop().flatten()) {
-        Ok(Some(task)) if task.status.is_terminal() => inner.updates.publish(&task),
-        Ok(Some(_)) | Err(_) => {}
-        Ok(None) => inner.updates.end(id),
     }
 }

@@ -4,8 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::id::StartTaskId;
+use domain::scope::Scope;
 use domain::start_task::StartTask;
 use tokio::sync::mpsc;
+
+use crate::Inner;
 
 /// Longest queue: more than the states of a task, even if it is started twice.
 const MAX_BUFFERED_STATES: usize = 64;
@@ -97,5 +100,19 @@ impl StartUpdates {
     /// Ends the streams of a task.
     pub fn end(&self, id: StartTaskId) {
         self.lock().followed.remove(&id);
+    }
+}
+
+/// Publishes the end of a task that was ended elsewhere: its conversation was deleted, or another worker was faster.
+pub(super) async fn publish_if_ended(inner: &Inner, id: StartTaskId) {
+    let found = inner
+        .ports
+        .start_tasks
+        .find_many(&Scope::System, &[id])
+        .await;
+    match found.map(|mut found| found.pop().flatten()) {
+        Ok(Some(task)) if task.status.is_terminal() => inner.updates.publish(&task),
+        Ok(Some(_)) | Err(_) => {}
+        Ok(None) => inner.updates.end(id),
     }
 }

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::StartService;
-use super::start_run::{StartRun, publish_if_ended};
+use super::start_run::StartRun;
+use super::updates::publish_if_ended;
 use crate::runtime::metrics::StartOutcome;
 use crate::{AuthMode, Policy, trace};
 

@@ -19,7 +19,7 @@ const DEFAULT_PAGE_SIZE: i64 = 30;
 
 /// A repository.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = GitRepository)]
+#[schema(as = Repository)]
 pub struct RepositoryDto {
     /// The id at the provider.
     id: String,
@@ -71,7 +71,7 @@ impl From<GitRepository> for RepositoryDto {
 
 /// A branch.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = GitBranch)]
+#[schema(as = Branch)]
 pub struct BranchDto {
     name: String,
     commit_sha: String,

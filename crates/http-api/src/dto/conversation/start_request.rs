@@ -279,7 +279,7 @@ pub struct ProcessorSchema {
 
 /// A suggested task.
 #[derive(Debug, ToSchema)]
-#[schema(as = SuggestedTaskInput)]
+#[schema(as = SuggestedTask)]
 #[expect(dead_code, reason = "for the document only; see `SuggestedTask`")]
 pub struct SuggestedTaskSchema {
     #[schema(value_type = GitProviderSchema)]

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_objects_is_refused() {
+    fn other_json_than_a_list_of_objects_is_refused() {
         for text in ["{}", "[1]", "[\"a\"]", "[]x"] {
             assert_eq!(
                 JsonArraySplitter::new(10).push(text.as_bytes()),

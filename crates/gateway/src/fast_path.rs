@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_one_meaning_is_short() {
+    fn only_unambiguous_responses_use_the_fast_path() {
         let table = [
             ("", "short"),
             ("Content-Type: a/b\r\nConnection: Keep-Alive\r\n", "short"),

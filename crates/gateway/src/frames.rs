@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn it_may_end_between_frames_and_only_there_however_they_are_cut() {
+    fn a_close_frame_fits_only_between_frames() {
         for is_masked in [false, true] {
             for length in [0, 1, 125, 126, 127, 65_535, 65_536] {
                 let one = frame(1, length, is_masked);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_has_ended_is_not_ended_again() {
+    fn no_close_frame_follows_that_of_the_server() {
         let mut frames = FrameTracker::default();
         frames.pass(&frame(OPCODE_CLOSE, 2, false));
         assert!(!frames.is_at_boundary());

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_who_speaks_and_is_not_refused_is_accepted() {
+    async fn only_a_client_that_authenticates_is_accepted() {
         let silent = after_an_hour(|_, _| ()).await;
         assert_eq!(silent, (Some(CloseReason::PolicyViolation), false));
         // The agent server has not sent a frame of its own yet.

@@ -87,7 +87,9 @@ impl ContainerLogReader {
                     return Some(self.failed(EngineError::new(OPERATION, error)));
                 }
                 Err(_) => {
-                    return Some(self.failed(EngineError::of(OPERATION, EngineErrorKind::TimedOut)));
+                    return Some(
+                        self.failed(EngineError::of(OPERATION, EngineErrorKind::TimedOut)),
+                    );
                 }
             };
             if !lines.is_empty() {

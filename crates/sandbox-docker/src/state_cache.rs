@@ -187,7 +187,7 @@ impl StateCache {
         self.marked.notify_one();
     }
 
-    /// Takes the marked sandboxes that no operation changes and nobody rechecks.
+    /// Takes the marked sandboxes that are neither being changed nor rechecked.
     pub(crate) fn take_rechecks(self: &Arc<Self>) -> Vec<Recheck> {
         let mut entries = self.lock();
         let free = entries.iter_mut().filter(|(_, entry)| {
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_once() {
+    fn an_exit_is_reported_once() {
         let memory = up();
         assert_eq!(told(&memory, exited()), [], "nothing is marked");
         memory.mark(&id(), false);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operation_does_is_no_news() {
+    fn changes_by_an_operation_are_not_reported() {
         let memory = up();
         let stop = memory.begin(&id());
         memory.mark(&id(), false);
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_from_before_an_operation_does_not_count() {
+    fn an_inspection_from_before_an_operation_does_not_count() {
         let memory = up();
         memory.mark(&id(), false);
         let look = memory.take_rechecks().remove(0);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn one_look_at_a_time() {
+    fn rechecks_of_a_sandbox_are_exclusive() {
         let memory = up();
         memory.mark(&id(), false);
         let look = memory.take_rechecks().remove(0);
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_at_first_is_remembered_and_not_told() {
+    fn initial_states_are_cached_and_not_reported() {
         let memory = Arc::new(StateCache::default());
         let life = |rough: ListedState| {
             memory.compare(&[(id(), rough)].into());

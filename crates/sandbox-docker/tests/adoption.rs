@@ -218,7 +218,7 @@ async fn two_installations_on_one_engine_leave_each_other_alone() {
 }
 
 #[tokio::test]
-async fn a_name_that_somebody_took_is_not_ours_to_use() {
+async fn a_foreign_container_of_the_name_is_left_alone() {
     let lab = Lab::new().await;
     let backend = lab.backend();
     let launch = launch(SPEC);

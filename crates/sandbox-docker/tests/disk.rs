@@ -57,7 +57,7 @@ async fn too_much_in_volume_and_image_together_ends_the_sandbox_with_a_cause() {
     assert!(detail.contains("limit of 8 MiB"), "{detail}");
     assert!(detail.contains("resume"), "{detail}");
     assert_eq!(lab.status(&full).await, "exited");
-    // Whoever asks later learns the same.
+    // Later observations report the same.
     let state = backend.inspect(&full).await.unwrap();
     assert_eq!(support::detail(state), detail);
     assert_eq!(lab.status(&modest).await, "running");

@@ -212,7 +212,7 @@ impl Way {
 }
 
 #[tokio::test]
-async fn what_happened_while_nobody_listened_is_told_afterwards() {
+async fn missed_changes_are_reported_after_a_reconnection() {
     let way = Way::to_the_engine();
     let lab = Lab::new().await;
     let backend = lab.backend_with(|config| config.socket = Some(way.address()));

@@ -265,7 +265,7 @@ async fn the_metadata_address_is_refused() {
 }
 
 #[tokio::test]
-async fn rules_for_the_metadata_address_are_set_once_and_not_at_all_if_nobody_wants_them() {
+async fn rules_for_the_metadata_address_are_set_once_or_not_at_all() {
     let lab = Lab::new().await;
     start(&lab.backend()).await;
     start(&lab.backend_with(|config| config.metadata = MetadataBlocking::Required)).await;

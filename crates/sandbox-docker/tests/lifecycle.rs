@@ -143,7 +143,7 @@ async fn a_removal_by_hand_of_a_running_sandbox_is_told() {
 }
 
 #[tokio::test]
-async fn an_orderly_end_that_nobody_asked_for_is_no_pause() {
+async fn an_unrequested_orderly_exit_is_no_pause() {
     let lab = Lab::new().await;
     let backend = lab.backend();
     let launch = launch(SPEC);
@@ -326,7 +326,7 @@ async fn what_ends_at_once_says_why_and_can_be_mended() {
 }
 
 #[tokio::test]
-async fn a_network_that_somebody_removed_is_made_again() {
+async fn a_removed_network_is_recreated() {
     let lab = Lab::new().await;
     let backend = lab.backend();
     let launch = launch(SPEC);

@@ -158,7 +158,7 @@ async fn a_service_on_the_gateway_is_reached_from_inside() {
 
     assert!(answer.contains("404"), "{answer}");
     assert_eq!(advice, [""; 0]);
-    // It was reached once, so nobody asks again though it is gone now.
+    // It was reached once, so it is not checked again.
     assert_eq!(backend.list_warnings(&id, &callback(port)).await, [""; 0]);
 }
 

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_where_the_previous_log_goes_holds_up_nobody_and_is_not_written_to() {
+    fn a_planted_previous_log_neither_blocks_nor_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let log_file = dir.path().join("agent-server.log");
         let elsewhere = dir.path().join("elsewhere");

@@ -1,10 +1,10 @@
-//! Kills this process at a place that a test names. Only debug builds have this, and only those do anything that are started
-//! with the variable `CRASH_POINTS_DIR`.
+//! Kills this process at a crash point that a test names. Only debug builds contain this, and it is active only with the
+//! variable `CRASH_POINTS_DIR`.
 //!
-//! Knows: a directory that it shares with the test (`tests/tests/crash_points`). While there is a file `plan` in it, every
-//! arrival is a line of the file `arrivals`: `before DEED`, `after DEED`. A plan is three lines: a number that no other plan
-//! has, the number of an arrival (from 1), and such a line; when that is reached for the time named, the process ends as by
-//! `kill -9`. The place `anywhere` is every one. Looked up anew at each arrival, so that a service that runs can be told.
+//! Knows: a directory shared with the test (`tests/tests/crash_points`). While it contains a file `plan`, every arrival is
+//! appended to the file `arrivals` as `before POINT` or `after POINT`. A plan has three lines: a unique number, the number
+//! of an arrival (from 1), and such a line. At that arrival the process ends as by `kill -9`. The point `anywhere` matches
+//! all. The plan is read at each arrival, so a test can change it while the service runs.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,34 +18,36 @@ use rustix::process::{Signal, getpid, kill_process};
 const VARIABLE: &str = "CRASH_POINTS_DIR";
 
 static DIR: OnceLock<PathBuf> = OnceLock::new();
-/// The plan that was seen last, and how often its place was reached.
+/// The last plan, and the number of arrivals at its point.
 static SEEN: Mutex<(String, u32)> = Mutex::new((String::new(), 0));
 
-/// Listens to arrivals if the environment says so.
+/// Activates crash points if the environment says so.
 pub(crate) fn install(variables: &[(OsString, OsString)]) {
     let found = variables.iter().find(|(name, _)| name == VARIABLE);
     if let Some((_, dir)) = found {
-        tracing::warn!("this is a test: the service kills itself where a plan says so");
+        tracing::warn!(
+            "crash points are active: the service kills itself where the test's plan says so"
+        );
         let _ = DIR.set(PathBuf::from(dir));
         crash_point::install(on_arrival);
     }
 }
 
-/// Blocks for a moment: nobody but tests comes here.
+/// Blocks for a moment, but only in tests.
 fn on_arrival(moment: &'static str, operation: &'static str) {
     let Some(dir) = DIR.get() else { return };
     let Ok(plan) = std::fs::read_to_string(dir.join("plan")) else {
         return;
     };
     let arrival = format!("{moment} {}", short(operation));
-    // One at a time, so that the place with a number is the same for everybody.
+    // Serialized, so that the arrivals have one order.
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let log = File::options()
         .create(true)
         .append(true)
         .open(dir.join("arrivals"));
     if let Ok(mut log) = log {
-        // The test that reads it misses what is not there.
+        // The test notices a missing line.
         let _ = log.write_all(format!("{arrival}\n").as_bytes());
     }
     if seen.0 != plan {
@@ -58,7 +60,7 @@ fn on_arrival(moment: &'static str, operation: &'static str) {
     }
     seen.1 += 1;
     if number == Some(seen.1.to_string().as_str()) {
-        // No signal is more certain to arrive than this one to oneself.
+        // SIGKILL to oneself is delivered immediately.
         let _ = kill_process(getpid(), Signal::KILL);
         loop {
             std::thread::park();
@@ -66,14 +68,14 @@ fn on_arrival(moment: &'static str, operation: &'static str) {
     }
 }
 
-/// A transaction goes by the type of its job, of which this is the port and its method.
+/// A transaction is named after the type of its job, which contains the port and its method.
 fn short(operation: &str) -> String {
     let Some((path, _)) = operation.split_once("::{{closure}}") else {
         return operation.to_owned();
     };
     let (of, method) = path.rsplit_once("::").unwrap_or(("", path));
     let method = method.split('<').next().unwrap_or(method);
-    // `module::<impl Port for Store>`, or the store's own.
+    // `module::<impl Port for Store>`, or the store's own method.
     let port = of.rsplit_once("<impl ").map_or(of, |(_, rest)| rest);
     let port = port.split(" for ").next().unwrap_or(port);
     let port = port.rsplit("::").next().unwrap_or(port);

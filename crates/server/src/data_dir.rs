@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_read_is_taken_from_them_and_links_are_left_alone() {
+    fn permissions_of_others_are_removed_and_links_are_not_followed() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");
         let outside = parent.path().join("outside");

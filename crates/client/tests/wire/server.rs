@@ -20,7 +20,7 @@ pub(crate) struct ScriptedServer {
 }
 
 impl ScriptedServer {
-    /// Each step is for one connection; then nobody listens.
+    /// Each step is for one connection; then nothing listens.
     pub(crate) fn new(steps: Vec<Step>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

@@ -51,7 +51,7 @@ async fn a_request_goes_on_as_ours_and_connections_are_kept() {
 }
 
 #[actix_web::test]
-async fn what_is_said_early_arrives_early() {
+async fn streamed_chunks_arrive_before_the_end() {
     let go_on = Arc::new(Notify::new());
     let told = Arc::clone(&go_on);
     let fixture = GatewayFixture::before(GatewayLimits::default(), move |stream| {
@@ -147,7 +147,7 @@ async fn answers_without_a_body_have_none() {
 }
 
 #[actix_web::test]
-async fn whoever_reads_nothing_slows_the_other_side_down() {
+async fn a_client_that_does_not_read_slows_the_upstream_down() {
     const MUCH: usize = 64 << 20;
     let sent = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&sent);
@@ -183,7 +183,7 @@ async fn whoever_reads_nothing_slows_the_other_side_down() {
 }
 
 #[actix_web::test]
-async fn a_connection_that_nobody_uses_is_closed() {
+async fn an_idle_connection_is_closed() {
     let (told, mut ended) = tokio::sync::mpsc::unbounded_channel();
     let limits = GatewayLimits {
         pool_idle_timeout: std::time::Duration::from_millis(200),

@@ -37,7 +37,7 @@ async fn is_over(fixture: &GatewayFixture, mut ended: mpsc::UnboundedReceiver<()
 }
 
 #[actix_web::test]
-async fn an_answer_under_way_is_cut_for_whoever_may_not_have_it_any_more() {
+async fn revocation_truncates_a_response() {
     let (fixture, ended) = saying(BEGUN).await;
     let mut client = fixture.connect().await;
     client.send(get("/").as_bytes()).await;
@@ -49,7 +49,7 @@ async fn an_answer_under_way_is_cut_for_whoever_may_not_have_it_any_more() {
 }
 
 #[actix_web::test]
-async fn also_while_it_never_pauses_and_when_nobody_reads_it() {
+async fn revocation_also_truncates_busy_and_unread_responses() {
     for reads in [true, false] {
         let fixture = GatewayFixture::before(GatewayLimits::default(), |stream| async move {
             let mut behind = Client(stream);
@@ -74,7 +74,7 @@ async fn also_while_it_never_pauses_and_when_nobody_reads_it() {
 }
 
 #[actix_web::test]
-async fn what_has_no_answer_yet_gets_none() {
+async fn a_request_without_a_response_fails_on_revocation() {
     let head = "Host: h\r\nConnection: close\r\n";
     for request in [
         get("/"),

@@ -21,7 +21,7 @@ fn short() -> GatewayLimits {
 
 #[actix_web::test]
 async fn a_server_that_is_gone_is_a_502() {
-    // Held, and nobody listens there.
+    // The port is bound, but nothing listens on it.
     let nobody = TcpSocket::new_v4().unwrap();
     nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let gone = nobody.local_addr().unwrap();
@@ -34,7 +34,7 @@ async fn a_server_that_is_gone_is_a_502() {
 }
 
 #[actix_web::test]
-async fn answers_that_are_none_are_502_or_504() {
+async fn invalid_responses_are_502_or_504() {
     let huge = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
     let table = [
         ("", 502),
@@ -149,7 +149,7 @@ async fn uploads_that_stall_or_are_too_large_are_refused() {
 }
 
 #[actix_web::test]
-async fn what_could_be_read_in_two_ways_goes_nowhere() {
+async fn ambiguous_requests_are_not_forwarded() {
     let connections = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&connections);
     let fixture = GatewayFixture::before(GatewayLimits::default(), move |_| {

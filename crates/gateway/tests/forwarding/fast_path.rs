@@ -165,7 +165,7 @@ async fn the_first_answer_may_be_of_the_other_kind() {
 }
 
 #[actix_web::test]
-async fn what_comes_unasked_is_nobodys_answer() {
+async fn unsolicited_bytes_close_the_connection() {
     let smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nsmuggle";
     for sent in [
         parts(&[&format!("{HELLO}{smuggled}")]),

@@ -35,7 +35,7 @@ pub(crate) const UNAUTHENTICATED: &str = "x-unauthenticated";
 pub(crate) struct GatewayFixture {
     pub(crate) at: SocketAddr,
     pub(crate) shared: SharedGateway,
-    /// Cancelled: nobody may have an open tunnel any more.
+    /// Cancelled when all callers lose access.
     pub(crate) revoked: CancellationToken,
     handle: ServerHandle,
 }

@@ -109,7 +109,7 @@ async fn pouring() -> GatewayFixture {
 }
 
 #[actix_web::test]
-async fn whoever_may_not_have_it_any_more_loses_it() {
+async fn revocation_closes_a_tunnel() {
     let fixture = repeating().await;
     let mut client = opened(&fixture).await;
     fixture.revoked.cancel();
@@ -152,7 +152,7 @@ async fn an_end_between_two_frames_says_why() {
 }
 
 #[actix_web::test]
-async fn also_when_they_read_nothing() {
+async fn revocation_also_closes_a_tunnel_that_is_not_read() {
     let (heard, ended) = tokio::sync::oneshot::channel();
     let heard = std::cell::RefCell::new(Some(heard));
     let fixture = GatewayFixture::before(GatewayLimits::default(), move |stream| {
@@ -174,7 +174,7 @@ async fn also_when_they_read_nothing() {
     })
     .await;
     let client = opened(&fixture).await;
-    // Full, as nobody reads it.
+    // The buffer is full, because the client does not read.
     let down = || fixture.shared.meter().counts().bytes_down;
     let mut before = 0;
     eventually("nothing more fits", || {

@@ -230,7 +230,7 @@ async fn a_pull_without_progress_is_given_up_and_the_next_one_may_succeed() {
 #[tokio::test]
 async fn a_registry_that_cannot_be_reached_is_a_cause() {
     let lab = Lab::new().await;
-    // Held, and nobody listens there.
+    // The port is bound, but nothing listens on it.
     let nobody = tokio::net::TcpSocket::new_v4().unwrap();
     nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = nobody.local_addr().unwrap();

@@ -33,7 +33,7 @@ pub(crate) fn engine() -> Docker {
     )
 }
 
-/// A fresh text, for ids that nobody had before.
+/// A unique text for ids.
 #[expect(
     clippy::disallowed_methods,
     reason = "tests on a shared engine want names that nobody had before"
@@ -146,13 +146,13 @@ impl Lab {
         state.status.unwrap().to_string()
     }
 
-    /// `docker kill`, as somebody else would.
+    /// `docker kill` by another client.
     pub(crate) async fn kill(&self, id: &SandboxId) {
         let none = None::<KillContainerOptions>;
         self.docker.kill_container(&name(id), none).await.unwrap();
     }
 
-    /// `docker rm -f`, as somebody else would.
+    /// `docker rm -f` by another client.
     pub(crate) async fn remove_container(&self, id: &SandboxId) {
         let force = RemoveContainerOptionsBuilder::new().force(true).build();
         self.docker

@@ -128,7 +128,7 @@ async fn two_services_at_once_start_one_process() {
 }
 
 #[tokio::test]
-async fn an_end_while_nobody_watched_is_a_crash_and_a_restart_of_the_machine_too() {
+async fn an_unobserved_exit_is_a_crash_and_so_is_a_reboot() {
     let lab = Lab::new();
     let first = lab.backend().await;
     let launch = launch("s1");

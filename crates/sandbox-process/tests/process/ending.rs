@@ -217,7 +217,7 @@ async fn a_directory_removed_behind_our_back_does_not_hide_the_processes() {
 }
 
 #[tokio::test]
-async fn a_forged_state_file_ends_nobody_else() {
+async fn a_forged_state_file_ends_no_other_process() {
     let lab = Lab::new();
     let backend = lab.backend().await;
     let launch = launch("s1");

@@ -168,7 +168,7 @@ async fn a_command_that_is_not_there_is_an_error_without_a_path() {
 }
 
 #[tokio::test]
-async fn a_port_is_kept_over_a_stop_unless_somebody_took_it() {
+async fn a_port_is_kept_over_a_stop_unless_it_was_taken() {
     let lab = Lab::new();
     lab.listening_script();
     let backend = lab.backend().await;
@@ -274,7 +274,7 @@ async fn a_start_that_is_given_up_while_another_operation_is_under_way_never_beg
     let start = tokio::time::timeout(Duration::from_millis(500), backend.start(&launch)).await;
     assert!(start.is_err(), "somebody else has the lock");
     drop(other);
-    // Whoever asks later comes later.
+    // A later start waits longer.
     let stopped = backend.stop(&id).await;
     assert!(
         matches!(stopped, Err(SandboxError::NotFound)),

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_there_is_said() {
+    async fn an_unreachable_service_is_reported() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap().to_string();
         drop(free);

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_level_is_refused() {
+    fn an_invalid_level_is_refused() {
         for text in [
             "",
             ",",

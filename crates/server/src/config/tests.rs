@@ -233,7 +233,7 @@ fn how_many_are_kept_warm_is_a_number_or_follows_the_backend() {
 }
 
 #[test]
-fn what_ends_things_is_above_nothing() {
+fn durations_that_end_something_are_above_zero() {
     for name in [
         "HTTP__SEND_TIMEOUT",
         "GIT__TIMEOUT",

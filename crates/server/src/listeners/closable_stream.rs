@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_carries_what_is_said_until_it_is_over() {
+    async fn a_stream_carries_bytes_until_it_is_closed() {
         let (mut ours, mut client) = pair().await;
         client.write_all(b"asked").await.unwrap();
         let mut said = [0; 5];
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_a_silent_client_learns_of_the_end() {
+    async fn a_pending_read_ends_when_the_stream_is_closed() {
         let (mut ours, _client) = pair().await;
         let end = Arc::clone(ours.end());
         let mut said = [0; 8];
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_does_whoever_waits_for_one_that_takes_nothing() {
+    async fn a_pending_write_fails_when_the_stream_is_closed() {
         let (mut ours, _client) = pair().await;
         let end = Arc::clone(ours.end());
         let more_than_fits = vec![0; 64 << 20];

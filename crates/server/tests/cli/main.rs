@@ -183,7 +183,7 @@ fn a_signal_ends_the_service_in_order() {
     drop(Running::start(dir.path(), &[]));
 }
 
-/// A socket on which nobody will ever listen.
+/// A socket without a listener.
 fn no_engine(data_dir: &Path) -> String {
     format!("unix://{}/no-engine.sock", data_dir.display())
 }

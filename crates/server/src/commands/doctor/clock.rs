@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_far_apart_are_a_problem() {
+    fn a_large_clock_skew_is_a_problem() {
         let at = |seconds: i64| Timestamp::from_micros(1_795_251_552_000_000 + seconds * 1_000_000);
         for (seconds, level) in [
             (0, "ok"),

@@ -14,7 +14,7 @@ use super::wire::Connection;
 pub type Requests = Box<dyn Fn(u64) -> Vec<u8>>;
 
 /// Where requests go, and which.
-pub struct Aim {
+pub struct LoadTarget {
     /// The server.
     pub address: SocketAddr,
     /// What is sent.
@@ -68,7 +68,7 @@ fn record(times: &RefCell<Histogram<u64>>, time: Duration) {
     times.borrow_mut().saturating_record(micros.max(1));
 }
 
-impl Aim {
+impl LoadTarget {
     /// At a server.
     #[must_use]
     pub fn new(address: SocketAddr, requests: Requests) -> Self {
@@ -229,7 +229,7 @@ mod tests {
     #[tokio::test]
     async fn requests_that_wait_for_a_slow_one_count_from_when_they_were_due() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let aim = Aim::same(listener.local_addr().unwrap(), request("GET", "/", &[], ""));
+        let aim = LoadTarget::same(listener.local_addr().unwrap(), request("GET", "/", &[], ""));
         let pause = Duration::from_millis(400);
         let measured = async {
             tokio::select! {

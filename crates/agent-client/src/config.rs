@@ -1,4 +1,4 @@
-//! Limits of the conversation with agent servers.
+//! Limits of requests to agent servers.
 
 use std::time::Duration;
 
@@ -12,24 +12,23 @@ pub struct Config {
     pub connect: Duration,
     /// `/alive`: a paused sandbox accepts connections and never answers.
     pub alive: Duration,
-    /// Waking a dormant one. It takes milliseconds, and more where many conversations are to be read.
+    /// Initializing a dormant agent server. It takes milliseconds, or longer with many stored conversations.
     pub wake: Duration,
     /// Reading: infos, events, counts, the server's version.
     pub read: Duration,
     /// Creating a conversation (the agent server prepares the agent and may start MCP servers before it answers).
     pub start: Duration,
-    /// Trying all MCP servers and plugins before a start.
+    /// Testing all MCP servers and plugins before a start.
     pub probe: Duration,
     /// Sending a message.
     pub send: Duration,
-    /// What git says of a repository.
+    /// Git changes and diffs of a repository.
     pub git: Duration,
-    /// Another model for a conversation: an agent server waits for the step that its agent is at, or for the program that is
-    /// the agent.
+    /// Switching a conversation's model. An agent server first waits for the agent's current step, or for the ACP program.
     pub switch: Duration,
     /// Interrupting or deleting.
     pub stop: Duration,
-    /// Largest answer that is read, in bytes.
+    /// Largest response body, in bytes.
     pub max_body: usize,
     /// Headers that name the trace of the current span, for every request; `None` where no traces are exported.
     pub trace: Option<TraceHeaders>,

@@ -1,4 +1,4 @@
-//! Agent servers that were booted with `OH_DEFERRED_INIT=1`: they answer, and wait to be told who they are.
+//! Dormant agent servers, booted with `OH_DEFERRED_INIT=1`. They respond to requests and wait for `POST /api/init`.
 //!
 //! ```text
 //!   GET /api/init   404 (1.34, 1.58: booted awake), 401 (before them): awake
@@ -19,20 +19,20 @@ use crate::runtime::HttpAgentRuntime;
 use crate::transport::{AgentCall, AgentServer};
 
 const INIT_PATH: [&str; 2] = ["api", "init"];
-/// The first of these looks at all tools (2 s with 1.34). The second is a path that none has: the agent server prepares the
-/// routes that a request is compared with, so this one prepares all of them (0.2 s).
+/// The first path makes the agent server load all tools (2 s with 1.34). The second matches no route: the agent server compiles
+/// each route on its first comparison, so this request compiles all of them (0.2 s).
 const PREWARM_PATHS: [&[&str]; 2] = [&["server_info"], &["agent-workspace", "no-such-path"]];
-/// Between looks at one that somebody else is waking.
+/// Pause between two checks of an agent server that another request initializes.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Its answers say a word and at most an error.
+/// Responses hold a state or an error.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
-/// How far it is.
+/// State of a dormant agent server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DormancyStage {
     Dormant,
     Waking,
-    /// Or one that never was dormant.
+    /// Initialized, or booted without deferred initialization.
     Awake,
 }
 
@@ -48,7 +48,7 @@ impl HttpAgentRuntime {
         if reply.status >= 500 {
             return Err(refused(reply.status, &reply.body, &Scrubber::none()));
         }
-        // Whatever an image without this route answers, which may be a page for people.
+        // An image without this route may respond with anything, also with HTML.
         let said: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         Ok(match said["state"].as_str() {
             Some("dormant") if reply.is_success() => DormancyStage::Dormant,
@@ -57,7 +57,7 @@ impl HttpAgentRuntime {
         })
     }
 
-    /// Asks for what costs most the first time (docs/explanation/agent-server.md, "Dormant").
+    /// Sends requests whose first response is slow (docs/explanation/agent-server.md, "Dormant").
     pub(crate) async fn send_prewarm_requests(&self, at: AgentServer<'_>) {
         for place in PREWARM_PATHS {
             let Ok(call) = AgentCall::open(Method::GET, at, place, self.config.wake) else {
@@ -74,7 +74,7 @@ impl HttpAgentRuntime {
         }
     }
 
-    /// Until it is awake, or says why not.
+    /// Initializes the agent server and waits until it is ready or fails.
     pub(crate) async fn initialize(
         &self,
         at: AgentServer<'_>,
@@ -91,7 +91,7 @@ impl HttpAgentRuntime {
         at: AgentServer<'_>,
         request: &InitRequest,
     ) -> Result<(), AgentError> {
-        // Repeating it does no harm: whoever is late is told so.
+        // Safe to repeat: a second request gets 400.
         let call = AgentCall::waking(at, &request.secret_key, &INIT_PATH, self.config.wake)?
             .json(&body(request))
             .at_most(MAX_RESPONSE_BYTES)
@@ -107,7 +107,7 @@ impl HttpAgentRuntime {
                 DormancyStage::Dormant if reply.status != 400 => {
                     return Err(refused(reply.status, &reply.body, &scrub));
                 }
-                // Somebody else was about to wake it, and has failed or has not ended yet.
+                // Another request initializes it or has just failed to.
                 DormancyStage::Dormant | DormancyStage::Waking => {
                     tokio::time::sleep(POLL_INTERVAL).await
                 }

@@ -1,4 +1,4 @@
-//! From what went wrong to [`AgentError`], with nothing secret in it.
+//! Converts failures to [`AgentError`] without secrets.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -9,9 +9,9 @@ use domain::error::BoxError;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-/// Longest reason that is kept of a refusal.
+/// Longest reason kept from an error response.
 const MAX_REASON_CHARS: usize = 500;
-/// Shorter values are not worth hiding and would maim every text.
+/// Shorter values are not redacted, because they occur in ordinary text.
 const MIN_SECRET_CHARS: usize = 4;
 
 /// An exchange that ended without a usable answer.
@@ -19,9 +19,9 @@ const MIN_SECRET_CHARS: usize = 4;
 pub(crate) enum CallError {
     /// The connection could not be made.
     NoConnection(BoxError),
-    /// It broke in the middle: the one kind worth one repetition.
+    /// The connection broke during the exchange. An idempotent request is repeated once.
     Broken(BoxError),
-    /// No whole answer within this time.
+    /// No complete response within this time.
     TimedOut(Duration),
     /// The answer is larger than allowed.
     TooLarge(usize),
@@ -42,11 +42,11 @@ impl From<CallError> for AgentError {
     }
 }
 
-/// Every secret that a request carried, to be taken out of what comes back: as it is, and as JSON writes it.
+/// Redacts the secrets of a request from texts, both verbatim and JSON-escaped.
 pub(crate) struct Scrubber<'a>(Vec<Cow<'a, str>>);
 
 impl<'a> Scrubber<'a> {
-    /// Of a request without any.
+    /// For a request without secrets.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
     }
@@ -70,7 +70,7 @@ impl<'a> Scrubber<'a> {
             }
             texts.push(secret.into());
         }
-        // Longest first, so that a secret that contains another goes as a whole.
+        // Longest first, so that a secret that contains another is redacted as a whole.
         texts.sort_by_key(|text| Reverse(text.len()));
         Self(texts)
     }
@@ -111,7 +111,7 @@ impl<'a> Scrubber<'a> {
                 text = text.replace(&**secret, "**********");
             }
         }
-        // Whoever reads it in a terminal or in a log is not steered by it.
+        // Control characters could manipulate a terminal or a log.
         let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
         shown.take(MAX_REASON_CHARS).collect()
     }
@@ -121,7 +121,7 @@ fn secrets_of(llm: &LlmConfig) -> impl Iterator<Item = &SecretString> {
     llm.api_key.iter().chain(llm.secret_options.values())
 }
 
-/// What stands in a URL's query, as it is spelt there. Which of it is secret is not known here.
+/// Values of a URL's query, as encoded there. Any of them may be secret.
 fn query_values(url: &str) -> impl Iterator<Item = &str> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let query = query.split_once('#').map_or(query, |(query, _)| query);
@@ -129,7 +129,7 @@ fn query_values(url: &str) -> impl Iterator<Item = &str> {
     values.map(|(_, value)| value)
 }
 
-/// A refusal: 404 is `NotFound`, everything else keeps its status and a short reason.
+/// Converts an error response: 404 is `NotFound`, other statuses keep a short reason.
 pub(crate) fn refused(status: u16, body: &[u8], scrub: &Scrubber<'_>) -> AgentError {
     if status == 404 {
         return AgentError::NotFound;

@@ -28,8 +28,8 @@ fn exposed(secret: &SecretString) -> Value {
     Value::String(secret.expose_secret().to_owned())
 }
 
-/// The whole body, and what in it is not as asked, for a person. Carries keys in clear, as the protocol wants it: never
-/// log it. `mcp` and `plugins` are those that may be used.
+/// The whole body, and notes for the user about deviations from the request. The body contains plain keys, which the protocol
+/// requires: never log it. `mcp` and `plugins` are the usable ones.
 pub(crate) fn body(
     request: &LaunchRequest,
     server: &ServerInfo,
@@ -104,7 +104,7 @@ fn agent(
         "tools": tools(request, server, notes),
         "mcp_config": mcp_config(mcp),
         "agent_context": context(request),
-        // Somebody may be asked, but nobody sits at a terminal.
+        // A user can confirm actions, but there is no interactive terminal.
         "system_prompt_kwargs": {"cli_mode": false},
     });
     if let Some(config) = &request.condenser {
@@ -185,7 +185,7 @@ fn tools(request: &LaunchRequest, server: &ServerInfo, notes: &mut Vec<String>) 
             .map(|name| json!({"name": name}))
             .collect();
     };
-    // One that says nothing is believed to have everything.
+    // An agent server without a list of tools counts as having all.
     let offers = |tool: &&AgentTool| server.usable_tools.is_empty() || server.has_tool(&tool.name);
     let (offered, missing): (Vec<_>, Vec<_>) = chosen.iter().partition(offers);
     notes.extend(missing.iter().map(|tool| {
@@ -257,7 +257,7 @@ fn secrets(request: &LaunchRequest) -> Map<String, Value> {
         .collect()
 }
 
-/// Only tags that the agent server takes: one bad key would refuse the launch.
+/// Only tags that the agent server accepts: one invalid key would fail the launch.
 fn tags(request: &LaunchRequest) -> Map<String, Value> {
     let fits = |key: &str, value: &str| {
         !key.is_empty()

@@ -1,4 +1,4 @@
-//! Connects, with a proof before the first byte.
+//! Connects and proves the listener before the first byte.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,22 +18,22 @@ use tower_service::Service;
 
 use crate::{EndpointGuard, GuardError, look_up};
 
-/// Why there is no connection.
+/// Error of a connection attempt.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The listener is not the sandbox's.
+    /// The sandbox does not hold the listener.
     #[error(transparent)]
     Guard(#[from] GuardError),
     /// The address is not `SANDBOX@HOST` or `SANDBOX@HOST:PORT`.
     #[error("the address is not valid")]
     Address,
-    /// The host name is not known.
+    /// The host name does not resolve.
     #[error("the host cannot be found")]
     Host(#[source] io::Error),
     /// The connection was not accepted.
     #[error("the connection could not be made")]
     Connect(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// It took too long.
+    /// The connection timed out.
     #[error("no connection within {}s", .0.as_secs())]
     TimedOut(Duration),
 }
@@ -58,7 +58,7 @@ impl Connector {
     /// A connection to `SANDBOX@HOST` or `SANDBOX@HOST:PORT`, which that sandbox has accepted.
     ///
     /// # Errors
-    /// There is none: see [`ConnectError`].
+    /// See [`ConnectError`].
     pub async fn connect(&self, authority: &str) -> Result<TokioIo<TcpStream>, ConnectError> {
         timeout(self.limit, self.connect_any(authority))
             .await

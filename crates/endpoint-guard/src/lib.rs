@@ -4,7 +4,7 @@
 //! ([`EndpointGuard`] is implemented by the backends), or what is sent.
 //!
 //! A port is reserved for no process: while an agent server boots, and after it has ended, any account of the machine can listen
-//! where clients expect it, and would be sent keys. Linux gives a port to one listener at a time, so the connector
+//! on its port and would receive keys. Linux gives a port to one listener at a time, so the connector
 //!
 //! 1. looks up the listening socket and has the guard prove that the sandbox holds it,
 //! 2. connects,
@@ -22,14 +22,14 @@ use thiserror::Error;
 pub use connector::{ConnectError, Connector};
 pub use socket::{Listener, is_local, listener, look_up};
 
-/// Proves whose a listening socket is.
+/// Proves which sandbox holds a listening socket.
 #[async_trait]
 pub trait EndpointGuard: Send + Sync + 'static {
     /// The socket that accepts connections at `address`, once it is proven to be held by this sandbox. `None` where nothing can
     /// be proven, because the socket is not one of this machine.
     ///
     /// # Errors
-    /// The connection must not be used: [`GuardError`] says why. Trying again is of use.
+    /// The connection must not be used, see [`GuardError`]. A retry may succeed.
     async fn prove(
         &self,
         sandbox: &str,
@@ -37,7 +37,7 @@ pub trait EndpointGuard: Send + Sync + 'static {
     ) -> Result<Option<Listener>, GuardError>;
 }
 
-/// Why an address must not be used.
+/// The reason why an address must not be used.
 #[derive(Debug, Error)]
 pub enum GuardError {
     /// The sandbox may still be booting.
@@ -46,7 +46,7 @@ pub enum GuardError {
     /// Another process has taken the port.
     #[error("port {0} is held by another process, not by this sandbox")]
     HeldByAnother(u16),
-    /// The operating system does not say.
+    /// The operating system does not answer.
     #[error("cannot determine which process listens on port {port}")]
     Unknown {
         /// The port.
@@ -57,7 +57,7 @@ pub enum GuardError {
     },
 }
 
-/// Proves nothing: for servers of other machines, and for tests.
+/// Skips the proof, for servers of other machines and for tests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unguarded;
 

@@ -1,4 +1,4 @@
-//! Which socket listens at an address.
+//! Finds the socket that listens at an address.
 //!
 //! Knows: the request for one socket of `NETLINK_SOCK_DIAG` (`linux/inet_diag.h`), and `/proc/net/tcp`, which is read where the
 //! kernel does not have the former. The request costs microseconds; the file takes milliseconds, because the kernel walks through
@@ -19,14 +19,14 @@ use rustix::net::{
 pub struct Listener {
     /// Names the socket: a process that has it open has `socket:[inode]` among the links in `/proc/<pid>/fd`.
     pub inode: u32,
-    /// The user who made it.
+    /// User id of the socket's creator.
     pub uid: u32,
 }
 
 /// The socket that a connection to this address of this machine goes to, if there is one.
 ///
 /// # Errors
-/// The kernel does not say.
+/// If the kernel does not answer.
 pub async fn look_up(address: SocketAddr) -> io::Result<Option<Listener>> {
     if *HAS_SOCK_DIAG {
         return by_sock_diag(address);
@@ -34,7 +34,7 @@ pub async fn look_up(address: SocketAddr) -> io::Result<Option<Listener>> {
     tokio::task::spawn_blocking(move || by_table(address)).await?
 }
 
-/// The same, where waiting is allowed.
+/// As [`look_up`], for callers that may block.
 ///
 /// # Errors
 /// As [`look_up`].
@@ -54,7 +54,7 @@ pub fn is_local(ip: IpAddr) -> bool {
             IpAddr::V6(_) => SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0)),
         };
         let socket = UdpSocket::bind(unspecified)?;
-        // Towards an address of its own, a machine speaks from the very same one. The port does not matter.
+        // A connection to a local address has the same address as its source. The port does not matter.
         socket.connect((ip, 9))?;
         io::Result::Ok(socket.local_addr()?.ip() == ip)
     };
@@ -116,7 +116,7 @@ fn request(address: SocketAddr) -> Vec<u8> {
     // Number and sender of the request.
     request.extend_from_slice(&[0; 8]);
     request.extend_from_slice(&[family, IPPROTO_TCP, 0, 0]);
-    // Sockets in any state; one that is no listener is told by its state.
+    // Sockets in any state. The state tells whether the socket listens.
     request.extend_from_slice(&u32::MAX.to_ne_bytes());
     request.extend_from_slice(&address.port().to_be_bytes());
     // No port of the other side: no connection matches, but a listener does.
@@ -165,7 +165,7 @@ fn by_table(address: SocketAddr) -> io::Result<Option<Listener>> {
     for file in ["/proc/net/tcp", "/proc/net/tcp6"] {
         let text = match fs::read_to_string(file) {
             Ok(text) => text,
-            // Without IPv6.
+            // The kernel has no IPv6.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };

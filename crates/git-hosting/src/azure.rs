@@ -205,7 +205,7 @@ fn branch(value: &Value) -> Option<GitBranch> {
             .strip_prefix("refs/heads/")?
             .to_owned(),
         commit_sha: text(value, "/objectId").unwrap_or_default(),
-        // Told only by the policies of the project, one request for each branch.
+        // Only the policies of the project tell this, with one request per branch.
         protected: false,
         last_push_date: None,
     })
@@ -218,7 +218,7 @@ impl Api for Azure {
         let name = text(&data, "/authenticatedUser/providerDisplayName");
         let account = text(&data, "/authenticatedUser/properties/Account/$value");
         let id = text(&data, "/authenticatedUser/id");
-        // Without credentials it is somebody too: nobody.
+        // Without valid credentials the API returns an anonymous user.
         let anonymous = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
         let id = id.filter(|id| id != anonymous);
         Ok(GitUser {

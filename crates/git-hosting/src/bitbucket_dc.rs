@@ -116,7 +116,7 @@ fn task(value: &Value) -> Option<SuggestedTask> {
     })
 }
 
-/// A name as a header has it.
+/// A user name from a header.
 fn percent_decoded(text: &str) -> String {
     let pairs = format!("n={}", text.replace('&', "%26").replace('+', "%2B"));
     url::form_urlencoded::parse(pairs.as_bytes())

@@ -1,4 +1,4 @@
-//! What an operator may set.
+//! Configuration by the operator.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,18 +8,18 @@ use rustls::pki_types::pem::PemObject as _;
 
 use crate::address::PrivateHosts;
 
-/// Limits of the conversation with providers.
+/// Limits of requests to providers.
 #[derive(Clone)]
 pub struct Config {
     /// Hosts that may be called beside public ones.
     pub private_hosts: PrivateHosts,
     /// Certificate authorities beside the system's.
     pub authorities: CaCertificates,
-    /// From the first byte sent to the last one read, over all the requests that one question takes.
+    /// Deadline of one call, over all its requests.
     pub timeout: Duration,
     /// Establishing a connection.
     pub connect: Duration,
-    /// Largest answer that is read, in bytes.
+    /// Largest response body, in bytes.
     pub max_body: usize,
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn own(provider: GitProvider) -> Result<Url, GitError> {
         })
 }
 
-/// Where people and git go: the named host without what belongs to its API, or the provider's own.
+/// URL for users and git: the configured host without its API path, or the provider's public host.
 pub(crate) fn web_base(access: &GitAccess) -> Result<Url, GitError> {
     let provider = access.provider;
     let own = own(provider);
@@ -106,7 +106,7 @@ pub(crate) fn web_base(access: &GitAccess) -> Result<Url, GitError> {
         let name = name.to_owned();
         return below(provider, &own?, &[&name]);
     }
-    // People name the API's address as well as that of the pages.
+    // Users configure the URL of the API or that of the web pages.
     let is_api = matches!(url.host_str(), Some("api.github.com" | "api.bitbucket.org"));
     if is_api
         || own.as_ref().is_ok_and(|own| {

@@ -168,7 +168,11 @@ fn purge_responses(
 }
 
 /// Deletes pending messages.
-fn purge_pending_messages(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, TransactionError> {
+fn purge_pending_messages(
+    conn: &mut AnyConnection,
+    user: &str,
+    left: &mut Budget,
+) -> Result<u64, TransactionError> {
     let ids: Vec<UuidCol> = pending_messages::table
         .filter(pending_messages::owner.eq(user))
         .select(pending_messages::id)

@@ -2,10 +2,10 @@
 #![cfg(feature = "postgres")]
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
-mod outage;
 mod changes;
 mod cluster;
 mod conformance;
+mod outage;
 mod tls;
 mod upgrades;
 

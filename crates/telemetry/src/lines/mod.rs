@@ -5,8 +5,8 @@
 //! [`BATCH_INTERVAL`] at most, which bounds the loss by `kill -9`. With [`MAX_QUEUED_BYTES`] in the queue, new lines are dropped
 //! and counted in a line of their own. Lines lost to write errors are not counted.
 
-mod text;
 mod reloadable_filter;
+mod text;
 
 use std::io::{self, Write};
 use std::mem;
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-pub use text::{TextFields, TextFormat};
 pub use reloadable_filter::ReloadableFilter;
+pub use text::{TextFields, TextFormat};
 
 /// Capacity of the queue.
 pub const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;

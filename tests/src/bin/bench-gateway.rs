@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use acceptance::figures::load::{Aim, Load};
+use acceptance::figures::load::{LoadTarget, Load};
 use acceptance::figures::table::Table;
 use acceptance::figures::{is_short, median, megabytes, wire};
 use acceptance::processes::{children_of, processor_time, resident};
@@ -144,9 +144,9 @@ impl GatewayPath {
         }
     }
 
-    fn aim(&self, path: &str, key: &str) -> Aim {
+    fn aim(&self, path: &str, key: &str) -> LoadTarget {
         let request = wire::request("GET", path, &[wire::key(key)], "");
-        Aim::same(self.address, request)
+        LoadTarget::same(self.address, request)
     }
 
     fn processor_time(&self) -> Duration {

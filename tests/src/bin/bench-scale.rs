@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use acceptance::figures::load::{Aim, Load};
+use acceptance::figures::load::{LoadTarget, Load};
 use acceptance::figures::reference;
 use acceptance::figures::table::Table;
 use acceptance::figures::{event, median, megabytes, rows, wire};
@@ -190,7 +190,7 @@ async fn pages(of: &[(SocketAddr, &str)], path: &str, count: u32) -> anyhow::Res
     let mut all = Vec::new();
     for (address, key) in of {
         let request = wire::request("GET", path, &[wire::key(key)], "");
-        let aim = Aim::same(*address, request);
+        let aim = LoadTarget::same(*address, request);
         aim.in_turn(count / 10 + 1).await?;
         all.push((aim, Vec::new()));
     }

@@ -1,5 +1,5 @@
 //! Forwards actix requests to an upstream server: HTTP as a stream in both directions, and upgraded connections
-//! (WebSockets) as bytes.
+//! (`WebSockets`) as bytes.
 //!
 //! **Knows** HTTP/1.1 on both sides: hop-by-hop headers, bodies, upgrades, deadlines and limits of concurrency.
 //! **Must never know** who may ask for what, a store, or the protocol of the upstream: the caller of [`Gateway::forward`]

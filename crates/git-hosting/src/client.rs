@@ -204,7 +204,7 @@ impl Http {
     }
 }
 
-/// Finds the resolver's error in the client's chain of causes.
+/// Converts a client error. A refusal by the resolver is found in the chain of causes.
 fn broken(error: hyper_util::client::legacy::Error) -> HttpError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(error) = cause {

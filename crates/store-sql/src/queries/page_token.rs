@@ -71,7 +71,7 @@ pub(crate) fn fitting<N: Copy + TryInto<usize>>(
     fits.count().max(1)
 }
 
-/// Number of documents that fit [`MAX_PAGE_BYTES`], at least one.
+/// Reduces the limit to the number of documents that fit [`MAX_PAGE_BYTES`], at least one.
 pub(crate) fn within_budget<N: Copy + TryInto<usize>>(
     limit: PageLimit,
     sizes: impl IntoIterator<Item = N>,

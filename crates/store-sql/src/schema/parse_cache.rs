@@ -49,7 +49,7 @@ impl<T: ?Sized> ParseCache<T> {
             let forgotten = is_full.then(|| std::mem::take(&mut *known));
             known.insert(key, kept);
             drop(known);
-            // Parse outside of the lock.
+            // Free the old entries after releasing the lock.
             drop(forgotten);
         }
         Ok(value)

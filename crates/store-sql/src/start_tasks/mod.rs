@@ -84,7 +84,7 @@ fn write_step(
     Ok(row.try_into()?)
 }
 
-/// Ends the task in ERROR and releases its sandbox and secrets.
+/// Ends the task in ERROR, and deletes its unfinished conversation and a sandbox that nothing else uses.
 fn fail(
     conn: &mut AnyConnection,
     id: StartTaskId,

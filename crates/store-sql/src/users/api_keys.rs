@@ -107,7 +107,7 @@ pub(crate) fn revoke(
     Ok(diesel::delete(theirs).execute(conn)? > 0)
 }
 
-/// Makes a user's key that is valid at `now` expire at `until` at the latest. Returns whether it existed.
+/// Makes a user's key that is valid at `now` expire at `until` at the latest. Returns whether there was such a key.
 pub(crate) fn end(
     conn: &mut AnyConnection,
     id: ApiKeyId,

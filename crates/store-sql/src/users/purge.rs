@@ -90,7 +90,7 @@ impl Budget {
     }
 }
 
-/// Deletes keys, settings and secrets at once, regardless of their number, marks sandboxes as deleted and fails unfinished starts.
+/// Deletes all keys, settings and secrets, marks sandboxes as deleted and fails unfinished starts, in one call.
 pub(crate) fn erase_access(
     conn: &mut AnyConnection,
     user: &str,
@@ -185,7 +185,7 @@ fn purge_pending_messages(
     Ok(left.spend(ids.len()))
 }
 
-/// Deletes the records of earlier deleted conversations whose owner is known.
+/// Deletes records of earlier deleted conversations in the user's sandboxes. Other records do not name an owner.
 fn purge_deletion_records(
     conn: &mut AnyConnection,
     user: &str,

@@ -178,7 +178,7 @@ impl Visit for FieldVisitor {
     }
 }
 
-/// Escapes characters that control a terminal or begin a new line. Log values may contain text of sandboxes and other servers.
+/// Escapes control characters, which steer terminals or begin a new line. Log values may contain text of sandboxes and other servers.
 struct Printable<'a>(&'a mut String);
 
 impl fmt::Write for Printable<'_> {
@@ -191,7 +191,7 @@ impl fmt::Write for Printable<'_> {
         let mut rest = text;
         while let Some((at, sign)) = rest
             .char_indices()
-            .find(|(_, sign)| is_control_or_bidi(*sign))
+            .find(|(_, sign)| is_unsafe_control(*sign))
         {
             self.0.push_str(&rest[..at]);
             match u32::from(sign) {
@@ -212,8 +212,8 @@ const fn is_plain(byte: u8) -> bool {
     matches!(byte, b' '..=b'~' | b'\t')
 }
 
-/// Control and bidi characters except the tab. `tracing_subscriber` escapes some of them, but no line breaks.
-fn is_control_or_bidi(sign: char) -> bool {
+/// Control characters except the tab. `tracing_subscriber` escapes some of them, but no line breaks.
+fn is_unsafe_control(sign: char) -> bool {
     sign.is_control() && sign != '\t'
 }
 

@@ -15,10 +15,10 @@ use domain::sandbox::{
     BackendFact, BackendState, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
 };
 use endpoint_guard::{EndpointGuard, GuardError};
-use support::{IMAGE, Lab, SPEC, launch, name, told};
+use support::{DockerFixture, IMAGE, SPEC, launch, name, told};
 
 /// Leaves a sandbox in a state that a service which was killed could have left.
-async fn left(lab: &Lab, state: &str) -> SandboxLaunch {
+async fn left(lab: &DockerFixture, state: &str) -> SandboxLaunch {
     let launch = launch(SPEC);
     let before = lab.backend();
     before.start(&launch).await.unwrap();
@@ -35,7 +35,7 @@ async fn left(lab: &Lab, state: &str) -> SandboxLaunch {
 }
 
 /// The container of a running sandbox, replaced by one that was made and never started.
-async fn created_only(lab: &Lab, launch: &SandboxLaunch) {
+async fn created_only(lab: &DockerFixture, launch: &SandboxLaunch) {
     let seen = lab.container(&launch.id).await;
     lab.remove_container(&launch.id).await;
     let config = seen.config.unwrap();
@@ -58,7 +58,7 @@ async fn created_only(lab: &Lab, launch: &SandboxLaunch) {
 
 /// The next service sees the state, starts the sandbox from it, stops it, and removes it.
 async fn is_taken_over(state: &str, expected: fn(&BackendState) -> bool) {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let launch = left(&lab, state).await;
     let next = lab.backend();
     let seen = next.inspect(&launch.id).await.unwrap().unwrap();
@@ -123,7 +123,7 @@ async fn what_is_left_of_one_is_taken_over() {
 
 #[tokio::test]
 async fn every_left_over_can_be_removed_at_once() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     for state in [
         "running", "stopped", "frozen", "created", "crashed", "volume",
     ] {
@@ -137,7 +137,7 @@ async fn every_left_over_can_be_removed_at_once() {
 
 #[tokio::test]
 async fn the_next_service_watches_what_it_found() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let launch = left(&lab, "running").await;
     let next = lab.backend();
     let mut facts = next.watch();
@@ -152,7 +152,7 @@ async fn the_next_service_watches_what_it_found() {
 
 #[tokio::test]
 async fn a_caller_that_gives_up_leaves_nothing_that_is_not_found() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend();
     // At every point of a start.
     for millis in [0, 2, 5, 10, 20, 40, 80, 160] {
@@ -171,7 +171,7 @@ async fn a_caller_that_gives_up_leaves_nothing_that_is_not_found() {
 
 #[tokio::test]
 async fn two_services_at_once_make_one_container() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let (one, two) = (lab.backend(), lab.backend());
     for _ in 0..3 {
         let launch = launch(SPEC);
@@ -188,7 +188,7 @@ async fn two_services_at_once_make_one_container() {
 
 #[tokio::test]
 async fn two_installations_on_one_engine_leave_each_other_alone() {
-    let (ours, theirs) = (Lab::new().await, Lab::new().await);
+    let (ours, theirs) = (DockerFixture::new().await, DockerFixture::new().await);
     let (here, there) = (ours.backend(), theirs.backend());
     let launch = launch(SPEC);
     let mut facts = here.watch();
@@ -219,7 +219,7 @@ async fn two_installations_on_one_engine_leave_each_other_alone() {
 
 #[tokio::test]
 async fn a_foreign_container_of_the_name_is_left_alone() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend();
     let launch = launch(SPEC);
     let volume = VolumeCreateRequest {
@@ -263,7 +263,7 @@ async fn a_foreign_container_of_the_name_is_left_alone() {
 
 #[tokio::test]
 async fn a_sandbox_outlives_its_template() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     for state in ["running", "stopped", "crashed"] {
         let launch = left(&lab, state).await;
         let upgraded = lab.backend_with(|config| {
@@ -284,7 +284,7 @@ async fn a_sandbox_outlives_its_template() {
 
 #[tokio::test]
 async fn a_port_is_proven_for_the_sandbox_that_the_engine_gave_it_to_alone() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend();
     let (launch, other) = (launch(SPEC), launch(SPEC));
     let endpoints = backend.start(&launch).await.unwrap();

@@ -12,23 +12,23 @@ use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{SandboxBackend, SandboxLaunch};
 use port_conformance::suites::sandboxes::backend as sandbox_backend;
 use sandbox_docker::DockerSandboxes;
-use support::{Lab, SPEC};
+use support::{DockerFixture, SPEC};
 
-struct Fresh {
+struct FreshBackend {
     backend: DockerSandboxes,
-    lab: Lab,
+    lab: DockerFixture,
 }
 
-impl Deref for Fresh {
+impl Deref for FreshBackend {
     type Target = dyn SandboxBackend;
     fn deref(&self) -> &Self::Target {
         &self.backend
     }
 }
 
-async fn fresh() -> Fresh {
-    let lab = Lab::new().await;
-    Fresh {
+async fn fresh() -> FreshBackend {
+    let lab = DockerFixture::new().await;
+    FreshBackend {
         backend: lab.backend(),
         lab,
     }
@@ -42,11 +42,11 @@ fn launch() -> SandboxLaunch {
     sandbox_backend::launch(uuid::Uuid::new_v4(), &SpecId::parse(SPEC).unwrap())
 }
 
-async fn exit(fresh: &Fresh, id: SandboxId) {
+async fn exit(fresh: &FreshBackend, id: SandboxId) {
     fresh.lab.kill(&id).await;
 }
 
-async fn say(fresh: &Fresh, id: SandboxId, line: String) {
+async fn say(fresh: &FreshBackend, id: SandboxId, line: String) {
     // What its main process, which is behind an init process, writes to.
     let command = ["sh", "-c", "echo \"$1\" > /proc/1/fd/1", "sh", &line];
     let (code, said) = fresh.lab.exec(&id, &command).await;

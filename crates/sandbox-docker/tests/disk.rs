@@ -18,11 +18,11 @@ use domain::sandbox::{BackendState, PrepareProgress, SandboxBackend, SandboxErro
 use private::PrivateEngine;
 use sandbox_docker::DockerSandboxes;
 
-use support::{Lab, SPEC};
+use support::{DockerFixture, SPEC};
 
 const LIMIT: u64 = 8 << 20;
 
-fn backend(lab: &Lab, interval: Duration) -> DockerSandboxes {
+fn backend(lab: &DockerFixture, interval: Duration) -> DockerSandboxes {
     lab.backend_with(|config| {
         config.disk_interval = interval;
         config.specs[0].resources.disk = Some(LIMIT);
@@ -35,7 +35,7 @@ async fn start(backend: &DockerSandboxes) -> SandboxId {
     launch.id
 }
 
-async fn fill(lab: &Lab, id: &SandboxId, file: &str, mebibytes: u32) {
+async fn fill(lab: &DockerFixture, id: &SandboxId, file: &str, mebibytes: u32) {
     let script = format!("dd if=/dev/zero of={file} bs=1M count={mebibytes}");
     let (code, said) = lab.exec(id, &["sh", "-c", &script]).await;
     assert_eq!(code, 0, "{said}");
@@ -43,7 +43,7 @@ async fn fill(lab: &Lab, id: &SandboxId, file: &str, mebibytes: u32) {
 
 #[tokio::test]
 async fn too_much_in_volume_and_image_together_ends_the_sandbox_with_a_cause() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = backend(&lab, Duration::from_millis(200));
     let mut facts = backend.watch();
     let (full, modest) = (start(&backend).await, start(&backend).await);
@@ -65,7 +65,7 @@ async fn too_much_in_volume_and_image_together_ends_the_sandbox_with_a_cause() {
 
 #[tokio::test]
 async fn one_that_is_resumed_has_time_to_be_tidied() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let interval = Duration::from_secs(6);
     let backend = backend(&lab, interval);
     let launch = support::launch(SPEC);
@@ -95,7 +95,7 @@ async fn a_full_disk_of_the_engine_is_a_cause_and_not_the_end() {
     let mut engine = PrivateEngine::prepared();
     let filler = format!("{}/filler", engine.limit_disk(64));
     engine.start().await;
-    let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
+    let lab = DockerFixture::on(engine.docker(), Some(engine.socket())).await;
     let backend = lab.backend();
     let spec = SpecId::parse(SPEC).unwrap();
     backend

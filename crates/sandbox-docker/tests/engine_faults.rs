@@ -17,13 +17,13 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use private::PrivateEngine;
 use sandbox_docker::DockerSandboxes;
-use support::{Lab, SPEC, detail, in_contact, launch, name, told};
+use support::{DockerFixture, SPEC, detail, in_contact, launch, name, told};
 
 /// For what takes an engine and a machine that are busy; what it bounds takes a second or two.
-const SOON: Duration = Duration::from_secs(20);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn next(contact: &mut BoxStream<'static, BackendReachability>) -> BackendReachability {
-    let next = tokio::time::timeout(SOON, contact.next());
+    let next = tokio::time::timeout(EVENT_TIMEOUT, contact.next());
     next.await
         .expect("contact is told")
         .expect("the stream does not end")
@@ -50,7 +50,11 @@ async fn everything_fails(backend: &DockerSandboxes, class: fn(&SandboxError) ->
         assert_eq!(error.class(), ErrorClass::Unavailable, "{error:?}");
         assert!(class(&error), "{error:?}");
     }
-    assert!(began.elapsed() < SOON, "took {:?}", began.elapsed());
+    assert!(
+        began.elapsed() < EVENT_TIMEOUT,
+        "took {:?}",
+        began.elapsed()
+    );
 }
 
 fn names_the_socket(error: &SandboxError) -> bool {
@@ -60,7 +64,7 @@ fn names_the_socket(error: &SandboxError) -> bool {
 #[tokio::test]
 async fn a_killed_engine_comes_back() {
     let mut engine = PrivateEngine::started().await;
-    let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
+    let lab = DockerFixture::on(engine.docker(), Some(engine.socket())).await;
     let backend =
         lab.backend_with(|config| config.metadata = sandbox_docker::MetadataBlocking::Off);
     let mut contact = backend.watch_reachability();
@@ -83,7 +87,7 @@ async fn a_killed_engine_comes_back() {
 
     engine.start().await;
     assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
-    let cause = tokio::time::timeout(SOON, told(&mut facts, &running.id));
+    let cause = tokio::time::timeout(EVENT_TIMEOUT, told(&mut facts, &running.id));
     let cause = detail(Some(cause.await.expect("told soon")));
     assert!(
         cause.starts_with("the container engine was out of reach"),
@@ -117,7 +121,7 @@ async fn a_killed_engine_comes_back() {
 #[tokio::test]
 async fn an_engine_that_was_shut_down_took_its_sandboxes_along() {
     let mut engine = PrivateEngine::started().await;
-    let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
+    let lab = DockerFixture::on(engine.docker(), Some(engine.socket())).await;
     let backend =
         lab.backend_with(|config| config.metadata = sandbox_docker::MetadataBlocking::Off);
     in_contact(&backend).await;
@@ -127,7 +131,7 @@ async fn an_engine_that_was_shut_down_took_its_sandboxes_along() {
     engine.shut_down().await;
     engine.start().await;
     // Asked to end by the engine, not by us: it was running, and is not.
-    let told = tokio::time::timeout(SOON, told(&mut facts, &launch.id));
+    let told = tokio::time::timeout(EVENT_TIMEOUT, told(&mut facts, &launch.id));
     detail(Some(told.await.expect("told soon")));
     backend.start(&launch).await.unwrap();
     backend.remove(&launch.id).await.unwrap();
@@ -157,7 +161,7 @@ async fn a_service_starts_before_its_engine() {
 #[tokio::test]
 async fn an_engine_that_hangs_holds_nothing_up() {
     let engine = PrivateEngine::started().await;
-    let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
+    let lab = DockerFixture::on(engine.docker(), Some(engine.socket())).await;
     let backend = lab.backend_with(|config| {
         config.metadata = sandbox_docker::MetadataBlocking::Off;
         config.call_limit = Duration::from_secs(2);
@@ -177,12 +181,12 @@ async fn an_engine_that_hangs_holds_nothing_up() {
 }
 
 /// A way to an engine that can be cut while the engine and everybody else go on.
-struct Way {
+struct EngineFault {
     socket: tempfile::TempDir,
     open: tokio::sync::watch::Sender<bool>,
 }
 
-impl Way {
+impl EngineFault {
     #[expect(clippy::disallowed_methods, reason = "a test's own background work")]
     fn to_the_engine() -> Self {
         let socket = tempfile::tempdir().unwrap();
@@ -213,8 +217,8 @@ impl Way {
 
 #[tokio::test]
 async fn missed_changes_are_reported_after_a_reconnection() {
-    let way = Way::to_the_engine();
-    let lab = Lab::new().await;
+    let way = EngineFault::to_the_engine();
+    let lab = DockerFixture::new().await;
     let backend = lab.backend_with(|config| config.socket = Some(way.address()));
     let mut contact = backend.watch_reachability();
     assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
@@ -244,7 +248,7 @@ async fn missed_changes_are_reported_after_a_reconnection() {
 
     let mut seen = std::collections::HashMap::new();
     while seen.len() < 4 {
-        let fact = tokio::time::timeout(SOON, facts.next()).await;
+        let fact = tokio::time::timeout(EVENT_TIMEOUT, facts.next()).await;
         let fact = fact.expect("told soon").unwrap();
         seen.insert(fact.id, fact.state);
     }

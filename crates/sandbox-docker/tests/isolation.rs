@@ -15,10 +15,10 @@ use domain::sandbox::{BackendState, SandboxBackend, SandboxEndpoints, SandboxErr
 use sandbox_docker::{DockerSandboxes, DockerSpec, MetadataBlocking};
 use tokio::net::TcpStream;
 
-use support::{Lab, SPEC};
+use support::{DockerFixture, SPEC};
 
 /// A backend whose one template is changed like this.
-fn backend(lab: &Lab, change: impl FnOnce(&mut DockerSpec)) -> DockerSandboxes {
+fn backend(lab: &DockerFixture, change: impl FnOnce(&mut DockerSpec)) -> DockerSandboxes {
     lab.backend_with(|config| change(&mut config.specs[0]))
 }
 
@@ -29,19 +29,19 @@ async fn start(backend: &DockerSandboxes) -> (SandboxId, SandboxEndpoints) {
 }
 
 /// Runs a shell script in the sandbox: its exit code and what it wrote.
-async fn sh(lab: &Lab, id: &SandboxId, script: &str) -> (i64, String) {
+async fn sh(lab: &DockerFixture, id: &SandboxId, script: &str) -> (i64, String) {
     lab.exec(id, &["sh", "-c", script]).await
 }
 
 /// A script that must fail, for a reason with this word in it.
-async fn refused(lab: &Lab, id: &SandboxId, script: &str, word: &str) {
+async fn refused(lab: &DockerFixture, id: &SandboxId, script: &str, word: &str) {
     let (code, said) = sh(lab, id, script).await;
     assert_ne!(code, 0, "{script}: {said}");
     assert!(said.contains(word), "{script}: {said}");
 }
 
 /// A script that must succeed, for what it says.
-async fn says(lab: &Lab, id: &SandboxId, script: &str) -> String {
+async fn says(lab: &DockerFixture, id: &SandboxId, script: &str) -> String {
     let (code, said) = sh(lab, id, script).await;
     assert_eq!(code, 0, "{script}: {said}");
     said.trim().to_owned()
@@ -59,7 +59,7 @@ async fn can_connect(address: SocketAddr) -> bool {
 }
 
 /// Its address in the network of the sandboxes.
-async fn address(lab: &Lab, id: &SandboxId) -> String {
+async fn address(lab: &DockerFixture, id: &SandboxId) -> String {
     let settings = lab.container(id).await.network_settings.unwrap();
     let networks = settings.networks.unwrap();
     assert_eq!(networks.len(), 1, "a sandbox is in one network");
@@ -69,7 +69,7 @@ async fn address(lab: &Lab, id: &SandboxId) -> String {
 
 #[tokio::test]
 async fn privileges_are_dropped() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = backend(&lab, |spec| {
         // CHOWN is bit 0, SETUID bit 7.
         spec.capabilities = ["CHOWN", "SETUID"].map(str::to_owned).into();
@@ -94,7 +94,7 @@ async fn privileges_are_dropped() {
 
 #[tokio::test]
 async fn the_usual_template_keeps_five_capabilities() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let (id, _) = start(&lab.backend()).await;
     let effective = says(&lab, &id, "grep CapEff /proc/self/status").await;
     // CHOWN 0, DAC_OVERRIDE 1, FOWNER 3, SETGID 6, SETUID 7.
@@ -103,7 +103,7 @@ async fn the_usual_template_keeps_five_capabilities() {
 
 #[tokio::test]
 async fn the_kernel_is_out_of_reach() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let (id, _) = start(&lab.backend()).await;
     let none = "Operation not permitted";
     refused(&lab, &id, "busybox arping -c 1 -I eth0 127.0.0.1", none).await;
@@ -120,7 +120,7 @@ async fn the_kernel_is_out_of_reach() {
 
 #[tokio::test]
 async fn the_engine_and_the_hosts_files_are_not_inside() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let (id, _) = start(&lab.backend()).await;
     let (_, found) = sh(&lab, &id, "busybox find / -xdev -name '*.sock'").await;
     assert_eq!(found, "");
@@ -132,7 +132,7 @@ async fn the_engine_and_the_hosts_files_are_not_inside() {
 
 #[tokio::test]
 async fn a_fork_bomb_stays_in_its_sandbox() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = backend(&lab, |spec| spec.resources.pids = Some(32));
     let ((bomb, _), (other, _)) = (start(&backend).await, start(&backend).await);
 
@@ -145,7 +145,7 @@ async fn a_fork_bomb_stays_in_its_sandbox() {
 
 #[tokio::test]
 async fn memory_ends_at_the_limit_and_the_cause_is_told() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend_with(|config| {
         // The program is killed by the kernel; the pause lets the test listen first.
         config.specs = vec![support::script(
@@ -167,7 +167,7 @@ async fn memory_ends_at_the_limit_and_the_cause_is_told() {
 
 #[tokio::test]
 async fn processor_and_memory_limits_reach_the_kernel() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = backend(&lab, |spec| {
         spec.resources.cpus = Some(0.5);
         spec.resources.memory = Some(48 << 20);
@@ -193,7 +193,7 @@ async fn processor_and_memory_limits_reach_the_kernel() {
 
 #[tokio::test]
 async fn sandboxes_do_not_reach_each_other_and_the_host_reaches_both() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let neighbour = lab.neighbour().await;
     let (ours, theirs) = (lab.backend(), neighbour.backend());
     let (a, _) = start(&ours).await;
@@ -225,7 +225,7 @@ async fn sandboxes_do_not_reach_each_other_and_the_host_reaches_both() {
 
 #[tokio::test]
 async fn ports_are_published_on_the_loopback_only() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend();
     let (id, endpoints) = start(&backend).await;
     let (other, _) = start(&backend).await;
@@ -250,7 +250,7 @@ async fn ports_are_published_on_the_loopback_only() {
 
 #[tokio::test]
 async fn the_metadata_address_is_refused() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let (id, _) = start(&lab.backend()).await;
     for address in ["169.254.169.254", "169.254.170.2"] {
         // Refused at once by the rule; without it the answer would be another, or none.
@@ -266,7 +266,7 @@ async fn the_metadata_address_is_refused() {
 
 #[tokio::test]
 async fn rules_for_the_metadata_address_are_set_once_or_not_at_all() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     start(&lab.backend()).await;
     start(&lab.backend_with(|config| config.metadata = MetadataBlocking::Required)).await;
     assert_eq!(rules(&lab).await.len(), 2);
@@ -277,7 +277,7 @@ async fn rules_for_the_metadata_address_are_set_once_or_not_at_all() {
 }
 
 /// Rules of this installation in the packet filter.
-async fn rules(lab: &Lab) -> Vec<String> {
+async fn rules(lab: &DockerFixture) -> Vec<String> {
     let mut command = tokio::process::Command::new("iptables");
     let output = command
         .args(["-w", "10", "-S", "DOCKER-USER"])
@@ -294,7 +294,7 @@ async fn rules(lab: &Lab) -> Vec<String> {
 
 #[tokio::test]
 async fn a_read_only_image_leaves_room_for_temporary_files_and_work() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = backend(&lab, |spec| spec.read_only = true);
     let (id, _) = start(&backend).await;
     for place in ["/", "/bin", "/etc", "/www"] {
@@ -315,7 +315,7 @@ async fn a_read_only_image_leaves_room_for_temporary_files_and_work() {
 
 #[tokio::test]
 async fn labels_say_whose_it_is() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let (id, _) = start(&lab.backend()).await;
     let labels = lab.container(&id).await.config.unwrap().labels.unwrap();
     for (name, value) in [
@@ -332,7 +332,7 @@ async fn labels_say_whose_it_is() {
 
 #[tokio::test]
 async fn a_runtime_that_the_engine_does_not_have_is_a_cause() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend_with(|config| config.runtime = Some("no-such-runtime".to_owned()));
     let error = backend.start(&support::launch(SPEC)).await.unwrap_err();
     assert!(

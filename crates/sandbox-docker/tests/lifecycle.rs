@@ -16,11 +16,11 @@ use bollard::query_parameters::{
 use domain::sandbox::{BackendState, SandboxBackend, SandboxError, SandboxLaunch};
 use futures::StreamExt as _;
 use sandbox_docker::{DockerSandboxes, PauseMode};
-use support::{Lab, SPEC, launch, name, script, spec, told};
+use support::{DockerFixture, SPEC, launch, name, script, spec, told};
 
 #[tokio::test]
 async fn every_exposed_port_leads_inside() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let serve =
         "mkdir -p /www; for p in 8000 8001 8011 8012; do httpd -p $p -h /www; done; sleep 600";
     let backend = lab.backend_with(|config| config.specs = vec![script(SPEC, serve)]);
@@ -52,7 +52,7 @@ async fn every_exposed_port_leads_inside() {
 
 #[tokio::test]
 async fn a_workspace_outlives_its_container_and_goes_with_the_sandbox() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend();
     let (launch, other) = (launch(SPEC), launch(SPEC));
     let (one, two) = futures::join!(backend.start(&launch), backend.start(&other));
@@ -100,7 +100,7 @@ async fn a_workspace_outlives_its_container_and_goes_with_the_sandbox() {
 
 #[tokio::test]
 async fn an_end_by_hand_is_told_with_its_cause() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let serve = "echo the last words; sleep 600 & wait";
     let backend = lab.backend_with(|config| config.specs = vec![script(SPEC, serve)]);
     let launch = launch(SPEC);
@@ -128,7 +128,7 @@ async fn an_end_by_hand_is_told_with_its_cause() {
 
 #[tokio::test]
 async fn a_removal_by_hand_of_a_running_sandbox_is_told() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend();
     let launch = launch(SPEC);
     let mut facts = backend.watch();
@@ -144,7 +144,7 @@ async fn a_removal_by_hand_of_a_running_sandbox_is_told() {
 
 #[tokio::test]
 async fn an_unrequested_orderly_exit_is_no_pause() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend();
     let launch = launch(SPEC);
     let mut facts = backend.watch();
@@ -165,7 +165,7 @@ async fn an_unrequested_orderly_exit_is_no_pause() {
 
 #[tokio::test]
 async fn running_out_of_memory_is_a_cause() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     // `tail` keeps what it reads until the end, which never comes.
     let hungry = "while ! test -e /workspace/go; do sleep 0.05; done; exec tail /dev/zero";
     let backend = lab.backend_with(|config| {
@@ -188,7 +188,7 @@ async fn running_out_of_memory_is_a_cause() {
 }
 
 /// Lets the script go on; whether the engine tells that memory ran out.
-async fn runs_out_of_memory(lab: &Lab, launch: &SandboxLaunch) -> bool {
+async fn runs_out_of_memory(lab: &DockerFixture, launch: &SandboxLaunch) -> bool {
     let name = name(&launch.id);
     let filters = HashMap::from([("event", vec!["oom"]), ("container", vec![name.as_str()])]);
     let options = EventsOptionsBuilder::new().filters(&filters).build();
@@ -205,7 +205,7 @@ async fn runs_out_of_memory(lab: &Lab, launch: &SandboxLaunch) -> bool {
 
 #[tokio::test]
 async fn what_goes_wrong_in_a_sandbox_that_runs_on_is_advice() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     // More than once, and not while it is being started: an engine may miss one.
     let hungry = "while ! test -e /workspace/go; do sleep 0.05; done; \
                   for i in 1 2 3 4 5; do tail /dev/zero; sleep 0.3; done; httpd -f -p 8000";
@@ -246,7 +246,7 @@ async fn what_goes_wrong_in_a_sandbox_that_runs_on_is_advice() {
 
 #[tokio::test]
 async fn a_frozen_sandbox_goes_on_where_it_was() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend_with(|config| config.specs[0].pause = PauseMode::Freeze);
     let launch = launch(SPEC);
     let before = backend.start(&launch).await.unwrap();
@@ -266,7 +266,7 @@ async fn a_frozen_sandbox_goes_on_where_it_was() {
 
 #[tokio::test]
 async fn what_cannot_be_started_says_why_and_leaves_no_broken_container() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend_with(|config| {
         let mut user = spec("missing-user");
         user.user = Some("nobody-here".to_owned());
@@ -305,7 +305,7 @@ async fn end_of(backend: &DockerSandboxes, launch: &SandboxLaunch) -> String {
 
 #[tokio::test]
 async fn what_ends_at_once_says_why_and_can_be_mended() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let mut wrong = spec(SPEC);
     wrong.entrypoint = Some(vec!["/no/such/program".to_owned()]);
     let short = script("short", "echo goodbye; exit 3");
@@ -327,7 +327,7 @@ async fn what_ends_at_once_says_why_and_can_be_mended() {
 
 #[tokio::test]
 async fn a_removed_network_is_recreated() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend();
     let launch = launch(SPEC);
     backend.start(&launch).await.unwrap();
@@ -355,7 +355,7 @@ async fn a_removed_network_is_recreated() {
 
 #[tokio::test]
 async fn the_ports_of_a_start_are_those_of_that_start() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend();
     let launch = launch(SPEC);
     for _ in 0..3 {
@@ -370,7 +370,7 @@ async fn the_ports_of_a_start_are_those_of_that_start() {
 
 #[tokio::test]
 async fn many_operations_on_one_sandbox_at_once_end_in_a_state_that_is_one() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend();
     let launch = launch(SPEC);
     for _ in 0..3 {

@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use url::Url;
 
-use support::{Lab, SPEC};
+use support::{DockerFixture, SPEC};
 
 async fn start(backend: &DockerSandboxes) -> SandboxId {
     start_with(backend, None).await
@@ -34,7 +34,7 @@ async fn start_with(backend: &DockerSandboxes, webhook_url: Option<&Url>) -> San
 }
 
 /// Makes a network by hand, with this installation's label.
-async fn make_network(lab: &Lab, is_closed: bool) -> String {
+async fn make_network(lab: &DockerFixture, is_closed: bool) -> String {
     let label = (
         "agent-workspace.instance".to_owned(),
         lab.instance.to_string(),
@@ -53,13 +53,13 @@ async fn make_network(lab: &Lab, is_closed: bool) -> String {
 }
 
 /// How an installation calls its network.
-fn usual_name(lab: &Lab) -> String {
+fn usual_name(lab: &DockerFixture) -> String {
     format!("agent-workspace-{}", lab.instance)
 }
 
 #[tokio::test]
 async fn a_race_of_first_starts_makes_one_closed_network() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     // Two services of one installation for a moment, as in a restart.
     let (first, second) = (lab.backend(), lab.backend());
     let starts = [&first, &second, &first, &second].map(start);
@@ -82,7 +82,7 @@ async fn a_race_of_first_starts_makes_one_closed_network() {
 
 #[tokio::test]
 async fn the_oldest_closed_one_stays_and_networks_of_others_are_left_alone() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let neighbour = lab.neighbour().await;
     let theirs = make_network(&neighbour, true).await;
     let open = make_network(&lab, false).await;
@@ -98,7 +98,7 @@ async fn the_oldest_closed_one_stays_and_networks_of_others_are_left_alone() {
 
 #[tokio::test]
 async fn a_network_that_was_removed_by_hand_is_made_again() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend();
     let launch = support::launch(SPEC);
     backend.start(&launch).await.unwrap();
@@ -134,7 +134,7 @@ fn callback(port: u16) -> Url {
 
 #[tokio::test]
 async fn a_service_on_the_gateway_is_reached_from_inside() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend();
     let gateway = support::gateway(&lab.docker).await;
     let listener = TcpListener::bind(SocketAddr::new(gateway, 0))
@@ -164,7 +164,7 @@ async fn a_service_on_the_gateway_is_reached_from_inside() {
 
 #[tokio::test]
 async fn a_service_that_cannot_be_reached_from_inside_is_told_with_what_to_do() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend();
     let gateway = support::gateway(&lab.docker).await;
     let listener = TcpListener::bind(SocketAddr::new(gateway, 0))

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use domain::sandbox::SandboxBackend;
 use secrecy::SecretString;
-use support::{Lab, SPEC, launch, name, script, told};
+use support::{DockerFixture, SPEC, launch, name, script, told};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
@@ -42,7 +42,7 @@ async fn secrets_are_in_the_environment_only() {
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone())
         .init();
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let shout = "env; cat /no-such-file; echo {\\\"message\\\":\\\"using $OH_SECRET_KEY\\\"}; sleep 600 & wait";
     let mut spec = script(SPEC, shout);
     let canary = SecretString::from("canary-template");

@@ -11,7 +11,7 @@ use crate::fixture::{Client, GatewayFixture, eventually, get, status};
 
 /// What a server has done.
 #[derive(Default)]
-struct Done {
+struct ExchangeResult {
     connections: AtomicUsize,
     /// Parts of answers that were sent.
     sent: AtomicUsize,
@@ -19,8 +19,8 @@ struct Done {
 
 /// In front of a server that says these one after the other, over each of its connections, with a pause between the parts of
 /// each.
-async fn saying(answers: Vec<Vec<String>>) -> (GatewayFixture, Arc<Done>) {
-    let done = Arc::new(Done::default());
+async fn saying(answers: Vec<Vec<String>>) -> (GatewayFixture, Arc<ExchangeResult>) {
+    let done = Arc::new(ExchangeResult::default());
     let count = Arc::clone(&done);
     let next = Arc::new(AtomicUsize::new(0));
     let fixture = GatewayFixture::before(GatewayLimits::default(), move |stream| {

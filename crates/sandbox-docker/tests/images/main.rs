@@ -17,10 +17,14 @@ use sandbox_docker::{DockerConfig, DockerSandboxes, RegistryCredentials as Crede
 use tokio::sync::mpsc;
 
 use registry::{Delivery, RegistryCredentials};
-use support::{Lab, SPEC};
+use support::{DockerFixture, SPEC};
 
 /// A backend whose one template has this image.
-fn backend_of(lab: &Lab, image: &str, change: impl FnOnce(&mut DockerConfig)) -> DockerSandboxes {
+fn backend_of(
+    lab: &DockerFixture,
+    image: &str,
+    change: impl FnOnce(&mut DockerConfig),
+) -> DockerSandboxes {
     lab.backend_with(|config| {
         image.clone_into(&mut config.specs[0].image);
         change(config);
@@ -74,13 +78,13 @@ async fn half_way(lines: &mut mpsc::UnboundedReceiver<String>) -> String {
         .expect("a pull tells how far it is")
 }
 
-async fn is_there(lab: &Lab, image: &str) -> bool {
+async fn is_there(lab: &DockerFixture, image: &str) -> bool {
     lab.docker.inspect_image(image).await.is_ok()
 }
 
 #[tokio::test]
 async fn a_missing_image_is_pulled_and_told_about_and_then_known() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let registry = RegistryCredentials::start(Delivery::Held).await;
     let image = registry.publish("slow");
     let backend = backend_of(&lab, &image, |_| ());
@@ -103,7 +107,7 @@ async fn a_missing_image_is_pulled_and_told_about_and_then_known() {
 
 #[tokio::test]
 async fn callers_at_the_same_time_share_one_pull_and_hear_the_same() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let registry = RegistryCredentials::start(Delivery::Held).await;
     let backend = backend_of(&lab, &registry.publish("shared"), |_| ());
     let ((first, mut first_lines), (second, mut second_lines)) = (listen(), listen());
@@ -123,7 +127,7 @@ async fn callers_at_the_same_time_share_one_pull_and_hear_the_same() {
 
 #[tokio::test]
 async fn a_caller_that_goes_away_does_not_stop_the_pull() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let registry = RegistryCredentials::start(Delivery::Held).await;
     let image = registry.publish("left");
     let backend = backend_of(&lab, &image, |_| ());
@@ -142,7 +146,7 @@ async fn a_caller_that_goes_away_does_not_stop_the_pull() {
 
 #[tokio::test]
 async fn an_image_that_the_registry_does_not_have_is_a_cause_and_asked_for_again() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let registry = RegistryCredentials::start(Delivery::Whole).await;
     let image = registry.reference("late");
     let backend = backend_of(&lab, &image, |_| ());
@@ -159,7 +163,7 @@ async fn an_image_that_the_registry_does_not_have_is_a_cause_and_asked_for_again
 async fn a_private_registry_wants_its_own_credentials() {
     // Spelled so that the header in which the engine gets it holds `+` and `/`.
     let password = "canary>>>>>?????";
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let registry = RegistryCredentials::private("alice", password).await;
     let image = registry.publish("private");
     let credentials = |server: String, password: &str| Credentials {
@@ -194,7 +198,7 @@ async fn a_private_registry_wants_its_own_credentials() {
 
 #[tokio::test]
 async fn a_connection_that_breaks_once_does_not_fail_the_pull() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let registry = RegistryCredentials::start(Delivery::CutOnce).await;
     let image = registry.publish("cut");
     let backend = backend_of(&lab, &image, |_| ());
@@ -206,7 +210,7 @@ async fn a_connection_that_breaks_once_does_not_fail_the_pull() {
 
 #[tokio::test]
 async fn a_pull_without_progress_is_given_up_and_the_next_one_may_succeed() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     for delivery in [Delivery::Held, Delivery::Cut] {
         let registry = RegistryCredentials::start(delivery).await;
         let image = registry.publish("stuck");
@@ -229,7 +233,7 @@ async fn a_pull_without_progress_is_given_up_and_the_next_one_may_succeed() {
 
 #[tokio::test]
 async fn a_registry_that_cannot_be_reached_is_a_cause() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     // The port is bound, but nothing listens on it.
     let nobody = tokio::net::TcpSocket::new_v4().unwrap();
     nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -244,7 +248,7 @@ async fn a_registry_that_cannot_be_reached_is_a_cause() {
 
 #[tokio::test]
 async fn an_engine_that_cannot_be_reached_is_another_cause() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let backend = lab.backend_with(|config| {
         config.socket = Some("unix:///nonexistent/engine.sock".to_owned());
     });
@@ -257,7 +261,7 @@ async fn an_engine_that_cannot_be_reached_is_another_cause() {
 
 #[tokio::test]
 async fn an_image_that_is_removed_by_hand_is_pulled_again() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let registry = RegistryCredentials::start(Delivery::Whole).await;
     let image = registry.publish("removed");
     let backend = backend_of(&lab, &image, |_| ());

@@ -46,13 +46,13 @@ pub(crate) enum Delivery {
 /// Removes the images that were pulled from it when it goes away.
 pub(crate) struct RegistryCredentials {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<RegistryState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct RegistryState {
     /// Answers by path.
-    answers: Mutex<HashMap<String, Answer>>,
+    answers: Mutex<HashMap<String, RegistryResponse>>,
     delivery: watch::Sender<Delivery>,
     /// `Authorization` that is asked for.
     authorization: Option<String>,
@@ -66,7 +66,7 @@ struct Shared {
 }
 
 #[derive(Debug, Clone)]
-struct Answer {
+struct RegistryResponse {
     kind: &'static str,
     body: Arc<Vec<u8>>,
 }
@@ -85,7 +85,7 @@ impl RegistryCredentials {
     async fn with_authorization(delivery: Delivery, authorization: Option<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RegistryState {
             answers: Mutex::default(),
             delivery: watch::Sender::new(delivery),
             authorization,
@@ -150,7 +150,10 @@ impl RegistryCredentials {
             (TAG.to_owned(), MANIFEST, manifest),
         ] {
             let body = Arc::new(body);
-            answers.insert(format!("/v2/{name}/{path}"), Answer { kind, body });
+            answers.insert(
+                format!("/v2/{name}/{path}"),
+                RegistryResponse { kind, body },
+            );
         }
         drop(answers);
         self.reference(name)
@@ -206,7 +209,7 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(task));
 }
 
-impl Shared {
+impl RegistryState {
     /// Requests one after the other, until the other side has enough.
     async fn serve(&self, stream: TcpStream) -> io::Result<()> {
         let (reader, mut writer) = stream.into_split();
@@ -240,7 +243,7 @@ impl Shared {
             return write_whole(writer, "200 OK", "application/json", "", b"{}").await;
         }
         let answer = self.answers.lock().unwrap().get(path).cloned();
-        let Some(Answer { kind, body }) = answer else {
+        let Some(RegistryResponse { kind, body }) = answer else {
             return refuse(writer, "404 Not Found", "", "MANIFEST_UNKNOWN").await;
         };
         let extra = format!("Docker-Content-Digest: {}\r\n", digest(&body));

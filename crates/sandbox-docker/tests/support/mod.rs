@@ -23,7 +23,7 @@ use url::Url;
 
 pub(crate) use image::IMAGE;
 
-/// Name of the one template of [`Lab::config`].
+/// Name of the one template of [`DockerFixture::config`].
 pub(crate) const SPEC: &str = "busybox";
 
 /// The engine that the tests use.
@@ -43,14 +43,14 @@ pub(crate) fn fresh(prefix: &str) -> String {
 }
 
 /// An installation of its own on an engine; everything of it is gone at its end, also when the test fails.
-pub(crate) struct Lab {
+pub(crate) struct DockerFixture {
     pub(crate) docker: Docker,
     pub(crate) instance: HostId,
     /// `None`: the usual engine.
     pub(crate) socket: Option<String>,
 }
 
-impl Lab {
+impl DockerFixture {
     /// On the usual engine, with the image.
     pub(crate) async fn new() -> Self {
         Self::on(engine(), None).await
@@ -188,7 +188,7 @@ impl Lab {
 
 /// Leaves nothing behind, also when a test fails. Operations that the test did not wait for may still be at it, so it
 /// looks twice.
-impl Drop for Lab {
+impl Drop for DockerFixture {
     fn drop(&mut self) {
         let lab = Self {
             docker: self.docker.clone(),

@@ -10,7 +10,7 @@ use bollard::{API_DEFAULT_VERSION, Docker};
 use tempfile::TempDir;
 
 /// Seconds that the engine may take to come up on a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ENGINE_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A `dockerd` in a network of its own, so that it shares no packet filter with another engine. Needs root.
 pub(crate) struct PrivateEngine {
@@ -49,7 +49,7 @@ impl PrivateEngine {
         let began = Instant::now();
         while fs::read_link(&theirs).is_ok_and(|it| it == ours) {
             assert!(
-                began.elapsed() < PATIENCE,
+                began.elapsed() < ENGINE_START_TIMEOUT,
                 "no network of its own: this test needs root"
             );
             std::thread::yield_now();
@@ -111,7 +111,7 @@ impl PrivateEngine {
         let began = Instant::now();
         while !self.answers().await {
             let ended = self.daemon.as_mut().unwrap().try_wait().unwrap();
-            if ended.is_some() || began.elapsed() > PATIENCE {
+            if ended.is_some() || began.elapsed() > ENGINE_START_TIMEOUT {
                 let log = fs::read_to_string(self.path("log")).unwrap_or_default();
                 let log: Vec<_> = log.lines().rev().take(10).collect();
                 panic!(
@@ -181,7 +181,8 @@ impl Drop for PrivateEngine {
             signal("TERM", daemon.id());
             let began = Instant::now();
             let daemon = self.daemon.as_mut().unwrap();
-            while daemon.try_wait().is_ok_and(|ended| ended.is_none()) && began.elapsed() < PATIENCE
+            while daemon.try_wait().is_ok_and(|ended| ended.is_none())
+                && began.elapsed() < ENGINE_START_TIMEOUT
             {
                 std::thread::park_timeout(Duration::from_millis(20));
             }

@@ -10,11 +10,11 @@ use secrecy::SecretString;
 use super::*;
 
 /// A machine in a folder: `bin` is its PATH, `log_file` what the scripts were asked, `switches` how they behave.
-struct Machine {
+struct FakeMachine {
     dir: tempfile::TempDir,
 }
 
-impl Machine {
+impl FakeMachine {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         for name in ["bin", "home", "data", "switches"] {
@@ -107,7 +107,7 @@ exit 0
 
 #[tokio::test]
 async fn the_first_call_installs_and_the_second_finds() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     let seen = Arc::new(Mutex::new(Vec::new()));
     let steps = Arc::clone(&seen);
@@ -149,7 +149,7 @@ async fn the_first_call_installs_and_the_second_finds() {
 
 #[tokio::test]
 async fn an_installation_of_an_earlier_release_gets_the_script_that_starts_it() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     let server = machine.provisioner().ensure().await.unwrap();
     let file = server.root.join("boot.py");
@@ -176,7 +176,7 @@ async fn an_installation_of_an_earlier_release_gets_the_script_that_starts_it() 
 
 #[tokio::test]
 async fn the_libraries_are_those_of_the_tests_while_they_can_be_had() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     let server = machine.provisioner().ensure().await.unwrap();
     assert_eq!(machine.count("constraints.txt"), 1);
@@ -184,7 +184,7 @@ async fn the_libraries_are_those_of_the_tests_while_they_can_be_had() {
     assert!(constraints.contains("\npydantic=="));
     assert!(!constraints.contains("litellm=="));
 
-    let without = Machine::new();
+    let without = FakeMachine::new();
     without.python("bin/python3.12", "3.12.1");
     without.switch("gone");
     without.provisioner().ensure().await.unwrap();
@@ -194,7 +194,7 @@ async fn the_libraries_are_those_of_the_tests_while_they_can_be_had() {
 
 #[tokio::test]
 async fn a_python_that_is_too_old_is_passed_over() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine.python("bin/python3", "3.11.9");
     machine.python("home/.pyenv/versions/3.10.2/bin/python3", "3.10.2");
     let good = machine.python("home/.pyenv/versions/3.13.0/bin/python3", "3.13.0");
@@ -208,7 +208,7 @@ async fn a_python_that_is_too_old_is_passed_over() {
 
 #[tokio::test]
 async fn without_a_python_the_error_says_what_to_do() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine.python("bin/python3", "3.11.9");
     let error = machine
         .provisioner()
@@ -229,7 +229,7 @@ async fn without_a_python_the_error_says_what_to_do() {
 
 #[tokio::test]
 async fn a_configured_python_is_used_or_refused_but_never_replaced() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     let mut config = machine.config();
     config.python = Some(machine.python("old/python", "3.9.1"));
@@ -247,7 +247,7 @@ async fn a_configured_python_is_used_or_refused_but_never_replaced() {
 
 #[tokio::test]
 async fn an_interrupted_installation_is_done_again() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     machine.switch("hang");
     let (sender, mut reached) = tokio::sync::mpsc::unbounded_channel();
@@ -278,7 +278,7 @@ async fn an_interrupted_installation_is_done_again() {
 
 #[tokio::test]
 async fn a_step_that_outlives_its_service_keeps_the_lock() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     let mut config = machine.config();
     config.deadlines.lock = Duration::ZERO;
@@ -300,7 +300,7 @@ async fn a_step_that_outlives_its_service_keeps_the_lock() {
 
 #[tokio::test]
 async fn many_at_once_install_once() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     let provisioners: Vec<_> = (0..5).map(|_| machine.provisioner()).collect();
     let all = futures::future::join_all(provisioners.iter().map(Provisioner::ensure)).await;
@@ -312,7 +312,7 @@ async fn many_at_once_install_once() {
 
 #[tokio::test]
 async fn a_failing_step_shows_its_last_lines_without_credentials() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     machine.switch("fail");
     let mut config = machine.config();
@@ -340,7 +340,7 @@ async fn a_failing_step_shows_its_last_lines_without_credentials() {
 
 #[tokio::test]
 async fn a_file_that_does_not_compile_is_no_failure() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     machine.switch("odd-file");
     machine.provisioner().ensure().await.unwrap();
@@ -348,7 +348,7 @@ async fn a_file_that_does_not_compile_is_no_failure() {
 
 #[tokio::test]
 async fn uv_is_preferred_and_brings_a_python_where_there_is_none() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     let python = PYTHON.replace("@VERSION@", "3.12.8");
     machine.script("template", &python);
     machine.script(
@@ -369,7 +369,7 @@ esac
 
 #[tokio::test]
 async fn a_folder_of_wheels_means_no_network() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     let mut config = machine.config();
     config.wheels = Some("/some/wheels".into());
@@ -385,7 +385,7 @@ async fn a_folder_of_wheels_means_no_network() {
 
 #[test]
 fn configured_values_cannot_become_paths_or_arguments() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     for version in ["", "../1", "1/2", "-r", "1 2", "1..2", "1.0\n"] {
         let config = Config {
             version: version.into(),

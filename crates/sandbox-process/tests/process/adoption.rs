@@ -6,11 +6,11 @@ use domain::id::HostId;
 use domain::sandbox::{BackendFact, BackendState, SandboxBackend};
 use sandbox_process::ProcessSandboxes;
 
-use super::support::{Lab, exit_told, launch, process_state, signal, state, until};
+use super::support::{ProcessFixture, exit_told, launch, process_state, signal, state, until};
 
 #[tokio::test]
 async fn the_next_service_adopts_and_watches() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let first = lab.backend().await;
     let launch = launch("s1");
     let endpoints = first.start(&launch).await.unwrap();
@@ -42,7 +42,7 @@ async fn the_next_service_adopts_and_watches() {
 
 #[tokio::test]
 async fn the_next_service_stops_what_it_adopted() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let first = lab.backend().await;
     let launch = launch("s1");
     first.start(&launch).await.unwrap();
@@ -59,7 +59,7 @@ async fn the_next_service_stops_what_it_adopted() {
 
 #[tokio::test]
 async fn a_process_that_was_never_written_down_is_found() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let first = lab.backend().await;
     let launch = launch("s1");
     let endpoints = first.start(&launch).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_process_that_was_never_written_down_is_found() {
 
 #[tokio::test]
 async fn without_any_state_a_start_ends_what_runs_and_begins_anew() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let first = lab.backend().await;
     let launch = launch("s1");
     first.start(&launch).await.unwrap();
@@ -102,7 +102,7 @@ async fn without_any_state_a_start_ends_what_runs_and_begins_anew() {
 
 #[tokio::test]
 async fn two_services_at_once_start_one_process() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let (one, two) = (lab.backend().await, lab.backend().await);
     let launch = launch("s1");
     let starts = futures::join!(one.start(&launch), two.start(&launch), one.start(&launch));
@@ -129,7 +129,7 @@ async fn two_services_at_once_start_one_process() {
 
 #[tokio::test]
 async fn an_unobserved_exit_is_a_crash_and_so_is_a_reboot() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let first = lab.backend().await;
     let launch = launch("s1");
     first.start(&launch).await.unwrap();
@@ -164,9 +164,9 @@ async fn an_unobserved_exit_is_a_crash_and_so_is_a_reboot() {
 
 #[tokio::test]
 async fn two_installations_leave_each_other_alone() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let ours = lab.backend().await;
-    let elsewhere = Lab::new();
+    let elsewhere = ProcessFixture::new();
     let mut config = elsewhere.config();
     config.instance = HostId::parse("another").unwrap();
     let theirs = ProcessSandboxes::new(config).await.unwrap();

@@ -10,23 +10,23 @@ use domain::sandbox::{SandboxBackend, SandboxLaunch};
 use port_conformance::suites::sandboxes::backend as sandbox_backend;
 use sandbox_process::ProcessSandboxes;
 
-use super::support::{Lab, signal};
+use super::support::{ProcessFixture, signal};
 
-struct Fresh {
+struct FreshBackend {
     backend: ProcessSandboxes,
-    lab: Lab,
+    lab: ProcessFixture,
 }
 
-impl Deref for Fresh {
+impl Deref for FreshBackend {
     type Target = dyn SandboxBackend;
     fn deref(&self) -> &Self::Target {
         &self.backend
     }
 }
 
-async fn fresh() -> Fresh {
-    let lab = Lab::new();
-    Fresh {
+async fn fresh() -> FreshBackend {
+    let lab = ProcessFixture::new();
+    FreshBackend {
         backend: lab.backend().await,
         lab,
     }
@@ -44,7 +44,7 @@ fn launch() -> SandboxLaunch {
     clippy::needless_pass_by_value,
     reason = "called as the conformance tests call it"
 )]
-fn exit(fresh: &Fresh, id: SandboxId) -> Ready<()> {
+fn exit(fresh: &FreshBackend, id: SandboxId) -> Ready<()> {
     signal("KILL", fresh.lab.main_pid(&id));
     ready(())
 }
@@ -53,7 +53,7 @@ fn exit(fresh: &Fresh, id: SandboxId) -> Ready<()> {
     clippy::needless_pass_by_value,
     reason = "called as the conformance tests call it"
 )]
-fn say(fresh: &Fresh, id: SandboxId, line: String) -> Ready<()> {
+fn say(fresh: &FreshBackend, id: SandboxId, line: String) -> Ready<()> {
     // What its main process writes to.
     let out = format!("/proc/{}/fd/1", fresh.lab.main_pid(&id));
     let mut out = File::options().append(true).open(out).unwrap();

@@ -8,7 +8,9 @@ use domain::id::SandboxId;
 use domain::sandbox::{BackendState, SandboxBackend, SandboxError};
 use sandbox_process::ProcessSandboxes;
 
-use super::support::{IDLE, Lab, exit_told, launch, process_state, signal, state, until};
+use super::support::{
+    IDLE, ProcessFixture, exit_told, launch, process_state, signal, state, until,
+};
 
 /// Children that leave the group, the session, their parent, and their environment, as far as each can.
 const RUNAWAYS: &str = "
@@ -21,7 +23,7 @@ sleep 606 & wait $!";
 
 #[tokio::test]
 async fn no_process_is_left_wherever_it_went() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     // Numbers that no other test uses, so that processes without the marker can be counted, too.
     let base: u32 = 1_000_000 + std::process::id() * 10;
     let script = (601..=606).fold(RUNAWAYS.to_owned(), |script, number| {
@@ -62,7 +64,7 @@ async fn no_process_is_left_wherever_it_went() {
 
 #[tokio::test]
 async fn a_stop_lets_the_agent_server_finish() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     lab.script("trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait");
     let backend = lab.backend().await;
     let launch = launch("s1");
@@ -87,7 +89,7 @@ async fn a_stop_lets_the_agent_server_finish() {
 
 #[tokio::test]
 async fn one_that_ignores_the_stop_is_killed() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     lab.script("trap '' TERM; echo ready > ready; while :; do sleep 600; done");
     let mut config = lab.config();
     config.grace = Duration::from_millis(20);
@@ -108,7 +110,7 @@ async fn one_that_ignores_the_stop_is_killed() {
 
 #[tokio::test]
 async fn a_frozen_one_is_stopped_gracefully() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     lab.script("trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait");
     let backend = lab.backend().await;
     let launch = launch("s1");
@@ -124,7 +126,7 @@ async fn a_frozen_one_is_stopped_gracefully() {
 
 #[tokio::test]
 async fn a_crash_is_told_with_its_cause_and_without_keys() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     lab.script(
         "setsid sleep 600 &
         echo \"starting with $OH_SESSION_API_KEYS_0 in $HOME\"
@@ -157,7 +159,7 @@ async fn a_crash_is_told_with_its_cause_and_without_keys() {
 
 #[tokio::test]
 async fn a_kill_is_named() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let backend = lab.backend().await;
     let launch = launch("s1");
     let mut facts = backend.watch();
@@ -174,7 +176,7 @@ async fn a_kill_is_named() {
 
 #[tokio::test]
 async fn a_removal_leaves_no_file() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let backend = lab.backend().await;
     let launch = launch("s1");
     backend.start(&launch).await.unwrap();
@@ -198,7 +200,7 @@ async fn a_removal_leaves_no_file() {
 
 #[tokio::test]
 async fn a_directory_removed_behind_our_back_does_not_hide_the_processes() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     lab.script(IDLE);
     let backend = lab.backend().await;
     let launch = launch("s1");
@@ -218,7 +220,7 @@ async fn a_directory_removed_behind_our_back_does_not_hide_the_processes() {
 
 #[tokio::test]
 async fn a_forged_state_file_ends_no_other_process() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let backend = lab.backend().await;
     let launch = launch("s1");
     backend.start(&launch).await.unwrap();

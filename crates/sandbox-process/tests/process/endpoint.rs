@@ -14,7 +14,7 @@ use sandbox_process::ProcessSandboxes;
 use tokio::time::timeout;
 use url::Url;
 
-use super::support::{IDLE, Lab, launch, state, until};
+use super::support::{IDLE, ProcessFixture, launch, state, until};
 
 /// Generous: what takes longer does not come.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ fn is_held_by_another<T>(proof: &Result<T, GuardError>) -> bool {
 
 #[tokio::test]
 async fn a_listener_is_proven_for_the_sandbox_that_holds_it_alone() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     lab.listening_script();
     let backend = lab.backend().await;
     let (first, second) = (launch("s1"), launch("s2"));
@@ -70,7 +70,7 @@ async fn a_listener_is_proven_for_the_sandbox_that_holds_it_alone() {
 
 #[tokio::test]
 async fn a_process_below_the_main_one_may_listen() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let exe = std::env::current_exe().unwrap();
     let exe = exe.display();
     lab.script(&format!(
@@ -126,7 +126,7 @@ fn loot(mut thief: Child) -> String {
 async fn who_listens_first_gets_no_connection() {
     let uid = rustix::process::geteuid();
     let other = if uid.is_root() { 65534 } else { 0 };
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     lab.script(IDLE);
     let backend = Arc::new(lab.backend().await);
     let mark = format!("{}/s1", lab.instance);

@@ -14,11 +14,11 @@ use sandbox_process::{AgentServerSource, ProcessSandboxes, ProcessSpecs};
 use secrecy::SecretString;
 
 use super::support::{
-    IDLE, Lab, exit_told, group_and_session, launch, process_state, state, until,
+    IDLE, ProcessFixture, exit_told, group_and_session, launch, process_state, state, until,
 };
 
 /// What a sandbox called `s1` sees, without what the shell adds.
-fn expected_environment(lab: &Lab, short: &Path) -> BTreeMap<String, String> {
+fn expected_environment(lab: &ProcessFixture, short: &Path) -> BTreeMap<String, String> {
     let root = lab.dir.path().join("sandboxes/s1");
     let inside = |name: &str| root.join(name).display().to_string();
     let expected = [
@@ -71,7 +71,7 @@ fn expected_environment(lab: &Lab, short: &Path) -> BTreeMap<String, String> {
 
 #[tokio::test]
 async fn a_sandbox_sees_its_own_environment_and_nothing_else() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     lab.script("env -0 > env; sleep 600 & echo ready > ready; wait");
     let mut config = lab.config();
     config.path = "/usr/bin:/bin".into();
@@ -120,7 +120,7 @@ async fn a_sandbox_sees_its_own_environment_and_nothing_else() {
 
 #[tokio::test]
 async fn a_sandbox_has_a_session_of_its_own_and_no_key_in_its_arguments() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let backend = lab.backend().await;
     let launch = launch("s1");
     let endpoints = backend.start(&launch).await.unwrap();
@@ -142,7 +142,7 @@ async fn a_sandbox_has_a_session_of_its_own_and_no_key_in_its_arguments() {
 
 #[tokio::test]
 async fn a_command_that_is_not_there_is_an_error_without_a_path() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let backend = lab.backend().await;
     backend.check().await.unwrap();
     fs::remove_file(lab.agent()).unwrap();
@@ -169,7 +169,7 @@ async fn a_command_that_is_not_there_is_an_error_without_a_path() {
 
 #[tokio::test]
 async fn a_port_is_kept_over_a_stop_unless_it_was_taken() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     lab.listening_script();
     let backend = lab.backend().await;
     let launch = launch("s1");
@@ -187,7 +187,7 @@ async fn a_port_is_kept_over_a_stop_unless_it_was_taken() {
 
 #[tokio::test]
 async fn after_a_port_conflict_the_next_start_takes_another_port() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     lab.script(
         "echo '[Errno 98] error while attempting to bind: Address already in use' >&2; exit 1",
     );
@@ -208,7 +208,7 @@ async fn after_a_port_conflict_the_next_start_takes_another_port() {
 
 #[tokio::test]
 async fn starts_take_turns_until_the_agent_server_answers() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let mut config = lab.config();
     config.parallel_starts = 1;
     config.boot_limit = Duration::from_secs(3600);
@@ -244,7 +244,7 @@ async fn starts_take_turns_until_the_agent_server_answers() {
 
 #[tokio::test]
 async fn a_start_that_is_given_up_in_the_queue_leaves_nothing() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let mut config = lab.config();
     config.parallel_starts = 1;
     config.boot_limit = Duration::from_secs(3600);
@@ -263,7 +263,7 @@ async fn a_start_that_is_given_up_in_the_queue_leaves_nothing() {
 /// Else it could begin after the removal that follows.
 #[tokio::test]
 async fn a_start_that_is_given_up_while_another_operation_is_under_way_never_begins() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let backend = lab.backend().await;
     let launch = launch("given-up");
     let id = launch.id.clone();
@@ -333,7 +333,7 @@ fn be_the_launcher() {
 
 #[tokio::test]
 async fn there_is_one_spec_and_it_shows_no_secret() {
-    let lab = Lab::new();
+    let lab = ProcessFixture::new();
     let config = lab.config();
     let now = domain::clock::Timestamp::from_micros(1);
     let specs = ProcessSpecs::new(&config, now).list().await.unwrap();

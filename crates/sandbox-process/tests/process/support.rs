@@ -20,12 +20,12 @@ use url::Url;
 pub(crate) const IDLE: &str = "sleep 600 & echo ready > ready; wait";
 
 /// Everything a test needs, gone at its end.
-pub(crate) struct Lab {
+pub(crate) struct ProcessFixture {
     pub(crate) dir: TempDir,
     pub(crate) instance: HostId,
 }
 
-impl Lab {
+impl ProcessFixture {
     pub(crate) fn new() -> Self {
         // In `/tmp`, so that the runtime directory in it is short enough.
         let dir = tempfile::Builder::new()
@@ -114,7 +114,7 @@ impl Lab {
 }
 
 /// Leaves no process behind, also when a test fails.
-impl Drop for Lab {
+impl Drop for ProcessFixture {
     fn drop(&mut self) {
         let prefix = format!("AGENT_WORKSPACE_SANDBOX={}/", self.instance);
         for pid in with_variable(&prefix) {

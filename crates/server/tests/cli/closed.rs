@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::support::{Running, run, service, text};
+use crate::support::{RunningService, run, service, text};
 
 const CANARY: &str = "canary-first-key-5d21";
 
@@ -29,7 +29,7 @@ fn the_environment_of_the_service_shows_no_configuration_and_its_files_are_its_o
         ("PIP_INDEX_URL", CANARY),
         ("OTHER", "stays"),
     ];
-    let running = Running::start(&data, &variables);
+    let running = RunningService::start(&data, &variables);
     let pid = running.child.id();
     let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap();
     let environment = String::from_utf8_lossy(&read("environ")).into_owned();

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::support::{Running, run, text};
+use crate::support::{RunningService, run, text};
 
 /// Every file below with what is in it.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -52,7 +52,7 @@ fn before_the_first_start_it_makes_nothing() {
 fn after_a_crash_it_changes_nothing_and_says_what_is_there() {
     let parent = TempDir::new().unwrap();
     let dir = parent.path().join("data");
-    drop(Running::start(&dir, &[]));
+    drop(RunningService::start(&dir, &[]));
     let before = contents(&dir);
     let output = run(&dir, &["doctor"], &[]);
     let said = text(&output.stdout);
@@ -80,7 +80,7 @@ fn after_a_crash_it_changes_nothing_and_says_what_is_there() {
 #[test]
 fn beside_a_running_service_it_asks_the_url_of_clients() {
     let dir = TempDir::new().unwrap();
-    let running = Running::start(dir.path(), &[]);
+    let running = RunningService::start(dir.path(), &[]);
     let bind = ("WORKSPACE_HTTP__BIND", running.address.as_str());
     let output = run(dir.path(), &["doctor", "--json"], &[bind]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -105,7 +105,7 @@ fn beside_a_running_service_it_asks_the_url_of_clients() {
 #[test]
 fn a_wrong_or_lost_master_key_is_a_problem_and_an_open_file_a_warning() {
     let dir = TempDir::new().unwrap();
-    Running::start(dir.path(), &[]).stop();
+    RunningService::start(dir.path(), &[]).stop();
     let other = "A".repeat(43) + "=";
     let wrong = [("WORKSPACE_SECRETS__MASTER_KEY", other.as_str())];
     let output = run(dir.path(), &["doctor"], &wrong);

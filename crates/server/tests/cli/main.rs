@@ -12,7 +12,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::{Running, run, text};
+use crate::support::{RunningService, run, text};
 
 const BAD_CONFIGURATION: Option<i32> = Some(64);
 
@@ -67,7 +67,7 @@ fn openapi_prints_a_document_and_touches_nothing() {
 #[test]
 fn keys_are_made_listed_and_revoked_while_the_service_runs() {
     let dir = TempDir::new().unwrap();
-    let running = Running::start(dir.path(), &[]);
+    let running = RunningService::start(dir.path(), &[]);
     let output = run(
         dir.path(),
         &["keys", "create", "--user", "alice", "--expires-in", "1h"],
@@ -106,7 +106,7 @@ fn keys_are_made_listed_and_revoked_while_the_service_runs() {
 #[test]
 fn a_second_service_on_the_same_data_is_refused() {
     let dir = TempDir::new().unwrap();
-    let running = Running::start(dir.path(), &[]);
+    let running = RunningService::start(dir.path(), &[]);
     let output = run(dir.path(), &[], &[]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
@@ -130,7 +130,7 @@ fn a_taken_port_is_named() {
 #[test]
 fn a_wrong_master_key_refuses_to_start_and_the_right_one_starts_again() {
     let dir = TempDir::new().unwrap();
-    drop(Running::start(dir.path(), &[]));
+    drop(RunningService::start(dir.path(), &[]));
     let other = "A".repeat(43) + "=";
     let output = run(
         dir.path(),
@@ -150,13 +150,13 @@ fn a_wrong_master_key_refuses_to_start_and_the_right_one_starts_again() {
         ("WORKSPACE_SECRETS__MASTER_KEY", other.as_str()),
         ("WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS", right.trim()),
     ];
-    drop(Running::start(dir.path(), &variables));
+    drop(RunningService::start(dir.path(), &variables));
 }
 
 #[test]
 fn the_first_key_is_told_by_its_place_only() {
     let dir = TempDir::new().unwrap();
-    let mut running = Running::start(dir.path(), &[]);
+    let mut running = RunningService::start(dir.path(), &[]);
     let key = std::fs::read_to_string(dir.path().join("bootstrap.key")).unwrap();
     let mut banner = String::new();
     while !banner.contains("bootstrap.key") {
@@ -168,7 +168,7 @@ fn the_first_key_is_told_by_its_place_only() {
 #[test]
 fn a_signal_ends_the_service_in_order() {
     let dir = TempDir::new().unwrap();
-    let mut running = Running::start(dir.path(), &[]);
+    let mut running = RunningService::start(dir.path(), &[]);
     assert_eq!(running.status("/health", ""), "HTTP/1.1 200 OK");
     let pid = running.child.id().to_string();
     assert!(
@@ -180,7 +180,7 @@ fn a_signal_ends_the_service_in_order() {
     );
     assert!(running.child.wait().unwrap().success());
     // The lock is free again.
-    drop(Running::start(dir.path(), &[]));
+    drop(RunningService::start(dir.path(), &[]));
 }
 
 /// A socket without a listener.
@@ -196,7 +196,7 @@ fn without_an_engine_auto_runs_processes_and_says_so() {
         ("WORKSPACE_SANDBOX__BACKEND", "auto"),
         ("WORKSPACE_DOCKER__SOCKET", socket.as_str()),
     ];
-    let mut running = Running::start(dir.path(), &variables);
+    let mut running = RunningService::start(dir.path(), &variables);
     let mut banner = String::new();
     while !banner.contains("API key") {
         assert_ne!(running.log.read_line(&mut banner).unwrap(), 0, "{banner}");
@@ -247,7 +247,7 @@ fn with_docker_the_service_runs_while_the_engine_does_not() {
         ("WORKSPACE_SANDBOX__BACKEND", "docker"),
         ("WORKSPACE_DOCKER__SOCKET", socket.as_str()),
     ];
-    let running = Running::start(dir.path(), &variables);
+    let running = RunningService::start(dir.path(), &variables);
     assert_eq!(running.status("/alive", ""), "HTTP/1.1 200 OK");
     assert_eq!(
         running.status("/ready", ""),
@@ -271,7 +271,7 @@ fn with_docker_the_service_runs_while_the_engine_does_not() {
 #[test]
 fn a_service_that_is_ready_is_healthy() {
     let dir = TempDir::new().unwrap();
-    let running = Running::start(dir.path(), &[]);
+    let running = RunningService::start(dir.path(), &[]);
     let bind = ("WORKSPACE_HTTP__BIND", running.address.as_str());
     let output = run(dir.path(), &["healthcheck"], &[bind]);
     assert!(output.status.success(), "{}", text(&output.stderr));

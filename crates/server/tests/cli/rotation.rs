@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 
-use crate::support::{Running, run, service, text};
+use crate::support::{RunningService, run, service, text};
 
 const OPEN: (&str, &str) = ("WORKSPACE_AUTH__MODE", "open");
 /// With a short wait for writes that are under way; what the wait is for, tests of the use case say.
 const ROTATE: [&str; 4] = ["secrets", "rotate-key", "--settle", "1s"];
 const SETTINGS: &str = "/api/v1/settings";
 
-fn save(running: &Running, model: &str) {
+fn save(running: &RunningService, model: &str) {
     let body = format!(
         r#"{{"agent_settings_diff": {{"llm": {{"model": "{model}", "api_key": "sk-canary"}}}}}}"#
     );
@@ -22,7 +22,7 @@ fn save(running: &Running, model: &str) {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
-fn assert_saved(running: &Running, model: &str) {
+fn assert_saved(running: &RunningService, model: &str) {
     let answer = running.send("GET", SETTINGS, "");
     assert!(
         answer.starts_with("HTTP/1.1 200") && answer.contains(model),
@@ -52,7 +52,7 @@ fn in_use(dir: &Path, variables: &[(&str, &str)]) -> String {
 #[test]
 fn a_service_goes_on_while_its_key_is_rotated_and_the_former_one_may_go() {
     let dir = TempDir::new().unwrap();
-    let running = Running::start(dir.path(), &[OPEN]);
+    let running = RunningService::start(dir.path(), &[OPEN]);
     save(&running, "openai/one");
     let [first] = <[String; 1]>::try_from(key_file(dir.path())).unwrap();
     let before = in_use(dir.path(), &[]);
@@ -77,7 +77,7 @@ fn a_service_goes_on_while_its_key_is_rotated_and_the_former_one_may_go() {
     running.stop();
     // What the running service saved is sealed with the new key, too.
     fs::write(dir.path().join("master.key"), format!("{}\n", keys[0])).unwrap();
-    let running = Running::start(dir.path(), &[OPEN]);
+    let running = RunningService::start(dir.path(), &[OPEN]);
     assert_saved(&running, "openai/two");
     running.stop();
     let variables = [OPEN, ("WORKSPACE_SECRETS__MASTER_KEY", first.as_str())];
@@ -91,7 +91,7 @@ fn a_service_goes_on_while_its_key_is_rotated_and_the_former_one_may_go() {
 fn killed_at_any_moment_it_loses_nothing_and_is_gone_on_with() {
     let dir = TempDir::new().unwrap();
     let crash = TempDir::new().unwrap();
-    let running = Running::start(dir.path(), &[OPEN]);
+    let running = RunningService::start(dir.path(), &[OPEN]);
     save(&running, "openai/0");
     running.stop();
     let plan = crash.path().join("plan");
@@ -121,7 +121,7 @@ fn killed_at_any_moment_it_loses_nothing_and_is_gone_on_with() {
             text(&killed.stdout)
         );
         fs::remove_file(&plan).unwrap();
-        let running = Running::start(dir.path(), &[OPEN]);
+        let running = RunningService::start(dir.path(), &[OPEN]);
         assert_saved(&running, &format!("openai/{n}"));
         save(&running, &format!("openai/{}", n + 1));
         running.stop();
@@ -131,7 +131,7 @@ fn killed_at_any_moment_it_loses_nothing_and_is_gone_on_with() {
         let keys = key_file(dir.path());
         fs::write(dir.path().join("master.key"), format!("{}\n", keys[0])).unwrap();
     }
-    let running = Running::start(dir.path(), &[OPEN]);
+    let running = RunningService::start(dir.path(), &[OPEN]);
     assert_saved(&running, &format!("openai/{}", places.len()));
 }
 
@@ -145,7 +145,7 @@ fn a_key_that_a_service_does_not_have_is_not_rotated_to() {
         ("WORKSPACE_SECRETS__MASTER_KEY", two.as_str()),
         ("WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS", one.as_str()),
     ];
-    let running = Running::start(dir.path(), &only_one);
+    let running = RunningService::start(dir.path(), &only_one);
     save(&running, "openai/one");
     let before = in_use(dir.path(), &only_one);
     let refused = run(
@@ -161,21 +161,21 @@ fn a_key_that_a_service_does_not_have_is_not_rotated_to() {
     running.stop();
 
     // With both it still seals with the one that is in use, so that services may be restarted one by one.
-    let running = Running::start(dir.path(), &both);
+    let running = RunningService::start(dir.path(), &both);
     assert_saved(&running, "openai/one");
     save(&running, "openai/two");
     running.stop();
-    let running = Running::start(dir.path(), &only_one);
+    let running = RunningService::start(dir.path(), &only_one);
     assert_saved(&running, "openai/two");
     running.stop();
 
-    let running = Running::start(dir.path(), &both);
+    let running = RunningService::start(dir.path(), &both);
     let rotated = run(dir.path(), &ROTATE, &both);
     assert!(succeeded(&rotated).contains(&format!("Nothing is sealed with {before}")));
     assert_saved(&running, "openai/two");
     running.stop();
     let only_two = [OPEN, ("WORKSPACE_SECRETS__MASTER_KEY", two.as_str())];
-    let running = Running::start(dir.path(), &only_two);
+    let running = RunningService::start(dir.path(), &only_two);
     assert_saved(&running, "openai/two");
     running.stop();
     assert_eq!(run(dir.path(), &[], &only_one).status.code(), Some(1));
@@ -191,7 +191,7 @@ fn keys_in_files_are_picked_up_by_a_service_that_runs() {
         OPEN,
         ("WORKSPACE_SECRETS__MASTER_KEY_FILE", file.to_str().unwrap()),
     ];
-    let running = Running::start(dir.path(), &variables);
+    let running = RunningService::start(dir.path(), &variables);
     save(&running, "openai/one");
     fs::write(&file, format!("{two}\n{one}\n")).unwrap();
     let rotated = run(dir.path(), &ROTATE, &variables);
@@ -200,7 +200,7 @@ fn keys_in_files_are_picked_up_by_a_service_that_runs() {
     assert_saved(&running, "openai/one");
     save(&running, "openai/two");
     running.stop();
-    let running = Running::start(dir.path(), &variables);
+    let running = RunningService::start(dir.path(), &variables);
     assert_saved(&running, "openai/two");
 }
 
@@ -208,7 +208,7 @@ fn keys_in_files_are_picked_up_by_a_service_that_runs() {
 #[test]
 fn a_lost_key_file_refuses_to_start() {
     let dir = TempDir::new().unwrap();
-    Running::start(dir.path(), &[OPEN]).stop();
+    RunningService::start(dir.path(), &[OPEN]).stop();
     fs::remove_file(dir.path().join("master.key")).unwrap();
     for arguments in [&[][..], &ROTATE] {
         let refused = run(dir.path(), arguments, &[OPEN]);
@@ -226,7 +226,7 @@ fn a_lost_key_file_refuses_to_start() {
 #[test]
 fn commands_at_the_same_time_make_one_key() {
     let dir = TempDir::new().unwrap();
-    Running::start(dir.path(), &[OPEN]).stop();
+    RunningService::start(dir.path(), &[OPEN]).stop();
     let started: Vec<_> = (0..4)
         .map(|_| {
             let mut command = service(dir.path(), &ROTATE, &[]);
@@ -241,11 +241,11 @@ fn commands_at_the_same_time_make_one_key() {
     }
     assert!(succeeded >= 1);
     assert_eq!(key_file(dir.path()).len(), succeeded + 1);
-    Running::start(dir.path(), &[OPEN]).stop();
+    RunningService::start(dir.path(), &[OPEN]).stop();
 }
 
 /// Saves a field again and again; answers how the settings show what it saved last.
-fn save_until(running: &Running, is_over: &AtomicBool, field: &str) -> String {
+fn save_until(running: &RunningService, is_over: &AtomicBool, field: &str) -> String {
     for value in (0..1000).cycle() {
         // Temperatures end at 2 and probabilities at 1.
         let shown = match field {
@@ -266,7 +266,7 @@ fn save_until(running: &Running, is_over: &AtomicBool, field: &str) -> String {
 #[test]
 fn a_storm_of_writers_loses_nothing() {
     let dir = TempDir::new().unwrap();
-    let mut running = Running::start(dir.path(), &[OPEN]);
+    let mut running = RunningService::start(dir.path(), &[OPEN]);
     running.drain();
     save(&running, "openai/storm");
     let is_over = AtomicBool::new(false);
@@ -310,6 +310,6 @@ fn a_storm_of_writers_loses_nothing() {
     let secrets = format!("secrets of users {}, with another key: 0", written.1);
     assert!(said.contains(&secrets), "{secrets} is missing in {said}");
     assert!(!said.contains("open with no key"), "{said}");
-    let running = Running::start(dir.path(), &[OPEN]);
+    let running = RunningService::start(dir.path(), &[OPEN]);
     assert_saved(&running, "openai/storm");
 }

@@ -31,13 +31,13 @@ pub(crate) fn text(bytes: &[u8]) -> &str {
 }
 
 /// A running service; killed at the end of the test.
-pub(crate) struct Running {
+pub(crate) struct RunningService {
     pub(crate) child: Child,
     pub(crate) address: String,
     pub(crate) log: BufReader<Box<dyn Read + Send + Sync>>,
 }
 
-impl Running {
+impl RunningService {
     pub(crate) fn start(data_dir: &Path, variables: &[(&str, &str)]) -> Self {
         let mut child = service(data_dir, &[], variables)
             .stderr(Stdio::piped())
@@ -111,7 +111,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningService {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -102,7 +102,7 @@ fn an_engine_on_another_machine_needs_a_configured_address() {
 }
 
 /// An engine whose reachability a test controls, and a listener for it.
-struct World {
+struct CallbackFixture {
     _data: TempDir,
     listener: CallbackListener,
     gateway: Arc<Mutex<Option<IpAddr>>>,
@@ -111,7 +111,7 @@ struct World {
     port: u16,
 }
 
-impl World {
+impl CallbackFixture {
     async fn new() -> Self {
         let data = tempfile::tempdir().unwrap();
         let set = |name: &str, value: &std::ffi::OsStr| (name.into(), value.to_owned());
@@ -217,7 +217,7 @@ fn free_port() -> u16 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_is_there_once_the_engine_and_its_address_are_and_follows_it() {
-    let world = World::new().await;
+    let world = CallbackFixture::new().await;
     world.tell(BackendReachability::Unreachable {
         detail: "down".to_owned(),
     });
@@ -256,7 +256,7 @@ async fn it_is_there_once_the_engine_and_its_address_are_and_follows_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_taken_port_is_tried_again() {
-    let world = World::new().await;
+    let world = CallbackFixture::new().await;
     let other = std::net::TcpListener::bind((address(3), world.port)).unwrap();
     world.gateway_is(3);
     world.tell(BackendReachability::Reachable);

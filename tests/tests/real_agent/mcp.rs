@@ -36,12 +36,12 @@ pub(crate) async fn the_agent_calls_tools_over_every_transport(setup: Setup) {
 
     let http = json!({"words": {"url": server.http_url(), "transport": "http",
         "auth": {"strategy": "bearer", "value": "mcp-key"}}});
-    let told = look_up(&world, &http, "moon").await;
-    assert!(told.contains("moon found over /mcp"), "{wait_for_events}");
+    let answer = look_up(&world, &http, "moon").await;
+    assert!(answer.contains("moon found over /mcp"), "{answer}");
 
     let sse = json!({"words": {"url": server.sse_url(), "transport": "sse"}});
-    let told = look_up(&world, &sse, "sun").await;
-    assert!(told.contains("sun found over /sse"), "{wait_for_events}");
+    let answer = look_up(&world, &sse, "sun").await;
+    assert!(answer.contains("sun found over /sse"), "{answer}");
 
     let calls = server.calls();
     let seen: Vec<_> = calls
@@ -56,8 +56,8 @@ pub(crate) async fn the_agent_calls_tools_over_every_transport(setup: Setup) {
     let (command, args) = scripted_mcp::stdio();
     let stdio =
         json!({"words": {"command": command, "args": args, "env": {"MCP_TOKEN": "a-word"}}});
-    let told = look_up(&world, &stdio, "star").await;
-    assert!(told.contains("star found over stdio with"), "{wait_for_events}");
+    let answer = look_up(&world, &stdio, "star").await;
+    assert!(answer.contains("star found over stdio with"), "{answer}");
 }
 
 pub(crate) async fn a_broken_mcp_server_costs_a_note(setup: Setup) {

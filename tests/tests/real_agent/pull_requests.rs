@@ -51,11 +51,11 @@ fn answer(mut stream: TcpStream) -> std::io::Result<(String, Value)> {
             .unwrap_or(0)
     ];
     reader.read_exact(&mut body)?;
-    let told = json!({"number": 7, "html_url": ADDRESS}).to_string();
-    let length = told.len();
+    let answer = json!({"number": 7, "html_url": ADDRESS}).to_string();
+    let length = answer.len();
     write!(
         stream,
-        "HTTP/1.1 201 Created\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{wait_for_events}"
+        "HTTP/1.1 201 Created\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{answer}"
     )?;
     Ok((head, serde_json::from_slice(&body).unwrap_or_default()))
 }

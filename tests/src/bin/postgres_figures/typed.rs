@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use acceptance::figures::answers::{Conversation, Metrics, PageQuery, micros};
+use acceptance::figures::answers::{Conversation, Metrics, Page, micros};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
@@ -185,14 +185,14 @@ impl From<ListRow> for ListItem {
 }
 
 /// The page of so many rows; one more was asked for.
-pub(crate) fn page(mut rows: Vec<ListRow>, limit: usize) -> PageQuery<ListItem> {
+pub(crate) fn page(mut rows: Vec<ListRow>, limit: usize) -> Page<ListItem> {
     let has_more = rows.len() > limit;
     rows.truncate(limit);
     let last = rows.last().filter(|_| has_more).map(|(row, ..)| {
         let at = row.created_at.timestamp_micros();
         URL_SAFE_NO_PAD.encode(format!("v1|conversations|{at}|{}", row.id.0))
     });
-    PageQuery {
+    Page {
         items: rows.into_iter().map(ListItem::from).collect(),
         next_page_id: last,
     }

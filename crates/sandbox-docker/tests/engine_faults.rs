@@ -180,15 +180,15 @@ async fn an_engine_that_hangs_holds_nothing_up() {
     backend.check().await.unwrap();
 }
 
-/// A way to an engine that can be cut while the engine and everybody else go on.
-struct EngineFault {
+/// A proxy of the engine that a test can disconnect while the engine keeps running.
+struct EngineProxy {
     socket: tempfile::TempDir,
     open: tokio::sync::watch::Sender<bool>,
 }
 
-impl EngineFault {
+impl EngineProxy {
     #[expect(clippy::disallowed_methods, reason = "a test's own background work")]
-    fn to_the_engine() -> Self {
+    fn start() -> Self {
         let socket = tempfile::tempdir().unwrap();
         let listener = tokio::net::UnixListener::bind(socket.path().join("sock")).unwrap();
         let open = tokio::sync::watch::Sender::new(true);
@@ -217,7 +217,7 @@ impl EngineFault {
 
 #[tokio::test]
 async fn missed_changes_are_reported_after_a_reconnection() {
-    let way = EngineFault::to_the_engine();
+    let way = EngineProxy::start();
     let lab = DockerFixture::new().await;
     let backend = lab.backend_with(|config| config.socket = Some(way.address()));
     let mut contact = backend.watch_reachability();

@@ -24,7 +24,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::support::{Lab, SPEC, fresh, in_contact, launch};
+use crate::support::{DockerFixture, SPEC, fresh, in_contact, launch};
 
 const ROUNDS: usize = 60;
 const ENGINE: &str = "/var/run/docker.sock";
@@ -38,9 +38,9 @@ fn main() {
 }
 
 async fn measure() {
-    let lab = Lab::new().await;
+    let lab = DockerFixture::new().await;
     let dir = tempfile::tempdir().expect("a directory");
-    let wire = Wire::open(dir.path());
+    let wire = RawConnection::open(dir.path());
     let observed = lab.backend_with(|config| {
         config.socket = Some(format!("unix://{}", wire.path.display()));
     });
@@ -82,7 +82,7 @@ async fn measure() {
 }
 
 /// The calls of a start, and what it sends to make the container.
-async fn listen(backend: &DockerSandboxes, wire: &Wire) -> (Vec<String>, ContainerCreateBody) {
+async fn listen(backend: &DockerSandboxes, wire: &RawConnection) -> (Vec<String>, ContainerCreateBody) {
     in_contact(backend).await;
     prepare(backend).await;
     wire.clear();
@@ -117,7 +117,7 @@ async fn start(backend: &DockerSandboxes) -> Duration {
 }
 
 /// How long creating and starting take, and what the backend asks besides: to make the volume, and where the container is.
-async fn start_bare(lab: &Lab, body: &ContainerCreateBody) -> (Duration, Duration) {
+async fn start_bare(lab: &DockerFixture, body: &ContainerCreateBody) -> (Duration, Duration) {
     let name = fresh("bare-");
     let mut body = body.clone();
     let host = body.host_config.as_mut().expect("limits");
@@ -177,12 +177,12 @@ fn say(line: &str) {
 }
 
 /// A socket before the engine's that keeps what is said to it.
-struct Wire {
+struct RawConnection {
     path: PathBuf,
     handle_event: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-impl Wire {
+impl RawConnection {
     fn open(dir: &Path) -> Self {
         let path = dir.join("engine.sock");
         let listener = UnixListener::bind(&path).expect("a socket");

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::fault::{Scrubber, refused};
 use crate::runtime::HttpAgentRuntime;
-use crate::transport::{AgentCall, AgentServer};
+use crate::transport::{AgentCall, AgentAddress};
 
 const INIT_PATH: [&str; 2] = ["api", "init"];
 /// The first path makes the agent server load all tools (2 s with 1.34). The second matches no route: the agent server compiles
@@ -37,11 +37,11 @@ enum DormancyStage {
 }
 
 impl HttpAgentRuntime {
-    pub(crate) async fn check_dormant(&self, at: AgentServer<'_>) -> Result<bool, AgentError> {
+    pub(crate) async fn check_dormant(&self, at: AgentAddress<'_>) -> Result<bool, AgentError> {
         Ok(self.stage(at).await? != DormancyStage::Awake)
     }
 
-    async fn stage(&self, at: AgentServer<'_>) -> Result<DormancyStage, AgentError> {
+    async fn stage(&self, at: AgentAddress<'_>) -> Result<DormancyStage, AgentError> {
         let call = AgentCall::open(Method::GET, at, &INIT_PATH, self.config.read)?
             .at_most(MAX_RESPONSE_BYTES);
         let reply = self.transport.exchange(&call).await?;
@@ -58,7 +58,7 @@ impl HttpAgentRuntime {
     }
 
     /// Sends requests whose first response is slow (docs/explanation/agent-server.md, "Dormant").
-    pub(crate) async fn send_prewarm_requests(&self, at: AgentServer<'_>) {
+    pub(crate) async fn send_prewarm_requests(&self, at: AgentAddress<'_>) {
         for place in PREWARM_PATHS {
             let Ok(call) = AgentCall::open(Method::GET, at, place, self.config.wake) else {
                 return;
@@ -77,7 +77,7 @@ impl HttpAgentRuntime {
     /// Initializes the agent server and waits until it is ready or fails.
     pub(crate) async fn initialize(
         &self,
-        at: AgentServer<'_>,
+        at: AgentAddress<'_>,
         request: &InitRequest,
     ) -> Result<(), AgentError> {
         let limit = self.config.wake;
@@ -88,7 +88,7 @@ impl HttpAgentRuntime {
 
     async fn initialize_until_ready(
         &self,
-        at: AgentServer<'_>,
+        at: AgentAddress<'_>,
         request: &InitRequest,
     ) -> Result<(), AgentError> {
         // Safe to repeat: a second request gets 400.

@@ -26,7 +26,7 @@ use crate::launch;
 use crate::mcp::{self, McpEntry};
 use crate::plugins;
 use crate::server_info::ServerInfo;
-use crate::transport::{AgentCall, AgentReply, AgentServer, Transport};
+use crate::transport::{AgentCall, AgentReply, AgentAddress, Transport};
 
 /// Ids asked for at once: the agent server refuses 100, and an info carries the whole agent and its statistics.
 const IDS_PER_CALL: usize = 20;
@@ -189,12 +189,12 @@ impl HttpAgentRuntime {
 #[async_trait]
 impl AgentRuntime for HttpAgentRuntime {
     async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError> {
-        self.check_dormant(AgentServer { sandbox, url }).await
+        self.check_dormant(AgentAddress { sandbox, url }).await
     }
 
     async fn prewarm(&self, sandbox: &SandboxId, url: &Url) {
         let span = debug_span!("agent.prewarm");
-        let asked = self.send_prewarm_requests(AgentServer { sandbox, url });
+        let asked = self.send_prewarm_requests(AgentAddress { sandbox, url });
         asked.instrument(span).await;
     }
 
@@ -205,14 +205,14 @@ impl AgentRuntime for HttpAgentRuntime {
         init_request: &InitRequest,
     ) -> Result<(), AgentError> {
         let span = debug_span!("agent.wake");
-        let woken = self.initialize(AgentServer { sandbox, url }, init_request);
+        let woken = self.initialize(AgentAddress { sandbox, url }, init_request);
         woken.instrument(span).await
     }
 
     async fn is_alive(&self, sandbox: &SandboxId, url: &Url) -> bool {
         let call = AgentCall::open(
             Method::GET,
-            AgentServer { sandbox, url },
+            AgentAddress { sandbox, url },
             &["alive"],
             self.config.alive,
         );

@@ -30,12 +30,12 @@ const TCP_KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// An agent server: the base URL, and the sandbox that must be there.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct AgentServer<'a> {
+pub(crate) struct AgentAddress<'a> {
     pub(crate) sandbox: &'a SandboxId,
     pub(crate) url: &'a Url,
 }
 
-impl<'a> From<&'a AgentEndpoint> for AgentServer<'a> {
+impl<'a> From<&'a AgentEndpoint> for AgentAddress<'a> {
     fn from(at: &'a AgentEndpoint) -> Self {
         Self {
             sandbox: &at.sandbox,
@@ -93,7 +93,7 @@ impl AgentCall {
 
     /// A request to a dormant agent server, with its encryption key.
     pub(crate) fn waking(
-        at: AgentServer<'_>,
+        at: AgentAddress<'_>,
         secret_key: &SecretString,
         segments: &[&str],
         deadline: Duration,
@@ -112,7 +112,7 @@ impl AgentCall {
     /// A request that needs no key.
     pub(crate) fn open(
         method: Method,
-        at: AgentServer<'_>,
+        at: AgentAddress<'_>,
         segments: &[&str],
         deadline: Duration,
     ) -> Result<Self, CallError> {

@@ -11,9 +11,9 @@ use tokio::runtime::Handle;
 
 use crate::config::AgentServerSource;
 use crate::errors;
-use crate::provision::{AgentServer, ProvisionError, Provisioner};
+use crate::provision::{InstalledAgentServer, ProvisionError, Provisioner};
 
-type Installation = Shared<BoxFuture<'static, Result<AgentServer, Arc<ProvisionError>>>>;
+type Installation = Shared<BoxFuture<'static, Result<InstalledAgentServer, Arc<ProvisionError>>>>;
 
 /// Provides the command of the agent server.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use super::python::{self, PythonInterpreter};
 use super::tested;
-use super::{AgentServer, InstallationMarker, ProvisionError, Provisioner, blocking};
+use super::{InstalledAgentServer, InstallationMarker, ProvisionError, Provisioner, blocking};
 
 /// Exists only in a finished installation.
 pub(super) const MARKER: &str = ".complete";
@@ -20,7 +20,7 @@ const PYTHON_FOR_UV: &str = "3.12";
 
 impl Provisioner {
     /// Installs under the lock.
-    pub(super) async fn install(&self, lock: &File) -> Result<AgentServer, ProvisionError> {
+    pub(super) async fn install(&self, lock: &File) -> Result<InstalledAgentServer, ProvisionError> {
         let uv = self.uv().await;
         let python = self.python(uv.as_deref(), lock).await?;
         let root = self.root(&python);
@@ -34,7 +34,7 @@ impl Provisioner {
         self.clear(&root, lock).await?;
         self.make_environment(uv.as_deref(), &python, &root, lock)
             .await?;
-        let server = AgentServer {
+        let server = InstalledAgentServer {
             root,
             version: self.config.version.clone(),
         };
@@ -145,7 +145,7 @@ impl Provisioner {
     async fn install_packages(
         &self,
         uv: Option<&Path>,
-        server: &AgentServer,
+        server: &InstalledAgentServer,
         lock: &File,
     ) -> Result<(), ProvisionError> {
         let file = server.root.join("requirements.txt");
@@ -183,7 +183,7 @@ impl Provisioner {
         }
     }
 
-    fn packages(&self, uv: Option<&Path>, server: &AgentServer, requirements: &Path) -> Command {
+    fn packages(&self, uv: Option<&Path>, server: &InstalledAgentServer, requirements: &Path) -> Command {
         let mut command;
         if let Some(uv) = uv {
             command = self.command(uv);
@@ -216,7 +216,7 @@ impl Provisioner {
 
     /// Without byte code every start of a sandbox takes some seconds longer. Packages may contain files that do not
     /// compile, which makes the compiler's exit code 1: that is not an error.
-    async fn compile(&self, server: &AgentServer, lock: &File) -> Result<(), ProvisionError> {
+    async fn compile(&self, server: &InstalledAgentServer, lock: &File) -> Result<(), ProvisionError> {
         let mut command = self.command(server.python());
         command
             .args(["-I", "-m", "compileall", "-q", "-j", "0"])
@@ -236,7 +236,7 @@ impl Provisioner {
     }
 
     /// Detects an unusable installation now rather than in the first sandbox.
-    async fn verify(&self, server: &AgentServer, lock: &File) -> Result<(), ProvisionError> {
+    async fn verify(&self, server: &InstalledAgentServer, lock: &File) -> Result<(), ProvisionError> {
         let mut command = self.command(server.python());
         command
             .args(["-m", "openhands.agent_server", "--help"])
@@ -251,7 +251,7 @@ impl Provisioner {
     /// Syncs everything to the disk before it writes the marker.
     async fn complete(
         &self,
-        server: &AgentServer,
+        server: &InstalledAgentServer,
         python: &PythonInterpreter,
         lock: &File,
     ) -> Result<(), ProvisionError> {

@@ -46,14 +46,14 @@ use python::PythonInterpreter;
 
 /// An installed agent server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AgentServer {
+pub struct InstalledAgentServer {
     /// The virtual environment.
     pub root: PathBuf,
     /// Version of the agent server.
     pub version: String,
 }
 
-impl AgentServer {
+impl InstalledAgentServer {
     /// The Python of the virtual environment.
     pub fn python(&self) -> PathBuf {
         self.root.join("bin/python")
@@ -69,7 +69,7 @@ impl AgentServer {
 
 /// The progress of the installation.
 #[derive(Debug, Clone)]
-pub struct Progress {
+pub struct InstallProgress {
     /// The current step.
     pub step: &'static str,
     /// Its duration so far.
@@ -79,7 +79,7 @@ pub struct Progress {
 }
 
 /// Receives progress in an async worker, so it must not block.
-pub type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
+pub type OnProgress = Arc<dyn Fn(&InstallProgress) + Send + Sync>;
 
 /// Interval of log lines about a long step.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -142,14 +142,14 @@ impl Provisioner {
     }
 
     /// The finished installation, if there is one and it still runs. Takes some milliseconds.
-    pub async fn find(&self) -> Option<AgentServer> {
+    pub async fn find(&self) -> Option<InstalledAgentServer> {
         let (dir, wanted) = (self.dir(), Arc::clone(&self.requirements));
         let (version, python) = (self.config.version.clone(), self.config.python.clone());
         let found = tokio::task::spawn_blocking(move || {
             complete_in(&dir, &version, &wanted, python.as_deref())
         });
         for root in found.await.unwrap_or_default() {
-            let server = AgentServer {
+            let server = InstalledAgentServer {
                 root,
                 version: self.config.version.clone(),
             };
@@ -173,7 +173,7 @@ impl Provisioner {
 
     /// Installs the agent server if needed. Dropping the future stops the installation; the next call restarts it.
     /// Concurrent tasks and processes may call this: one installs, the others wait.
-    pub async fn ensure(&self) -> Result<AgentServer, ProvisionError> {
+    pub async fn ensure(&self) -> Result<InstalledAgentServer, ProvisionError> {
         if let Some(server) = self.find().await {
             return Ok(server);
         }
@@ -282,7 +282,7 @@ impl Provisioner {
 
     fn report(&self, step: &'static str, elapsed: Duration, line: &str) {
         if let Some(callback) = &self.on_progress {
-            callback(&Progress {
+            callback(&InstallProgress {
                 step,
                 elapsed,
                 line: line.to_owned(),
@@ -367,7 +367,7 @@ fn complete_in(
 }
 
 /// Without it the agent server starts all the same, later.
-async fn write_boot_script(server: &AgentServer) {
+async fn write_boot_script(server: &InstalledAgentServer) {
     let root = server.root.clone();
     if let Err(error) = blocking("writing boot.py", move || boot::put(&root)).await {
         tracing::debug!(error = %chain(&error), root = %server.root.display(), "the agent server will boot in the usual way");

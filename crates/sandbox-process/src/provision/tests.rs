@@ -113,7 +113,7 @@ async fn the_first_call_installs_and_the_second_finds() {
     let steps = Arc::clone(&seen);
     let provisioner = machine
         .provisioner()
-        .on_progress(Arc::new(move |progress: &Progress| {
+        .on_progress(Arc::new(move |progress: &InstallProgress| {
             steps
                 .lock()
                 .unwrap()
@@ -253,7 +253,7 @@ async fn an_interrupted_installation_is_done_again() {
     let (sender, mut reached) = tokio::sync::mpsc::unbounded_channel();
     let provisioner = machine
         .provisioner()
-        .on_progress(Arc::new(move |progress: &Progress| {
+        .on_progress(Arc::new(move |progress: &InstallProgress| {
             if progress.line.starts_with("Collecting") {
                 sender.send(()).unwrap();
             }

@@ -38,10 +38,10 @@ use crate::store::SqlStore;
 
 const LISTING: &str = "sandboxes";
 
-type Boxed<'a> = sandboxes::BoxedQuery<'a, Any>;
+type BoxedSandboxQuery<'a> = sandboxes::BoxedQuery<'a, Any>;
 
 /// Sandboxes visible in the scope. Users do not see sandboxes whose deletion is requested.
-fn visible<'a>(scope: &Scope) -> Boxed<'a> {
+fn visible<'a>(scope: &Scope) -> BoxedSandboxQuery<'a> {
     let query = sandboxes::table.into_boxed();
     match owner(scope) {
         Some(user) => query

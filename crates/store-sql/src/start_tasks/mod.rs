@@ -40,7 +40,7 @@ use crate::schema::start_tasks;
 use crate::store::SqlStore;
 use crate::users::purge;
 
-type Boxed<'a> = start_tasks::BoxedQuery<'a, Any>;
+type BoxedStartTaskQuery<'a> = start_tasks::BoxedQuery<'a, Any>;
 
 fn load(
     conn: &mut AnyConnection,
@@ -232,7 +232,7 @@ fn begin(
     write_step(conn, id, &StepColumns::new(before, step.status, step, at)?)
 }
 
-fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> Boxed<'a> {
+fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> BoxedStartTaskQuery<'a> {
     let mut query = start_tasks::table.into_boxed::<Any>();
     if let Some(user) = owner(scope) {
         query = query.filter(start_tasks::owner.eq(user));
@@ -250,7 +250,7 @@ fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> Boxed<'a> {
 
 /// Applies the order and the cursor. The other conditions imply the first comparison of each cursor, which lets the database
 /// seek in the index.
-fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<Uuid>>) -> Boxed<'_> {
+fn ordered(query: BoxedStartTaskQuery<'_>, order: StartTaskOrder, after: Option<Cursor<Uuid>>) -> BoxedStartTaskQuery<'_> {
     macro_rules! keyset {
         ($column:expr, $reaches:ident, $beyond:ident, $direction:ident) => {{
             let query = match after {

@@ -30,10 +30,10 @@ use crate::store::SqlStore;
 use crate::users::refuse_deleted;
 
 /// The conversation of a start, its status, and its detail.
-type Start = (UuidCol, String, Option<String>);
+type StartStatusRow = (UuidCol, String, Option<String>);
 
 /// The conversation of a start, or the outcome for a start without one.
-fn of_start(start: Option<Start>) -> Result<ConversationId, EnqueueOutcome> {
+fn of_start(start: Option<StartStatusRow>) -> Result<ConversationId, EnqueueOutcome> {
     match start {
         None => Err(EnqueueOutcome::Unknown),
         Some((_, status, cause)) if status == StartStatus::Error.as_str() => {

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 /// Which service, as whom, and how the answer is printed.
 #[derive(Debug, Args)]
-pub(crate) struct Service {
+pub(crate) struct ServiceArgs {
     /// The service's URL. Else `AGENT_WORKSPACE_URL`, else the one that the configuration here says.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
@@ -23,7 +23,7 @@ pub(crate) struct Service {
 #[derive(Debug, Args)]
 pub(crate) struct Conversations {
     #[command(flatten)]
-    pub(crate) service: Service,
+    pub(crate) service: ServiceArgs,
     #[command(subcommand)]
     pub(crate) command: ConversationsCommand,
 }
@@ -31,8 +31,8 @@ pub(crate) struct Conversations {
 /// What to do with conversations.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConversationsCommand {
-    /// Start a conversation.
-    Start(Box<Start>),
+    /// StartArgs a conversation.
+    StartArgs(Box<StartArgs>),
     /// List conversations, newest first.
     List(Listing),
     /// Print a conversation's events, and those that arrive, as they do. Ends when the conversation is deleted.
@@ -41,7 +41,7 @@ pub(crate) enum ConversationsCommand {
 
 /// What to start.
 #[derive(Debug, Args)]
-pub(crate) struct Start {
+pub(crate) struct StartArgs {
     /// The first message; `-` reads it from standard input.
     #[arg(long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
@@ -93,7 +93,7 @@ pub(crate) struct Follow {
 #[derive(Debug, Args)]
 pub(crate) struct Sandboxes {
     #[command(flatten)]
-    pub(crate) service: Service,
+    pub(crate) service: ServiceArgs,
     #[command(subcommand)]
     pub(crate) command: SandboxesCommand,
 }
@@ -108,7 +108,7 @@ pub(crate) enum SandboxesCommand {
         /// The sandbox, from `sandboxes list`.
         id: String,
     },
-    /// Start a paused sandbox again.
+    /// StartArgs a paused sandbox again.
     Resume {
         /// The sandbox, from `sandboxes list`.
         id: String,
@@ -134,7 +134,7 @@ pub(crate) struct Logs {
 #[derive(Debug, Args)]
 pub(crate) struct Specs {
     #[command(flatten)]
-    pub(crate) service: Service,
+    pub(crate) service: ServiceArgs,
     #[command(subcommand)]
     pub(crate) command: SpecsCommand,
 }

@@ -8,7 +8,7 @@ use client::{Client, Error};
 use keyring::private_file;
 use secrecy::SecretString;
 
-use super::args::Service;
+use super::args::ServiceArgs;
 use crate::compose::Variables;
 use crate::config::{AuthModeSetting, Config};
 use crate::data_dir::DataDir;
@@ -31,7 +31,7 @@ impl Connection {
     /// Takes the service from the arguments, the environment or the configuration, in this order. The first key of the
     /// configured service is sent to no other URL.
     pub(super) fn new(
-        service: &Service,
+        service: &ServiceArgs,
         config: Option<&Path>,
         variables: &Variables,
     ) -> anyhow::Result<Self> {
@@ -84,7 +84,7 @@ fn no_key() -> Key {
     (None, "none".into())
 }
 
-fn given_key(service: &Service, variables: &Variables) -> anyhow::Result<Option<Key>> {
+fn given_key(service: &ServiceArgs, variables: &Variables) -> anyhow::Result<Option<Key>> {
     if let Some(file) = &service.key_file {
         return read(file, "--key-file").map(Some);
     }
@@ -153,7 +153,7 @@ mod tests {
         key_file: Option<&Path>,
         variables: &[(&str, &str)],
     ) -> anyhow::Result<Connection> {
-        let service = Service {
+        let service = ServiceArgs {
             url: url.map(Into::into),
             key_file: key_file.map(Into::into),
             json: false,

@@ -10,10 +10,10 @@ use client::{
 };
 use futures::TryStreamExt as _;
 
-use super::args::{ConversationsCommand, Start};
+use super::args::{ConversationsCommand, StartArgs};
 use super::connect::Connection;
 use super::event_line;
-use super::output::{Output, plain};
+use super::output::{CommandOutput, plain};
 use super::sandboxes::{TableOutput, seconds};
 
 /// Longest message that is read from standard input, in bytes.
@@ -25,10 +25,10 @@ const TABLE_HEADER: &str =
 pub(super) async fn run(
     command: ConversationsCommand,
     connection: &Connection,
-    output: &Output,
+    output: &CommandOutput,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        ConversationsCommand::Start(it) => start(*it, connection, output).await,
+        ConversationsCommand::StartArgs(it) => start(*it, connection, output).await,
         ConversationsCommand::List(listing) => {
             let conversations = connection.client.conversations();
             let filter = ConversationFilter::default();
@@ -54,14 +54,14 @@ pub(super) async fn run(
             let from = if it.from_now {
                 FollowFrom::Now
             } else {
-                FollowFrom::Start
+                FollowFrom::StartArgs
             };
             follow(&it.id, from, connection, output).await
         }
     }
 }
 
-async fn start(start: Start, connection: &Connection, output: &Output) -> anyhow::Result<ExitCode> {
+async fn start(start: StartArgs, connection: &Connection, output: &CommandOutput) -> anyhow::Result<ExitCode> {
     let message = match start.message.as_deref() {
         Some("-") => Some(from_stdin()?),
         other => other.map(str::to_owned),
@@ -87,7 +87,7 @@ async fn start(start: Start, connection: &Connection, output: &Output) -> anyhow
         output.item(&task, &line)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut progress = Progress { output, last: None };
+    let mut progress = StartProgressPrinter { output, last: None };
     wait(&request, connection, &mut progress)
         .await
         .map_err(|error| connection.explain(error))?;
@@ -103,7 +103,7 @@ async fn start(start: Start, connection: &Connection, output: &Output) -> anyhow
         bail!("the conversation did not start: {cause}");
     }
     if start.follow {
-        return follow(&id, FollowFrom::Start, connection, output).await;
+        return follow(&id, FollowFrom::StartArgs, connection, output).await;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -124,12 +124,12 @@ fn from_stdin() -> anyhow::Result<String> {
 }
 
 /// Prints the progress of a start with the seconds since the request.
-struct Progress<'a> {
-    output: &'a Output,
+struct StartProgressPrinter<'a> {
+    output: &'a CommandOutput,
     last: Option<StartTask>,
 }
 
-impl Progress<'_> {
+impl StartProgressPrinter<'_> {
     fn tell(&mut self, now: StartTask) {
         let said = |task: &StartTask| (task.status.clone(), task.detail.clone());
         if self.last.as_ref().map(said) != Some(said(&now)) {
@@ -152,7 +152,7 @@ impl Progress<'_> {
 async fn wait(
     request: &StartRequest,
     connection: &Connection,
-    progress: &mut Progress<'_>,
+    progress: &mut StartProgressPrinter<'_>,
 ) -> Result<(), Error> {
     let conversations = connection.client.conversations();
     let key = IdempotencyKey::random();
@@ -184,7 +184,7 @@ async fn follow(
     id: &str,
     from: FollowFrom,
     connection: &Connection,
-    output: &Output,
+    output: &CommandOutput,
 ) -> anyhow::Result<ExitCode> {
     let events = connection.client.events(id);
     let mut all = std::pin::pin!(events.follow(from, None));

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::args::Logs;
 use super::connect::Connection;
-use super::output::Output;
+use super::output::CommandOutput;
 use super::sandboxes::absent;
 
 /// Longest complete line in bytes; a longer one is printed in parts.
@@ -17,7 +17,7 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 pub(super) async fn run(
     logs: &Logs,
     connection: &Connection,
-    output: &Output,
+    output: &CommandOutput,
 ) -> anyhow::Result<ExitCode> {
     let id = &logs.id;
     let sandboxes = connection.client.sandboxes();

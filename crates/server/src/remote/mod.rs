@@ -18,14 +18,14 @@ use anyhow::Context as _;
 use clap::Subcommand;
 
 use crate::compose::Variables;
-use args::{Conversations, Sandboxes, Service, Specs};
+use args::{Conversations, Sandboxes, ServiceArgs, Specs};
 use connect::Connection;
-use output::Output;
+use output::CommandOutput;
 
 /// A command that asks a running service.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start, list and follow conversations of a running service, as one of its users.
+    /// StartArgs, list and follow conversations of a running service, as one of its users.
     Conversations(Conversations),
     /// List, pause and resume sandboxes of a running service, and read their logs, as one of its users.
     Sandboxes(Sandboxes),
@@ -34,7 +34,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    fn service(&self) -> &Service {
+    fn service(&self) -> &ServiceArgs {
         match self {
             Self::Conversations(it) => &it.service,
             Self::Sandboxes(it) => &it.service,
@@ -51,7 +51,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<ExitCode> {
     let service = command.service();
     let connection = Connection::new(service, config, variables)?;
-    let output = Output::new(service.json);
+    let output = CommandOutput::new(service.json);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,4 +1,4 @@
-//! Output of the commands: tables for people, JSON for programs.
+//! CommandOutput of the commands: tables for people, JSON for programs.
 
 use std::io::{self, Write as _};
 
@@ -12,11 +12,11 @@ use serde_json::Value;
 pub(super) struct OutputClosed;
 
 /// Standard output.
-pub(super) struct Output {
+pub(super) struct CommandOutput {
     pub(super) is_json: bool,
 }
 
-impl Output {
+impl CommandOutput {
     pub(super) fn new(is_json: bool) -> Self {
         Self { is_json }
     }

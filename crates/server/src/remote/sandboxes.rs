@@ -11,14 +11,14 @@ use serde::Serialize;
 use super::args::{Listing, SandboxesCommand, SpecsCommand};
 use super::connect::Connection;
 use super::logs;
-use super::output::{Output, plain};
+use super::output::{CommandOutput, plain};
 
 const TABLE_HEADER: &str = "ID                                STATUS    SPEC                              CREATED               DETAIL";
 
 pub(super) async fn run(
     command: SandboxesCommand,
     connection: &Connection,
-    output: &Output,
+    output: &CommandOutput,
 ) -> anyhow::Result<ExitCode> {
     let sandboxes = connection.client.sandboxes();
     let id = match command {
@@ -69,7 +69,7 @@ pub(super) fn absent(error: Error, id: &str, connection: &Connection) -> anyhow:
 pub(super) async fn specs(
     command: SpecsCommand,
     connection: &Connection,
-    output: &Output,
+    output: &CommandOutput,
 ) -> anyhow::Result<ExitCode> {
     let SpecsCommand::List(listing) = command;
     let specs = connection.client.specs();
@@ -87,7 +87,7 @@ pub(super) async fn specs(
 /// How to print a list.
 pub(super) struct TableOutput<'a, T> {
     pub(super) connection: &'a Connection,
-    pub(super) output: &'a Output,
+    pub(super) output: &'a CommandOutput,
     pub(super) head: &'a str,
     pub(super) row: fn(&T) -> String,
 }
@@ -97,7 +97,7 @@ impl<T: Serialize> TableOutput<'_, T> {
     pub(super) async fn show(
         &self,
         listing: &Listing,
-        page: impl Future<Output = Result<Page<T>, Error>>,
+        page: impl Future<CommandOutput = Result<Page<T>, Error>>,
         all: impl Stream<Item = Result<T, Error>>,
     ) -> anyhow::Result<()> {
         let explain = |error| self.connection.explain(error);

@@ -33,7 +33,7 @@ const MAX_REDIRECTS: usize = 3;
 /// Idle connections that are kept, for each host.
 const MAX_IDLE_CONNECTIONS_PER_HOST: usize = 4;
 
-type Connector = HttpsConnector<HttpConnector<GuardedResolver>>;
+type ProviderConnector = HttpsConnector<HttpConnector<GuardedResolver>>;
 
 /// Resolves names to checked addresses, so that the client connects to exactly these.
 #[derive(Debug, Clone)]
@@ -118,7 +118,7 @@ impl HttpError {
 /// The client.
 #[derive(Debug, Clone)]
 pub(crate) struct Http {
-    client: Client<Connector, Full<Bytes>>,
+    client: Client<ProviderConnector, Full<Bytes>>,
     guard: HostGuard,
     max_body: usize,
 }

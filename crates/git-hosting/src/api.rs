@@ -31,14 +31,14 @@ pub(crate) trait Api: Send + Sync {
     async fn open_pull_request(
         &self,
         request: &NewPullRequest,
-    ) -> Result<OpenedPullRequest, GitError>;
+    ) -> Result<ParsedPullRequest, GitError>;
     /// Sets the labels of one that was opened without them.
     async fn label(&self, request: &NewPullRequest, number: i64) -> Result<(), GitError>;
 }
 
 /// A pull request that a provider says it opened.
 #[derive(Debug)]
-pub(crate) struct OpenedPullRequest {
+pub(crate) struct ParsedPullRequest {
     pub(crate) url: Url,
     /// Its number there.
     pub(crate) number: Option<i64>,

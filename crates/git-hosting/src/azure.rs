@@ -9,7 +9,7 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, OpenedPullRequest, named_by_url, or_nothing, words};
+use crate::api::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::clone::azure_base;
 use crate::names::{below, is_segment, segments, web_base};
@@ -331,7 +331,7 @@ impl Api for Azure {
     async fn open_pull_request(
         &self,
         request: &NewPullRequest,
-    ) -> Result<OpenedPullRequest, GitError> {
+    ) -> Result<ParsedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let [organization, project, name] = parts[..] else {
             return Err(GitError::NotFound { provider: PROVIDER });
@@ -355,7 +355,7 @@ impl Api for Azure {
             id.ok_or_else(|| unavailable(PROVIDER, "a pull request without a number".into()))?;
         let base = azure_base(&self.web, organization)?;
         let path = [project, "_git", name, "pullrequest", &id.to_string()];
-        Ok(OpenedPullRequest {
+        Ok(ParsedPullRequest {
             url: below(PROVIDER, &base, &path)?,
             number: Some(id),
         })

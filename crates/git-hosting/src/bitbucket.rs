@@ -12,7 +12,7 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, OpenedPullRequest, named_by_url, words};
+use crate::api::{Api, ParsedPullRequest, named_by_url, words};
 use crate::client::Http;
 use crate::names::{below, is_segment, segments, web_base};
 use crate::paging::{ListId, ProviderPage, page, page_number};
@@ -289,7 +289,7 @@ impl Api for Bitbucket {
     async fn open_pull_request(
         &self,
         request: &NewPullRequest,
-    ) -> Result<OpenedPullRequest, GitError> {
+    ) -> Result<ParsedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let path = [&["repositories"], &parts[..], &["pullrequests"]].concat();
         let url = self.session.url(&path, &[])?;
@@ -298,7 +298,7 @@ impl Api for Bitbucket {
             "source": end(&request.source_branch), "destination": end(&request.target_branch),
             "draft": request.draft});
         let answer = self.session.create(url, &body).await?.body;
-        Ok(OpenedPullRequest {
+        Ok(ParsedPullRequest {
             url: address(PROVIDER, &answer, "/links/html/href")?,
             number: number(&answer, "/id"),
         })

@@ -9,7 +9,7 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, OpenedPullRequest, words};
+use crate::api::{Api, MAX_TASKS, ParsedPullRequest, words};
 use crate::client::Http;
 use crate::names::{below, is_segment, segments, web_base};
 use crate::paging::{ListId, ProviderPage, page};
@@ -258,7 +258,7 @@ impl Api for BitbucketDataCenter {
     async fn open_pull_request(
         &self,
         request: &NewPullRequest,
-    ) -> Result<OpenedPullRequest, GitError> {
+    ) -> Result<ParsedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let [project, slug] = parts[..] else {
             return Err(GitError::NotFound { provider: PROVIDER });
@@ -274,7 +274,7 @@ impl Api for BitbucketDataCenter {
             body["draft"] = true.into();
         }
         let answer = self.session.create(url, &body).await?.body;
-        Ok(OpenedPullRequest {
+        Ok(ParsedPullRequest {
             url: address(PROVIDER, &answer, "/links/self/0/href")?,
             number: number(&answer, "/id"),
         })

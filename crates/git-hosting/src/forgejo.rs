@@ -10,7 +10,7 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, OpenedPullRequest, named_by_url, words};
+use crate::api::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
 use crate::paging::{ListId, ProviderPage, following, page, page_number};
@@ -200,7 +200,7 @@ impl Api for Forgejo {
     async fn open_pull_request(
         &self,
         request: &NewPullRequest,
-    ) -> Result<OpenedPullRequest, GitError> {
+    ) -> Result<ParsedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let path = [&["repos"], &parts[..], &["pulls"]].concat();
         let url = self.session.url(&path, &[])?;
@@ -208,7 +208,7 @@ impl Api for Forgejo {
             "body": request.body.as_deref().unwrap_or_default(),
             "head": short(&request.source_branch), "base": short(&request.target_branch)});
         let answer = self.session.create(url, &body).await?.body;
-        Ok(OpenedPullRequest {
+        Ok(ParsedPullRequest {
             url: address(PROVIDER, &answer, "/html_url")?,
             number: number(&answer, "/number"),
         })

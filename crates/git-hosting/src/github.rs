@@ -12,7 +12,7 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, OpenedPullRequest, named_by_url, or_nothing, words};
+use crate::api::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
 use crate::paging::{ListId, ProviderPage, following, page, page_number};
@@ -393,7 +393,7 @@ impl Api for Github {
     async fn open_pull_request(
         &self,
         request: &NewPullRequest,
-    ) -> Result<OpenedPullRequest, GitError> {
+    ) -> Result<ParsedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let url = self
             .session
@@ -401,7 +401,7 @@ impl Api for Github {
         let body = json!({"title": request.title, "body": request.body, "draft": request.draft,
             "head": short(&request.source_branch), "base": short(&request.target_branch)});
         let answer = self.session.create(url, &body).await?.body;
-        Ok(OpenedPullRequest {
+        Ok(ParsedPullRequest {
             url: address(PROVIDER, &answer, "/html_url")?,
             number: number(&answer, "/number"),
         })

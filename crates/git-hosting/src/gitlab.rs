@@ -10,7 +10,7 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, OpenedPullRequest, named_by_url, or_nothing, words};
+use crate::api::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
 use crate::paging::{ListId, ProviderPage, page, page_number};
@@ -242,7 +242,7 @@ impl Api for Gitlab {
     async fn open_pull_request(
         &self,
         request: &NewPullRequest,
-    ) -> Result<OpenedPullRequest, GitError> {
+    ) -> Result<ParsedPullRequest, GitError> {
         let repository = request.repository.as_str();
         let is_number = !repository.is_empty() && repository.bytes().all(|b| b.is_ascii_digit());
         let project = if is_number {
@@ -260,7 +260,7 @@ impl Api for Gitlab {
             body["labels"] = json!(request.labels.join(","));
         }
         let answer = self.session.create(url, &body).await?.body;
-        Ok(OpenedPullRequest {
+        Ok(ParsedPullRequest {
             url: address(PROVIDER, &answer, "/web_url")?,
             number: number(&answer, "/iid"),
         })

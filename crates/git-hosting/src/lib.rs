@@ -31,7 +31,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     CloneSource, GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest,
-    GitRepository, GitUser, HostNotAllowed, NewPullRequest, OpenedPullRequest, RepositoryQuery,
+    GitRepository, GitUser, HostNotAllowed, NewPullRequest, ParsedPullRequest, RepositoryQuery,
     SuggestedTask,
 };
 use secrecy::{ExposeSecret as _, SecretString};
@@ -162,7 +162,7 @@ impl GitHosting for HttpGitHosting {
         &self,
         access: &GitAccess,
         request: &NewPullRequest,
-    ) -> Result<OpenedPullRequest, GitError> {
+    ) -> Result<ParsedPullRequest, GitError> {
         let api = self.api(access)?;
         let opened = self.bounded(access, api.open_pull_request(request)).await?;
         let mut note = None;
@@ -174,7 +174,7 @@ impl GitHosting for HttpGitHosting {
                 .map(|error| format!("its labels were not set: {error}"));
         }
         let (url, number) = (opened.url, opened.number);
-        Ok(OpenedPullRequest { url, number, note })
+        Ok(ParsedPullRequest { url, number, note })
     }
 
     async fn clone_source(

@@ -39,7 +39,7 @@ use crate::listeners::callback::CallbackRoute;
 pub(crate) use store_sql::{SchemaStatus, SqlStore as Store, StoreInspection};
 
 pub(crate) use agent_client::probe;
-pub(crate) use docker::{Engine, Survey};
+pub(crate) use docker::{EngineHandle, Survey};
 pub(crate) use process::{agent_server_outlook, prepare};
 pub(crate) use traces::{Telemetry, open as open_telemetry};
 pub(crate) use vault::{
@@ -97,7 +97,7 @@ pub(crate) struct OpenedBackend {
     /// For the banner: why this backend was chosen, and how to choose the other one.
     pub(crate) why: String,
     /// The engine, if sandboxes are containers.
-    pub(crate) engine: Option<Engine>,
+    pub(crate) engine: Option<EngineHandle>,
 }
 
 /// The chosen backend, before any resource is created.

@@ -25,9 +25,9 @@ const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The engine of the sandboxes.
 #[derive(Clone)]
-pub(crate) struct Engine(Arc<DockerSandboxes>);
+pub(crate) struct EngineHandle(Arc<DockerSandboxes>);
 
-impl Engine {
+impl EngineHandle {
     /// The address of this machine that containers reach as `host.docker.internal`, if the engine reports it.
     pub(crate) async fn gateway(&self) -> Option<IpAddr> {
         self.0.gateway().await
@@ -52,7 +52,7 @@ pub(super) fn open(config: &Config, host: &HostId, why: &str) -> anyhow::Result<
         endpoints: Arc::clone(&backend) as _,
         specs: Arc::new(specs),
         why: why.to_owned(),
-        engine: Some(Engine(backend)),
+        engine: Some(EngineHandle(backend)),
     })
 }
 

@@ -18,7 +18,7 @@ use futures::stream::BoxStream;
 use http_api::{HttpState, Listener};
 use url::{Host, Url};
 
-use crate::compose::Engine;
+use crate::compose::EngineHandle;
 use crate::config::{Config, HttpSettings, reachable};
 use crate::lifecycle::serve::listen;
 use crate::listeners::http_server::http_server;
@@ -125,7 +125,7 @@ impl CallbackListener {
     /// Keeps a listener at the engine's gateway while `tasks` run. The engine may be down, and its address may appear later
     /// or change.
     pub(crate) fn start(
-        engine: Engine,
+        engine: EngineHandle,
         backend: &dyn SandboxBackend,
         port: u16,
         (http, state): (HttpSettings, HttpState),

@@ -9,7 +9,7 @@ use domain::clock::{Clock, Timestamp};
 use super::DoctorReport;
 use super::clock::skew;
 use super::machine::space;
-use crate::compose::{Engine, Survey};
+use crate::compose::{EngineHandle, Survey};
 use crate::config::{Config, MetadataAccess};
 use crate::lifecycle::serve;
 use crate::listeners::callback::CallbackRoute;
@@ -17,7 +17,7 @@ use crate::listeners::callback::CallbackRoute;
 /// Queries the engine, and tests what needs no new resource.
 pub(super) async fn examine(
     config: &Config,
-    engine: &Engine,
+    engine: &EngineHandle,
     clock: &dyn Clock,
     report: &mut DoctorReport,
 ) {

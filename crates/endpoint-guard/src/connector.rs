@@ -133,7 +133,7 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::{Listener, Unguarded, listener};
+    use crate::{ListeningSocket, Unguarded, listener};
 
     fn connector(guard: impl EndpointGuard) -> Connector {
         Connector::new(
@@ -152,7 +152,7 @@ mod tests {
             &self,
             _: &str,
             address: SocketAddr,
-        ) -> Result<Option<Listener>, GuardError> {
+        ) -> Result<Option<ListeningSocket>, GuardError> {
             let proven = listener(address).unwrap();
             let mut socket = self.0.lock().unwrap();
             drop(socket.take());

@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use thiserror::Error;
 
 pub use connector::{ConnectError, Connector};
-pub use socket::{Listener, is_local, listener, look_up};
+pub use socket::{ListeningSocket, is_local, listener, look_up};
 
 /// Proves which sandbox holds a listening socket.
 #[async_trait]
@@ -34,7 +34,7 @@ pub trait EndpointGuard: Send + Sync + 'static {
         &self,
         sandbox: &str,
         address: SocketAddr,
-    ) -> Result<Option<Listener>, GuardError>;
+    ) -> Result<Option<ListeningSocket>, GuardError>;
 }
 
 /// The reason why an address must not be used.
@@ -63,7 +63,7 @@ pub struct Unguarded;
 
 #[async_trait]
 impl EndpointGuard for Unguarded {
-    async fn prove(&self, _: &str, _: SocketAddr) -> Result<Option<Listener>, GuardError> {
+    async fn prove(&self, _: &str, _: SocketAddr) -> Result<Option<ListeningSocket>, GuardError> {
         Ok(None)
     }
 }

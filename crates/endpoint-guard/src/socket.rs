@@ -16,7 +16,7 @@ use rustix::net::{
 
 /// A listening TCP socket of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listener {
+pub struct ListeningSocket {
     /// Names the socket: a process that has it open has `socket:[inode]` among the links in `/proc/<pid>/fd`.
     pub inode: u32,
     /// User id of the socket's creator.
@@ -27,7 +27,7 @@ pub struct Listener {
 ///
 /// # Errors
 /// If the kernel does not answer.
-pub async fn look_up(address: SocketAddr) -> io::Result<Option<Listener>> {
+pub async fn look_up(address: SocketAddr) -> io::Result<Option<ListeningSocket>> {
     if *HAS_SOCK_DIAG {
         return by_sock_diag(address);
     }
@@ -38,7 +38,7 @@ pub async fn look_up(address: SocketAddr) -> io::Result<Option<Listener>> {
 ///
 /// # Errors
 /// As [`look_up`].
-pub fn listener(address: SocketAddr) -> io::Result<Option<Listener>> {
+pub fn listener(address: SocketAddr) -> io::Result<Option<ListeningSocket>> {
     if *HAS_SOCK_DIAG {
         by_sock_diag(address)
     } else {
@@ -82,7 +82,7 @@ const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 
-fn by_sock_diag(address: SocketAddr) -> io::Result<Option<Listener>> {
+fn by_sock_diag(address: SocketAddr) -> io::Result<Option<ListeningSocket>> {
     let netlink = socket_with(
         AddressFamily::NETLINK,
         SocketType::DGRAM,
@@ -129,7 +129,7 @@ fn request(address: SocketAddr) -> Vec<u8> {
     request
 }
 
-fn parse(reply: &[u8]) -> io::Result<Option<Listener>> {
+fn parse(reply: &[u8]) -> io::Result<Option<ListeningSocket>> {
     let short = || io::Error::new(io::ErrorKind::UnexpectedEof, "the kernel's answer is short");
     let word = |at: usize| {
         let bytes = reply.get(at..at + 4).ok_or_else(short)?;
@@ -140,7 +140,7 @@ fn parse(reply: &[u8]) -> io::Result<Option<Listener>> {
     match u16::from_ne_bytes(kind.try_into().unwrap_or_default()) {
         BY_FAMILY => {
             let state = *reply.get(body + 1).ok_or_else(short)?;
-            let listener = Listener {
+            let listener = ListeningSocket {
                 uid: word(body + 64)?,
                 inode: word(body + 68)?,
             };
@@ -160,7 +160,7 @@ fn parse(reply: &[u8]) -> io::Result<Option<Listener>> {
 
 /// The same, from the kernel's table as text. Several sockets may listen on a port at different addresses; the most exact one
 /// gets the connection.
-fn by_table(address: SocketAddr) -> io::Result<Option<Listener>> {
+fn by_table(address: SocketAddr) -> io::Result<Option<ListeningSocket>> {
     let mut found = None;
     for file in ["/proc/net/tcp", "/proc/net/tcp6"] {
         let text = match fs::read_to_string(file) {
@@ -182,7 +182,7 @@ fn by_table(address: SocketAddr) -> io::Result<Option<Listener>> {
 }
 
 /// `sl local_address rem_address st queues timer retransmits uid timeout inode …`, if it is a listener.
-fn row(line: &str) -> Option<(SocketAddr, Listener)> {
+fn row(line: &str) -> Option<(SocketAddr, ListeningSocket)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     if *fields.get(3)? != "0A" {
         return None;
@@ -200,7 +200,7 @@ fn row(line: &str) -> Option<(SocketAddr, Listener)> {
         4 => IpAddr::from(<[u8; 4]>::try_from(octets).ok()?),
         _ => IpAddr::from(<[u8; 16]>::try_from(octets).ok()?).to_canonical(),
     };
-    let listener = Listener {
+    let listener = ListeningSocket {
         uid: fields.get(7)?.parse().ok()?,
         inode: fields.get(9)?.parse().ok()?,
     };
@@ -215,14 +215,14 @@ mod tests {
 
     use super::*;
 
-    type LookUp = fn(SocketAddr) -> io::Result<Option<Listener>>;
+    type LookUp = fn(SocketAddr) -> io::Result<Option<ListeningSocket>>;
 
     const BOTH: [LookUp; 2] = [by_sock_diag, by_table];
 
-    fn named(socket: &TcpListener) -> Listener {
+    fn named(socket: &TcpListener) -> ListeningSocket {
         let file = File::from(socket.as_fd().try_clone_to_owned().unwrap());
         let meta = file.metadata().unwrap();
-        Listener {
+        ListeningSocket {
             inode: u32::try_from(meta.ino()).unwrap(),
             uid: meta.uid(),
         }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use async_trait::async_trait;
 use domain::id::SandboxId;
 use domain::sandbox::BackendState;
-use endpoint_guard::{EndpointGuard, GuardError, Listener, is_local, look_up};
+use endpoint_guard::{EndpointGuard, GuardError, ListeningSocket, is_local, look_up};
 
 use crate::DockerSandboxes;
 use crate::backend::DockerInner;
@@ -25,7 +25,7 @@ impl EndpointGuard for DockerSandboxes {
         &self,
         sandbox: &str,
         address: SocketAddr,
-    ) -> Result<Option<Listener>, GuardError> {
+    ) -> Result<Option<ListeningSocket>, GuardError> {
         let (inner, port) = (self.inner(), address.port());
         let unknown = |source| GuardError::Unknown { port, source };
         let engine = inner.engine.user().await.map_err(unknown)?;

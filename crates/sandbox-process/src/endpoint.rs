@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use domain::id::SandboxId;
-use endpoint_guard::{EndpointGuard, GuardError, Listener, look_up};
+use endpoint_guard::{EndpointGuard, GuardError, ListeningSocket, look_up};
 
 use crate::ProcessSandboxes;
 use crate::backend::ProcessInner;
@@ -22,7 +22,7 @@ impl EndpointGuard for ProcessSandboxes {
         &self,
         sandbox: &str,
         address: SocketAddr,
-    ) -> Result<Option<Listener>, GuardError> {
+    ) -> Result<Option<ListeningSocket>, GuardError> {
         let Ok(id) = SandboxId::parse(sandbox) else {
             return Err(GuardError::HeldByAnother(address.port()));
         };
@@ -36,7 +36,7 @@ impl ProcessInner {
         self: &Arc<Self>,
         id: &SandboxId,
         address: SocketAddr,
-    ) -> Result<Listener, GuardError> {
+    ) -> Result<ListeningSocket, GuardError> {
         let port = address.port();
         let unknown = |source| GuardError::Unknown { port, source };
         let found = look_up(address).await.map_err(unknown)?;
@@ -54,7 +54,7 @@ impl ProcessInner {
 
     /// Whether the main process or a descendant holds the socket. The marker is no proof: any process can be started with
     /// it. Blocks.
-    fn holds(&self, id: &SandboxId, found: Listener) -> bool {
+    fn holds(&self, id: &SandboxId, found: ListeningSocket) -> bool {
         let has = |key| proc::has_socket(key, found.inode);
         let Some(main) = self.main_process(id) else {
             // Another service with the same database may have started it on this machine, and its files are not readable.

@@ -4,8 +4,8 @@ use crate::run::{run, say};
 use crate::soak::{build, builder, profile};
 
 /// How long, and which.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+#[derive(Debug, clap::AttackArgs)]
+pub(crate) struct AttackArgs {
     /// How long all attacks take together. Preparing, and the look at the memory at the end, take up to six minutes more.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=600))]
     minutes: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Args {
 }
 
 /// Prints a table of what the normal users notice, and fails when a bound is broken.
-pub(crate) fn attack(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn attack(args: &AttackArgs) -> anyhow::Result<()> {
     say("the service");
     let profile = profile(!args.debug);
     build(profile)?;

@@ -6,8 +6,8 @@ use crate::run::{cargo, programs, run, say};
 use crate::{debian, engine, images, micro};
 
 /// What is measured.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+#[derive(Debug, clap::BenchArgs)]
+pub(crate) struct BenchArgs {
     #[command(flatten)]
     which: BenchSelection,
     /// With small numbers, to see that it works; with `--load`, `--start`, `--scale`, `--gateway`, `--postgres` or
@@ -24,7 +24,7 @@ pub(crate) struct Args {
 }
 
 /// One of them.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::BenchArgs)]
 #[group(multiple = false)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -73,7 +73,7 @@ impl BenchSelection {
 }
 
 /// Builds for speed and runs one of the programs that measure.
-pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
     let program = args.which.program();
     ensure!(
         args.url.is_none() || ["bench-load", "bench-start", "bench-scale"].contains(&program),

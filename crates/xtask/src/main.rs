@@ -31,7 +31,7 @@ use crate::run::{cargo, say};
 
 /// Developer tasks of agent-workspace.
 #[derive(Debug, Parser)]
-struct Cli {
+struct XtaskCli {
     #[command(subcommand)]
     task: Task,
 }
@@ -122,7 +122,7 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().task {
+    let done = match XtaskCli::parse().task {
         Task::Ci => ci(),
         Task::Run { args } => serve(&args),
         Task::Test {

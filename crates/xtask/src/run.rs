@@ -48,7 +48,7 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
 
 /// The output of a program to watch; the other one is passed through.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Output {
+pub(crate) enum WatchedStream {
     Standard,
     Error,
 }
@@ -56,12 +56,12 @@ pub(crate) enum Output {
 /// Runs a program, shows its output, passes each line of one output to `on_line`, and returns whether it succeeded.
 pub(crate) fn watch(
     command: &mut Command,
-    output: Output,
+    output: WatchedStream,
     mut on_line: impl FnMut(&str),
 ) -> anyhow::Result<bool> {
     match output {
-        Output::Standard => command.stdout(Stdio::piped()),
-        Output::Error => command.stderr(Stdio::piped()),
+        WatchedStream::Standard => command.stdout(Stdio::piped()),
+        WatchedStream::Error => command.stderr(Stdio::piped()),
     };
     let mut child = command
         .spawn()
@@ -75,8 +75,8 @@ pub(crate) fn watch(
         let line = line.context("cannot read the output")?;
         let line = String::from_utf8_lossy(&line);
         match output {
-            Output::Standard => print(&line),
-            Output::Error => {
+            WatchedStream::Standard => print(&line),
+            WatchedStream::Error => {
                 let _ = writeln!(std::io::stderr(), "{line}");
             }
         }

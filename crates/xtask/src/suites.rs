@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 
-use crate::run::{Output, cargo, print, program, programs, root, say, watch};
+use crate::run::{WatchedStream, cargo, print, program, programs, root, say, watch};
 use crate::{access, agent_servers, debian, engine, images, schemathesis};
 
 /// Counts of tests.
@@ -55,7 +55,7 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
             command.args(["--filterset", &access::direct_filter()]);
         }
         command.args(args);
-        all_passed &= watch(&mut command, Output::Error, |line| count.add_nextest(line))?;
+        all_passed &= watch(&mut command, WatchedStream::Error, |line| count.add_nextest(line))?;
     } else {
         for packages in libtest_parts(with_agent_servers, args.is_empty()) {
             let mut command = cargo();
@@ -63,7 +63,7 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
                 .args(["test", "--no-fail-fast"])
                 .args(packages)
                 .args(args);
-            all_passed &= watch(&mut command, Output::Standard, |line| {
+            all_passed &= watch(&mut command, WatchedStream::Standard, |line| {
                 count.add_libtest(line);
             })?;
         }
@@ -74,7 +74,7 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
     // Documentation examples, which nextest cannot run.
     let mut command = cargo();
     command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
-    let examples_passed = watch(&mut command, Output::Standard, |line| {
+    let examples_passed = watch(&mut command, WatchedStream::Standard, |line| {
         count.add_libtest(line);
     })?;
 
@@ -112,9 +112,9 @@ fn behind_nginx(with_agent_servers: bool, count: &mut TestCount) -> anyhow::Resu
     }
     access::behind_nginx(&mut command);
     if has_nextest() {
-        watch(&mut command, Output::Error, |line| count.add_nextest(line))
+        watch(&mut command, WatchedStream::Error, |line| count.add_nextest(line))
     } else {
-        watch(&mut command, Output::Standard, |line| {
+        watch(&mut command, WatchedStream::Standard, |line| {
             count.add_libtest(line);
         })
     }

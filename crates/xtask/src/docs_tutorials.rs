@@ -47,9 +47,9 @@ fn marked(page: &str) -> Vec<&str> {
 }
 
 /// A running service, which ends with this value.
-struct Service(Child);
+struct TutorialService(Child);
 
-impl Drop for Service {
+impl Drop for TutorialService {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -88,7 +88,7 @@ fn follow_in(home: &Path, programs: &Programs, script: &str) -> anyhow::Result<(
     };
     let log = fs::File::create(home.join("service.log"))?;
     let mut serve = with_environment(program(&programs.service));
-    let mut service = Service(
+    let mut service = TutorialService(
         serve
             .arg("serve")
             .stderr(log.try_clone()?)

@@ -25,7 +25,7 @@ use crate::disk::DiskMonitor;
 use crate::engine::Engine;
 use crate::images::Images;
 use crate::labels;
-use crate::lock::SandboxLocks;
+use crate::lock::ContainerLocks;
 use crate::network::SandboxNetwork;
 use crate::observe::Ownership;
 use crate::state_cache::StateCache;
@@ -57,7 +57,7 @@ pub(crate) struct DockerInner {
     /// `None` until the first attempt to reach the engine.
     pub(crate) contact: watch::Sender<Option<BackendReachability>>,
     reached: ReachableUrls,
-    locks: SandboxLocks,
+    locks: ContainerLocks,
     /// Facts are shared, because the channel allocates its whole capacity at once.
     facts: broadcast::Sender<Arc<BackendFact>>,
     /// The runtime of the tasks, which outlive requests.
@@ -84,7 +84,7 @@ impl DockerSandboxes {
             starts: Arc::new(Semaphore::new(MAX_PARALLEL_STARTS)),
             contact: watch::Sender::new(None),
             reached: ReachableUrls::default(),
-            locks: SandboxLocks::default(),
+            locks: ContainerLocks::default(),
             facts: broadcast::channel(MAX_BUFFERED_FACTS).0,
             runtime,
             closed: CancellationToken::new(),

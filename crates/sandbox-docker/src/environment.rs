@@ -9,15 +9,15 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::config::DockerSpec;
 
-/// Variables by name. Some values are keys, so all are treated as secret.
-pub(crate) type Variables = BTreeMap<String, SecretString>;
+/// ContainerVariables by name. Some values are keys, so all are treated as secret.
+pub(crate) type ContainerVariables = BTreeMap<String, SecretString>;
 
 /// The port of the VS Code server. Without the port, the server would only waste memory.
 const VSCODE: &str = "VSCODE";
 
 /// Whether the agent server waits for an init request.
 const DEFERRED_INIT: &str = "OH_DEFERRED_INIT";
-/// Variables that a dormant agent server gets by its init request. It does not start with a part of them in its
+/// ContainerVariables that a dormant agent server gets by its init request. It does not start with a part of them in its
 /// environment.
 const WEBHOOKS_PREFIX: &str = "OH_WEBHOOKS_";
 
@@ -48,8 +48,8 @@ pub(crate) const FIXED: [(&str, &str); 11] = [
 ];
 
 /// All variables that are set in addition to the image's own.
-pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> Variables {
-    let mut all = Variables::new();
+pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> ContainerVariables {
+    let mut all = ContainerVariables::new();
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value.into());
     if spec.read_only {
         // The image's own home is not writable.

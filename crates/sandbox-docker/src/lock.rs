@@ -11,11 +11,11 @@ use tokio::time::timeout;
 
 /// The locks of all sandboxes.
 #[derive(Debug, Default)]
-pub(crate) struct SandboxLocks {
+pub(crate) struct ContainerLocks {
     held: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-impl SandboxLocks {
+impl ContainerLocks {
     pub(crate) async fn lock(
         &self,
         id: &SandboxId,

@@ -35,7 +35,7 @@ use crate::state_cache::{KnownState, OperationGuard};
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The permit of one of the concurrent starts.
-pub(crate) type StartPermit = OwnedSemaphorePermit;
+pub(crate) type ContainerStartPermit = OwnedSemaphorePermit;
 
 /// The result of a creation.
 enum CreateOutcome {
@@ -45,7 +45,7 @@ enum CreateOutcome {
 
 impl DockerInner {
     /// Waits for a permit to start a container.
-    pub(crate) async fn acquire_start_permit(&self) -> Result<StartPermit, SandboxError> {
+    pub(crate) async fn acquire_start_permit(&self) -> Result<ContainerStartPermit, SandboxError> {
         let acquire_start_permit =
             timeout(START_QUEUE_TIMEOUT, self.starts.clone().acquire_owned());
         acquire_start_permit
@@ -69,7 +69,7 @@ impl DockerInner {
         &self,
         launch: SandboxLaunch,
         _guard: OwnedMutexGuard<()>,
-        _permit: StartPermit,
+        _permit: ContainerStartPermit,
     ) -> Result<SandboxEndpoints, SandboxError> {
         let operation = self.states.begin(&launch.id);
         let outcome = self.start_unlocked(&launch, &operation).await;

@@ -21,7 +21,7 @@ use crate::confine;
 use crate::environment;
 use crate::errors;
 use crate::layout::{DataLayout, SandboxPaths};
-use crate::lock::{SandboxLockGuard, SandboxLocks};
+use crate::lock::{SandboxLockGuard, ProcessLocks};
 use crate::marker::Marker;
 use crate::monitor::TrackedProcess;
 use crate::recipe;
@@ -48,7 +48,7 @@ pub(crate) struct ProcessInner {
     pub(crate) server: AgentServerProvider,
     /// The runtime of the tasks, which outlive requests. A child is reaped by the runtime that spawned it.
     pub(crate) runtime: Handle,
-    pub(crate) locks: SandboxLocks,
+    pub(crate) locks: ProcessLocks,
     pub(crate) starts: Arc<Semaphore>,
     /// Limits concurrent proofs of listeners.
     pub(crate) proofs: Semaphore,
@@ -80,7 +80,7 @@ impl ProcessSandboxes {
             layout,
             server: AgentServerProvider::new(config.agent_server.clone()),
             runtime: Handle::current(),
-            locks: SandboxLocks::default(),
+            locks: ProcessLocks::default(),
             starts: Arc::new(Semaphore::new(config.parallel_starts.max(1))),
             proofs: Semaphore::new(MAX_PARALLEL_PROOFS),
             tracked: Mutex::default(),

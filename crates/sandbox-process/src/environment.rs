@@ -14,12 +14,12 @@ use crate::config::ProcessConfig;
 use crate::layout::SandboxPaths;
 use crate::marker::{self, Marker};
 
-/// Variables by name. Some values are keys, so all are treated as secret.
-pub(crate) type Variables = BTreeMap<String, SecretString>;
+/// ProcessVariables by name. Some values are keys, so all are treated as secret.
+pub(crate) type ProcessVariables = BTreeMap<String, SecretString>;
 
 /// Whether the agent server waits for an init request.
 const DEFERRED_INIT: &str = "OH_DEFERRED_INIT";
-/// Variables that a dormant agent server gets by its init request. It does not start with a part of them in its
+/// ProcessVariables that a dormant agent server gets by its init request. It does not start with a part of them in its
 /// environment.
 const WEBHOOKS_PREFIX: &str = "OH_WEBHOOKS_";
 
@@ -70,8 +70,8 @@ pub(crate) fn variables(
     marker: &Marker,
     launch: &SandboxLaunch,
     program: &OsStr,
-) -> Variables {
-    let mut all = Variables::new();
+) -> ProcessVariables {
+    let mut all = ProcessVariables::new();
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value.into());
     set("LANG", "C.UTF-8".into());
     set("TZ", "UTC".into());
@@ -167,7 +167,7 @@ mod tests {
     use crate::config::AgentServerSource;
     use crate::layout::DataLayout;
 
-    fn made(dormant: bool) -> Variables {
+    fn made(dormant: bool) -> ProcessVariables {
         let instance = HostId::parse("host").unwrap();
         let source = AgentServerSource::Command(vec!["/bin/agent".into()]);
         let mut config = ProcessConfig::new("/data", instance.clone(), source);

@@ -19,7 +19,7 @@ const AWAITED_OPERATION: &str = "another operation on this sandbox";
 
 /// The locks of all sandboxes.
 #[derive(Debug, Default)]
-pub(crate) struct SandboxLocks {
+pub(crate) struct ProcessLocks {
     held: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct SandboxLockGuard {
     _mutex: OwnedMutexGuard<()>,
 }
 
-impl SandboxLocks {
+impl ProcessLocks {
     pub(crate) async fn lock(
         &self,
         id: &SandboxId,

@@ -26,7 +26,7 @@ use crate::observe::describe;
 use crate::pidfd::{PidHandle, PidWatch};
 use crate::proc::{self, ProcessKey};
 use crate::spawn::Reservation;
-use crate::start::StartPermit;
+use crate::start::ProcessStartPermit;
 use crate::state::{LifecyclePhase, ProcessState};
 
 /// Interval of checks of all log sizes.
@@ -56,7 +56,7 @@ pub(crate) enum MainProcess {
 /// Held by a start until the agent server answers.
 pub(crate) struct BootInProgress {
     pub(crate) port: u16,
-    pub(crate) acquire_start_permit: StartPermit,
+    pub(crate) acquire_start_permit: ProcessStartPermit,
     pub(crate) reservation: Reservation,
 }
 

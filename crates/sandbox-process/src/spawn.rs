@@ -10,7 +10,7 @@ use secrecy::ExposeSecret;
 use tokio::net::TcpSocket;
 use tokio::process::{Child, Command};
 
-use crate::environment::Variables;
+use crate::environment::ProcessVariables;
 use crate::proc::{self, ProcessKey};
 
 /// Reserves a port until the agent server listens on it.
@@ -48,7 +48,7 @@ impl Reservation {
 /// Spawns `command` with exactly these variables and its output in `log_file`.
 pub(crate) fn spawn(
     command: &[OsString],
-    variables: &Variables,
+    variables: &ProcessVariables,
     dir: &Path,
     log_file: std::fs::File,
 ) -> io::Result<(Child, ProcessKey)> {

@@ -34,14 +34,14 @@ use crate::spawn::{self, Reservation};
 use crate::state::{LifecyclePhase, ProcessState};
 
 /// A permit to use processor time for a start; `None` when the sandbox runs already.
-pub(crate) type StartPermit = Option<OwnedSemaphorePermit>;
+pub(crate) type ProcessStartPermit = Option<OwnedSemaphorePermit>;
 
 impl ProcessInner {
     /// Waits in the queue of starts. A running sandbox does not queue.
     pub(crate) async fn acquire_start_permit(
         self: &Arc<Self>,
         id: &SandboxId,
-    ) -> Result<StartPermit, SandboxError> {
+    ) -> Result<ProcessStartPermit, SandboxError> {
         let (state_file, marker) = (self.paths(id).state(), self.marker(id));
         let runs = blocking(move || {
             ProcessState::load(&state_file).and_then(|state| state.running_process(&marker))
@@ -66,7 +66,7 @@ impl ProcessInner {
         self: &Arc<Self>,
         launch: SandboxLaunch,
         command: Vec<OsString>,
-        acquire_start_permit: StartPermit,
+        acquire_start_permit: ProcessStartPermit,
         _guard: SandboxLockGuard,
     ) -> Result<SandboxEndpoints, SandboxError> {
         let id = launch.id.clone();

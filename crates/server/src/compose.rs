@@ -47,7 +47,7 @@ pub(crate) use vault::{
 };
 
 /// The environment of the process.
-pub(crate) type Variables = [(OsString, OsString)];
+pub(crate) type EnvVariables = [(OsString, OsString)];
 
 /// Runs the sandbox launcher if the arguments ask for it. Call it before threads exist.
 pub(crate) fn launch(mut arguments: impl Iterator<Item = OsString>) -> Option<io::Error> {
@@ -111,7 +111,7 @@ pub(crate) enum BackendChoice {
 /// Opens the chosen backend.
 pub(crate) async fn open_sandboxes(
     config: &Config,
-    variables: &Variables,
+    variables: &EnvVariables,
     host: &HostId,
     before: Option<&str>,
 ) -> anyhow::Result<OpenedBackend> {

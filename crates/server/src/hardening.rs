@@ -24,7 +24,7 @@ use rustix::process::{
     DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit, umask,
 };
 
-use crate::compose::Variables;
+use crate::compose::EnvVariables;
 
 /// Marks a process whose standard input holds the variables. Such a process does not re-execute itself, so there is no
 /// loop.
@@ -76,7 +76,7 @@ fn is_concealed(name: &OsString) -> bool {
 }
 
 /// Executes this program again in the same process. Returns only on failure.
-fn reexec(variables: &Variables) -> io::Error {
+fn reexec(variables: &EnvVariables) -> io::Error {
     let (concealed, shown): (Vec<_>, Vec<_>) = variables
         .iter()
         .cloned()
@@ -105,7 +105,7 @@ fn reexec(variables: &Variables) -> io::Error {
 }
 
 /// Writes pairs `NAME=VALUE`, each followed by NUL, as in `/proc/<pid>/environ`.
-fn memory_file(variables: &Variables) -> io::Result<File> {
+fn memory_file(variables: &EnvVariables) -> io::Result<File> {
     let mut file = File::from(memfd_create("variables", MemfdFlags::CLOEXEC)?);
     for (name, value) in variables {
         let pair = [name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat();

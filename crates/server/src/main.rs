@@ -26,7 +26,7 @@ use clap::Parser as _;
 
 use crate::cli::{Cli, CliCommand, Command};
 use crate::commands::{doctor, healthcheck, keys, secrets, users};
-use crate::compose::{Telemetry, Variables};
+use crate::compose::{Telemetry, EnvVariables};
 use crate::config::{BackendKind, Config, ConfigError};
 use crate::data_dir::DataDir;
 use crate::lifecycle::serve;
@@ -120,7 +120,7 @@ fn print_openapi() -> anyhow::Result<ExitCode> {
 fn run(
     command: Command,
     config: &Config,
-    variables: &Variables,
+    variables: &EnvVariables,
     level: &LogLevelHandle,
 ) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -11,13 +11,13 @@ use sandbox_process::launcher::Launcher;
 use sandbox_process::provision::{self, InstallEnvironment, Provisioner};
 use sandbox_process::{AgentServerSource, ProcessConfig, ProcessSandboxes, ProcessSpecs};
 
-use super::{OpenedBackend, Variables};
+use super::{OpenedBackend, EnvVariables};
 use crate::config::Config;
 
 /// Opens the backend.
 pub(super) async fn open(
     config: &Config,
-    variables: &Variables,
+    variables: &EnvVariables,
     host: &HostId,
     why: String,
 ) -> anyhow::Result<OpenedBackend> {
@@ -59,21 +59,21 @@ pub(super) async fn open(
     })
 }
 
-fn own_path(variables: &Variables) -> Option<String> {
+fn own_path(variables: &EnvVariables) -> Option<String> {
     let (_, path) = variables.iter().find(|(name, _)| name == "PATH")?;
     path.to_str()
         .filter(|path| !path.is_empty())
         .map(str::to_owned)
 }
 
-fn agent_server(config: &Config, variables: &Variables) -> anyhow::Result<AgentServerSource> {
+fn agent_server(config: &Config, variables: &EnvVariables) -> anyhow::Result<AgentServerSource> {
     Ok(match &config.sandbox.agent_server_command {
         Some(words) => AgentServerSource::Command(words.iter().map(OsString::from).collect()),
         None => AgentServerSource::Provision(provisioner(config, variables)?),
     })
 }
 
-fn provisioner(config: &Config, variables: &Variables) -> anyhow::Result<Provisioner> {
+fn provisioner(config: &Config, variables: &EnvVariables) -> anyhow::Result<Provisioner> {
     let environment = InstallEnvironment::pick(variables.iter().cloned());
     let mut settings = provision::Config::new(&config.data_dir, environment);
     if let Some(version) = &config.sandbox.agent_server_version {
@@ -89,7 +89,7 @@ fn provisioner(config: &Config, variables: &Variables) -> anyhow::Result<Provisi
 /// Installs the agent server if the service manages it, and returns its command.
 pub(crate) async fn prepare(
     config: &Config,
-    variables: &Variables,
+    variables: &EnvVariables,
 ) -> anyhow::Result<Vec<OsString>> {
     match agent_server(config, variables)? {
         AgentServerSource::Command(words) => Ok(words),
@@ -100,7 +100,7 @@ pub(crate) async fn prepare(
 /// The source of the agent server, or why there is none; for `doctor`.
 pub(crate) async fn agent_server_outlook(
     config: &Config,
-    variables: &Variables,
+    variables: &EnvVariables,
 ) -> anyhow::Result<String> {
     let provisioner = match agent_server(config, variables)? {
         AgentServerSource::Provision(provisioner) => provisioner,
@@ -122,7 +122,7 @@ pub(crate) async fn agent_server_outlook(
 /// Whether the program of the configured command exists and is executable.
 fn configured(
     config: &Config,
-    variables: &Variables,
+    variables: &EnvVariables,
     words: &[OsString],
 ) -> anyhow::Result<String> {
     let program = words.first().context("the configured command is empty")?;

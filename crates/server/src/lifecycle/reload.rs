@@ -4,7 +4,7 @@
 use application::App;
 use http_api::HttpState;
 
-use crate::compose::{self, Variables};
+use crate::compose::{self, EnvVariables};
 use crate::config::Config;
 use crate::logging::LogLevelHandle;
 
@@ -32,7 +32,7 @@ pub(crate) struct ConfigReloader<'a> {
     /// The configuration at start.
     started: &'a Config,
     /// The environment at start, which does not change.
-    variables: &'a Variables,
+    variables: &'a EnvVariables,
     level: &'a LogLevelHandle,
     app: App,
     http: HttpState,
@@ -42,7 +42,7 @@ pub(crate) struct ConfigReloader<'a> {
 
 impl<'a> ConfigReloader<'a> {
     pub(crate) fn new(
-        (started, variables, level): (&'a Config, &'a Variables, &'a LogLevelHandle),
+        (started, variables, level): (&'a Config, &'a EnvVariables, &'a LogLevelHandle),
         app: App,
         http: HttpState,
     ) -> Self {

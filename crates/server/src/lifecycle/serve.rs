@@ -14,7 +14,7 @@ use secrecy::ExposeSecret as _;
 use tokio::net::TcpSocket;
 use tokio::runtime::Handle;
 
-use crate::compose::{self, KeyFollower, OpenedBackend, Service, Variables};
+use crate::compose::{self, KeyFollower, OpenedBackend, Service, EnvVariables};
 use crate::config::{AuthModeSetting, Config, without_password};
 use crate::data_dir::{DataDir, Lock};
 use crate::disk_space::DiskSpace;
@@ -42,7 +42,7 @@ const LISTEN_BACKLOG: u32 = 4096;
 /// Runs until a signal. Sandboxes keep running; the next start adopts them.
 pub(crate) async fn serve(
     config: &Config,
-    variables: &Variables,
+    variables: &EnvVariables,
     level: &LogLevelHandle,
 ) -> anyhow::Result<()> {
     raise_file_limit();
@@ -162,7 +162,7 @@ fn open_callbacks(
 /// Opens the backend, and warns if this installation used another one before.
 async fn open_sandboxes(
     config: &Config,
-    variables: &Variables,
+    variables: &EnvVariables,
     host: &HostId,
     data_dir: &DataDir,
 ) -> anyhow::Result<OpenedBackend> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use domain::error::chain;
 
-use crate::compose::Variables;
+use crate::compose::EnvVariables;
 
 /// Names the manager's socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";
@@ -20,7 +20,7 @@ pub(crate) struct ServiceManager(Option<(UnixDatagram, SocketAddr)>);
 
 impl ServiceManager {
     /// The manager that the variables name, if any.
-    pub(crate) fn of(variables: &Variables) -> Self {
+    pub(crate) fn of(variables: &EnvVariables) -> Self {
         let named = variables.iter().find(|(name, _)| name == VARIABLE);
         let name = named.map(|(_, value)| value.as_bytes());
         let reached = name.filter(|name| !name.is_empty()).map(reach);

@@ -9,7 +9,7 @@ use keyring::private_file;
 use secrecy::SecretString;
 
 use super::args::ServiceArgs;
-use crate::compose::Variables;
+use crate::compose::EnvVariables;
 use crate::config::{AuthModeSetting, Config};
 use crate::data_dir::DataDir;
 
@@ -33,7 +33,7 @@ impl Connection {
     pub(super) fn new(
         service: &ServiceArgs,
         config: Option<&Path>,
-        variables: &Variables,
+        variables: &EnvVariables,
     ) -> anyhow::Result<Self> {
         let url = service
             .url
@@ -84,7 +84,7 @@ fn no_key() -> Key {
     (None, "none".into())
 }
 
-fn given_key(service: &ServiceArgs, variables: &Variables) -> anyhow::Result<Option<Key>> {
+fn given_key(service: &ServiceArgs, variables: &EnvVariables) -> anyhow::Result<Option<Key>> {
     if let Some(file) = &service.key_file {
         return read(file, "--key-file").map(Some);
     }
@@ -130,12 +130,12 @@ fn local_key(config: &Config) -> anyhow::Result<Key> {
     })
 }
 
-fn variable<'a>(variables: &'a Variables, name: &str) -> Option<&'a OsString> {
+fn variable<'a>(variables: &'a EnvVariables, name: &str) -> Option<&'a OsString> {
     let mut set = variables.iter().filter(|(_, value)| !value.is_empty());
     set.find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
-fn text(variables: &Variables, name: &str) -> anyhow::Result<Option<String>> {
+fn text(variables: &EnvVariables, name: &str) -> anyhow::Result<Option<String>> {
     let value = variable(variables, name).map(|value| value.to_str());
     match value {
         Some(None) => bail!("{name} must be UTF-8"),

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Subcommand;
 
-use crate::compose::Variables;
+use crate::compose::EnvVariables;
 use args::{Conversations, Sandboxes, ServiceArgs, Specs};
 use connect::Connection;
 use output::CommandOutput;
@@ -47,7 +47,7 @@ impl Command {
 pub(crate) fn run(
     command: Command,
     config: Option<&Path>,
-    variables: &Variables,
+    variables: &EnvVariables,
 ) -> anyhow::Result<ExitCode> {
     let service = command.service();
     let connection = Connection::new(service, config, variables)?;

@@ -12,7 +12,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use domain::id::HostId;
 
-use crate::compose::{self, BackendChoice, Variables};
+use crate::compose::{self, BackendChoice, EnvVariables};
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::lifecycle::serve;
@@ -22,7 +22,7 @@ use crate::listeners::metrics as metrics_listener;
 pub(crate) use report::DoctorReport;
 
 /// Runs all checks, also after a failure.
-pub(crate) async fn examine(config: &Config, variables: &Variables) -> DoctorReport {
+pub(crate) async fn examine(config: &Config, variables: &EnvVariables) -> DoctorReport {
     let mut report = DoctorReport::default();
     let now = compose::clock();
     let data_dir = machine::data_dir(config, &mut report);

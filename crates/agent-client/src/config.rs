@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Headers that name the trace of the current span, by name and value.
-pub type TraceHeaders = fn() -> Vec<(&'static str, String)>;
+pub type TraceHeaderSource = fn() -> Vec<(&'static str, String)>;
 
 /// Deadlines and sizes. Each deadline covers a whole exchange: connecting, sending, and reading the answer.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub struct Config {
     /// Largest response body, in bytes.
     pub max_body: usize,
     /// Headers that name the trace of the current span, for every request; `None` where no traces are exported.
-    pub trace: Option<TraceHeaders>,
+    pub trace: Option<TraceHeaderSource>,
 }
 
 impl Default for Config {

@@ -18,6 +18,6 @@ mod server_info;
 mod transport;
 mod workspace;
 
-pub use config::{Config, TraceHeaders};
+pub use config::{Config, TraceHeaderSource};
 pub use probe::{ProbeResponse, probe};
 pub use runtime::HttpAgentRuntime;

@@ -18,7 +18,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::{Position, Url};
 
-use crate::config::{Config, TraceHeaders};
+use crate::config::{Config, TraceHeaderSource};
 use crate::fault::CallError;
 
 const KEY_HEADER: &str = "x-session-api-key";
@@ -176,7 +176,7 @@ impl AgentCall {
 pub(crate) struct Transport {
     client: Client<Connector, Full<Bytes>>,
     max_body: usize,
-    trace: Option<TraceHeaders>,
+    trace: Option<TraceHeaderSource>,
 }
 
 impl Transport {

@@ -55,13 +55,17 @@ impl World {
     /// # Panics
     /// When something is left after a while.
     pub async fn assert_nothing_left(&self) {
-        wait_for("the end of the sandbox's row", RECONCILE_TIMEOUT, || async {
-            self.user.sandboxes().await.is_empty().then_some(())
-        })
+        wait_for(
+            "the end of the sandbox's row",
+            RECONCILE_TIMEOUT,
+            || async { self.user.sandboxes().await.is_empty().then_some(()) },
+        )
         .await;
-        wait_until("the end of its processes and files", RECONCILE_TIMEOUT, || {
-            self.service.processes().is_empty() && self.service.sandbox_directories().is_empty()
-        })
+        wait_until(
+            "the end of its processes and files",
+            RECONCILE_TIMEOUT,
+            || self.service.processes().is_empty() && self.service.sandbox_directories().is_empty(),
+        )
         .await;
         self.service.assert_no_orphans(&[&self.user]).await;
     }

@@ -73,7 +73,9 @@ async fn status_of(address: SocketAddr, bytes: &[u8]) -> u16 {
         read?;
         std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
     };
-    let answer = timeout(WAIT_TIMEOUT, talk).await.expect("the connection ends");
+    let answer = timeout(WAIT_TIMEOUT, talk)
+        .await
+        .expect("the connection ends");
     let answer = answer.expect("it is not reset");
     let status = answer.split(' ').nth(1).and_then(|it| it.parse().ok());
     status.unwrap_or_else(|| panic!("no status in {answer:?}"))
@@ -137,7 +139,9 @@ async fn what_is_no_request_gets_an_answer_and_few_lines_in_the_log() {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    let log = timeout(WAIT_TIMEOUT, told).await.expect("it is told how many");
+    let log = timeout(WAIT_TIMEOUT, told)
+        .await
+        .expect("it is told how many");
     let lines = log.lines().filter(|line| line.contains(MALFORMED));
     let lines: Vec<&str> = lines.collect();
     let most = MAX_LINES_PER_SECOND * (began.elapsed().as_secs() + 2);

@@ -153,7 +153,10 @@ async fn metrics_on_an_address_of_their_own_need_no_key_and_are_nowhere_else() {
     let mut service = Service::builder().env(own.0, own.1).start().await;
     let ask = async |url: String, key: &str| {
         let (http, url) = client(&url);
-        let asked = http.get(url).header("X-Session-API-Key", key).timeout(RECONCILE_TIMEOUT);
+        let asked = http
+            .get(url)
+            .header("X-Session-API-Key", key)
+            .timeout(RECONCILE_TIMEOUT);
         let answer = asked.send().await.expect("it answers");
         (answer.status().as_u16(), answer.text().await.expect("text"))
     };
@@ -203,12 +206,16 @@ async fn a_start_and_its_steps_are_a_trace_of_the_caller() {
     let mut world = World::configured("", configure).await;
     let task = start_traced(&world).await;
     let conversation = world.user.ready(&task).await;
-    let steps = wait_for("the spans of the start's last step", RECONCILE_TIMEOUT, || async {
-        let spans = collector.mail.spans();
-        let is_last = |span: &&Span| span.name == "STARTING_CONVERSATION";
-        let is_there = spans.iter().find(is_last).is_some() && named(&spans, "start").is_some();
-        is_there.then_some(spans)
-    })
+    let steps = wait_for(
+        "the spans of the start's last step",
+        RECONCILE_TIMEOUT,
+        || async {
+            let spans = collector.mail.spans();
+            let is_last = |span: &&Span| span.name == "STARTING_CONVERSATION";
+            let is_there = spans.iter().find(is_last).is_some() && named(&spans, "start").is_some();
+            is_there.then_some(spans)
+        },
+    )
     .await;
     let is_trace = |span: &&Span| hex(&span.trace_id) == TRACE;
     let ours: Vec<&Span> = steps.iter().filter(is_trace).collect();

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::fault::{Scrubber, refused};
 use crate::runtime::HttpAgentRuntime;
-use crate::transport::{AgentCall, AgentAddress};
+use crate::transport::{AgentAddress, AgentCall};
 
 const INIT_PATH: [&str; 2] = ["api", "init"];
 /// The first path makes the agent server load all tools (2 s with 1.34). The second matches no route: the agent server compiles

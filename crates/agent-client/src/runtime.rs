@@ -26,7 +26,7 @@ use crate::launch;
 use crate::mcp::{self, McpEntry};
 use crate::plugins;
 use crate::server_info::ServerInfo;
-use crate::transport::{AgentCall, AgentReply, AgentAddress, Transport};
+use crate::transport::{AgentAddress, AgentCall, AgentReply, Transport};
 
 /// Ids asked for at once: the agent server refuses 100, and an info carries the whole agent and its statistics.
 const IDS_PER_CALL: usize = 20;

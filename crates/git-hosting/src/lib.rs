@@ -31,7 +31,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     CloneSource, GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest,
-    GitRepository, GitUser, HostNotAllowed, NewPullRequest, ParsedPullRequest, RepositoryQuery,
+    GitRepository, GitUser, HostNotAllowed, NewPullRequest, OpenedPullRequest, RepositoryQuery,
     SuggestedTask,
 };
 use secrecy::{ExposeSecret as _, SecretString};
@@ -162,7 +162,7 @@ impl GitHosting for HttpGitHosting {
         &self,
         access: &GitAccess,
         request: &NewPullRequest,
-    ) -> Result<ParsedPullRequest, GitError> {
+    ) -> Result<OpenedPullRequest, GitError> {
         let api = self.api(access)?;
         let opened = self.bounded(access, api.open_pull_request(request)).await?;
         let mut note = None;
@@ -174,7 +174,7 @@ impl GitHosting for HttpGitHosting {
                 .map(|error| format!("its labels were not set: {error}"));
         }
         let (url, number) = (opened.url, opened.number);
-        Ok(ParsedPullRequest { url, number, note })
+        Ok(OpenedPullRequest { url, number, note })
     }
 
     async fn clone_source(

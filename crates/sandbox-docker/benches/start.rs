@@ -82,7 +82,10 @@ async fn measure() {
 }
 
 /// The calls of a start, and what it sends to make the container.
-async fn listen(backend: &DockerSandboxes, wire: &RawConnection) -> (Vec<String>, ContainerCreateBody) {
+async fn listen(
+    backend: &DockerSandboxes,
+    wire: &RawConnection,
+) -> (Vec<String>, ContainerCreateBody) {
     in_contact(backend).await;
     prepare(backend).await;
     wire.clear();

@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::config::DockerSpec;
 
-/// ContainerVariables by name. Some values are keys, so all are treated as secret.
+/// Variables by name. Some values are keys, so all are treated as secret.
 pub(crate) type ContainerVariables = BTreeMap<String, SecretString>;
 
 /// The port of the VS Code server. Without the port, the server would only waste memory.
@@ -17,7 +17,7 @@ const VSCODE: &str = "VSCODE";
 
 /// Whether the agent server waits for an init request.
 const DEFERRED_INIT: &str = "OH_DEFERRED_INIT";
-/// ContainerVariables that a dormant agent server gets by its init request. It does not start with a part of them in its
+/// Variables that a dormant agent server gets by its init request. It does not start with a part of them in its
 /// environment.
 const WEBHOOKS_PREFIX: &str = "OH_WEBHOOKS_";
 

@@ -21,7 +21,7 @@ use crate::confine;
 use crate::environment;
 use crate::errors;
 use crate::layout::{DataLayout, SandboxPaths};
-use crate::lock::{SandboxLockGuard, ProcessLocks};
+use crate::lock::{ProcessLocks, SandboxLockGuard};
 use crate::marker::Marker;
 use crate::monitor::TrackedProcess;
 use crate::recipe;

@@ -14,12 +14,12 @@ use crate::config::ProcessConfig;
 use crate::layout::SandboxPaths;
 use crate::marker::{self, Marker};
 
-/// ProcessVariables by name. Some values are keys, so all are treated as secret.
+/// Variables by name. Some values are keys, so all are treated as secret.
 pub(crate) type ProcessVariables = BTreeMap<String, SecretString>;
 
 /// Whether the agent server waits for an init request.
 const DEFERRED_INIT: &str = "OH_DEFERRED_INIT";
-/// ProcessVariables that a dormant agent server gets by its init request. It does not start with a part of them in its
+/// Variables that a dormant agent server gets by its init request. It does not start with a part of them in its
 /// environment.
 const WEBHOOKS_PREFIX: &str = "OH_WEBHOOKS_";
 

@@ -26,7 +26,7 @@ use clap::Parser as _;
 
 use crate::cli::{Cli, CliCommand, Command};
 use crate::commands::{doctor, healthcheck, keys, secrets, users};
-use crate::compose::{Telemetry, EnvVariables};
+use crate::compose::{EnvVariables, Telemetry};
 use crate::config::{BackendKind, Config, ConfigError};
 use crate::data_dir::DataDir;
 use crate::lifecycle::serve;

@@ -4,7 +4,7 @@ use crate::run::{run, say};
 use crate::soak::{build, builder, profile};
 
 /// How long, and which.
-#[derive(Debug, clap::AttackArgs)]
+#[derive(Debug, clap::Args)]
 pub(crate) struct AttackArgs {
     /// How long all attacks take together. Preparing, and the look at the memory at the end, take up to six minutes more.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=600))]

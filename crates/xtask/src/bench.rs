@@ -6,7 +6,7 @@ use crate::run::{cargo, programs, run, say};
 use crate::{debian, engine, images, micro};
 
 /// What is measured.
-#[derive(Debug, clap::BenchArgs)]
+#[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     which: BenchSelection,
@@ -24,7 +24,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// One of them.
-#[derive(Debug, clap::BenchArgs)]
+#[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 #[expect(
     clippy::struct_excessive_bools,

@@ -103,9 +103,9 @@ enum Task {
     /// Attack the service as three hostile users beside three normal ones, while it is killed now and then. Prints what the
     /// normal users wait with and without attackers, and fails when a bound is broken (docs/explanation/attacks.md). The tests have a
     /// short form.
-    Attack(attack::Args),
+    Attack(attack::AttackArgs),
     /// Measure the service, over HTTP, in a release build, and print a table. Without a choice: the service alone.
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// Write the generated pages of `docs/`, check all links and build the book (`target/book`); `mdbook` is installed where it
     /// is missing.
     Docs(docs::DocsArgs),

@@ -55,7 +55,9 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
             command.args(["--filterset", &access::direct_filter()]);
         }
         command.args(args);
-        all_passed &= watch(&mut command, WatchedStream::Error, |line| count.add_nextest(line))?;
+        all_passed &= watch(&mut command, WatchedStream::Error, |line| {
+            count.add_nextest(line)
+        })?;
     } else {
         for packages in libtest_parts(with_agent_servers, args.is_empty()) {
             let mut command = cargo();
@@ -112,7 +114,9 @@ fn behind_nginx(with_agent_servers: bool, count: &mut TestCount) -> anyhow::Resu
     }
     access::behind_nginx(&mut command);
     if has_nextest() {
-        watch(&mut command, WatchedStream::Error, |line| count.add_nextest(line))
+        watch(&mut command, WatchedStream::Error, |line| {
+            count.add_nextest(line)
+        })
     } else {
         watch(&mut command, WatchedStream::Standard, |line| {
             count.add_libtest(line);

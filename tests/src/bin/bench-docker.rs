@@ -80,11 +80,17 @@ async fn webhooks(table: &mut Table, engine: &Engine, reference: &Reference) -> 
     let mut many = service(engine, &stub).await;
     let one = few.admin().start_sandbox().await.id;
     let other = many.admin().start_sandbox().await.id;
-    let running = many.admin().sandbox_becomes(&other, "RUNNING", STATE_TIMEOUT).await;
+    let running = many
+        .admin()
+        .sandbox_becomes(&other, "RUNNING", STATE_TIMEOUT)
+        .await;
     let of_many = many
         .admin()
         .with_key(&running.session_api_key.context("it has a key")?);
-    let running = few.admin().sandbox_becomes(&one, "RUNNING", STATE_TIMEOUT).await;
+    let running = few
+        .admin()
+        .sandbox_becomes(&one, "RUNNING", STATE_TIMEOUT)
+        .await;
     let of_few = few
         .admin()
         .with_key(&running.session_api_key.context("it has a key")?);

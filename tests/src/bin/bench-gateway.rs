@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use acceptance::figures::load::{LoadTarget, Load};
+use acceptance::figures::load::{Load, LoadTarget};
 use acceptance::figures::table::Table;
 use acceptance::figures::{is_short, median, megabytes, wire};
 use acceptance::processes::{children_of, processor_time, resident};
@@ -156,7 +156,12 @@ impl GatewayPath {
 }
 
 /// One request after the other, each way in turn.
-async fn latency(table: &mut Table, size: &BenchmarkSize, ways: &[GatewayPath], key: &str) -> anyhow::Result<()> {
+async fn latency(
+    table: &mut Table,
+    size: &BenchmarkSize,
+    ways: &[GatewayPath],
+    key: &str,
+) -> anyhow::Result<()> {
     let mut found: Vec<Vec<Load>> = ways.iter().map(|_| Vec::new()).collect();
     for turn in 0..=TURNS {
         for (way, found) in ways.iter().zip(&mut found) {
@@ -186,13 +191,24 @@ async fn latency(table: &mut Table, size: &BenchmarkSize, ways: &[GatewayPath], 
             SERVICE => "added p50 ≤ 0.5 ms, p99 ≤ 3 ms",
             _ => "",
         };
-        table.row([&format!("… {}", way.name), &summary(which), &added, "", target]);
+        table.row([
+            &format!("… {}", way.name),
+            &summary(which),
+            &added,
+            "",
+            target,
+        ]);
     }
     Ok(())
 }
 
 /// As fast as it goes, each way in turn; and what the process in between needs for a request.
-async fn throughput(table: &mut Table, size: &BenchmarkSize, ways: &[GatewayPath], key: &str) -> anyhow::Result<()> {
+async fn throughput(
+    table: &mut Table,
+    size: &BenchmarkSize,
+    ways: &[GatewayPath],
+    key: &str,
+) -> anyhow::Result<()> {
     for (what, path, connections) in [
         ("small requests", SMALL, CONNECTIONS),
         ("downloads of 16 MiB", LARGE, 4),

@@ -12,7 +12,7 @@ mod load_figures;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use acceptance::figures::load::{LoadTarget, Load};
+use acceptance::figures::load::{Load, LoadTarget};
 use acceptance::figures::reference;
 use acceptance::figures::table::Table;
 use acceptance::figures::{event, wire};
@@ -20,7 +20,7 @@ use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::load_figures::bare::{self, BareServer, BareRoute, BareEndpoint};
+use crate::load_figures::bare::{self, BareEndpoint, BareRoute, BareServer};
 use crate::load_figures::taken::{CONNECTIONS, Sample};
 
 const TURNS: usize = 5;
@@ -77,7 +77,8 @@ async fn main() -> anyhow::Result<()> {
         return bare::serve().await;
     }
     let Arguments { size, url, only } = arguments()?;
-    let is_wanted = |case: &BenchmarkCase| only.as_ref().is_none_or(|words| case.what.contains(words));
+    let is_wanted =
+        |case: &BenchmarkCase| only.as_ref().is_none_or(|words| case.what.contains(words));
     let ours = ServiceUnderTest::start(size).await?;
     let nobody = ours.service.user("nobody");
     let copy = ours.copy().await?;
@@ -350,7 +351,11 @@ impl ServiceUnderTest {
     }
 
     /// A bare handler that answers as the service does, to be sent the same request.
-    async fn bare(&self, copy: &tempfile::TempDir, path: &str) -> anyhow::Result<(BareServer, LoadTarget)> {
+    async fn bare(
+        &self,
+        copy: &tempfile::TempDir,
+        path: &str,
+    ) -> anyhow::Result<(BareServer, LoadTarget)> {
         let answer = || async { self.user.get(path).await.text };
         let what = match path.trim_start_matches("/api/v1/") {
             "settings" => BareEndpoint::Settings,

@@ -13,8 +13,10 @@ use acceptance::{Postgres, print_line};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use crate::postgres_figures::load::{self, PageQuery, LatencySummary};
-use crate::postgres_figures::seed::{SeedCounts, REPORTED, SeededDatabase, conversation_id, sandbox_key};
+use crate::postgres_figures::load::{self, LatencySummary, PageQuery};
+use crate::postgres_figures::seed::{
+    REPORTED, SeedCounts, SeededDatabase, conversation_id, sandbox_key,
+};
 use crate::postgres_figures::{bare, throughput};
 
 const LIST: &str = "/api/v1/app-conversations/search?limit=100";
@@ -219,7 +221,11 @@ async fn report(http: reqwest::Client, service: String, number: u64, sandboxes: 
 }
 
 /// Reports of 5 to 10 events from all sandboxes, while a user reads.
-async fn intake(table: &mut BenchmarkRows, size: &BenchmarkSize, large: &SeededDatabase) -> anyhow::Result<()> {
+async fn intake(
+    table: &mut BenchmarkRows,
+    size: &BenchmarkSize,
+    large: &SeededDatabase,
+) -> anyhow::Result<()> {
     let sandboxes = u64::try_from(size.large.sandboxes)?;
     let http = reqwest::Client::builder().no_proxy().build()?;
     let post = |number| report(http.clone(), large.service.url(), number, sandboxes);
@@ -246,7 +252,8 @@ async fn intake(table: &mut BenchmarkRows, size: &BenchmarkSize, large: &SeededD
     );
     let spent = began.elapsed().as_secs_f64();
     let stored = large.count_events()? - before;
-    let summary = |times: &LatencySummary| format!("p50 {:.1} ms, p99 {:.1} ms", times.at(50), times.at(99));
+    let summary =
+        |times: &LatencySummary| format!("p50 {:.1} ms, p99 {:.1} ms", times.at(50), times.at(99));
     let what = format!("events taken in from {sandboxes} sandboxes, reports of 5 to 10");
     let rate = f64::from(u32::try_from(stored)?) / spent;
     let wanted = size.events_per_second;

@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use acceptance::figures::load::{LoadTarget, Load};
+use acceptance::figures::load::{Load, LoadTarget};
 use acceptance::figures::reference;
 use acceptance::figures::table::Table;
 use acceptance::figures::{event, median, megabytes, rows, wire};
@@ -186,7 +186,11 @@ async fn page(of: (SocketAddr, &str), path: &str, count: u32) -> anyhow::Result<
 }
 
 /// The same of several services, in turns: whatever else the machine does is there for each.
-async fn pages(of: &[(SocketAddr, &str)], path: &str, count: u32) -> anyhow::Result<Vec<PageLatency>> {
+async fn pages(
+    of: &[(SocketAddr, &str)],
+    path: &str,
+    count: u32,
+) -> anyhow::Result<Vec<PageLatency>> {
     let mut all = Vec::new();
     for (address, key) in of {
         let request = wire::request("GET", path, &[wire::key(key)], "");
@@ -199,7 +203,10 @@ async fn pages(of: &[(SocketAddr, &str)], path: &str, count: u32) -> anyhow::Res
             blocks.push(aim.in_turn(count / BLOCKS).await?);
         }
     }
-    Ok(all.into_iter().map(|(_, blocks)| PageLatency(blocks)).collect())
+    Ok(all
+        .into_iter()
+        .map(|(_, blocks)| PageLatency(blocks))
+        .collect())
 }
 
 /// A line for a page; what it is compared with is the first one of its kind.
@@ -296,7 +303,11 @@ async fn many_events(table: &mut Table, size: &BenchmarkSize) -> anyhow::Result<
 
 /// A service for each number, all of them there until the last page is read: the sandboxes themselves wake up now and then, and
 /// take as much from a service with one as from that with a thousand.
-async fn many_sandboxes(table: &mut Table, size: &BenchmarkSize, totals: &[usize]) -> anyhow::Result<()> {
+async fn many_sandboxes(
+    table: &mut Table,
+    size: &BenchmarkSize,
+    totals: &[usize],
+) -> anyhow::Result<()> {
     let stub = Stub::new();
     let mut services = Vec::new();
     for total in totals {

@@ -17,7 +17,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::json;
 
 use crate::start_figures::bare::BareBoot;
-use crate::start_figures::{StartFigures, Percentiles, StepTimings};
+use crate::start_figures::{Percentiles, StartFigures, StepTimings};
 
 /// A boot on a busy machine, several times over.
 const START_TIMEOUT: Duration = Duration::from_secs(600);
@@ -131,7 +131,10 @@ struct StartedConversation {
 }
 
 /// POST to the end of the start, as a client sees it. `None`: refused with 429.
-async fn start(user: &Client, message: Option<&str>) -> anyhow::Result<Option<StartedConversation>> {
+async fn start(
+    user: &Client,
+    message: Option<&str>,
+) -> anyhow::Result<Option<StartedConversation>> {
     let asked = match message {
         Some(said) => {
             json!({"initial_message": {"role": "user", "content": text(said), "run": true}})
@@ -157,7 +160,10 @@ async fn start(user: &Client, message: Option<&str>) -> anyhow::Result<Option<St
                 conversation: task["app_conversation_id"].as_str().map(str::to_owned),
             }));
         }
-        ensure!(began.elapsed() < START_TIMEOUT, "a start does not end: {task}");
+        ensure!(
+            began.elapsed() < START_TIMEOUT,
+            "a start does not end: {task}"
+        );
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
@@ -181,7 +187,10 @@ async fn remove(user: &Client, conversation: Option<&str>) {
 async fn wait_for_boots(service: &Service, boots: usize) -> anyhow::Result<()> {
     let began = Instant::now();
     while service.log().matches(POOL_SAYS).count() < boots {
-        ensure!(began.elapsed() < START_TIMEOUT, "no warm sandbox became ready");
+        ensure!(
+            began.elapsed() < START_TIMEOUT,
+            "no warm sandbox became ready"
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     tokio::time::sleep(CALM_INTERVAL).await;

@@ -124,7 +124,9 @@ impl LeakReport {
             };
             // And what a live sandbox opens of its owner's.
             let opens = match asker {
-                Some(AnswerCollector::Sandbox(owner)) if opens_secrets(&answer.asked) => Some(owner),
+                Some(AnswerCollector::Sandbox(owner)) if opens_secrets(&answer.asked) => {
+                    Some(owner)
+                }
                 _ => None,
             };
             let place = format!("the answer to {asker:?} of {}", answer.asked);

@@ -115,7 +115,12 @@ pub fn master_key(name: &str) -> (String, Secret) {
 }
 
 /// Saves everything that V1 takes; the answers.
-pub async fn plant_in_v1(user: &Client, of: &PlantedSecrets, model: &str, base_url: &str) -> Vec<Reply> {
+pub async fn plant_in_v1(
+    user: &Client,
+    of: &PlantedSecrets,
+    model: &str,
+    base_url: &str,
+) -> Vec<Reply> {
     let llm = json!({
         "model": model, "base_url": base_url, "num_retries": 0, "api_key": of.value("LlmKey"),
         "aws_access_key_id": of.value("AwsAccessKeyId"),

@@ -106,7 +106,8 @@ impl PrivateEngine {
         // Its containerd dies with it. Until somebody has waited for that, the next engine takes it for alive.
         let containerd = containerd.map(|pid| Path::new("/proc").join(pid.trim()).join("cmdline"));
         let killed = Instant::now();
-        while containerd.as_ref().is_ok_and(|file| file.exists()) && killed.elapsed() < WAIT_TIMEOUT {
+        while containerd.as_ref().is_ok_and(|file| file.exists()) && killed.elapsed() < WAIT_TIMEOUT
+        {
             pause();
         }
     }

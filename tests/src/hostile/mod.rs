@@ -181,9 +181,9 @@ impl HostileRun {
         while !options.is_over(self.report.sent, began) && self.reported.len() < MAX_FAILURES {
             let keys = self.keys().await;
             let first = self.report.sent;
-            let count = options
-                .requests
-                .map_or(REQUESTS_PER_ROUND, |all| (all - first).min(REQUESTS_PER_ROUND));
+            let count = options.requests.map_or(REQUESTS_PER_ROUND, |all| {
+                (all - first).min(REQUESTS_PER_ROUND)
+            });
             self.round(service, options.seed, first..first + count, &keys)
                 .await;
             if let Some(status) = service.ended() {
@@ -238,7 +238,10 @@ impl HostileRun {
             }
             (number, request, outcome)
         });
-        let done: Vec<_> = exchanges.buffer_unordered(MAX_CONCURRENT_REQUESTS).collect().await;
+        let done: Vec<_> = exchanges
+            .buffer_unordered(MAX_CONCURRENT_REQUESTS)
+            .collect()
+            .await;
         self.report.sent += count;
         for (number, request, outcome) in done {
             let status = outcome.as_ref().map_or(0, |response| response.status);
@@ -250,7 +253,13 @@ impl HostileRun {
         }
     }
 
-    async fn print_line(&mut self, service: &Service, label: &str, request: Request, broken: &BrokenRule) {
+    async fn print_line(
+        &mut self,
+        service: &Service,
+        label: &str,
+        request: Request,
+        broken: &BrokenRule,
+    ) {
         let operation = self.surface.find(&request.method, request.path());
         let place = operation.map_or_else(
             || request.method.clone(),
@@ -261,7 +270,8 @@ impl HostileRun {
         }
         self.reported.push((broken.rule, place));
         let address = service.address();
-        let smallest = shrink::smallest(&self.surface, address, request, broken, REQUEST_TIMEOUT).await;
+        let smallest =
+            shrink::smallest(&self.surface, address, request, broken, REQUEST_TIMEOUT).await;
         let cut = |text: String| text.chars().take(3_000).collect::<String>();
         let failure = format!(
             "{label}: {} – {}\n  {}",

@@ -185,7 +185,9 @@ async fn keeps_open(address: SocketAddr, bytes: &[u8]) -> bool {
         let mut received = Vec::new();
         stream.read_to_end(&mut received).await
     };
-    tokio::time::timeout(SLOW_REQUEST_TIMEOUT, until_closed).await.is_err()
+    tokio::time::timeout(SLOW_REQUEST_TIMEOUT, until_closed)
+        .await
+        .is_err()
 }
 
 /// Requests that do not wait for answers get all of them.

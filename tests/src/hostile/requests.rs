@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::random::Random;
-use super::surface::{Operation, Parameter, ApiSurface};
+use super::surface::{ApiSurface, Operation, Parameter};
 use super::values::{BodyValues, string};
 use super::wire::Request;
 use super::world::KnownIds;

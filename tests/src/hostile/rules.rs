@@ -37,11 +37,15 @@ pub(super) fn judge(
 ) -> Option<BrokenRule> {
     let response = match outcome {
         Ok(response) => response,
-        Err(SilenceKind::TimedOut) => return Some(broken("hangs", "no answer within the deadline")),
+        Err(SilenceKind::TimedOut) => {
+            return Some(broken("hangs", "no answer within the deadline"));
+        }
         Err(SilenceKind::Closed(why)) => return Some(broken("answers nothing", why)),
         // KnownIds: actix ends the connection of a request that wanted an upgrade when its body is over, which cuts a
         // stream off. What was started goes on.
-        Err(SilenceKind::Garbled(_) | SilenceKind::Cut(_)) if request.has_header("upgrade") => return None,
+        Err(SilenceKind::Garbled(_) | SilenceKind::Cut(_)) if request.has_header("upgrade") => {
+            return None;
+        }
         // Another of these requests may delete the conversation meanwhile: then nobody must take what came for all of it.
         Err(SilenceKind::Cut(_)) if request.path().ends_with("/download") => return None,
         Err(SilenceKind::Garbled(what) | SilenceKind::Cut(what)) => {

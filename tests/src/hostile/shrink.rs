@@ -22,7 +22,11 @@ pub(super) async fn smallest(
 ) -> Request {
     let mut best = request;
     // Each try of a hanging request would take the whole deadline.
-    let mut tries = if broken.rule == "hangs" { 3 } else { MAX_ATTEMPTS };
+    let mut tries = if broken.rule == "hangs" {
+        3
+    } else {
+        MAX_ATTEMPTS
+    };
     'again: loop {
         for candidate in candidates(&best) {
             if tries == 0 {

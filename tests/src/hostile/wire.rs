@@ -154,7 +154,8 @@ pub(super) async fn send(
             io::Result::Ok(())
         };
         let read = async {
-            let mut limited = (&mut reader).take(u64::try_from(MAX_ANSWER_BYTES).unwrap_or(u64::MAX));
+            let mut limited =
+                (&mut reader).take(u64::try_from(MAX_ANSWER_BYTES).unwrap_or(u64::MAX));
             loop {
                 match limited.read_buf(&mut received).await {
                     Ok(0) => break,
@@ -284,7 +285,10 @@ mod tests {
             assert_eq!(cut, SilenceKind::Cut(answer.clone()), "{chunks}");
         }
         let garbled = parse(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n");
-        assert!(matches!(garbled, Err(SilenceKind::Garbled(_))), "{garbled:?}");
+        assert!(
+            matches!(garbled, Err(SilenceKind::Garbled(_))),
+            "{garbled:?}"
+        );
     }
 
     #[test]

@@ -77,7 +77,8 @@ pub fn outer_address() -> IpAddr {
 pub fn scan(address: IpAddr) -> BTreeSet<u16> {
     // On one machine a port that nobody has refuses at once.
     const WAIT_TIMEOUT: Duration = Duration::from_millis(500);
-    let is_open =
-        |port: &u16| TcpStream::connect_timeout(&SocketAddr::new(address, *port), WAIT_TIMEOUT).is_ok();
+    let is_open = |port: &u16| {
+        TcpStream::connect_timeout(&SocketAddr::new(address, *port), WAIT_TIMEOUT).is_ok()
+    };
     (1..=u16::MAX).filter(is_open).collect()
 }

@@ -142,7 +142,9 @@ impl Connection {
         let server = ServerName::try_from(name).expect("a host name");
         let connector = Authority::of_this_process().connector();
         let stream = connector.connect(server, connect(from, to).await);
-        let stream = timeout(WAIT_TIMEOUT, stream).await.expect("a handshake ends");
+        let stream = timeout(WAIT_TIMEOUT, stream)
+            .await
+            .expect("a handshake ends");
         Self {
             stream: BufReader::new(Box::new(stream.expect("the proxy speaks TLS"))),
             host: format!("{name}:{}", to.port()),

@@ -19,7 +19,12 @@ const FORBIDDEN_PREFIXES: &[&str] = &["LARGEST_", "LEAST_", "LONGEST_", "MOST_",
 const FORBIDDEN_SUFFIXES: &[&str] = &["_EVERY", "_FOR", "_PATIENCE", "_WITHIN"];
 /// Words of prose that hide who does what.
 const FORBIDDEN_WORDS: &[&str] = &[
-    "nobody", "nobody's", "somebody", "somebody's", "whoever", "told",
+    "nobody",
+    "nobody's",
+    "somebody",
+    "somebody's",
+    "whoever",
+    "told",
 ];
 
 /// One type or constant of a source file.
@@ -71,7 +76,9 @@ fn shipped_files() -> Vec<(String, String, Vec<NamedItem>)> {
     let mut files = Vec::new();
     for (path, text) in sources("crates") {
         let relative = path.strip_prefix(&crates).expect("a path below crates");
-        let mut parts = relative.components().map(|it| it.as_os_str().to_string_lossy());
+        let mut parts = relative
+            .components()
+            .map(|it| it.as_os_str().to_string_lossy());
         let (package, folder) = (parts.next(), parts.next());
         let is_source = path.extension().is_some_and(|it| it == "rs");
         if folder.as_deref() != Some("src") || !is_source || is_test_file(relative) {
@@ -125,7 +132,7 @@ fn limits_and_time_spans_have_the_usual_names() {
             let name = &item.name;
             let is_wrong = FORBIDDEN_PREFIXES.iter().any(|it| name.starts_with(it))
                 || FORBIDDEN_SUFFIXES.iter().any(|it| name.ends_with(it))
-                || name.contains("RETRY_TIMEOUT");
+                || name.contains("PATIENCE");
             if is_wrong {
                 wrong.push(format!("{name} in {file}"));
             }
@@ -148,7 +155,9 @@ fn prose_names_its_subject() {
             }
             for (index, line) in text.lines().enumerate() {
                 let words = line.split(|it: char| !it.is_alphanumeric() && it != '\'' && it != '_');
-                let found = words.map(str::to_lowercase).find(|word| FORBIDDEN_WORDS.contains(&word.as_str()));
+                let found = words
+                    .map(str::to_lowercase)
+                    .find(|word| FORBIDDEN_WORDS.contains(&word.as_str()));
                 if let Some(word) = found {
                     wrong.push(format!("{}:{}: {word}", path.display(), index + 1));
                 }

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use acceptance::hostile::Random;
-use acceptance::processes::raise_file_limit;
 use acceptance::print_line;
+use acceptance::processes::raise_file_limit;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, sleep_until};
 

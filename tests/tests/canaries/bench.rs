@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use acceptance::canaries::{FOR_SANDBOXES, MARK, Secret, Secrets, CanaryWorld, master_key};
+use acceptance::canaries::{CanaryWorld, FOR_SANDBOXES, MARK, Secret, Secrets, master_key};
 use acceptance::{Builder, Postgres, Sandboxing, Service, Stub};
 use tempfile::TempDir;
 

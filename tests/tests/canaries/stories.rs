@@ -66,9 +66,11 @@ pub(crate) async fn play(mut bench: CanaryBench) {
         let _ = bench.town.run(&["doctor"]);
         bench.town.postgres.as_ref().expect("it is there").resume();
         for path in ["/api/v1/settings", "/ready"] {
-            acceptance::wait::wait_for("the database", acceptance::world::RECONCILE_TIMEOUT, || async {
-                (annas.get(path).await.status == 200).then_some(())
-            })
+            acceptance::wait::wait_for(
+                "the database",
+                acceptance::world::RECONCILE_TIMEOUT,
+                || async { (annas.get(path).await.status == 200).then_some(()) },
+            )
             .await;
         }
     }
@@ -96,7 +98,12 @@ fn look(bench: &CanaryBench) {
 }
 
 /// A conversation from start to end, by a request that may be repeated; its sandbox opens what it may.
-async fn a_run(bench: &mut CanaryBench, user: &Client, name: &str, of: &PlantedSecrets) -> Conversation {
+async fn a_run(
+    bench: &mut CanaryBench,
+    user: &Client,
+    name: &str,
+    of: &PlantedSecrets,
+) -> Conversation {
     let request = start_request("hello", of);
     let mut task = Value::Null;
     for _ in 0..2 {
@@ -143,7 +150,12 @@ async fn crossing(user: &Client, other: &Conversation) {
 }
 
 /// Requests and reports that are refused, or make no sense.
-async fn errors(bench: &CanaryBench, user: &Client, conversation: &Conversation, of: &PlantedSecrets) {
+async fn errors(
+    bench: &CanaryBench,
+    user: &Client,
+    conversation: &Conversation,
+    of: &PlantedSecrets,
+) {
     for (path, body) in wrong_types(of) {
         let reply = user.post(path, &body).await;
         assert!(

@@ -114,7 +114,10 @@ async fn its_sandbox_is_shown_paused_and_resumed(world: &World, sandbox: &str) {
     );
     assert_eq!(document(&sandboxes)["items"][0]["id"], *sandbox);
     let _ = printed(&service.run(&["sandboxes", "pause", sandbox]));
-    world.user.sandbox_becomes(sandbox, "PAUSED", RECONCILE_TIMEOUT).await;
+    world
+        .user
+        .sandbox_becomes(sandbox, "PAUSED", RECONCILE_TIMEOUT)
+        .await;
     let table = printed(&service.run(&["sandboxes", "list"]));
     assert!(
         table.contains(sandbox) && table.contains("PAUSED"),
@@ -124,7 +127,10 @@ async fn its_sandbox_is_shown_paused_and_resumed(world: &World, sandbox: &str) {
     let resumed = document(&service.run(&["sandboxes", "resume", sandbox, "--json"]));
     assert_eq!(resumed["id"], *sandbox);
     let output = complaint(&service.run(&["sandboxes", "pause", "no-such-one"]));
-    assert!(output.contains("there is no sandbox no-such-one"), "{output}");
+    assert!(
+        output.contains("there is no sandbox no-such-one"),
+        "{output}"
+    );
 }
 
 /// Also while it is paused; then following it ends at once.
@@ -142,7 +148,10 @@ fn its_log_is_read(service: &Service, sandbox: &str) {
     let none = printed(&service.run(&["sandboxes", "logs", sandbox, "--tail", "0"]));
     assert_eq!(none, "");
     let output = complaint(&service.run(&["sandboxes", "logs", "no-such-one"]));
-    assert!(output.contains("there is no sandbox no-such-one"), "{output}");
+    assert!(
+        output.contains("there is no sandbox no-such-one"),
+        "{output}"
+    );
 }
 
 /// A command that goes on.

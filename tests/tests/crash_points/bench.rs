@@ -148,7 +148,10 @@ impl CrashBench {
 
     /// What is at a path.
     pub(crate) async fn read(&mut self, path: &str) -> Value {
-        self.ask(&ClientRequest::new(Method::GET, path)).await.0.ok()
+        self.ask(&ClientRequest::new(Method::GET, path))
+            .await
+            .0
+            .ok()
     }
 
     /// Asks until there is an answer, through the death of the service.

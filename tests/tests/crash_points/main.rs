@@ -87,7 +87,11 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// One case: how often the service died in it, and where it came by.
-async fn case(bench: &mut CrashBench, scenario: Scenario, points: &[PlannedCrash]) -> (usize, Vec<PlannedCrash>) {
+async fn case(
+    bench: &mut CrashBench,
+    scenario: Scenario,
+    points: &[PlannedCrash],
+) -> (usize, Vec<PlannedCrash>) {
     let before = scenario.prepare(bench).await;
     bench.arm(points);
     let expected = scenario.act(bench, before).await;

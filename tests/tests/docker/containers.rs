@@ -4,7 +4,9 @@ use acceptance::wait::wait_until;
 use acceptance::world::RECONCILE_TIMEOUT;
 use serde_json::json;
 
-use crate::support::{EVENT_TIMEOUT, cause, configured, container, engine, finished, goes_on, world};
+use crate::support::{
+    EVENT_TIMEOUT, cause, configured, container, engine, finished, goes_on, world,
+};
 
 #[tokio::test]
 async fn a_container_that_was_killed_by_hand_is_an_error_with_a_cause_and_can_be_resumed() {
@@ -12,7 +14,10 @@ async fn a_container_that_was_killed_by_hand_is_an_error_with_a_cause_and_can_be
     let conversation = finished(&world.user).await;
     let sandbox = &conversation.sandbox_id;
     engine().docker(&["kill", &container(&world, sandbox)]);
-    let failed = world.user.sandbox_becomes(sandbox, "ERROR", EVENT_TIMEOUT).await;
+    let failed = world
+        .user
+        .sandbox_becomes(sandbox, "ERROR", EVENT_TIMEOUT)
+        .await;
     assert!(cause(&failed).contains("kill"), "{failed:?}");
     goes_on(&world, &conversation).await;
 }
@@ -23,7 +28,10 @@ async fn a_container_that_was_stopped_by_hand_is_not_called_paused() {
     let conversation = finished(&world.user).await;
     let sandbox = &conversation.sandbox_id;
     engine().docker(&["stop", "--time", "5", &container(&world, sandbox)]);
-    let failed = world.user.sandbox_becomes(sandbox, "ERROR", EVENT_TIMEOUT).await;
+    let failed = world
+        .user
+        .sandbox_becomes(sandbox, "ERROR", EVENT_TIMEOUT)
+        .await;
     cause(&failed);
     goes_on(&world, &conversation).await;
 }
@@ -34,7 +42,10 @@ async fn a_container_that_was_removed_by_hand_is_missing_and_its_workspace_goes_
     let conversation = finished(&world.user).await;
     let sandbox = &conversation.sandbox_id;
     engine().docker(&["rm", "--force", &container(&world, sandbox)]);
-    let gone = world.user.sandbox_becomes(sandbox, "MISSING", EVENT_TIMEOUT).await;
+    let gone = world
+        .user
+        .sandbox_becomes(sandbox, "MISSING", EVENT_TIMEOUT)
+        .await;
     assert!(cause(&gone).contains("removed"), "{gone:?}");
     assert_eq!(
         world
@@ -63,7 +74,10 @@ async fn a_sandbox_that_takes_more_memory_than_it_may_is_an_error_that_says_so()
     let conversation = finished(&world.user).await;
     let sandbox = &conversation.sandbox_id;
     world.user.say(&conversation.id, "HOG").await;
-    let failed = world.user.sandbox_becomes(sandbox, "ERROR", RECONCILE_TIMEOUT).await;
+    let failed = world
+        .user
+        .sandbox_becomes(sandbox, "ERROR", RECONCILE_TIMEOUT)
+        .await;
     assert!(
         cause(&failed).to_lowercase().contains("memory"),
         "{failed:?}"
@@ -121,7 +135,11 @@ async fn one_agent_server_that_hangs_delays_no_list() {
             let asked = std::time::Instant::now();
             let page = world.user.get(path).await.ok();
             assert_eq!(page["items"].as_array().map(Vec::len), Some(2), "{path}");
-            assert!(asked.elapsed() < EVENT_TIMEOUT, "{path} took {:?}", asked.elapsed());
+            assert!(
+                asked.elapsed() < EVENT_TIMEOUT,
+                "{path} took {:?}",
+                asked.elapsed()
+            );
         }
     }
     world.user.say(&other.id, "more").await;

@@ -122,7 +122,11 @@ async fn an_engine_that_hangs_makes_no_reader_wait_and_is_forgotten_when_it_goes
         let asked = Instant::now();
         assert_eq!(lab.world.user.conversations().await.len(), 1);
         assert_eq!(lab.world.user.sandboxes().await.len(), 1);
-        assert!(asked.elapsed() < EVENT_TIMEOUT, "a list took {:?}", asked.elapsed());
+        assert!(
+            asked.elapsed() < EVENT_TIMEOUT,
+            "a list took {:?}",
+            asked.elapsed()
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     // The agent server answers without its engine.

@@ -62,14 +62,18 @@ async fn what_only_looks_like_a_sandbox_stays_and_what_has_no_row_goes() {
     let mut world = world().await;
     finished(&world.user).await;
     let instance = world.service.instance().expect("it has a name");
-    let stranger = ForeignContainer::with(&format!("stranger-{}", std::process::id()), "somebody-else");
+    let stranger =
+        ForeignContainer::with(&format!("stranger-{}", std::process::id()), "somebody-else");
     let orphan = ForeignContainer::with(&format!("orphan-{}", std::process::id()), &instance);
     world.service.kill9();
     world.service.restart().await;
-    let is_there = |it: &ForeignContainer| engine().try_docker(&["inspect", &it.0]).status.success();
-    wait_until("the end of the container without a row", RECONCILE_TIMEOUT, || {
-        !is_there(&orphan)
-    })
+    let is_there =
+        |it: &ForeignContainer| engine().try_docker(&["inspect", &it.0]).status.success();
+    wait_until(
+        "the end of the container without a row",
+        RECONCILE_TIMEOUT,
+        || !is_there(&orphan),
+    )
     .await;
     assert!(is_there(&stranger));
     world.service.assert_no_orphans(&[&world.user]).await;

@@ -18,7 +18,8 @@ async fn an_idle_sandbox_is_paused_and_one_with_a_running_conversation_is_not() 
     let idle = user.converse("hello").await;
     user.executed(&idle.id, "finished").await;
     let finished = Instant::now();
-    user.sandbox_becomes(&idle.sandbox_id, "PAUSED", RECONCILE_TIMEOUT).await;
+    user.sandbox_becomes(&idle.sandbox_id, "PAUSED", RECONCILE_TIMEOUT)
+        .await;
     assert!(finished.elapsed() > IDLE / 2, "it was paused at once");
     // It has been running for longer than the other one was idle.
     let now = user
@@ -47,10 +48,14 @@ async fn a_sandbox_that_is_too_old_is_deleted_when_its_run_has_ended() {
     let conversation = user.converse("HOLD").await;
     user.executed(&conversation.id, "running").await;
     let second = user.converse("hello").await;
-    wait_for("the end of the sandbox that is too old", RECONCILE_TIMEOUT, || async {
-        let gone = user.sandbox(&second.sandbox_id).await.is_none();
-        gone.then_some(())
-    })
+    wait_for(
+        "the end of the sandbox that is too old",
+        RECONCILE_TIMEOUT,
+        || async {
+            let gone = user.sandbox(&second.sandbox_id).await.is_none();
+            gone.then_some(())
+        },
+    )
     .await;
     // The other one is older, and at work.
     assert!(user.sandbox(&conversation.sandbox_id).await.is_some());

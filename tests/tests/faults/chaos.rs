@@ -87,7 +87,11 @@ async fn round(world: &mut World, dice: &mut SeededRandom) {
 
 type Request = (Method, String, Value);
 
-fn request(dice: &mut SeededRandom, conversations: &[String], sandboxes: &[String]) -> Option<Request> {
+fn request(
+    dice: &mut SeededRandom,
+    conversations: &[String],
+    sandboxes: &[String],
+) -> Option<Request> {
     let starts = "/api/v1/app-conversations".to_owned();
     let message = json!({"content": text(["hello", "DIE", "STEPS=30"][dice.roll(3)]), "run": true});
     Some(match dice.roll(10) {
@@ -145,13 +149,17 @@ async fn settle(world: &World) {
     }
     world.service.assert_no_orphans(&[&world.user]).await;
     // A run is ended after its sandbox, in a step of its own.
-    wait_for("the end of all runs without a sandbox", RECONCILE_TIMEOUT, || async {
-        let fits = |it: &Conversation| {
-            it.execution_status.as_deref() != Some("running") || it.sandbox_status == "RUNNING"
-        };
-        let all = world.user.conversations().await;
-        all.iter().all(fits).then_some(())
-    })
+    wait_for(
+        "the end of all runs without a sandbox",
+        RECONCILE_TIMEOUT,
+        || async {
+            let fits = |it: &Conversation| {
+                it.execution_status.as_deref() != Some("running") || it.sandbox_status == "RUNNING"
+            };
+            let all = world.user.conversations().await;
+            all.iter().all(fits).then_some(())
+        },
+    )
     .await;
 }
 

@@ -6,7 +6,7 @@ use acceptance::Sandboxing;
 use acceptance::wait::wait_until;
 use rustix::process::Signal;
 
-use crate::support::{RECONCILE_TIMEOUT, NOTICE_TIMEOUT, World, heard, said_by_user};
+use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, World, heard, said_by_user};
 
 /// After the answer to POST, in milliseconds; a start with the stub takes some tens of them.
 const POINTS: [u64; 12] = [0, 2, 5, 8, 12, 16, 20, 25, 30, 40, 60, 90];
@@ -73,14 +73,19 @@ pub(crate) async fn a_deletion_that_was_accepted_is_done_wherever_the_service_is
 async fn a_request_that_is_still_at_work_when_the_service_is_back_is_not_sent_again() {
     let mut world = World::with("create-slow").await;
     let task = world.user.start_with("hello").await;
-    wait_until("the request", RECONCILE_TIMEOUT, || !world.stub.creates().is_empty()).await;
+    wait_until("the request", RECONCILE_TIMEOUT, || {
+        !world.stub.creates().is_empty()
+    })
+    .await;
     world.service.kill9();
     world.service.restart().await;
     let conversation = world.user.ready(&task).await;
     let is_late = |call: &String| call.starts_with("RECONCILE_TIMEOUT");
-    wait_until("the message of the first request", RECONCILE_TIMEOUT, || {
-        world.stub.calls().iter().any(is_late)
-    })
+    wait_until(
+        "the message of the first request",
+        RECONCILE_TIMEOUT,
+        || world.stub.calls().iter().any(is_late),
+    )
     .await;
     world.user.executed(&conversation.id, "finished").await;
     let log = world.user.events_at_agent_server(&conversation).await;
@@ -112,7 +117,10 @@ async fn a_sandbox_whose_start_was_cut_off_after_the_spawn_is_watched_like_any_o
     let servers = world.service.agent_servers();
     assert_eq!(servers.len(), 1, "{servers:#?}");
     servers[0].signal(Signal::KILL);
-    world.user.sandbox_becomes(sandbox, "ERROR", NOTICE_TIMEOUT).await;
+    world
+        .user
+        .sandbox_becomes(sandbox, "ERROR", NOTICE_TIMEOUT)
+        .await;
     world.user.resume(sandbox).await;
     world.user.say(&conversation.id, "go on").await;
     world.user.executed(&conversation.id, "finished").await;

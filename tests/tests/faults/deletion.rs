@@ -27,7 +27,9 @@ async fn busy(alice: &Client) -> (String, Vec<String>) {
     alice.executed(&done.id, "finished").await;
     let running = alice.converse("HOLD STEPS=5").await;
     let paused = alice.start_sandbox().await;
-    alice.sandbox_becomes(&paused.id, "RUNNING", RECONCILE_TIMEOUT).await;
+    alice
+        .sandbox_becomes(&paused.id, "RUNNING", RECONCILE_TIMEOUT)
+        .await;
     alice.pause(&paused.id).await;
     (
         running.session_api_key.expect("it is RUNNING"),

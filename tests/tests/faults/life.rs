@@ -152,7 +152,10 @@ async fn the_configuration_is_read_again() {
     let advice = "need a restart of the service: http.workers";
     wait_until(advice, WAIT_TIMEOUT, || service.log().contains(advice)).await;
     assert_eq!(start().await.status, 429, "there is no room");
-    wait_until("a line at debug", WAIT_TIMEOUT, || service.log().contains("DEBUG")).await;
+    wait_until("a line at debug", WAIT_TIMEOUT, || {
+        service.log().contains("DEBUG")
+    })
+    .await;
     let limit = user.get("/api/v1/app-conversations/search").await;
     let limit = limit.headers.get("ratelimit-limit").cloned();
     assert_eq!(limit.expect("it is told"), "7");

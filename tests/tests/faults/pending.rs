@@ -14,14 +14,22 @@ async fn queue(world: &World, name: &str, said: &str) {
 }
 
 /// What the agent server was told, once it was told so much.
-async fn wait_for_messages(world: &World, conversation: &Conversation, count: usize) -> Vec<String> {
-    wait_for("the messages at the agent server", RECONCILE_TIMEOUT, || async {
-        let log = world.user.events_at_agent_server(conversation).await;
-        let messages = log.iter().filter(|event| event["source"] == "user");
-        let texts = messages.map(|it| it["llm_message"]["content"][0]["text"].to_string());
-        let texts: Vec<String> = texts.collect();
-        (texts.len() >= count).then_some(texts)
-    })
+async fn wait_for_messages(
+    world: &World,
+    conversation: &Conversation,
+    count: usize,
+) -> Vec<String> {
+    wait_for(
+        "the messages at the agent server",
+        RECONCILE_TIMEOUT,
+        || async {
+            let log = world.user.events_at_agent_server(conversation).await;
+            let messages = log.iter().filter(|event| event["source"] == "user");
+            let texts = messages.map(|it| it["llm_message"]["content"][0]["text"].to_string());
+            let texts: Vec<String> = texts.collect();
+            (texts.len() >= count).then_some(texts)
+        },
+    )
     .await
 }
 

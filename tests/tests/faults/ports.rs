@@ -99,7 +99,8 @@ async fn who_takes_the_port_of_an_agent_server_is_sent_no_byte() {
     // One of another account where that can be had, and one that belongs to another sandbox, which goes on running.
     stub.set("");
     let den = user.start_sandbox().await.id;
-    user.sandbox_becomes(&den, "RUNNING", RECONCILE_TIMEOUT).await;
+    user.sandbox_becomes(&den, "RUNNING", RECONCILE_TIMEOUT)
+        .await;
     stub.set("boots-slowly");
     let account = if rustix::process::geteuid().is_root() {
         NOBODY_UID

@@ -5,7 +5,7 @@ use acceptance::processes::resident;
 use acceptance::wait::{wait_for, wait_until};
 use rustix::process::Signal;
 
-use crate::support::{RECONCILE_TIMEOUT, NOTICE_TIMEOUT, World, heard};
+use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, World, heard};
 
 pub(crate) async fn an_agent_server_that_dies_in_a_run_is_an_error_with_a_cause_and_can_be_resumed(
     sandboxing: Sandboxing,
@@ -94,12 +94,16 @@ pub(crate) async fn a_sandbox_that_hangs_makes_nobody_else_wait(sandboxing: Sand
     assert_eq!(user.conversations().await.len(), 2);
     // Ended although it does not listen.
     user.delete_conversation(&hanging.id).await;
-    wait_for("the end of the hanging sandbox", RECONCILE_TIMEOUT, || async {
-        user.sandbox(&hanging.sandbox_id)
-            .await
-            .is_none()
-            .then_some(())
-    })
+    wait_for(
+        "the end of the hanging sandbox",
+        RECONCILE_TIMEOUT,
+        || async {
+            user.sandbox(&hanging.sandbox_id)
+                .await
+                .is_none()
+                .then_some(())
+        },
+    )
     .await;
     wait_until("the end of its process", RECONCILE_TIMEOUT, || {
         world.service.agent_servers().len() == 1
@@ -136,13 +140,18 @@ pub(crate) async fn a_sandbox_whose_process_ended_while_the_service_was_down_is_
     for process in world.service.processes() {
         process.signal(Signal::KILL);
     }
-    wait_until("the end of the sandbox's process", RECONCILE_TIMEOUT, || {
-        world.service.processes().is_empty()
-    })
+    wait_until(
+        "the end of the sandbox's process",
+        RECONCILE_TIMEOUT,
+        || world.service.processes().is_empty(),
+    )
     .await;
     world.service.restart().await;
     let sandbox = &conversation.sandbox_id;
-    let failed = world.user.sandbox_becomes(sandbox, "ERROR", RECONCILE_TIMEOUT).await;
+    let failed = world
+        .user
+        .sandbox_becomes(sandbox, "ERROR", RECONCILE_TIMEOUT)
+        .await;
     assert!(failed.status_detail.is_some_and(|cause| !cause.is_empty()));
     world.user.resume(sandbox).await;
     world.user.executed(&conversation.id, "error").await;

@@ -6,7 +6,9 @@ use acceptance::Client;
 use acceptance::wait::wait_for;
 use serde_json::Value;
 
-pub(crate) use acceptance::world::{RECONCILE_TIMEOUT, World, configure_model, finishes, said_by_user};
+pub(crate) use acceptance::world::{
+    RECONCILE_TIMEOUT, World, configure_model, finishes, said_by_user,
+};
 
 /// By an event, that is: rows and backend are compared every 30 s only. Usually it takes milliseconds.
 pub(crate) const NOTICE_TIMEOUT: Duration = Duration::from_secs(20);

@@ -21,9 +21,11 @@ async fn readied(world: &World, count: usize) {
 
 /// How many agent servers run.
 async fn run(world: &World, count: usize) {
-    wait_until("as many agent servers as there should be", EVENT_TIMEOUT, || {
-        world.service.agent_servers().len() == count
-    })
+    wait_until(
+        "as many agent servers as there should be",
+        EVENT_TIMEOUT,
+        || world.service.agent_servers().len() == count,
+    )
     .await;
 }
 

@@ -211,7 +211,8 @@ async fn compose_brings_up_a_service_that_runs_as_nobody_and_is_healthy() {
     let key = project.exec(&["agent-workspace", "keys", "create", "--user", "ada"]);
     let ada = Client::new(format!("http://{bind}"), &key);
     let sandbox = ada.start_sandbox().await;
-    ada.sandbox_becomes(&sandbox.id, "RUNNING", STATE_TIMEOUT).await;
+    ada.sandbox_becomes(&sandbox.id, "RUNNING", STATE_TIMEOUT)
+        .await;
     sandboxes_reach_it(&engine, &format!("agent-workspace-{}", sandbox.id), web).await;
     let path = format!("/api/v1/sandboxes/{}", sandbox.id);
     let _ = ada.delete(&path).await.ok();
@@ -236,12 +237,16 @@ async fn sandboxes_reach_it(engine: &Engine, container: &str, port: u16) {
         async move { (answer == b"{\"status\":\"ok\"}").then_some(()) }
     })
     .await;
-    wait_for("the refusal of what is not for sandboxes", STATE_TIMEOUT, || {
-        let answer = ask("/ready");
-        assert!(!answer.status.success(), "a sandbox reads /ready");
-        let is_not_found = String::from_utf8_lossy(&answer.stderr).contains("404");
-        async move { is_not_found.then_some(()) }
-    })
+    wait_for(
+        "the refusal of what is not for sandboxes",
+        STATE_TIMEOUT,
+        || {
+            let answer = ask("/ready");
+            assert!(!answer.status.success(), "a sandbox reads /ready");
+            let is_not_found = String::from_utf8_lossy(&answer.stderr).contains("404");
+            async move { is_not_found.then_some(()) }
+        },
+    )
     .await;
 }
 

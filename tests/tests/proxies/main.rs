@@ -250,7 +250,9 @@ async fn ports_of_containers_are_on_loopback_only() {
     let service = builder.start().await;
     let user = service.admin();
     let sandbox = user.start_sandbox().await;
-    let sandbox = user.sandbox_becomes(&sandbox.id, "RUNNING", WAIT_TIMEOUT).await;
+    let sandbox = user
+        .sandbox_becomes(&sandbox.id, "RUNNING", WAIT_TIMEOUT)
+        .await;
     let container = service.container(&sandbox.id).unwrap();
     // `8000/tcp -> 127.0.0.1:32768`
     let published = engine.docker(&["port", &container]);

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use acceptance::stub::traffic::{is_intact, piece};
 use acceptance::print_line;
+use acceptance::stub::traffic::{is_intact, piece};
 use serde_json::{Value, json};
 
 use crate::ProxyBench;
@@ -78,5 +78,8 @@ pub(crate) async fn there_and_back(bench: &ProxyBench) {
         started.elapsed(),
         grown / 1024
     ));
-    assert!(grown < MAX_GROWTH_BYTES, "the service grew by {grown} bytes");
+    assert!(
+        grown < MAX_GROWTH_BYTES,
+        "the service grew by {grown} bytes"
+    );
 }

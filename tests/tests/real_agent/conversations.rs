@@ -4,7 +4,9 @@ use acceptance::service::Trace;
 use acceptance::wait::{wait_for, wait_until};
 use serde_json::{Value, json};
 
-use crate::support::{RECONCILE_TIMEOUT, Setup, World, actions, said_by_user, show_timings, titled};
+use crate::support::{
+    RECONCILE_TIMEOUT, Setup, World, actions, said_by_user, show_timings, titled,
+};
 
 pub(crate) async fn a_conversation_runs_and_takes_another_message(setup: Setup) {
     let world = World::start(setup).await;
@@ -93,9 +95,11 @@ pub(crate) async fn a_deleted_conversation_leaves_nothing_and_stays_deleted(setu
         user.sandbox(sandbox).await.is_none().then_some(())
     })
     .await;
-    wait_until("the end of everything that it had", RECONCILE_TIMEOUT, || {
-        !traces.iter().any(Trace::is_there)
-    })
+    wait_until(
+        "the end of everything that it had",
+        RECONCILE_TIMEOUT,
+        || !traces.iter().any(Trace::is_there),
+    )
     .await;
     assert_eq!(world.service.processes(), []);
     world.service.assert_no_orphans(&[user]).await;

@@ -7,7 +7,7 @@ use acceptance::print_line;
 use acceptance::wait::wait_until;
 use rustix::process::Signal;
 
-use crate::support::{RECONCILE_TIMEOUT, NOTICE_TIMEOUT, Setup, World, actions, said_by_user};
+use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, Setup, World, actions, said_by_user};
 
 /// Statuses in their order.
 const ORDER: [&str; 8] = [
@@ -128,9 +128,11 @@ pub(crate) async fn a_killed_agent_server_is_noticed_and_can_be_resumed(setup: S
         "{cause}"
     );
     assert_eq!(user.conversation(id).await.sandbox_status, "ERROR");
-    wait_until("the end of what the agent server had started", RECONCILE_TIMEOUT, || {
-        world.service.processes().is_empty()
-    })
+    wait_until(
+        "the end of what the agent server had started",
+        RECONCILE_TIMEOUT,
+        || world.service.processes().is_empty(),
+    )
     .await;
 
     user.use_model("openai/scripted", &world.llm.base_url(), "sk-scripted")

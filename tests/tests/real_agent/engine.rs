@@ -6,7 +6,7 @@ use acceptance::engine::agent_server_image;
 use acceptance::wait::wait_for;
 use acceptance::{Engine, PrivateEngine, Sandboxing, Version};
 
-use crate::support::{RECONCILE_TIMEOUT, NOTICE_TIMEOUT, Setup, World, actions, said_by_user};
+use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, Setup, World, actions, said_by_user};
 
 /// From the engine's first answer until the wire is right: by that itself, since all is compared every 30 s only.
 const SECONDS: Duration = Duration::from_secs(25);
@@ -77,7 +77,9 @@ async fn a_conversation_goes_on_in_a_new_container_around_its_workspace() {
     user.executed(id, "finished").await;
     let container = world.service.container(sandbox).expect("it runs in one");
     Engine::shared().docker(&["rm", "--force", &container]);
-    let gone = user.sandbox_becomes(sandbox, "MISSING", NOTICE_TIMEOUT).await;
+    let gone = user
+        .sandbox_becomes(sandbox, "MISSING", NOTICE_TIMEOUT)
+        .await;
     assert!(gone.status_detail.is_some_and(|cause| !cause.is_empty()));
 
     user.resume(sandbox).await;

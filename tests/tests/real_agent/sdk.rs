@@ -58,9 +58,11 @@ pub(crate) async fn a_program_of_the_sdk_works_in_a_sandbox(setup: Setup) {
     assert_eq!(said_by_user(&events).len(), 2);
     // What it made by itself is the user's conversation, too.
     let made = said["created"]["id"].as_str().expect("an id");
-    let made = wait_for("the conversation that it made", RECONCILE_TIMEOUT, || async {
-        user.find_conversation(made).await
-    })
+    let made = wait_for(
+        "the conversation that it made",
+        RECONCILE_TIMEOUT,
+        || async { user.find_conversation(made).await },
+    )
     .await;
     assert_eq!(made.sandbox_id, *sandbox);
     world.assert_complete(&made.id).await;

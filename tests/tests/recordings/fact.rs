@@ -54,7 +54,8 @@ pub(crate) fn all() -> Vec<RecordedFact> {
         include_str!("../../fixtures/recordings-v1.json"),
         include_str!("../../fixtures/recordings-v0.json"),
     ];
-    let read = |text| serde_json::from_str::<Vec<RecordedFact>>(text).expect("the fixtures are facts");
+    let read =
+        |text| serde_json::from_str::<Vec<RecordedFact>>(text).expect("the fixtures are facts");
     files.into_iter().flat_map(read).collect()
 }
 

@@ -96,7 +96,11 @@ fn reason(name: &str) -> Option<&'static str> {
     entry.map(|(reason, _)| *reason)
 }
 
-fn document(facts: &[RecordedFact], differing: &BTreeMap<&str, &String>, replayed: usize) -> String {
+fn document(
+    facts: &[RecordedFact],
+    differing: &BTreeMap<&str, &String>,
+    replayed: usize,
+) -> String {
     let mut text = format!(
         "# Recorded exchanges\n\n\
          Written by `tests/tests/recordings` (`RECORDINGS_UPDATE=1 cargo test -p acceptance --test recordings`), which fails \

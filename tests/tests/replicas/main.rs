@@ -11,7 +11,7 @@ use acceptance::Sandboxing;
 use acceptance::wait::wait_for;
 use serde_json::json;
 
-use crate::replica_pair::{ReplicaRequest, ReplicaPair};
+use crate::replica_pair::{ReplicaPair, ReplicaRequest};
 
 /// A killed replica's work goes on elsewhere within this time (its lease has to run out first). The promise is ten
 /// seconds; the rest is for a busy machine.

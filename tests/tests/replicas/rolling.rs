@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::replica_pair::{ReplicaRequest, ReplicaPair, ReplicaUser};
+use crate::replica_pair::{ReplicaPair, ReplicaRequest, ReplicaUser};
 
 const CONVERSATIONS: &str = "/api/v1/app-conversations";
 const USERS: usize = 8;
@@ -55,7 +55,12 @@ impl LoadBalancer {
     }
 
     /// The answer, or what the user would have seen go wrong.
-    async fn send(&self, user: &ReplicaUser, turn: usize, ask: &ReplicaRequest) -> Result<Value, String> {
+    async fn send(
+        &self,
+        user: &ReplicaUser,
+        turn: usize,
+        ask: &ReplicaRequest,
+    ) -> Result<Value, String> {
         let first = if self.has(turn % 2) { turn } else { turn + 1 };
         for which in [first, first + 1] {
             let body = ask.body.as_ref();

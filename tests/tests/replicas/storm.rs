@@ -9,7 +9,7 @@ use futures::future::join_all;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::replica_pair::{ReplicaRequest, RequestOutcome, ReplicaPair, ReplicaUser};
+use crate::replica_pair::{ReplicaPair, ReplicaRequest, ReplicaUser, RequestOutcome};
 
 const USERS: usize = 8;
 const SANDBOXES: &str = "/api/v1/sandboxes";
@@ -119,7 +119,12 @@ async fn kills(pair: &mut ReplicaPair, options: &StormOptions, end: Instant) {
     }
 }
 
-async fn lives(user: &ReplicaUser, number: usize, mut dice: SeededRandom, end: Instant) -> ReportedState {
+async fn lives(
+    user: &ReplicaUser,
+    number: usize,
+    mut dice: SeededRandom,
+    end: Instant,
+) -> ReportedState {
     let mut told = ReportedState::default();
     for step in 0.. {
         if Instant::now() >= end {
@@ -128,7 +133,10 @@ async fn lives(user: &ReplicaUser, number: usize, mut dice: SeededRandom, end: I
         let replica = dice.roll(2);
         let own = ids(user, replica, &mut told).await;
         let ask = match dice.roll(8) {
-            0..=2 => Some(ReplicaRequest::start(&format!("{number}-{step}"), "STEPS=3")),
+            0..=2 => Some(ReplicaRequest::start(
+                &format!("{number}-{step}"),
+                "STEPS=3",
+            )),
             3 => dice
                 .pick(&own)
                 .map(|id| ReplicaRequest::post(format!("{SANDBOXES}/{id}/pause"))),
@@ -185,15 +193,19 @@ async fn ids(user: &ReplicaUser, replica: usize, told: &mut ReportedState) -> Ve
 /// Every acknowledged start has ended, once, with a cause if it failed; what was deleted stays deleted.
 async fn settles(user: &ReplicaUser, told: &ReportedState) {
     for id in &told.starts {
-        let task = wait_for("the end of an acknowledged start", SETTLE_TIMEOUT, || async {
-            let path = format!("{CONVERSATIONS}/start-tasks?ids={id}");
-            let found = user.on(0).get(&path).await.ok();
-            // The tasks of deleted conversations go with them.
-            let ended = found[0].is_null()
-                || found[0]["status"] == "READY"
-                || found[0]["status"] == "ERROR";
-            ended.then(|| found[0].clone())
-        })
+        let task = wait_for(
+            "the end of an acknowledged start",
+            SETTLE_TIMEOUT,
+            || async {
+                let path = format!("{CONVERSATIONS}/start-tasks?ids={id}");
+                let found = user.on(0).get(&path).await.ok();
+                // The tasks of deleted conversations go with them.
+                let ended = found[0].is_null()
+                    || found[0]["status"] == "READY"
+                    || found[0]["status"] == "ERROR";
+                ended.then(|| found[0].clone())
+            },
+        )
         .await;
         if task["status"] == "ERROR" {
             let cause = task["detail"].as_str().unwrap_or_default();

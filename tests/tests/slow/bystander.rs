@@ -59,7 +59,10 @@ impl NormalUser {
             at(100).copied().unwrap_or_default()
         ));
         let slowest = at(100).copied().unwrap_or_default();
-        assert!(slowest < REQUEST_TIMEOUT, "{what}: an answer took {slowest:?}");
+        assert!(
+            slowest < REQUEST_TIMEOUT,
+            "{what}: an answer took {slowest:?}"
+        );
         done
     }
 

@@ -9,9 +9,9 @@ use acceptance::{Engine, Sandboxing, Service};
 use reqwest::Method;
 use serde_json::Value;
 
+use crate::sandbox_life::{DesiredState, SandboxLife};
 use crate::soak_client::{SoakAnswer, SoakClient};
 use crate::user_loop::{SoakUser, settle};
-use crate::sandbox_life::{SandboxLife, DesiredState};
 
 /// Everything that the service does by itself sooner or later: a pass of its keeper, the network of sandboxes that is
 /// removed when it was idle for a while.
@@ -137,7 +137,8 @@ async fn capacity_is_free(
     service.set("WORKSPACE_SANDBOX__MAX_RUNNING", &all);
     service.restart().await;
     let start = async |user: &SoakUser| {
-        client.ask(user.client.key(), &Method::POST, "/api/v1/sandboxes", None)
+        client
+            .ask(user.client.key(), &Method::POST, "/api/v1/sandboxes", None)
             .await
     };
     for (number, user) in users.iter().enumerate() {
@@ -176,7 +177,9 @@ print(db.execute('select count(*) from sandboxes').fetchone()[0])
 }
 
 async fn ids(client: &SoakClient, key: &str) -> Result<BTreeSet<String>, String> {
-    let list = client.read(key, "/api/v1/sandboxes/search?limit=100").await?;
+    let list = client
+        .read(key, "/api/v1/sandboxes/search?limit=100")
+        .await?;
     let items = list["items"].as_array().into_iter().flatten();
     let ids = items.filter_map(|it: &Value| it["id"].as_str());
     Ok(ids.map(str::to_owned).collect())
@@ -194,7 +197,9 @@ async fn until(what: &str, mut in_the_way: impl FnMut() -> Option<String>) -> Re
     let began = Instant::now();
     while let Some(left) = in_the_way() {
         if began.elapsed() > RECONCILE_TIMEOUT {
-            return Err(format!("waited {RECONCILE_TIMEOUT:?} in vain for {what}: {left}"));
+            return Err(format!(
+                "waited {RECONCILE_TIMEOUT:?} in vain for {what}: {left}"
+            ));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

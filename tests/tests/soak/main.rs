@@ -5,11 +5,11 @@
 //! number decides what is done and when the service dies, not how the machine schedules it, so a failure may need a few runs
 //! to come again.
 
+mod end;
+mod sandbox_life;
 mod seeded_random;
 mod soak_client;
-mod end;
 mod user_loop;
-mod sandbox_life;
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use acceptance::processes::resident;
 use acceptance::{Sandboxing, Service, Stub, print_line};
 use futures::future::{join, join_all};
 
+use crate::sandbox_life::SandboxLife;
 use crate::seeded_random::{SeededRandom, SoakOptions};
 use crate::soak_client::SoakClient;
-use crate::user_loop::{UserLoop, SoakUser};
-use crate::sandbox_life::SandboxLife;
+use crate::user_loop::{SoakUser, UserLoop};
 
 const USERS: usize = 8;
 /// Each has at most [`lane::MAX_CONCURRENT`] sandboxes at once.

@@ -7,9 +7,9 @@ use acceptance::Client;
 use reqwest::Method;
 use tokio::sync::Mutex;
 
+use crate::sandbox_life::{DesiredState, SandboxLife};
 use crate::seeded_random::SeededRandom;
 use crate::soak_client::{SoakAnswer, SoakClient};
-use crate::sandbox_life::{SandboxLife, DesiredState};
 
 /// How many sandboxes a lane has at once (and now and then one more, when a start was cut off and came to be all the same).
 pub(crate) const MAX_CONCURRENT: usize = 2;
@@ -45,7 +45,12 @@ pub(crate) struct UserLoop<'a> {
 }
 
 impl<'a> UserLoop<'a> {
-    pub(crate) fn new(client: &'a SoakClient, user: &'a SoakUser, dice: SeededRandom, share: usize) -> Self {
+    pub(crate) fn new(
+        client: &'a SoakClient,
+        user: &'a SoakUser,
+        dice: SeededRandom,
+        share: usize,
+    ) -> Self {
         Self {
             client,
             user,

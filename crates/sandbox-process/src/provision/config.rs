@@ -87,7 +87,7 @@ impl Default for Deadlines {
     }
 }
 
-/// ProcessVariables that an installation may see: paths of programs and caches, certificates, proxies, and settings of `pip` and
+/// Variables that an installation may see: paths of programs and caches, certificates, proxies, and settings of `pip` and
 /// `uv`. Build scripts of packages see nothing else, e.g. not the master key.
 #[derive(Clone, Default)]
 pub struct InstallEnvironment(BTreeMap<OsString, OsString>);

@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use super::python::{self, PythonInterpreter};
 use super::tested;
-use super::{InstalledAgentServer, InstallationMarker, ProvisionError, Provisioner, blocking};
+use super::{InstallationMarker, InstalledAgentServer, ProvisionError, Provisioner, blocking};
 
 /// Exists only in a finished installation.
 pub(super) const MARKER: &str = ".complete";
@@ -20,7 +20,10 @@ const PYTHON_FOR_UV: &str = "3.12";
 
 impl Provisioner {
     /// Installs under the lock.
-    pub(super) async fn install(&self, lock: &File) -> Result<InstalledAgentServer, ProvisionError> {
+    pub(super) async fn install(
+        &self,
+        lock: &File,
+    ) -> Result<InstalledAgentServer, ProvisionError> {
         let uv = self.uv().await;
         let python = self.python(uv.as_deref(), lock).await?;
         let root = self.root(&python);
@@ -183,7 +186,12 @@ impl Provisioner {
         }
     }
 
-    fn packages(&self, uv: Option<&Path>, server: &InstalledAgentServer, requirements: &Path) -> Command {
+    fn packages(
+        &self,
+        uv: Option<&Path>,
+        server: &InstalledAgentServer,
+        requirements: &Path,
+    ) -> Command {
         let mut command;
         if let Some(uv) = uv {
             command = self.command(uv);
@@ -216,7 +224,11 @@ impl Provisioner {
 
     /// Without byte code every start of a sandbox takes some seconds longer. Packages may contain files that do not
     /// compile, which makes the compiler's exit code 1: that is not an error.
-    async fn compile(&self, server: &InstalledAgentServer, lock: &File) -> Result<(), ProvisionError> {
+    async fn compile(
+        &self,
+        server: &InstalledAgentServer,
+        lock: &File,
+    ) -> Result<(), ProvisionError> {
         let mut command = self.command(server.python());
         command
             .args(["-I", "-m", "compileall", "-q", "-j", "0"])
@@ -236,7 +248,11 @@ impl Provisioner {
     }
 
     /// Detects an unusable installation now rather than in the first sandbox.
-    async fn verify(&self, server: &InstalledAgentServer, lock: &File) -> Result<(), ProvisionError> {
+    async fn verify(
+        &self,
+        server: &InstalledAgentServer,
+        lock: &File,
+    ) -> Result<(), ProvisionError> {
         let mut command = self.command(server.python());
         command
             .args(["-m", "openhands.agent_server", "--help"])

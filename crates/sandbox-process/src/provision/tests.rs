@@ -111,14 +111,15 @@ async fn the_first_call_installs_and_the_second_finds() {
     machine.python("bin/python3.12", "3.12.1");
     let seen = Arc::new(Mutex::new(Vec::new()));
     let steps = Arc::clone(&seen);
-    let provisioner = machine
-        .provisioner()
-        .on_progress(Arc::new(move |progress: &InstallProgress| {
-            steps
-                .lock()
-                .unwrap()
-                .push((progress.step, progress.line.clone()));
-        }));
+    let provisioner =
+        machine
+            .provisioner()
+            .on_progress(Arc::new(move |progress: &InstallProgress| {
+                steps
+                    .lock()
+                    .unwrap()
+                    .push((progress.step, progress.line.clone()));
+            }));
     assert_eq!(provisioner.find().await, None);
     let server = provisioner.ensure().await.unwrap();
     assert!(server.root.starts_with(machine.path("data/agent-server")));
@@ -251,13 +252,14 @@ async fn an_interrupted_installation_is_done_again() {
     machine.python("bin/python3.12", "3.12.1");
     machine.switch("hang");
     let (sender, mut reached) = tokio::sync::mpsc::unbounded_channel();
-    let provisioner = machine
-        .provisioner()
-        .on_progress(Arc::new(move |progress: &InstallProgress| {
-            if progress.line.starts_with("Collecting") {
-                sender.send(()).unwrap();
-            }
-        }));
+    let provisioner =
+        machine
+            .provisioner()
+            .on_progress(Arc::new(move |progress: &InstallProgress| {
+                if progress.line.starts_with("Collecting") {
+                    sender.send(()).unwrap();
+                }
+            }));
     tokio::select! {
         result = provisioner.ensure() => panic!("{result:?}"),
         _ = reached.recv() => {}

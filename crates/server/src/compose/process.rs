@@ -11,7 +11,7 @@ use sandbox_process::launcher::Launcher;
 use sandbox_process::provision::{self, InstallEnvironment, Provisioner};
 use sandbox_process::{AgentServerSource, ProcessConfig, ProcessSandboxes, ProcessSpecs};
 
-use super::{OpenedBackend, EnvVariables};
+use super::{EnvVariables, OpenedBackend};
 use crate::config::Config;
 
 /// Opens the backend.

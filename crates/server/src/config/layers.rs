@@ -25,7 +25,7 @@ pub(super) const SECRET_FILE_KEYS: [&str; 8] = [
 const PREFIX: &str = "WORKSPACE_";
 /// Names the file; not a key itself.
 pub(super) const CONFIG_VARIABLE: &str = "WORKSPACE_CONFIG";
-/// EnvVariables that CI systems set for other purposes.
+/// Variables that CI systems set for other purposes.
 const FOREIGN_VARIABLES: [&str; 1] = ["WORKSPACE_TMP"];
 
 #[derive(Debug, Clone, PartialEq, Hash)]

@@ -14,7 +14,7 @@ use secrecy::ExposeSecret as _;
 use tokio::net::TcpSocket;
 use tokio::runtime::Handle;
 
-use crate::compose::{self, KeyFollower, OpenedBackend, Service, EnvVariables};
+use crate::compose::{self, EnvVariables, KeyFollower, OpenedBackend, Service};
 use crate::config::{AuthModeSetting, Config, without_password};
 use crate::data_dir::{DataDir, Lock};
 use crate::disk_space::DiskSpace;

@@ -31,8 +31,8 @@ pub(crate) struct Conversations {
 /// What to do with conversations.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConversationsCommand {
-    /// StartArgs a conversation.
-    StartArgs(Box<StartArgs>),
+    /// Start a conversation.
+    Start(Box<StartArgs>),
     /// List conversations, newest first.
     List(Listing),
     /// Print a conversation's events, and those that arrive, as they do. Ends when the conversation is deleted.
@@ -108,7 +108,7 @@ pub(crate) enum SandboxesCommand {
         /// The sandbox, from `sandboxes list`.
         id: String,
     },
-    /// StartArgs a paused sandbox again.
+    /// Start a paused sandbox again.
     Resume {
         /// The sandbox, from `sandboxes list`.
         id: String,

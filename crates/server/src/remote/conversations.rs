@@ -28,7 +28,7 @@ pub(super) async fn run(
     output: &CommandOutput,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        ConversationsCommand::StartArgs(it) => start(*it, connection, output).await,
+        ConversationsCommand::Start(it) => start(*it, connection, output).await,
         ConversationsCommand::List(listing) => {
             let conversations = connection.client.conversations();
             let filter = ConversationFilter::default();
@@ -54,14 +54,18 @@ pub(super) async fn run(
             let from = if it.from_now {
                 FollowFrom::Now
             } else {
-                FollowFrom::StartArgs
+                FollowFrom::Start
             };
             follow(&it.id, from, connection, output).await
         }
     }
 }
 
-async fn start(start: StartArgs, connection: &Connection, output: &CommandOutput) -> anyhow::Result<ExitCode> {
+async fn start(
+    start: StartArgs,
+    connection: &Connection,
+    output: &CommandOutput,
+) -> anyhow::Result<ExitCode> {
     let message = match start.message.as_deref() {
         Some("-") => Some(from_stdin()?),
         other => other.map(str::to_owned),
@@ -103,7 +107,7 @@ async fn start(start: StartArgs, connection: &Connection, output: &CommandOutput
         bail!("the conversation did not start: {cause}");
     }
     if start.follow {
-        return follow(&id, FollowFrom::StartArgs, connection, output).await;
+        return follow(&id, FollowFrom::Start, connection, output).await;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -25,7 +25,7 @@ use output::CommandOutput;
 /// A command that asks a running service.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// StartArgs, list and follow conversations of a running service, as one of its users.
+    /// Start, list and follow conversations of a running service, as one of its users.
     Conversations(Conversations),
     /// List, pause and resume sandboxes of a running service, and read their logs, as one of its users.
     Sandboxes(Sandboxes),

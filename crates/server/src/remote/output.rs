@@ -1,4 +1,4 @@
-//! CommandOutput of the commands: tables for people, JSON for programs.
+//! Output of the commands: tables for people, JSON for programs.
 
 use std::io::{self, Write as _};
 

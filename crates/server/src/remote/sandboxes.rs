@@ -97,7 +97,7 @@ impl<T: Serialize> TableOutput<'_, T> {
     pub(super) async fn show(
         &self,
         listing: &Listing,
-        page: impl Future<CommandOutput = Result<Page<T>, Error>>,
+        page: impl Future<Output = Result<Page<T>, Error>>,
         all: impl Stream<Item = Result<T, Error>>,
     ) -> anyhow::Result<()> {
         let explain = |error| self.connection.explain(error);

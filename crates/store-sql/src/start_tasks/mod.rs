@@ -250,7 +250,11 @@ fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> BoxedStartTaskQuery<
 
 /// Applies the order and the cursor. The other conditions imply the first comparison of each cursor, which lets the database
 /// seek in the index.
-fn ordered(query: BoxedStartTaskQuery<'_>, order: StartTaskOrder, after: Option<Cursor<Uuid>>) -> BoxedStartTaskQuery<'_> {
+fn ordered(
+    query: BoxedStartTaskQuery<'_>,
+    order: StartTaskOrder,
+    after: Option<Cursor<Uuid>>,
+) -> BoxedStartTaskQuery<'_> {
     macro_rules! keyset {
         ($column:expr, $reaches:ident, $beyond:ident, $direction:ident) => {{
             let query = match after {

@@ -161,7 +161,11 @@ pub(crate) struct BareServer {
 }
 
 impl BareServer {
-    pub(crate) fn start(database: &str, connections: u32, route: &BareRoute) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        database: &str,
+        connections: u32,
+        route: &BareRoute,
+    ) -> anyhow::Result<Self> {
         let own: &Path = &std::env::current_exe()?;
         let mut child = Command::new(own)
             .args([ROLE, database, &connections.to_string()])

@@ -2,10 +2,10 @@
 
 use anyhow::ensure;
 
-use super::bare::{self, BareAnswer, BareServer, BoundValue, BareRoute};
+use super::bare::{self, BareAnswer, BareRoute, BareServer, BoundValue};
 use super::load::{self, PageQuery, Sample};
 use super::seed::{READER, SeededDatabase};
-use crate::{LIST, BenchmarkRows, BenchmarkSize};
+use crate::{BenchmarkRows, BenchmarkSize, LIST};
 
 /// Connections for users' reads that the service has by default.
 const CONNECTIONS: u32 = 4;
@@ -21,7 +21,13 @@ struct BenchmarkCase {
 
 fn cases() -> [BenchmarkCase; 4] {
     let user = || BoundValue::Text(READER.to_owned());
-    let list = |rows| vec![BoundValue::Text("deleted".to_owned()), user(), BoundValue::Number(rows)];
+    let list = |rows| {
+        vec![
+            BoundValue::Text("deleted".to_owned()),
+            user(),
+            BoundValue::Number(rows),
+        ]
+    };
     let settings = |what, path| BenchmarkCase {
         what,
         path,
@@ -50,7 +56,11 @@ fn cases() -> [BenchmarkCase; 4] {
 }
 
 /// Rows of the table: each route against both.
-pub(crate) async fn rows(table: &mut BenchmarkRows, size: &BenchmarkSize, large: &SeededDatabase) -> anyhow::Result<()> {
+pub(crate) async fn rows(
+    table: &mut BenchmarkRows,
+    size: &BenchmarkSize,
+    large: &SeededDatabase,
+) -> anyhow::Result<()> {
     for case in cases() {
         let ours = PageQuery::new(&large.service.url(), case.path, &large.reader);
         let sql = bare::statement_of(&large.url, case.table, &ours).await?;

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use self::owned_objects::OwnedObjects;
 use super::requests::encoded;
-use super::surface::{Operation, ApiSurface};
+use super::surface::{ApiSurface, Operation};
 use super::wire::{self, Request, Response};
 use crate::client::Client;
 use crate::service::Service;
@@ -191,7 +191,8 @@ impl<'a> TenancyMatrix<'a> {
                 .headers
                 .push(("X-Session-API-Key".to_owned(), key.to_owned()));
         }
-        let answer = wire::exchange(self.service.address(), &request.bytes(), REQUEST_TIMEOUT).await;
+        let answer =
+            wire::exchange(self.service.address(), &request.bytes(), REQUEST_TIMEOUT).await;
         answer
             .unwrap_or_else(|silence| panic!("{} {}: {silence:?}", request.method, request.target))
     }

@@ -28,7 +28,7 @@ pub(crate) enum CliCommand {
     Local(Command),
     /// At a running service, as one of its users.
     #[command(flatten)]
-    Remote(remote::Command),
+    Remote(remote::RemoteCommand),
 }
 
 /// What to do here.

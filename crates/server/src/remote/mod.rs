@@ -24,7 +24,7 @@ use output::CommandOutput;
 
 /// A command that asks a running service.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum RemoteCommand {
     /// Start, list and follow conversations of a running service, as one of its users.
     Conversations(Conversations),
     /// List, pause and resume sandboxes of a running service, and read their logs, as one of its users.
@@ -33,7 +33,7 @@ pub(crate) enum Command {
     Specs(Specs),
 }
 
-impl Command {
+impl RemoteCommand {
     fn service(&self) -> &ServiceArgs {
         match self {
             Self::Conversations(it) => &it.service,
@@ -45,7 +45,7 @@ impl Command {
 
 /// Runs the command. Ends silently when the reader closes the pipe (`| head`).
 pub(crate) fn run(
-    command: Command,
+    command: RemoteCommand,
     config: Option<&Path>,
     variables: &EnvVariables,
 ) -> anyhow::Result<ExitCode> {
@@ -58,11 +58,11 @@ pub(crate) fn run(
         .context("cannot start")?;
     let done = runtime.block_on(async {
         match command {
-            Command::Conversations(it) => {
+            RemoteCommand::Conversations(it) => {
                 conversations::run(it.command, &connection, &output).await
             }
-            Command::Sandboxes(it) => sandboxes::run(it.command, &connection, &output).await,
-            Command::Specs(it) => sandboxes::specs(it.command, &connection, &output).await,
+            RemoteCommand::Sandboxes(it) => sandboxes::run(it.command, &connection, &output).await,
+            RemoteCommand::Specs(it) => sandboxes::specs(it.command, &connection, &output).await,
         }
     });
     // A running name resolution cannot be cancelled.

@@ -31,13 +31,13 @@ fn glibc() -> Option<(u32, u32)> {
     reason = "how cargo tells a build script what is built"
 )]
 fn main() -> std::io::Result<()> {
-    let mut told = std::io::stdout();
-    writeln!(told, "cargo::rerun-if-changed=build.rs")?;
+    let mut out = std::io::stdout();
+    writeln!(out, "cargo::rerun-if-changed=build.rs")?;
     let is_for_this_machine = env::var_os("TARGET") == env::var_os("HOST");
     let is_release = is("PROFILE", "release") && is("CARGO_CFG_TARGET_ENV", "gnu");
     if is_release && is_for_this_machine && glibc() >= Some(SINCE) {
         writeln!(
-            told,
+            out,
             "cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs"
         )?;
     }

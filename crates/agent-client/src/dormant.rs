@@ -117,7 +117,7 @@ impl HttpAgentRuntime {
 }
 
 /// What one that is not dormant finds in its environment. Paths, limits, switches and the keys are there when it boots, dormant
-/// or not. Nothing goes into its environment: nobody looks for webhooks there later, and the agent server begins a process for
+/// or not. Nothing goes into its environment: the agent server does not look for webhooks there later, and the agent server begins a process for
 /// each variable when an agent gets its terminal.
 fn body(request: &InitRequest) -> Value {
     let webhooks = request.webhook_url.as_str().trim_end_matches('/');

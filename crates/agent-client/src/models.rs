@@ -99,7 +99,7 @@ impl HttpAgentRuntime {
 
 /// The model's document under a name of its own: an agent server keeps the first configuration that it gets under a name
 /// (1.34) and what was spent with it, so a changed one needs another name. The name shows up in reports, so what marks the
-/// configuration tells nothing of the key in it to whoever does not have the sandbox's.
+/// configuration reveals no key to a reader without the sandbox's key.
 fn switched(profile: &LlmProfile, key: &SecretString, streams: bool) -> Value {
     let usage = format!("profile:{}", profile.name);
     let mut llm = launch::llm(&profile.llm, &usage, streams);

@@ -38,7 +38,7 @@ pub enum ForwardError {
     UploadBroken,
     /// The caller lost access before the response.
     #[error(
-        "The request was ended: its key is no longer valid, or the sandbox does not run any more. Ask again to be told which."
+        "The request was ended: its key is no longer valid, or the sandbox does not run any more. Repeat the request to see which."
     )]
     Ended,
     /// The upstream accepts no connection.

@@ -273,7 +273,7 @@ impl BodyKind {
         let upgrades = headers.get_all("upgrade").any(is_websocket_value);
         if !upgrades && has_token(headers, "upgrade", "websocket") {
             // Actix would parse the following bytes as further requests. A proxy in front that passes on this 101 treats
-            // them as the tunnel's: nobody would have checked these requests.
+            // them as the tunnel's: these requests would be unchecked.
             return Err(ForwardError::BadUpgrade);
         }
         if upgrades {

@@ -117,7 +117,7 @@ impl Bitbucket {
     }
 }
 
-/// Only bitbucket.org has its API under another name. Whoever names the API's own address (`…/2.0`) gets that one.
+/// Only bitbucket.org has its API under another name. A configured API address (`…/2.0`) is used as it is.
 fn api_base(web: &Url) -> Result<Url, GitError> {
     if web.path().trim_end_matches('/').ends_with("/2.0") {
         return Ok(web.clone());
@@ -166,7 +166,7 @@ fn branch(value: &Value) -> Option<GitBranch> {
     Some(GitBranch {
         name: text(value, "/name")?,
         commit_sha: text(value, "/target/hash").unwrap_or_default(),
-        // Not told with branches.
+        // The list of branches does not have it.
         protected: false,
         last_push_date: text(value, "/target/date"),
     })

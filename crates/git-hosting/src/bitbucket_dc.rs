@@ -77,7 +77,7 @@ fn repository(value: &Value) -> Option<GitRepository> {
         } else {
             OwnerType::Organization
         }),
-        // Only told by a request for each.
+        // Only a request for each one shows it.
         main_branch: text(value, "/defaultBranch"),
     })
 }

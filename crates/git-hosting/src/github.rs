@@ -155,7 +155,7 @@ fn addresses(web: &Url) -> Result<(Url, Url), GitError> {
     ))
 }
 
-/// A page of REST: what is next is told by the `Link` header.
+/// A page of REST: the `Link` header names the next page.
 fn chunk(
     mut answer: ProviderResponse,
     member: Option<&str>,
@@ -363,7 +363,7 @@ impl Api for Github {
             let parameters = [("per_page", per_page.as_str()), ("page", &page)];
             let url = self.session.url(&["user", "installations"], &parameters)?;
             let reply = self.session.read(url).await?;
-            // Only tokens that an app got for its user have installations; others are not told so but refused.
+            // Only tokens that an app got for its user have installations; GitHub refuses the request for other tokens.
             if reply.status == 404 || (reply.status == 403 && !reply.is_limit()) {
                 let values = Vec::new();
                 return Ok(ProviderPage { values, next: None });

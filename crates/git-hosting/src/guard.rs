@@ -47,10 +47,10 @@ impl fmt::Display for ForbiddenHost {
 impl std::error::Error for ForbiddenHost {}
 
 const PRIVATE_ADDRESS: ForbiddenHost = ForbiddenHost(
-    "it is in a private network. Whoever runs this service can allow it by git.allow_private_hosts",
+    "it is in a private network. The operator of this service can allow it by git.allow_private_hosts",
 );
 const PLAIN_HTTP: ForbiddenHost = ForbiddenHost(
-    "it is not called over http://. Use https://, or whoever runs this service can allow the host by \
+    "it is not called over http://. Use https://, or the operator of this service can allow the host by \
      git.allow_private_hosts",
 );
 const NO_HOST: ForbiddenHost = ForbiddenHost("its address is no http(s) URL with a host name");
@@ -293,7 +293,7 @@ mod tests {
         ] {
             let names: Vec<_> = (0..50).map(|n| format!("h{}.example", n % names)).collect();
             let all = join_all(names.iter().map(|name| guard.resolve(name, 443)));
-            // Nobody waits for them any more, and they are still there.
+            // Their callers are gone, and the look-ups still run.
             let given_up = tokio::time::timeout(Duration::from_millis(200), all).await;
             assert!(given_up.is_err());
             assert!(

@@ -195,14 +195,14 @@ impl GitHosting for HttpGitHosting {
         provider: GitProvider,
         repository: &str,
     ) -> Result<CloneSource, GitError> {
-        let nobody = GitAccess {
+        let anonymous = GitAccess {
             provider,
             host: None,
             token: SecretString::default(),
             user: None,
         };
         Ok(CloneSource {
-            url: clone::address(&nobody, repository)?,
+            url: clone::address(&anonymous, repository)?,
             username: String::new(),
             token: None,
         })

@@ -173,7 +173,7 @@ mod tests {
             NO_REASON
         );
         let long = reason(&json!({"errors": vec!["é".repeat(200); 40]}));
-        assert_eq!(long.chars().count(), 200, "repetitions are told once");
+        assert_eq!(long.chars().count(), 200, "repetitions are listed once");
         let long = reason(&json!({"message": "é".repeat(1000)}));
         assert_eq!(long.chars().count(), MAX_REASON_CHARS);
         assert_eq!(

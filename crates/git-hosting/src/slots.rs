@@ -97,7 +97,7 @@ mod tests {
         pin_mut!(one_too_many);
         assert!(poll!(&mut one_too_many).is_pending());
         drop(first);
-        // Whoever waits for the last one has been waiting longer.
+        // The waiter for the last slot has waited longer.
         assert!(poll!(&mut one_too_many).is_ready());
     }
 

@@ -135,7 +135,7 @@ impl Keyring {
     }
 
     /// Reads the key files again and adds what is new in them; whether there was anything. The key that seals stays. Files
-    /// that are damaged or gone for the moment (somebody may be replacing them) cost no key that is known; the first such
+    /// that are damaged or gone for the moment (an operator may be replacing them) cost no key that is known; the first such
     /// error is returned when all files were tried. Blocking, but no more than a look at a small file.
     pub fn reread(&self) -> Result<bool, MasterKeyError> {
         let (mut found, mut failed) = (Vec::new(), None);

@@ -15,9 +15,9 @@ const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// Creates `path` with mode `0600` and these contents, unless it exists. `false` if it did.
 ///
-/// The contents are written and synced under another name in the same folder and then linked: whoever sees `path`,
+/// The contents are written and synced under another name in the same folder and then linked: a reader of `path`,
 /// even after a power cut, sees all of it, and of any number of racing starters exactly one wins. A crash in between
-/// leaves a hidden `.NAME.….tmp` file that nobody reads.
+/// leaves a hidden `.NAME.….tmp` file that no code reads.
 pub fn create(path: &Path, contents: &str) -> io::Result<bool> {
     let (folder, temporary) = beside(path)?;
     let written = write_new(&temporary, contents).and_then(|()| fs::hard_link(&temporary, path));
@@ -34,7 +34,7 @@ pub fn create(path: &Path, contents: &str) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Puts these contents (mode `0600`) in place of what `path` holds: whoever reads it, even after a power cut, sees all of
+/// Puts these contents (mode `0600`) in place of what `path` holds: a reader, even after a power cut, sees all of
 /// the one or all of the other.
 pub fn replace(path: &Path, contents: &str) -> io::Result<()> {
     let (folder, temporary) = beside(path)?;

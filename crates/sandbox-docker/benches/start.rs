@@ -176,7 +176,7 @@ fn row(what: &str, mut times: Vec<f64>) -> String {
 }
 
 fn say(line: &str) {
-    writeln!(std::io::stdout(), "{line}").expect("somebody reads");
+    writeln!(std::io::stdout(), "{line}").expect("standard output is open");
 }
 
 /// A socket before the engine's that keeps what is said to it.

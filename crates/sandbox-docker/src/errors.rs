@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn what_the_engine_says_is_told_without_directories_of_its_host() {
-        for (said, told) in [
+        for (said, reported) in [
             (
                 "invalid mount config for type \"bind\": bind source path does not exist: /srv/x",
                 "invalid mount config for type \"bind\": bind source path does not exist: <path>",
@@ -378,7 +378,7 @@ mod tests {
             ),
             ("no such image: a/b/run/c:1", "no such image: a/b/run/c:1"),
         ] {
-            assert_eq!(refusal(400, said).message(), told);
+            assert_eq!(refusal(400, said).message(), reported);
         }
     }
 }

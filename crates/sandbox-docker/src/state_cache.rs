@@ -372,28 +372,28 @@ mod tests {
     }
 
     /// The states that are reported when the marked sandbox is observed like this.
-    fn told(memory: &Arc<StateCache>, found: impl Into<Option<BackendState>>) -> Vec<BackendState> {
+    fn reported(memory: &Arc<StateCache>, found: impl Into<Option<BackendState>>) -> Vec<BackendState> {
         let found = found.into();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for look in memory.take_rechecks() {
-            look.finish(found.clone(), |fact| told.push(fact.state));
+            look.finish(found.clone(), |fact| reported.push(fact.state));
         }
-        told
+        reported
     }
 
     #[test]
     fn an_exit_is_reported_once() {
         let memory = up();
-        assert_eq!(told(&memory, exited()), [], "nothing is marked");
+        assert_eq!(reported(&memory, exited()), [], "nothing is marked");
         memory.mark(&id(), false);
         memory.mark(&id(), false);
-        assert_eq!(told(&memory, exited()), [exited()]);
+        assert_eq!(reported(&memory, exited()), [exited()]);
         memory.mark(&id(), false);
-        assert_eq!(told(&memory, exited()), []);
+        assert_eq!(reported(&memory, exited()), []);
         let cause = Some("it crashed".to_owned());
         assert_eq!(memory.recall(&id()), (KnownState::Exited, cause));
         memory.mark(&id(), false);
-        assert_eq!(told(&memory, None), [BackendState::Absent]);
+        assert_eq!(reported(&memory, None), [BackendState::Absent]);
         assert!(memory.is_empty());
     }
 
@@ -409,15 +409,15 @@ mod tests {
         );
         stop.set_state(KnownState::Stopped);
         drop(stop);
-        assert_eq!(told(&memory, BackendState::Stopped), []);
+        assert_eq!(reported(&memory, BackendState::Stopped), []);
         let remove = memory.begin(&id());
         memory.mark(&id(), false);
         remove.set_removed();
         drop(remove);
-        assert_eq!(told(&memory, None), []);
+        assert_eq!(reported(&memory, None), []);
         assert!(memory.is_empty());
         memory.mark(&id(), false);
-        assert_eq!(told(&memory, None), [], "an event that comes late");
+        assert_eq!(reported(&memory, None), [], "an event that comes late");
         assert!(memory.is_empty());
     }
 
@@ -427,10 +427,10 @@ mod tests {
         memory.mark(&id(), false);
         let look = memory.take_rechecks().remove(0);
         memory.begin(&id()).set_state(KnownState::Running);
-        look.finish(Some(exited()), |fact| panic!("told: {fact:?}"));
+        look.finish(Some(exited()), |fact| panic!("reported: {fact:?}"));
         assert_eq!(memory.recall(&id()).0, KnownState::Running);
         memory.mark(&id(), false);
-        assert_eq!(told(&memory, exited()).len(), 1, "and another one is taken");
+        assert_eq!(reported(&memory, exited()).len(), 1, "and another one is taken");
     }
 
     #[test]
@@ -486,7 +486,7 @@ mod tests {
         assert_eq!(life(ListedState::Running), KnownState::Running);
         assert_eq!(memory.take_rechecks().len(), 0);
         memory.compare(&HashMap::new());
-        assert_eq!(told(&memory, None), [BackendState::Absent]);
+        assert_eq!(reported(&memory, None), [BackendState::Absent]);
         assert_eq!(life(ListedState::VolumeOnly), KnownState::VolumeOnly);
     }
 }

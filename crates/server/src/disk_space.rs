@@ -210,9 +210,9 @@ mod tests {
 
         let ill = disks(directory.path(), u64::MAX);
         ill.check();
-        let told = ill.problem().unwrap();
+        let problem = ill.problem().unwrap();
         let place = directory.path().display().to_string();
-        assert!(told.starts_with(&place), "{told}");
+        assert!(problem.starts_with(&place), "{problem}");
         assert!(ill.is_low.into_inner());
         assert!(reserve.exists(), "there is still room for deletions");
         release_reserve(&reserve);

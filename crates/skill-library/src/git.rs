@@ -364,7 +364,7 @@ mod tests {
         let git = Git::new(directory.path(), None);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        // The name is localhost's, and means an address where nobody listens.
+        // The name is localhost's, and means an address without a listener.
         let url = format!("http://localhost:{port}/o/r.git").parse().unwrap();
         let addresses = ["127.0.0.2".parse().unwrap()];
         let fetched = git

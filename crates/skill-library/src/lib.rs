@@ -1,7 +1,7 @@
 //! Skills of the installation: Markdown files in directories, and marketplaces in git repositories.
 //!
-//! Knows: directories, front matter, git. Must never know: settings, stores, HTTP, and which hosts may be called: it is told
-//! addresses, and keeps to them.
+//! Knows: directories, front matter, git. Must never know: settings, stores, HTTP, and which hosts may be called: it gets
+//! the allowed addresses from its caller.
 
 mod directory;
 mod front_matter;

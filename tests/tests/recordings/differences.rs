@@ -274,7 +274,7 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "A message waits only for what is there, and only one that agents can be told (the reference keeps any, for ever)",
+        "A message waits only for what is there, and only one that agents accept (the reference keeps any, for ever)",
         &[
             "v1-262-pending-create",
             "v1-263-pending-create-role-free",

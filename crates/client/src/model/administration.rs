@@ -32,7 +32,7 @@ pub struct ApiKey {
     pub is_current: bool,
 }
 
-/// A key that was just made. Its text is told once.
+/// A new key. The service shows its text only here.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NewApiKey {
     /// Its text.

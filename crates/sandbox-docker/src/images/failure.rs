@@ -34,7 +34,7 @@ impl PullError {
     }
 
     pub(super) fn stalled(image: &str, seconds: u64) -> Self {
-        Self::told(format!(
+        Self::reported(format!(
             "pulling the image {image} made no progress for {seconds}s and was given up: the operator has to check \
              that the engine's connection to {} is fast and steady",
             reference::registry(image)
@@ -42,12 +42,12 @@ impl PullError {
     }
 
     pub(super) fn ended_early(image: &str) -> Self {
-        Self::told(format!(
+        Self::reported(format!(
             "the engine stopped pulling the image {image} without saying why: start it again, or see the engine's log"
         ))
     }
 
-    fn told(detail: String) -> Self {
+    fn reported(detail: String) -> Self {
         Self {
             detail,
             source: None,
@@ -177,14 +177,14 @@ mod tests {
                 "kind of machine",
             ),
         ] {
-            let told = refused("a/b:1", said);
-            assert!(told.contains(expected), "{said}: {told}");
+            let reported = refused("a/b:1", said);
+            assert!(reported.contains(expected), "{said}: {reported}");
             assert!(
-                told.contains(said),
-                "the engine's own words are lost: {told}"
+                reported.contains(said),
+                "the engine's own words are lost: {reported}"
             );
         }
-        let told = refused("a/b:1", "something new");
-        assert_eq!(told, "the image a/b:1 could not be pulled: something new");
+        let reported = refused("a/b:1", "something new");
+        assert_eq!(reported, "the image a/b:1 could not be pulled: something new");
     }
 }

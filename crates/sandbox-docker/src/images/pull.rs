@@ -66,12 +66,12 @@ async fn fetch(
         .from_image(&reference::with_tag(image))
         .build();
     crash_point::before("pulling the image");
-    let mut told = pin!(docker.create_image(Some(options), None, credentials(config, image)));
+    let mut reported = pin!(docker.create_image(Some(options), None, credentials(config, image)));
     let mut layers = PullProgress::default();
     let mut moved = Instant::now();
     let mut logged = moved;
     loop {
-        let next = told.next().with_subscriber(NoSubscriber::default());
+        let next = reported.next().with_subscriber(NoSubscriber::default());
         let Ok(next) = timeout_at(moved + config.pull_stall, next).await else {
             return Err(PullError::stalled(image, config.pull_stall.as_secs()));
         };
@@ -88,9 +88,9 @@ async fn fetch(
             logged = Instant::now();
             tracing::info!("{line}");
         }
-        tell.send_if_modified(|told| {
-            let is_news = *told != line;
-            *told = line;
+        tell.send_if_modified(|reported| {
+            let is_news = *reported != line;
+            *reported = line;
             is_news
         });
     }

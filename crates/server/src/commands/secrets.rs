@@ -215,7 +215,7 @@ async fn replace_vault(
         Err(StoreError::Stale { .. }) if store.installation().await? == Some(after) => Ok(()),
         Err(StoreError::Stale { .. }) => {
             bail!(
-                "somebody else is rotating the master key at this moment: run this again when they are done"
+                "another process is rotating the master key: run this command again when it has finished"
             )
         }
         done => done.context("cannot store the installation's secret"),

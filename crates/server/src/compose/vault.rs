@@ -238,18 +238,18 @@ impl KeyFollower {
         tasks.spawn(async move {
             let mut tick = tokio::time::interval(POLL_INTERVAL);
             tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-            let mut told = String::new();
+            let mut last_text = String::new();
             let mut said = (follower.state(), Instant::now());
             loop {
                 tick.tick().await;
                 // Report the same problem once, not at every poll.
                 match follower.poll(&mut said).await {
-                    Ok(()) => told.clear(),
+                    Ok(()) => last_text.clear(),
                     Err(error) => {
                         let text = format!("{error:#}");
-                        if text != told {
+                        if text != last_text {
                             tracing::warn!("{text}");
-                            told = text;
+                            last_text = text;
                         }
                     }
                 }

@@ -40,8 +40,8 @@ mod tests {
 
     #[test]
     fn a_time_needs_a_zone() {
-        let told = time("2026-12-24T19:00:00+01:00").unwrap();
-        assert_eq!(told.to_string(), "2026-12-24T18:00:00.000000Z");
+        let parsed = time("2026-12-24T19:00:00+01:00").unwrap();
+        assert_eq!(parsed.to_string(), "2026-12-24T18:00:00.000000Z");
         assert_eq!(time("2026-12-24T18:00:00"), None);
         assert_eq!(time("soon"), None);
     }

@@ -101,8 +101,8 @@ pub(crate) async fn serve(
         app,
         http,
     };
-    let told = (&config.http, &manager);
-    let result = serve_until_stopped(server, &listeners, &mut signals, told, &mut reloader).await;
+    let stop_context = (&config.http, &manager);
+    let result = serve_until_stopped(server, &listeners, &mut signals, stop_context, &mut reloader).await;
     stop_background(&audit, &tasks).await;
     keys.withdraw().await;
     tracing::info!("stopped; sandboxes keep running");

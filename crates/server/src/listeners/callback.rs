@@ -165,17 +165,17 @@ impl CallbackListener {
         gateway: GatewayLookup,
         mut contact: BoxStream<'static, BackendReachability>,
     ) {
-        let (mut bound, mut told) = (None, None);
+        let (mut bound, mut reported) = (None, None);
         let mut news = contact.next().await;
         let mut pause = MIN_RETRY_BACKOFF;
         while let Some(now) = news {
             let is_settled = now != BackendReachability::Reachable || {
                 let done = self.listen_at(gateway().await, &mut bound).await;
                 if let Err(why) = &done
-                    && told.as_ref() != Some(why)
+                    && reported.as_ref() != Some(why)
                 {
                     tracing::warn!("{why}");
-                    told = Some(why.clone());
+                    reported = Some(why.clone());
                 }
                 done.is_ok()
             };

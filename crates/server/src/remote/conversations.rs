@@ -142,8 +142,8 @@ impl StartProgressPrinter<'_> {
             let line = format!("{seconds:6.1} s  {:22}  {detail}", now.status);
             self.output.tell(line.trim_end());
         }
-        let told = self.last.as_ref().map_or(0, |last| last.notes.len());
-        for note in now.notes.iter().skip(told) {
+        let printed = self.last.as_ref().map_or(0, |last| last.notes.len());
+        for note in now.notes.iter().skip(printed) {
             let note = plain(note, 500);
             self.output.tell(&format!("          note: {note}"));
         }

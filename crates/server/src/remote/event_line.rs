@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn events_are_told_in_a_line() {
-        for (event, told) in [
+        for (event, summary) in [
             (
                 json!({"id": "1", "kind": "MessageEvent", "source": "user", "timestamp": "2026-01-31T12:00:05.1",
                     "llm_message": {"content": [{"type": "text", "text": "hello\nyou"}]}}),
@@ -86,7 +86,7 @@ mod tests {
             (json!({"id": "4", "kind": 7}), ""),
         ] {
             let event: Event = serde_json::from_value(event).unwrap();
-            assert_eq!(summarize(&event), told);
+            assert_eq!(summarize(&event), summary);
         }
     }
 }

@@ -67,13 +67,13 @@ pub(crate) fn unsettled(
         ))
         .load(c));
     let found = found.map_err(rows::damaged())?;
-    let told = |(id, sandbox_id, title, status): Row| UnsettledConversation {
+    let reported = |(id, sandbox_id, title, status): Row| UnsettledConversation {
         id: id.into(),
         sandbox_id: sandbox_id.0,
         title,
         execution_status: status.map(|it| it.0),
     };
-    Ok(found.into_iter().map(told).collect())
+    Ok(found.into_iter().map(reported).collect())
 }
 
 /// See `ConversationRepository::settle_running`.

@@ -13,7 +13,7 @@
         unused_imports,
         unused_variables,
         clippy::unnecessary_wraps,
-        reason = "SQLite has nobody to tell"
+        reason = "SQLite has no other process to notify"
     )
 )]
 #![cfg_attr(

@@ -168,7 +168,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    /// Takes a piece only when it is told to, and hands it to the test.
+    /// Takes a piece only on demand, and hands it to the test.
     struct Slow {
         may: Receiver<()>,
         taken: Sender<Vec<u8>>,
@@ -204,7 +204,7 @@ mod tests {
         for number in 0..100 {
             log(&lines, &format!("line {number}\n"));
         }
-        // Nothing was taken yet, and nobody waited for that.
+        // Nothing was taken yet, and no caller waited.
         assert!(!lines.settle(Duration::from_millis(1)));
         drop(go);
         assert!(lines.settle(LONG));

@@ -117,7 +117,7 @@ async fn a_private_host_is_not_called_unless_the_operator_allows_it() {
             let refused = user.get(path).await;
             assert_eq!(refused.status, 400, "{host} {path}: {}", refused.text);
             let detail = refused.body["detail"].as_str().unwrap_or_default();
-            assert!(detail.contains("may not be called"), "{detail}");
+            assert!(detail.contains("is not allowed"), "{detail}");
         }
         let tasks = user.get("/api/v1/git/suggested-tasks/search").await.ok();
         assert_eq!(tasks["items"], json!([]));

@@ -372,7 +372,10 @@ mod tests {
     }
 
     /// The states that are reported when the marked sandbox is observed like this.
-    fn reported(memory: &Arc<StateCache>, found: impl Into<Option<BackendState>>) -> Vec<BackendState> {
+    fn reported(
+        memory: &Arc<StateCache>,
+        found: impl Into<Option<BackendState>>,
+    ) -> Vec<BackendState> {
         let found = found.into();
         let mut reported = Vec::new();
         for look in memory.take_rechecks() {
@@ -430,7 +433,11 @@ mod tests {
         look.finish(Some(exited()), |fact| panic!("reported: {fact:?}"));
         assert_eq!(memory.recall(&id()).0, KnownState::Running);
         memory.mark(&id(), false);
-        assert_eq!(reported(&memory, exited()).len(), 1, "and another one is taken");
+        assert_eq!(
+            reported(&memory, exited()).len(),
+            1,
+            "and another one is taken"
+        );
     }
 
     #[test]

@@ -248,7 +248,7 @@ fn pages_are_asked_for_one_by_one_and_only_if_wanted() {
 
     let circle = ScriptedServer::new(vec![page("\"a\""), page("\"a\"")]);
     let all: Result<Vec<_>, _> = run(self::client(&circle).sandboxes().all().try_collect());
-    assert!(all.unwrap_err().to_string().contains("circle"));
+    assert!(all.unwrap_err().to_string().contains("cycle"));
 }
 
 #[test]

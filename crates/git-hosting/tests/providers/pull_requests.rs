@@ -139,7 +139,7 @@ async fn labels_go_along_or_after_it_and_never_cost_the_pull_request() {
         (
             Github,
             Some(403),
-            Err("its labels were not set: the token that is stored for github may not"),
+            Err("its labels were not set: the token stored for github lacks the scope"),
         ),
         (
             Github,

@@ -185,6 +185,9 @@ mod tests {
             );
         }
         let reported = refused("a/b:1", "something new");
-        assert_eq!(reported, "the image a/b:1 could not be pulled: something new");
+        assert_eq!(
+            reported,
+            "the image a/b:1 could not be pulled: something new"
+        );
     }
 }

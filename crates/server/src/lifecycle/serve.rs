@@ -102,7 +102,14 @@ pub(crate) async fn serve(
         http,
     };
     let stop_context = (&config.http, &manager);
-    let result = serve_until_stopped(server, &listeners, &mut signals, stop_context, &mut reloader).await;
+    let result = serve_until_stopped(
+        server,
+        &listeners,
+        &mut signals,
+        stop_context,
+        &mut reloader,
+    )
+    .await;
     stop_background(&audit, &tasks).await;
     keys.withdraw().await;
     tracing::info!("stopped; sandboxes keep running");

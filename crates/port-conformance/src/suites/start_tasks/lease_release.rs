@@ -4,14 +4,15 @@ use domain::error::StoreError;
 use domain::id::HostId;
 use domain::start_task::{ClaimLimit, StartQueueCounts, StartStatus};
 
+use super::lifecycle::{advance, claim};
 use crate::fixtures::{at, host, start, status_update, task_id};
 use crate::{StorePorts, assert_is};
 
 /// After a release, a worker of the host can claim the task at once, and only the new claim may write.
 pub async fn a_lease_can_be_released(ports: &StorePorts) {
     let first = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
-    let nobody_elses = ports.tasks.release(task_id(1), first + 1).await;
-    assert_is!(nobody_elses, Err(StoreError::Stale { .. }));
+    let foreign_release = ports.tasks.release(task_id(1), first + 1).await;
+    assert_is!(foreign_release, Err(StoreError::Stale { .. }));
     ports.tasks.release(task_id(1), first).await.unwrap();
     let again = ports.tasks.release(task_id(1), first).await;
     assert_is!(again, Err(StoreError::Stale { .. }));
@@ -62,4 +63,35 @@ pub async fn unfinished_tasks_are_counted(ports: &StorePorts) {
     let ended = ports.tasks.fail(task_id(1), fence, &failed, at(2)).await;
     ended.unwrap();
     assert_eq!(queue(2).await, of(0, 1));
+}
+
+/// The leases of a host can be ended at start-up: its tasks can be claimed at once, and former holders cannot write.
+pub async fn the_leases_of_a_host_can_be_ended(ports: &StorePorts) {
+    let stale = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    let mut elsewhere = start(2, "alice", "t", at(0));
+    elsewhere.task.host = HostId::parse("host-2").unwrap();
+    ports.start(&elsewhere).await;
+    let other = elsewhere.task.host.clone();
+    ports
+        .tasks
+        .claim(&other, at(1), at(60), ClaimLimit::tasks(9))
+        .await
+        .unwrap();
+    assert_eq!(ports.tasks.release_host(&host()).await.unwrap(), 1);
+    assert_eq!(ports.tasks.release_host(&host()).await.unwrap(), 0);
+    assert_is!(
+        advance(ports, 1, stale, StartStatus::WaitingForSandbox).await,
+        Err(StoreError::Stale { .. })
+    );
+    let again = claim(ports, 2, 60).await;
+    assert_eq!(again.len(), 1);
+    assert!(again[0].fence > stale);
+    assert_eq!(
+        ports
+            .tasks
+            .claim(&other, at(2), at(60), ClaimLimit::tasks(9))
+            .await
+            .unwrap(),
+        []
+    );
 }

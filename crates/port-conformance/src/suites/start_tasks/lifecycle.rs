@@ -21,7 +21,7 @@ async fn task(ports: &StorePorts, n: u64) -> StartTask {
     found.expect("find").remove(0).expect("the task is there")
 }
 
-async fn claim(ports: &StorePorts, now: i64, until: i64) -> Vec<LeasedStartTask> {
+pub(super) async fn claim(ports: &StorePorts, now: i64, until: i64) -> Vec<LeasedStartTask> {
     let claimed = ports
         .tasks
         .claim(&host(), at(now), at(until), ClaimLimit::tasks(100))
@@ -29,7 +29,7 @@ async fn claim(ports: &StorePorts, now: i64, until: i64) -> Vec<LeasedStartTask>
     claimed.expect("claim")
 }
 
-async fn advance(
+pub(super) async fn advance(
     ports: &StorePorts,
     n: u64,
     fence: i64,
@@ -477,35 +477,4 @@ pub async fn a_failure_keeps_what_others_need(ports: &StorePorts) {
         let sandbox = ports.sandbox_row(&sandbox_id(&name)).await.unwrap();
         assert_eq!(sandbox.desired, DesiredState::Running, "{guest}");
     }
-}
-
-/// The leases of a host can be ended at start-up: its tasks can be claimed at once, and former holders cannot write.
-pub async fn the_leases_of_a_host_can_be_ended(ports: &StorePorts) {
-    let stale = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
-    let mut elsewhere = start(2, "alice", "t", at(0));
-    elsewhere.task.host = HostId::parse("host-2").unwrap();
-    ports.start(&elsewhere).await;
-    let other = elsewhere.task.host.clone();
-    ports
-        .tasks
-        .claim(&other, at(1), at(60), ClaimLimit::tasks(9))
-        .await
-        .unwrap();
-    assert_eq!(ports.tasks.release_host(&host()).await.unwrap(), 1);
-    assert_eq!(ports.tasks.release_host(&host()).await.unwrap(), 0);
-    assert_is!(
-        advance(ports, 1, stale, StartStatus::WaitingForSandbox).await,
-        Err(StoreError::Stale { .. })
-    );
-    let again = claim(ports, 2, 60).await;
-    assert_eq!(again.len(), 1);
-    assert!(again[0].fence > stale);
-    assert_eq!(
-        ports
-            .tasks
-            .claim(&other, at(2), at(60), ClaimLimit::tasks(9))
-            .await
-            .unwrap(),
-        []
-    );
 }

@@ -456,13 +456,13 @@ macro_rules! start_task_repository_conformance {
                 a_paused_sandbox_is_left_alone,
                 a_failed_start_is_not_adopted,
                 a_failure_keeps_what_others_need,
-                the_leases_of_a_host_can_be_ended,
             ]
         );
         $crate::conformance_tests!(
             (start_tasks::lease_release),
             $fresh,
             [
+                the_leases_of_a_host_can_be_ended,
                 a_lease_can_be_released,
                 ended_tasks_have_no_lease_to_release,
                 unfinished_tasks_are_counted,

@@ -91,7 +91,7 @@ pub fn secret_value(n: u64) -> SecretValue {
     }
 }
 
-/// A new sandbox of `owner`.
+/// A new sandbox of `owner`, without a callback token, as earlier releases stored it.
 pub fn sandbox(id: &str, owner: &str, created_at: Timestamp) -> Sandbox {
     Sandbox {
         id: sandbox_id(id),
@@ -104,6 +104,7 @@ pub fn sandbox(id: &str, owner: &str, created_at: Timestamp) -> Sandbox {
         key_hash: KeyHash::of(id),
         session_key: Sealed::from_text("sealed session key"),
         secret_key: Sealed::from_text("sealed secret key"),
+        callback_token_hash: None,
         agent_url: None,
         exposed_urls: Arc::default(),
         workspace: None,

@@ -229,6 +229,9 @@ impl SandboxBackend for DockerSandboxes {
         BackendCapabilities {
             pause: true,
             isolated: true,
+            // The container's environment is fixed at its creation. It holds the key, which VS Code's server reads at each
+            // start.
+            replaces_session_key: false,
         }
     }
 

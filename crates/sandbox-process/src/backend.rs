@@ -145,6 +145,7 @@ impl SandboxBackend for ProcessSandboxes {
         BackendCapabilities {
             pause: true,
             isolated: false,
+            replaces_session_key: true,
         }
     }
 

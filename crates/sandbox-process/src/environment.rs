@@ -46,6 +46,9 @@ pub(crate) const FIXED_SETTINGS: [(&str, &str); 3] = [
     ("preload_tools", "false"),
 ];
 
+/// The variable with the session key that the agent server was started with.
+pub(crate) const SESSION_KEY_VARIABLE: &str = "OH_SESSION_API_KEYS_0";
+
 /// Not secret, and equal in all sandboxes.
 pub(crate) const FIXED_VARIABLES: [(&str, &str); 8] = [
     // Webhooks deliver an event within a second, in batches of at most five.
@@ -90,7 +93,7 @@ pub(crate) fn variables(
         set(name, value.to_owned());
     }
     set(
-        "OH_SESSION_API_KEYS_0",
+        SESSION_KEY_VARIABLE,
         launch.session_key.expose_secret().to_owned(),
     );
     set(

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::backend::ProcessInner;
+use crate::environment::SESSION_KEY_VARIABLE;
 use crate::errors::blocking;
 use crate::log_file;
 use crate::marker;
@@ -123,7 +124,7 @@ impl ProcessInner {
         let opened = blocking(move || {
             let handle = PidHandle::open(key)?;
             // Its keys, to mask them in quotations of its log.
-            let names = ["OH_SESSION_API_KEYS_0", "OH_SECRET_KEY"];
+            let names = [SESSION_KEY_VARIABLE, "OH_SECRET_KEY"];
             let values = names
                 .iter()
                 .filter_map(|name| proc::initial_variable(key.pid, name));

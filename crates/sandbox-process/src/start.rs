@@ -18,6 +18,7 @@ use std::sync::Arc;
 use domain::crash_point;
 use domain::id::SandboxId;
 use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch};
+use secrecy::ExposeSecret;
 use tokio::process::Child;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -32,6 +33,7 @@ use crate::monitor::{BootInProgress, MainProcess};
 use crate::proc::{self, ProcessKey};
 use crate::spawn::{self, Reservation};
 use crate::state::{LifecyclePhase, ProcessState};
+use crate::stop::StopMode;
 
 /// A permit to use processor time for a start; `None` when the sandbox runs already.
 pub(crate) type ProcessStartPermit = Option<OwnedSemaphorePermit>;
@@ -71,7 +73,7 @@ impl ProcessInner {
     ) -> Result<SandboxEndpoints, SandboxError> {
         let id = launch.id.clone();
         let before = self.prepare_paths(&id).await?;
-        if let Some(endpoints) = self.adopt(&id, before.as_ref()).await? {
+        if let Some(endpoints) = self.adopt(&launch, before.as_ref()).await? {
             return Ok(endpoints);
         }
         // Processes of an earlier run (a tmux server, a shell) would hold sockets and files of the new one.
@@ -161,27 +163,40 @@ impl ProcessInner {
         prepared.await?.map_err(errors::other)
     }
 
-    /// Adopts the main process if it runs and was not being stopped.
+    /// Adopts the main process if it runs, was not being stopped and has the launch's session key. A process with another
+    /// key is stopped: it would refuse the service, and the replaced key would still open it.
     async fn adopt(
         self: &Arc<Self>,
-        id: &SandboxId,
+        launch: &SandboxLaunch,
         before: Option<&ProcessState>,
     ) -> Result<Option<SandboxEndpoints>, SandboxError> {
+        let id = &launch.id;
         let Some(state) = before.cloned() else {
             return Ok(None);
         };
         let marker = self.marker(id);
         let search = state.clone();
-        let found = blocking(move || match (&search.phase, search.process) {
-            (LifecyclePhase::Starting, None) if search.boot == proc::boot_id() => {
-                marker::find_main(&marker, search.port)
-            }
-            (LifecyclePhase::Running, Some(_)) => search.running_process(&marker),
-            _ => None,
+        let session_key = launch.session_key.clone();
+        let found = blocking(move || {
+            let found = match (&search.phase, search.process) {
+                (LifecyclePhase::Starting, None) if search.boot == proc::boot_id() => {
+                    marker::find_main(&marker, search.port)
+                }
+                (LifecyclePhase::Running, Some(_)) => search.running_process(&marker),
+                _ => None,
+            };
+            let key = found?;
+            let started_with = proc::initial_variable(key.pid, environment::SESSION_KEY_VARIABLE);
+            Some((key, started_with? == session_key.expose_secret()))
         });
-        let Some(key) = found.await? else {
+        let Some((key, has_session_key)) = found.await? else {
             return Ok(None);
         };
+        if !has_session_key {
+            tracing::info!(sandbox.id = %id, "sandbox {id} runs with another session key; restarting it");
+            self.end(id, StopMode::Graceful).await?;
+            return Ok(None);
+        }
         if state.process != Some(key) {
             let state = ProcessState {
                 phase: LifecyclePhase::Running,

@@ -21,7 +21,7 @@ use crate::state::{LifecyclePhase, ProcessState};
 
 /// Whether the agent server may finish its work.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum StopMode {
+pub(crate) enum StopMode {
     Graceful,
     Immediate,
 }
@@ -77,7 +77,11 @@ impl ProcessInner {
     }
 
     /// Ends all processes and records that this was requested.
-    async fn end(self: &Arc<Self>, id: &SandboxId, manner: StopMode) -> Result<(), SandboxError> {
+    pub(crate) async fn end(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        manner: StopMode,
+    ) -> Result<(), SandboxError> {
         let marker = self.marker(id);
         let before = self.load(id).await?;
         let ended = self.ask_to_end(id);

@@ -10,8 +10,8 @@ use domain::idempotency::{IdempotencyCheck, IdempotentResponse};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    DesiredState, RetirementReason, Sandbox, SandboxCaps, SandboxFacts, SandboxOccupancy,
-    SandboxRepository, SandboxStatus, SandboxView,
+    DesiredState, NewSessionKey, RetirementReason, Sandbox, SandboxCaps, SandboxFacts,
+    SandboxOccupancy, SandboxRepository, SandboxStatus, SandboxView,
 };
 use domain::scope::Scope;
 
@@ -199,6 +199,14 @@ impl SandboxRepository for MemoryStore {
             .cloned())
     }
 
+    async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
+        let state = self.lock();
+        let mut all = state.sandboxes.values();
+        Ok(all
+            .find(|it| it.callback_token_hash.as_ref() == Some(hash))
+            .cloned())
+    }
+
     async fn list_running(
         &self,
         owner: &UserId,
@@ -273,6 +281,25 @@ impl SandboxRepository for MemoryStore {
             self.publish_sandbox(sandbox);
         }
         Ok(true)
+    }
+
+    async fn replace_session_key(
+        &self,
+        id: &SandboxId,
+        old: &KeyHash,
+        new: &NewSessionKey,
+        at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        let mut state = self.lock();
+        let found = state.sandboxes.get_mut(id);
+        let Some(sandbox) =
+            found.filter(|it| it.desired == DesiredState::Running && it.key_hash == *old)
+        else {
+            return Ok(None);
+        };
+        sandbox.replace_session_key(new, at);
+        self.publish_sandbox(sandbox);
+        Ok(Some(sandbox.clone()))
     }
 
     async fn list_on_host(

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use acceptance::client::Conversation;
 use acceptance::{Client, Sandboxing};
 use serde_json::json;
 
@@ -60,9 +61,21 @@ pub(crate) async fn a_changed_secret_is_seen_by_the_next_command(setup: Setup) {
     assert_eq!(world.file(&conversation, "second.txt"), sees(values[1]));
 
     // An agent server that is started again reads from its disk where to ask, and by which key.
+    let before = user.conversation(id).await.session_api_key;
     user.pause(sandbox).await;
     set(user, values[2].0, values[2].1).await;
-    user.resume(sandbox).await;
+    let resumed = user.resume(sandbox).await;
+    if is_process {
+        assert_ne!(resumed.session_api_key, before, "a start replaces the key");
+        assert_key_is_invalid(
+            &world,
+            &conversation,
+            &before.expect("the sandbox was RUNNING"),
+        )
+        .await;
+    } else {
+        assert_eq!(resumed.session_api_key, before, "a container keeps its key");
+    }
     user.say(id, &command("third.txt")).await;
     user.executed(id, "finished").await;
     assert_eq!(world.file(&conversation, "third.txt"), sees(values[2]));
@@ -83,6 +96,21 @@ pub(crate) async fn a_changed_secret_is_seen_by_the_next_command(setup: Setup) {
         let files = search(&world.service.data(), &kept);
         assert!(files > 10, "only {files} files were searched");
     }
+}
+
+/// Fails if the service accepts a report with this key, or the agent server a request.
+async fn assert_key_is_invalid(world: &World, conversation: &Conversation, key: &str) {
+    let now = world.user.conversation(&conversation.id).await;
+    let caller = world.user.with_key(key);
+    let events = format!("/api/v1/webhooks/events/{}", conversation.id);
+    assert_eq!(caller.post(&events, &json!([])).await.status, 401);
+    let secrets = format!("/api/v1/sandboxes/{}/settings/secrets", now.sandbox_id);
+    assert_eq!(caller.get(&secrets).await.status, 401);
+    let url = now
+        .conversation_url
+        .expect("a running conversation has a URL");
+    let direct = Client::new(url, key);
+    assert_eq!(direct.get("/events/search").await.status, 401);
 }
 
 /// Fails if a file below `directory` holds one of the texts; how many files there were.

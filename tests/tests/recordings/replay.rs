@@ -1,6 +1,7 @@
 //! Asks the facts of a session, one after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use acceptance::proxy::relay::way_to;
 use acceptance::{Service, Stub};
@@ -12,6 +13,9 @@ use crate::differences::{MEMBERS, NOT_REPLAYED};
 use crate::fact::RecordedFact;
 
 const STARTS: &str = "/api/v1/app-conversations";
+const RESUME: &str = "/api/v1/sandboxes/{sandbox}/resume";
+/// Longest time from a resume to RUNNING.
+const RESUME_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// What each fact of a session differs in.
 ///
@@ -158,8 +162,14 @@ impl ReplaySession {
         }
     }
 
-    /// Starts have ended before the next fact; the first one names what later facts speak of.
+    /// Waits until a start has ended, or a resumed sandbox runs. The first start sets the names that later facts use.
     async fn follow(&mut self, fact: &RecordedFact, status: u16, text: &str) {
+        if fact.path == RESUME && status == 200 {
+            let (user, sandbox) = (self.service.admin(), &self.names["{sandbox}"]);
+            user.sandbox_becomes(sandbox, "RUNNING", RESUME_TIMEOUT)
+                .await;
+            return;
+        }
         if fact.method != "POST" || fact.path != STARTS || status != 200 {
             return;
         }

@@ -12,6 +12,7 @@ use domain::scope::Scope;
 use url::Url;
 
 use crate::git::{GitService, GitServiceError};
+use crate::sandboxes::conversation_credential;
 use crate::settings::{LaunchProfile, token_name};
 use crate::{AppError, Inner};
 
@@ -135,7 +136,7 @@ fn required_token_scope(provider: GitProvider) -> &'static str {
     }
 }
 
-/// This service as an MCP server of the agent in this sandbox, which authenticates with its session key. `None` if the
+/// This service as an MCP server of the agent in this sandbox, which authenticates with its callback token. `None` if the
 /// user has no token of a git host. A user's own server with the same name takes precedence.
 pub(crate) fn mcp_server(
     inner: &Inner,
@@ -155,8 +156,7 @@ pub(crate) fn mcp_server(
     if !inner.policy.mcp_in_conversations || is_taken || !providers.any(opens) {
         return Ok(None);
     }
-    let context = Sandbox::key_context(&sandbox.id);
-    let key = inner.ports.cipher.open(&context, &sandbox.session_key)?;
+    let key = conversation_credential(&inner.ports, sandbox)?;
     Ok(Some(McpServer::Remote {
         name: SERVER_NAME.to_owned(),
         url: mcp_url(&inner.policy.webhook_url, conversation).into(),

@@ -7,7 +7,7 @@ use domain::clock::Timestamp;
 use domain::error::chain;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::{ApiKeyWithRole, KeyHash, Role};
-use domain::sandbox::Sandbox;
+use domain::sandbox::{CALLBACK_TOKEN_PREFIX, Sandbox};
 
 use crate::{AppError, AuthMode, Inner};
 
@@ -111,8 +111,19 @@ impl KeyAuthenticator {
         Ok(sandbox.filter(|it| self.0.may_report(it)))
     }
 
-    /// The same for a webhook report, from the cache. A cached row never causes a refusal, because the sandbox may
-    /// have been resumed since.
+    /// The sandbox for a look-up of secrets or the MCP server, by its callback token or by its session key. Both are valid
+    /// in the same states of the sandbox.
+    pub async fn callback(&self, key: &str) -> Result<Option<Sandbox>, AppError> {
+        if !looks_like_key(key) || !key.starts_with(CALLBACK_TOKEN_PREFIX) {
+            return self.sandbox(key).await;
+        }
+        let sandboxes = &self.0.ports.sandboxes;
+        let sandbox = sandboxes.find_by_callback_token(&KeyHash::of(key)).await?;
+        Ok(sandbox.filter(|it| self.0.may_report(it)))
+    }
+
+    /// The sandbox of this session key for a webhook report, from the cache. A cached row never causes a refusal, because
+    /// the sandbox may have been resumed since.
     pub async fn reporting_sandbox(&self, key: &str) -> Result<Option<Arc<Sandbox>>, AppError> {
         if !looks_like_key(key) {
             return Ok(None);

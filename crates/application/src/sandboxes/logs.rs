@@ -13,7 +13,7 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::SandboxService;
+use super::{SandboxService, conversation_credential};
 use crate::AppError;
 
 /// Logs that one user reads at the same time in this process.
@@ -141,7 +141,9 @@ impl SandboxService {
         let context = Sandbox::key_context(&row.id);
         let sealed = [&row.session_key, &row.secret_key];
         let open = |it| self.0.ports.cipher.open(&context, it).ok();
-        sealed.into_iter().filter_map(open).collect()
+        let keys = sealed.into_iter().filter_map(open);
+        keys.chain(conversation_credential(&self.0.ports, row).ok())
+            .collect()
     }
 }
 

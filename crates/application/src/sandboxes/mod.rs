@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::change::StoreChange;
+use domain::cipher::CipherError;
 use domain::error::{ErrorClass, chain};
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::idempotency::IdempotencyCheck;
@@ -49,7 +50,8 @@ pub(crate) fn new_sandbox_row(
     spec_id: SpecId,
 ) -> Result<Sandbox, AppError> {
     let id = ports.ids.sandbox_id();
-    let session_key = ports.ids.secret();
+    let (session_key, secret_key) = (ports.ids.secret(), ports.ids.secret());
+    let callback_token = Sandbox::callback_token(&id, &secret_key);
     let context = Sandbox::key_context(&id);
     let now = ports.clock.now();
     Ok(Sandbox {
@@ -61,7 +63,8 @@ pub(crate) fn new_sandbox_row(
         status_detail: None,
         key_hash: KeyHash::of(session_key.expose_secret()),
         session_key: ports.cipher.seal(&context, &session_key)?,
-        secret_key: ports.cipher.seal(&context, &ports.ids.secret())?,
+        secret_key: ports.cipher.seal(&context, &secret_key)?,
+        callback_token_hash: Some(KeyHash::of(callback_token.expose_secret())),
         agent_url: None,
         exposed_urls: Arc::default(),
         workspace: None,
@@ -70,6 +73,26 @@ pub(crate) fn new_sandbox_row(
         paused_at: None,
         id,
     })
+}
+
+/// The credential that a conversation in this sandbox keeps for look-ups of secrets and for the service's MCP server. It is
+/// the callback token, or the session key if an earlier release created the sandbox.
+pub(crate) fn conversation_credential(
+    ports: &Ports,
+    sandbox: &Sandbox,
+) -> Result<SecretString, CipherError> {
+    let open = |sealed| {
+        ports
+            .cipher
+            .open(&Sandbox::key_context(&sandbox.id), sealed)
+    };
+    if sandbox.callback_token_hash.is_none() {
+        return open(&sandbox.session_key);
+    }
+    Ok(Sandbox::callback_token(
+        &sandbox.id,
+        &open(&sandbox.secret_key)?,
+    ))
 }
 
 /// Chooses a sandbox spec: the named one; else the one in the user's settings, if it exists; else the first.

@@ -121,6 +121,7 @@ mod tests {
             created_at: Timestamp::from_micros(1),
             updated_at: Timestamp::from_micros(1),
             paused_at: None,
+            callback_token_hash: None,
         }
     }
 

@@ -17,6 +17,7 @@ use url::Url;
 use super::validation::is_valid_name;
 use super::{SecretsService, TokenUse};
 use crate::AppError;
+use crate::sandboxes::conversation_credential;
 use crate::settings::{ProviderToken, token_name};
 
 /// Header with the session key.
@@ -98,10 +99,7 @@ impl SecretsService {
         &self,
         sandbox: &Sandbox,
     ) -> Result<BTreeMap<String, LaunchSecret>, AppError> {
-        let key = self
-            .ports
-            .cipher
-            .open(&Sandbox::key_context(&sandbox.id), &sandbox.session_key)?;
+        let key = conversation_credential(&self.ports, sandbox)?;
         let look_up = |name: &str, description: Option<String>| LaunchSecret::LookUp {
             url: self.lookup_url(sandbox, name),
             headers: BTreeMap::from([(KEY_HEADER.to_owned(), key.clone())]),

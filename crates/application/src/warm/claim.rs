@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use domain::error::{StoreError, chain};
 use domain::id::{SandboxId, SpecId, UserId};
+use domain::identity::KeyHash;
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, WarmSandbox};
 use domain::scope::Scope;
+use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
 use super::WarmSandboxPool;
@@ -97,7 +99,15 @@ impl WarmSandboxPool {
 impl WarmClaim {
     /// The sandbox row that the start stores.
     pub(crate) fn sandbox(&self, owner: &UserId) -> Option<Sandbox> {
-        let (it, now) = (self.it.as_ref()?, self.warm.0.ports.clock.now());
+        let ports = &self.warm.0.ports;
+        let (it, now) = (self.it.as_ref()?, ports.clock.now());
+        let secret_key = ports
+            .cipher
+            .open(&Sandbox::key_context(&it.id), &it.secret_key);
+        // If the secret key does not open, the sandbox cannot be woken either.
+        let callback_token = secret_key
+            .ok()
+            .map(|secret_key| Sandbox::callback_token(&it.id, &secret_key));
         Some(Sandbox {
             id: it.id.clone(),
             owner: owner.clone(),
@@ -109,6 +119,7 @@ impl WarmClaim {
             key_hash: it.key_hash,
             session_key: it.session_key.clone(),
             secret_key: it.secret_key.clone(),
+            callback_token_hash: callback_token.map(|it| KeyHash::of(it.expose_secret())),
             agent_url: None,
             exposed_urls: Arc::default(),
             workspace: None,

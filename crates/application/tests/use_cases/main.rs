@@ -14,6 +14,7 @@ mod repositories;
 mod rotation;
 mod sandbox_grouping;
 mod sandboxes;
+mod session_keys;
 mod single_user;
 mod skills;
 mod starts;

@@ -20,6 +20,7 @@ mod warm;
 use std::sync::Arc;
 use std::time::Duration;
 
+use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -89,6 +90,9 @@ pub struct ExposedUrl {
 /// Name of the agent server's exposed URL.
 pub const AGENT_SERVER: &str = "AGENT_SERVER";
 
+/// Prefix of callback tokens. Session keys are base62, so no session key has it.
+pub const CALLBACK_TOKEN_PREFIX: &str = "cb_";
+
 /// A stored sandbox: the owner's intent and the last known facts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sandbox {
@@ -109,10 +113,13 @@ pub struct Sandbox {
     pub status_detail: Option<String>,
     /// Hash of the session key, which identifies the sandbox in webhook reports.
     pub key_hash: KeyHash,
-    /// The session key, sealed with context [`Sandbox::key_context`].
+    /// The session key, sealed with context [`Sandbox::key_context`]. Replaced when a stopped sandbox starts again.
     pub session_key: Sealed,
     /// The agent server's encryption key (`OH_SECRET_KEY`), which never changes; same context.
     pub secret_key: Sealed,
+    /// Hash of the callback token. `None` if an earlier release created the sandbox: its conversations hold the session
+    /// key, which is therefore never replaced.
+    pub callback_token_hash: Option<KeyHash>,
     /// Fact: address of the agent server for the service.
     pub agent_url: Option<Arc<Url>>,
     /// Fact: addresses for clients.
@@ -131,6 +138,19 @@ impl Sandbox {
     /// Associated data of the sealed keys.
     pub fn key_context(id: &SandboxId) -> String {
         format!("sandbox/{id}")
+    }
+
+    /// The callback token of the sandbox with this secret key. Its conversations hold the token for look-ups of secrets and
+    /// for the service's MCP server. An agent server stores both with the conversation, so the token lives as long as the
+    /// sandbox, and the session key can change.
+    ///
+    /// The token is a hash of the secret key, so that no further value must be sealed. It does not reveal the secret key.
+    pub fn callback_token(id: &SandboxId, secret_key: &SecretString) -> SecretString {
+        let text = format!(
+            "callback token of sandbox {id}: {}",
+            secret_key.expose_secret()
+        );
+        SecretString::from(format!("{CALLBACK_TOKEN_PREFIX}{}", KeyHash::of(&text)))
     }
 
     /// Applies observed facts. A sandbox that is stopped, failed or gone has no addresses; its workspace path is kept.
@@ -157,6 +177,16 @@ impl Sandbox {
         }
     }
 
+    /// Applies another session key. The sandbox is starting with that key and has no addresses yet.
+    pub fn replace_session_key(&mut self, new: &NewSessionKey, at: Timestamp) {
+        self.key_hash = new.hash;
+        self.session_key = new.sealed.clone();
+        self.status = SandboxStatus::Starting;
+        self.agent_url = None;
+        self.exposed_urls = Arc::default();
+        self.updated_at = at;
+    }
+
     /// Whether the session key may deliver webhook reports: the sandbox is STARTING or RUNNING, or was paused at most
     /// `grace` ago.
     pub fn accepts_reports(&self, now: Timestamp, grace: Duration) -> bool {
@@ -166,6 +196,15 @@ impl Sandbox {
             DesiredState::Deleted => false,
         }
     }
+}
+
+/// A session key that replaces another.
+#[derive(Debug, Clone)]
+pub struct NewSessionKey {
+    /// Hash of the key.
+    pub hash: KeyHash,
+    /// The key, sealed with context [`Sandbox::key_context`].
+    pub sealed: Sealed,
 }
 
 /// Caps on sandboxes that are starting or running. 0 allows none.

@@ -12,7 +12,7 @@ use url::Url;
 
 use super::path::normalize_path;
 use super::{
-    DesiredState, ExposedUrl, RetirementReason, Sandbox, SandboxCaps, SandboxFacts,
+    DesiredState, ExposedUrl, NewSessionKey, RetirementReason, Sandbox, SandboxCaps, SandboxFacts,
     SandboxOccupancy, SandboxSpec, SandboxView,
 };
 use crate::clock::Timestamp;
@@ -57,6 +57,8 @@ pub trait SandboxRepository: Send + Sync + 'static {
     ) -> Result<Page<SandboxView>, StoreError>;
     /// The sandbox whose session key has this hash, in any state.
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError>;
+    /// The sandbox whose callback token has this hash, in any state.
+    async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError>;
     /// The owner's sandboxes of this spec that are desired to run and RUNNING, with their occupancy, in any order. One
     /// query. At most 500, newest first.
     async fn list_running(
@@ -86,6 +88,17 @@ pub trait SandboxRepository: Send + Sync + 'static {
         facts: &SandboxFacts,
         at: Timestamp,
     ) -> Result<bool, StoreError>;
+    /// Replaces the session key of a stopped sandbox, if the intent is to run it and `old` is still the hash of its key.
+    /// That hash fences the write against another process that replaces the key. The same write sets STARTING and clears
+    /// the addresses, so that no answer shows the new key with the address of the former agent server. Afterwards the old
+    /// key finds nothing. `None` if the fence refuses the write, or the row is gone.
+    async fn replace_session_key(
+        &self,
+        id: &SandboxId,
+        old: &KeyHash,
+        new: &NewSessionKey,
+        at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError>;
     /// The rows of a host, by id, after `after`, at most `limit`, for the reconciler.
     async fn list_on_host(
         &self,
@@ -199,6 +212,9 @@ pub struct BackendCapabilities {
     pub pause: bool,
     /// Whether sandboxes are isolated from each other and from the host.
     pub isolated: bool,
+    /// Whether `start` gives a stopped sandbox the session key of its launch, so that earlier keys open nothing. Otherwise
+    /// the sandbox keeps the key of its creation.
+    pub replaces_session_key: bool,
 }
 
 /// Receives the progress of a long preparation. Calls are cheap and never wait; lines may be dropped.
@@ -253,9 +269,10 @@ pub trait SandboxBackend: Send + Sync + 'static {
     /// caller gets the progress. Cancelling the call does not stop the work.
     async fn prepare(&self, spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError>;
     /// Creates and starts the sandbox, starts a stopped or crashed one again in the same workspace, or finds the
-    /// running one. It returns when the process exists, before the agent server answers. After a crash of the service,
-    /// the next call finds what the last one made. After a cancelled call, a later `start` or `remove` finds everything
-    /// that it left.
+    /// running one. If the backend [`replaces_session_key`](BackendCapabilities::replaces_session_key), it restarts a
+    /// sandbox that runs with another session key than the launch's. It returns when the process exists, before the agent
+    /// server answers. After a crash of the service, the next call finds what the last one made. After a cancelled call, a
+    /// later `start` or `remove` finds everything that it left.
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError>;
     /// The state of one sandbox; `None` if nothing of it exists.
     async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError>;

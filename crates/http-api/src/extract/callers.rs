@@ -41,6 +41,10 @@ pub trait Authenticator: Send + Sync + 'static {
     }
     /// The sandbox with this session key, while the key is valid.
     async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem>;
+    /// The sandbox with this callback token or session key, while that is valid.
+    async fn callback(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
+        self.sandbox(key).await
+    }
     /// The sandbox of a webhook report, possibly from the cache.
     async fn reporter(&self, key: &SecretString) -> Result<Option<Arc<Sandbox>>, Problem> {
         let found = self.sandbox(key).await?;
@@ -68,6 +72,11 @@ impl Authenticator for App {
             .sandbox(key.expose_secret())
             .await?
             .map(SandboxCaller))
+    }
+
+    async fn callback(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
+        let found = self.authenticate.callback(key.expose_secret()).await?;
+        Ok(found.map(SandboxCaller))
     }
 
     async fn reporter(&self, key: &SecretString) -> Result<Option<Arc<Sandbox>>, Problem> {
@@ -242,13 +251,31 @@ fn invalid_session_key() -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "Invalid session API key")
 }
 
-/// The sandbox with this key, if the rate limit admits the request.
+/// The sandbox with this session key, if the rate limit admits the request.
 async fn sandbox_of(
     req: &HttpRequest,
     key: &SecretString,
 ) -> Result<Option<SandboxCaller>, Problem> {
+    let found = state_of(req)?.authenticator().sandbox(key).await?;
+    count_request(req, key, found)
+}
+
+/// The sandbox with this callback token or session key, if the rate limit admits the request.
+async fn callback_of(
+    req: &HttpRequest,
+    key: &SecretString,
+) -> Result<Option<SandboxCaller>, Problem> {
+    let found = state_of(req)?.authenticator().callback(key).await?;
+    count_request(req, key, found)
+}
+
+/// Counts the request of the sandbox that was found, if any.
+fn count_request(
+    req: &HttpRequest,
+    key: &SecretString,
+    found: Option<SandboxCaller>,
+) -> Result<Option<SandboxCaller>, Problem> {
     let state = state_of(req)?;
-    let found = state.authenticator().sandbox(key).await?;
     if let Some(caller) = &found {
         AuditContext::set_actor(req, AuditActor::Sandbox(caller.0.id.clone()), None);
         let limit_status = state
@@ -264,6 +291,21 @@ impl Caller for SandboxCaller {
         let key = session_key_of(req)?;
         let found = sandbox_of(req, &key).await?;
         found.ok_or_else(invalid_session_key)
+    }
+}
+
+/// A sandbox, identified by its callback token or session key. Conversations store the addresses of the routes that take
+/// it.
+#[derive(Debug, Clone)]
+pub struct CallbackCaller(pub Sandbox);
+
+impl Caller for CallbackCaller {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        let key = session_key_of(req)?;
+        let found = callback_of(req, &key).await?;
+        found
+            .map(|caller| Self(caller.0))
+            .ok_or_else(invalid_session_key)
     }
 }
 
@@ -327,6 +369,23 @@ impl Caller for UserOrSandbox {
         }
         let user = user_of(req, key_text(req)).await?;
         user.map(Self::User).ok_or_else(Problem::unauthorized)
+    }
+}
+
+/// A user, or a sandbox that may authenticate with its callback token.
+#[derive(Debug, Clone)]
+pub struct UserOrCallback(pub UserOrSandbox);
+
+impl Caller for UserOrCallback {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        if let Some(key) = key_of(req)
+            && let Some(caller) = callback_of(req, &key).await?
+        {
+            return Ok(Self(UserOrSandbox::Sandbox(Box::new(caller))));
+        }
+        let user = user_of(req, key_text(req)).await?;
+        let user = user.map(UserOrSandbox::User);
+        user.map(Self).ok_or_else(Problem::unauthorized)
     }
 }
 

@@ -8,6 +8,8 @@ mod administration;
 #[cfg(test)]
 mod audit;
 #[cfg(test)]
+mod callback_tokens;
+#[cfg(test)]
 mod catalogue;
 #[cfg(test)]
 mod console;

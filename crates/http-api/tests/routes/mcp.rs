@@ -436,7 +436,19 @@ async fn agents_get_the_mcp_server_if_the_user_has_a_token() {
     );
     let key = world.read(ADA, &id).await["session_api_key"].clone();
     let sent = api_key.as_ref().unwrap().expose_secret();
-    assert_eq!(key, sent);
+    assert_ne!(key, sent, "the agent gets the callback token");
+    let answer = world.read(ADA, &id).await.to_string();
+    assert!(
+        !answer.contains(sent),
+        "no answer contains the callback token"
+    );
+    let list = request("tools/list", &json!({}));
+    for listener in [Listener::Public, Listener::Callback] {
+        world
+            .send_to(listener, post(sent).set_json(&list))
+            .await
+            .ok();
+    }
     assert!(!format!("{launch:?}").contains(sent));
 
     // A planning agent opens no pull requests.

@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use domain::id::HostId;
-use domain::sandbox::{BackendFact, BackendState, SandboxBackend};
+use domain::id::{HostId, SandboxId};
+use domain::sandbox::{BackendFact, BackendState, SandboxBackend, SandboxLaunch};
 use sandbox_process::ProcessSandboxes;
+use secrecy::SecretString;
 
 use super::support::{ProcessFixture, exit_told, launch, process_state, signal, state, until};
 
@@ -58,6 +59,51 @@ async fn the_next_service_stops_what_it_adopted() {
 }
 
 #[tokio::test]
+async fn a_process_with_another_session_key_is_restarted() {
+    for is_recorded in [true, false] {
+        let lab = Lab::new();
+        let first = lab.backend().await;
+        let old = launch("s1");
+        first.start(&old).await.unwrap();
+        lab.ready(&old.id).await;
+        let pid = lab.main_pid(&old.id);
+        drop(first);
+        if !is_recorded {
+            forget_process(&lab, &old.id);
+        }
+        let second = lab.backend().await;
+        let new = SandboxLaunch {
+            session_key: SecretString::from("canary-new-key"),
+            ..old.clone()
+        };
+        let endpoints = second.start(&new).await.unwrap();
+        lab.ready(&new.id).await;
+        let started = lab.main_pid(&new.id);
+        assert_ne!(started, pid);
+        for pid in lab.marked(&new.id) {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+            let environment = String::from_utf8_lossy(&environment).into_owned();
+            let (with_new, with_old) = ("canary-new-key", "canary-session-key");
+            assert!(environment.contains(with_new) && !environment.contains(with_old));
+        }
+        // The next start adopts the new process.
+        assert_eq!(second.start(&new).await.unwrap(), endpoints);
+        assert_eq!(lab.main_pid(&new.id), started);
+        second.remove(&new.id).await.unwrap();
+        lab.assert_none_left(&new.id);
+    }
+}
+
+/// Restores the state file of a crash between the spawn and the write.
+fn forget_process(lab: &Lab, id: &SandboxId) {
+    let file = lab.root(id).join("process.json");
+    let mut state: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    state["phase"] = "starting".into();
+    state["process"] = serde_json::Value::Null;
+    fs::write(&file, state.to_string()).unwrap();
+}
+
+#[tokio::test]
 async fn a_process_that_was_never_written_down_is_found() {
     let lab = ProcessFixture::new();
     let first = lab.backend().await;
@@ -66,12 +112,7 @@ async fn a_process_that_was_never_written_down_is_found() {
     lab.ready(&launch.id).await;
     let pid = lab.main_pid(&launch.id);
     drop(first);
-    // As a kill between spawning and writing leaves it.
-    let file = lab.root(&launch.id).join("process.json");
-    let mut state: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    state["phase"] = "starting".into();
-    state["process"] = serde_json::Value::Null;
-    fs::write(&file, state.to_string()).unwrap();
+    forget_process(&lab, &launch.id);
     let second = lab.backend().await;
     let seen = second.inspect(&launch.id).await.unwrap();
     assert_eq!(seen, Some(BackendState::Running(endpoints.clone())));

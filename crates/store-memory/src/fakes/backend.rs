@@ -268,6 +268,7 @@ impl SandboxBackend for FakeSandboxBackend {
         BackendCapabilities {
             pause: true,
             isolated: false,
+            replaces_session_key: !self.lock().keeps_environment,
         }
     }
 

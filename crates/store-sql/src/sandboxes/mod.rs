@@ -1,6 +1,7 @@
 //! `SandboxRepository`.
 
 mod hosts;
+mod keys;
 pub(crate) mod occupancy;
 mod retirement;
 pub(crate) mod rows;
@@ -18,8 +19,8 @@ use domain::idempotency::{IdempotencyCheck, IdempotentResponse};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    DesiredState, RetirementReason, Sandbox, SandboxCaps, SandboxFacts, SandboxOccupancy,
-    SandboxRepository, SandboxStatus, SandboxView,
+    DesiredState, NewSessionKey, RetirementReason, Sandbox, SandboxCaps, SandboxFacts,
+    SandboxOccupancy, SandboxRepository, SandboxStatus, SandboxView,
 };
 use domain::scope::Scope;
 
@@ -171,7 +172,7 @@ pub(crate) fn mark_deleted(
     Ok(())
 }
 
-fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), TransactionError> {
+pub(crate) fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), TransactionError> {
     diesel::update(sandboxes::table.find(sandbox.id.as_str()))
         .set(SandboxRow::from(sandbox))
         .execute(conn)?;
@@ -290,14 +291,14 @@ impl SandboxRepository for SqlStore {
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
         let hash = hash.to_string();
         self.db
-            .query_intake(move |conn| {
-                let row = sandboxes::table
-                    .filter(sandboxes::key_hash.eq(&hash))
-                    .select(SandboxRow::as_select())
-                    .first(conn)
-                    .optional()?;
-                Ok(row.map(Sandbox::try_from).transpose()?)
-            })
+            .query_intake(move |conn| keys::by_session_key(conn, &hash))
+            .await
+    }
+
+    async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
+        let hash = hash.to_string();
+        self.db
+            .query_intake(move |conn| keys::by_callback_token(conn, &hash))
             .await
     }
 
@@ -377,6 +378,19 @@ impl SandboxRepository for SqlStore {
                 }
                 Ok(true)
             })
+            .await
+    }
+
+    async fn replace_session_key(
+        &self,
+        id: &SandboxId,
+        old: &KeyHash,
+        new: &NewSessionKey,
+        at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        let (id, old, new) = (id.clone(), *old, new.clone());
+        self.db
+            .write_background(move |conn| keys::replace(conn, &id, &old, &new, at))
             .await
     }
 

@@ -80,6 +80,7 @@ diesel::table! {
         key_hash -> Text,
         session_key -> Text,
         secret_key -> Text,
+        callback_token_hash -> Nullable<Text>,
         agent_url -> Nullable<Text>,
         exposed_urls -> NormalizedJson,
         workspace -> Nullable<Text>,

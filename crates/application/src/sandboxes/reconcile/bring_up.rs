@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use domain::error::{Classify, ErrorClass, chain};
 use domain::id::SandboxId;
+use domain::identity::KeyHash;
 use domain::sandbox::{
-    BackendFact, BackendState, DesiredState, PrepareProgress, Sandbox, SandboxEndpoints,
-    SandboxError, SandboxFacts, SandboxLaunch, SandboxStatus,
+    BackendFact, BackendState, DesiredState, NewSessionKey, PrepareProgress, Sandbox,
+    SandboxEndpoints, SandboxError, SandboxFacts, SandboxLaunch, SandboxStatus,
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use secrecy::ExposeSecret;
 use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use url::Url;
@@ -39,8 +41,10 @@ pub(super) enum BootFailure {
 pub(super) enum ExistingSandbox {
     /// It runs, and its agent server answers.
     Answering(SandboxEndpoints),
-    /// It exists and can be started.
-    Startable,
+    /// It runs, or seems to, and does not answer.
+    Unresponsive,
+    /// Nothing of it runs, and it can be started.
+    Stopped,
     /// The backend does not know it.
     Absent,
 }
@@ -85,7 +89,7 @@ impl SandboxReconciler {
                 },
             };
             return match outcome {
-                Ok(endpoints) => Ok((row, endpoints)),
+                Ok(started) => Ok(started),
                 Err(StartFailure::Retryable(error)) => Err(error),
                 Err(StartFailure::Final(error)) => {
                     guard
@@ -101,14 +105,15 @@ impl SandboxReconciler {
         &self,
         row: &Sandbox,
         slot: &Arc<SandboxSlot>,
-    ) -> Result<SandboxEndpoints, StartFailure> {
-        let may_be_dormant = match self.find_answering(row).await {
-            Ok(ExistingSandbox::Answering(endpoints)) => return Ok(endpoints),
+    ) -> Result<(Sandbox, SandboxEndpoints), StartFailure> {
+        let mut row = row.clone();
+        let may_be_dormant = match self.find_answering(&row).await {
+            Ok(ExistingSandbox::Answering(endpoints)) => return Ok((row, endpoints)),
             // It ran before, so a start would replace the lost workspace by an empty one.
             Ok(ExistingSandbox::Absent) if row.workspace.is_some() => {
                 let detail = WORKSPACE_GONE.to_owned();
                 self.record(
-                    row,
+                    &row,
                     DesiredState::Running,
                     &SandboxFacts::Missing { detail },
                 )
@@ -120,21 +125,47 @@ impl SandboxReconciler {
             }
             // A new sandbox gets everything from its environment.
             Ok(ExistingSandbox::Absent) => false,
-            Ok(ExistingSandbox::Startable) => true,
-            Err(error) => return Err(self.record_unreachable(row, error).await),
+            Ok(ExistingSandbox::Unresponsive) => true,
+            Ok(ExistingSandbox::Stopped) => {
+                row = self.replace_session_key(row).await?;
+                true
+            }
+            Err(error) => return Err(self.record_unreachable(&row, error).await),
         };
         let endpoints = self
-            .start_and_wait(row, slot, may_be_dormant)
+            .start_and_wait(&row, slot, may_be_dormant)
             .await
             .map_err(StartFailure::Final)?;
         let facts = SandboxFacts::Running {
             endpoints: endpoints.clone(),
         };
-        if !self.record(row, DesiredState::Running, &facts).await? {
+        if !self.record(&row, DesiredState::Running, &facts).await? {
             return Err(StartFailure::Retryable(start_cancelled()));
         }
         self.0.syncer.request(&row.id);
-        Ok(endpoints)
+        Ok((row, endpoints))
+    }
+
+    /// Replaces the session key before a stopped sandbox starts, so that the former key opens nothing. A later crash, or a
+    /// failed start, leaves an unused key in the row; the next start replaces it again.
+    async fn replace_session_key(&self, row: Sandbox) -> Result<Sandbox, AppError> {
+        let ports = &self.0.ports;
+        // Without a callback token, conversations hold the session key, which must remain valid.
+        let is_held = row.callback_token_hash.is_none();
+        if is_held || !ports.backend.capabilities().replaces_session_key {
+            return Ok(row);
+        }
+        let key = ports.ids.secret();
+        let new = NewSessionKey {
+            hash: KeyHash::of(key.expose_secret()),
+            sealed: ports.cipher.seal(&Sandbox::key_context(&row.id), &key)?,
+        };
+        let (sandboxes, now) = (&ports.sandboxes, ports.clock.now());
+        let replaced = sandboxes
+            .replace_session_key(&row.id, &row.key_hash, &new, now)
+            .await;
+        self.reporters().clear();
+        replaced?.ok_or_else(start_cancelled)
     }
 
     /// Ends a failed start.
@@ -175,12 +206,14 @@ impl SandboxReconciler {
         let endpoints = match self.0.ports.backend.inspect(&row.id).await? {
             Some(BackendState::Running(endpoints)) => endpoints,
             Some(BackendState::Absent) | None => return Ok(ExistingSandbox::Absent),
-            Some(_) => return Ok(ExistingSandbox::Startable),
+            Some(BackendState::Stopped | BackendState::Exited { .. } | BackendState::Remains) => {
+                return Ok(ExistingSandbox::Stopped);
+            }
         };
         let is_woken = self.try_wake_immediately(row, &endpoints.agent_url).await;
         let agents = &self.0.ports.agents;
         if !is_woken && !agents.is_alive(&row.id, &endpoints.agent_url).await {
-            return Ok(ExistingSandbox::Startable);
+            return Ok(ExistingSandbox::Unresponsive);
         }
         if row.status != SandboxStatus::Running
             || row.agent_url.as_deref() != Some(&endpoints.agent_url)

@@ -27,6 +27,7 @@ use self::output::{CheckoutState, GitAvailability, Redactor, WorkspaceFacts};
 use self::plan::PlannedRepository;
 use super::working_dir::working_dir;
 use crate::ports::Ports;
+use crate::sandboxes::conversation_credential;
 use crate::secrets::{AccessTokens, TokenUse};
 use crate::{AppError, Policy};
 
@@ -402,6 +403,7 @@ impl<'a> WorkspacePreparation<'a> {
             let context = Sandbox::key_context(&sandbox.id);
             let opened = self.ports.cipher.open(&context, &sandbox.secret_key);
             secrets.extend(opened.ok());
+            secrets.extend(conversation_credential(self.ports, &sandbox).ok());
         }
         Redactor::new(secrets, &[&self.workspace, &self.root, &self.private])
     }

@@ -29,6 +29,7 @@ pub(super) fn sandbox_of(warm: &WarmSandbox) -> Sandbox {
         created_at: now,
         updated_at: now,
         paused_at: None,
+        callback_token_hash: None,
     }
 }
 

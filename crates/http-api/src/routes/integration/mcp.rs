@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::extract::{
-    ApiCall, Application, Caller, Query, RawJson, SandboxCaller, UserOrSandbox, state_of,
+    ApiCall, Application, CallbackCaller, Caller, Query, RawJson, SandboxCaller, UserOrCallback,
+    UserOrSandbox, state_of,
 };
 use crate::mcp::{McpReply, ProtocolVersion, RpcErrorCode, exchange, fault};
 use crate::problem::Problem;
@@ -20,7 +21,8 @@ use crate::state::Listener;
 const PROTOCOL_VERSION_HEADER: &str = "MCP-Protocol-Version";
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// The user that the caller acts for: identified by a user's key, or by the key of one of the user's active sandboxes.
+/// The user that the caller acts for: identified by a user's key, or by the callback token or session key of one of the
+/// user's active sandboxes.
 pub(crate) struct McpCaller(UserId, Option<SandboxId>);
 
 impl Caller for McpCaller {
@@ -28,9 +30,10 @@ impl Caller for McpCaller {
         let caller = match state_of(req)?.listener() {
             // The callback listener accepts only sandboxes' keys.
             Listener::Callback => {
-                UserOrSandbox::Sandbox(Box::new(SandboxCaller::identify(req).await?))
+                let sandbox = CallbackCaller::identify(req).await?.0;
+                UserOrSandbox::Sandbox(Box::new(SandboxCaller(sandbox)))
             }
-            Listener::Public | Listener::Metrics => UserOrSandbox::identify(req).await?,
+            Listener::Public | Listener::Metrics => UserOrCallback::identify(req).await?.0,
         };
         match caller {
             UserOrSandbox::User(actor) => Ok(Self(actor.user, None)),
@@ -115,7 +118,7 @@ fn json_response(status: StatusCode, message: &Value) -> HttpResponse {
 }
 
 /// Processes a message of the Model Context Protocol over streamable HTTP, without sessions. The tools open pull requests with
-/// the user's git tokens. Accepts a user's key, or the key of a sandbox while it runs or starts, which acts for its owner.
+/// the user's git tokens. Accepts a user's key, or the session key or callback token of a sandbox while it runs or starts, which acts for its owner.
 #[utoipa::path(
     tag = "MCP",
     request_body(content = Value, description = "A JSON-RPC message, or (in version 2025-03-26) a batch of at most 10"),

@@ -10,18 +10,18 @@ use serde_json::Value;
 
 use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::dto::configuration::secret::{SecretDto, SecretNamesDto};
-use crate::extract::{Anonymous, ApiCall, Application, Caller, PathParams, SandboxCaller};
+use crate::extract::{Anonymous, ApiCall, Application, CallbackCaller, Caller, PathParams};
 use crate::problem::{Detail, Problem};
 
 /// The header with an access token.
 const ACCESS_TOKEN: &str = "X-Access-Token";
 
-/// A sandbox that runs or starts, identified by its own key, on a path that names it.
+/// A sandbox that runs or starts, identified by its callback token or session key, on a path that names it.
 pub(crate) struct ActiveSandbox(Sandbox);
 
 impl Caller for ActiveSandbox {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        let sandbox = SandboxCaller::identify(req).await?.0;
+        let sandbox = CallbackCaller::identify(req).await?.0;
         if !may_read_secrets(&sandbox) {
             return Err(Problem::new(
                 StatusCode::UNAUTHORIZED,
@@ -45,7 +45,8 @@ impl Decode for SecretNameParam {
     }
 }
 
-/// Lists the secrets that the sandbox may read. Requires the sandbox's own key, while it runs or starts.
+/// Lists the secrets that the sandbox may read. Requires the sandbox's own session key or callback token, while it runs or
+/// starts.
 #[utoipa::path(
     tag = "Sandboxes",
     security(("ApiKey" = [])),
@@ -67,7 +68,7 @@ pub(crate) async fn list(
 }
 
 /// Loads the value of a secret: a custom one by its name, a git provider's token as `GITHUB_TOKEN` or `github_token`.
-/// Requires the sandbox's own key, while it runs or starts.
+/// Requires the sandbox's own session key or callback token, while it runs or starts.
 #[utoipa::path(
     tag = "Sandboxes",
     security(("ApiKey" = [])),

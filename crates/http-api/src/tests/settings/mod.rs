@@ -78,6 +78,7 @@ pub(crate) fn sandbox() -> Sandbox {
         created_at: now,
         updated_at: now,
         paused_at: None,
+        callback_token_hash: None,
     }
 }
 

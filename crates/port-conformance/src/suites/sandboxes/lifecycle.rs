@@ -1,9 +1,14 @@
 //! Conformance tests of `SandboxRepository`: caps, intents and facts.
 
+use domain::cipher::Sealed;
 use domain::error::{ReachedCap, StoreError};
 use domain::id::HostId;
-use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxFacts, SandboxStatus};
+use domain::identity::KeyHash;
+use domain::sandbox::{
+    DesiredState, NewSessionKey, Sandbox, SandboxCaps, SandboxFacts, SandboxStatus,
+};
 use futures::future::join_all;
+use futures::join;
 
 use crate::fixtures::{AMPLE_CAPS, at, endpoints, host, sandbox, sandbox_id, scope};
 use crate::{StorePorts, assert_is};
@@ -192,6 +197,66 @@ pub async fn facts_are_fenced_by_the_intent(ports: &StorePorts) {
             .await
             .unwrap()
     );
+}
+
+/// A session key is replaced once, while the intent is to run and the row has the old key. The sandbox is then STARTING with
+/// the new key and without addresses, and the old key finds nothing. The callback token stays.
+pub async fn a_session_key_is_replaced_once(ports: &StorePorts) {
+    let token = KeyHash::of("callback token");
+    let before = Sandbox {
+        callback_token_hash: Some(token),
+        ..sandbox("a", "alice", at(0))
+    };
+    let (id, repo, alice) = (&before.id, &ports.sandboxes, scope("alice"));
+    repo.insert(&before, &AMPLE_CAPS).await.unwrap();
+    let running = SandboxFacts::Running {
+        endpoints: endpoints(8000),
+    };
+    let recorded = repo
+        .record_facts(id, DesiredState::Running, &running, at(1))
+        .await;
+    assert!(recorded.unwrap());
+    let new = |text: &str| NewSessionKey {
+        hash: KeyHash::of(text),
+        sealed: Sealed::from_text(format!("sealed {text}")),
+    };
+    let (first, second) = (new("first"), new("second"));
+    let (one, two) = join!(
+        repo.replace_session_key(id, &before.key_hash, &first, at(2)),
+        repo.replace_session_key(id, &before.key_hash, &second, at(2)),
+    );
+    let (one, two) = (one.unwrap(), two.unwrap());
+    assert!(one.is_some() != two.is_some(), "one of them wins");
+    let (won, row) = match one {
+        Some(row) => (first, row),
+        None => (second, two.unwrap()),
+    };
+    let expected = Sandbox {
+        key_hash: won.hash,
+        session_key: won.sealed,
+        workspace: Some(endpoints(8000).workspace),
+        updated_at: at(2),
+        ..before.clone()
+    };
+    assert_eq!(row, expected);
+    assert_eq!(ports.sandbox_row(id).await, Some(expected));
+    assert_eq!(repo.find_by_key(&before.key_hash).await.unwrap(), None);
+    let found = repo.find_by_key(&won.hash).await.unwrap();
+    assert_eq!(found.as_ref(), Some(&row));
+    let found = repo.find_by_callback_token(&token).await.unwrap();
+    assert_eq!(found.as_ref(), Some(&row));
+
+    repo.set_desired(&alice, id, DesiredState::Paused, &AMPLE_CAPS, at(3))
+        .await
+        .unwrap();
+    let third = new("third");
+    let paused = repo.replace_session_key(id, &won.hash, &third, at(4));
+    assert_eq!(paused.await.unwrap(), None);
+    let unknown = sandbox_id("x");
+    let unknown = repo.replace_session_key(&unknown, &won.hash, &third, at(4));
+    assert_eq!(unknown.await.unwrap(), None);
+    let row = ports.sandbox_row(id).await.unwrap();
+    assert_eq!((row.key_hash, row.updated_at), (won.hash, at(3)));
 }
 
 /// A running sandbox has addresses. A paused, failed or missing one has none, and only the last two have a cause.

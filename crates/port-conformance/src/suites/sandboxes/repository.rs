@@ -2,6 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::HostId;
+use domain::identity::KeyHash;
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 use domain::scope::Scope;
 
@@ -16,7 +17,8 @@ fn names<T: Clone + Into<SandboxView>>(sandboxes: &[T]) -> Vec<String> {
     views.map(|it| it.id.to_string()).collect()
 }
 
-/// An inserted sandbox is found with every field, by id and by key. An id cannot be inserted twice.
+/// An inserted sandbox is found with every field, by id, by key and by callback token. An id cannot be inserted twice. A
+/// callback token is not a session key, and no token finds a sandbox without one.
 pub async fn every_field_is_stored(ports: &StorePorts) {
     let endpoints = endpoints(8000);
     let stored = Sandbox {
@@ -28,6 +30,7 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
         workspace: Some(endpoints.workspace),
         updated_at: at(2),
         paused_at: Some(at(1)),
+        callback_token_hash: Some(KeyHash::of("callback token")),
         ..sandbox("12345678901234567890", "alice", at(0))
     };
     ports.sandboxes.insert(&stored, &AMPLE_CAPS).await.unwrap();
@@ -36,6 +39,17 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
     assert_eq!(found.as_ref(), Some(&stored));
     let by_key = ports.sandboxes.find_by_key(&stored.key_hash).await;
     assert_eq!(by_key.unwrap().as_ref(), Some(&stored));
+    let token = stored.callback_token_hash.unwrap();
+    let by_token = ports.sandboxes.find_by_callback_token(&token).await;
+    assert_eq!(by_token.unwrap().as_ref(), Some(&stored));
+    assert_eq!(ports.sandboxes.find_by_key(&token).await.unwrap(), None);
+    let crossed = ports.sandboxes.find_by_callback_token(&stored.key_hash);
+    assert_eq!(crossed.await.unwrap(), None);
+    for id in ["old-1", "old-2"] {
+        let older = sandbox(id, "alice", at(0));
+        ports.sandboxes.insert(&older, &AMPLE_CAPS).await.unwrap();
+        assert_eq!(ports.sandbox_row(&older.id).await, Some(older));
+    }
     let other = sandbox("other", "alice", at(0));
     assert_eq!(
         ports.sandboxes.find_by_key(&other.key_hash).await.unwrap(),
@@ -255,6 +269,7 @@ macro_rules! sandbox_repository_conformance {
                 the_caps_count_what_runs,
                 intents_are_committed,
                 facts_are_fenced_by_the_intent,
+                a_session_key_is_replaced_once,
                 facts_replace_each_other,
                 a_preparation_reports_its_progress,
                 sandboxes_of_an_unreachable_host_are_annotated,

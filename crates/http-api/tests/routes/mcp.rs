@@ -200,7 +200,7 @@ async fn tool_failures_are_results() {
         assert!(text.contains(place), "{place}: {text}");
     }
     let result = call(&world, ADA, "create_pr", &json!([])).await;
-    assert!(told(&result).contains("not right"), "{result}");
+    assert!(told(&result).contains("Invalid arguments"), "{result}");
     assert!(world.git.calls().is_empty());
 
     world.git.set(

@@ -6,8 +6,8 @@ use domain::error::{ReachedCap, StoreError};
 use domain::idempotency::IdempotencyCheck;
 use domain::sandbox::{DesiredState, SandboxCaps, SandboxStatus};
 use domain::start_task::{
-    MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartTask,
-    StartTaskInsertOutcome,
+    MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment,
+    StartStatus, StartTask, StartTaskInsertOutcome,
 };
 
 use super::rows::StartTaskRow;
@@ -18,6 +18,7 @@ use crate::error::{TransactionError, conflict, not_found};
 use crate::idempotency;
 use crate::sandboxes::occupancy::check_room;
 use crate::sandboxes::{insert_within_caps, load_wanted, resume};
+use crate::schema::column_types::UuidCol;
 use crate::schema::start_tasks;
 
 /// The earlier task of a start whose conversation id already exists.

@@ -11,16 +11,15 @@ use diesel::prelude::*;
 use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
-use domain::error::{ReachedCap, StoreError};
+use domain::error::StoreError;
 use domain::id::{HostId, StartTaskId};
-use domain::idempotency::IdempotencyCheck;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxCaps};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, MAX_UNFINISHED_STARTS, NewStartTask,
-    PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartQueueCounts, StartStatus, StartTask,
-    StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
+    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, NewStartTask, PARENT_CONVERSATION_ENTITY,
+    StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskInsertOutcome,
+    StartTaskOrder, StartTaskRepository, StartTaskUpdate,
 };
 use uuid::Uuid;
 
@@ -32,10 +31,8 @@ use crate::conversations::rows as conversations;
 use crate::database::changes::announce;
 use crate::database::connection::{Any, AnyConnection};
 use crate::error::{TransactionError, conflict, not_found, stale};
-use crate::idempotency;
 use crate::queries::page_token::{self, Cursor};
-use crate::sandboxes::occupancy::check_room;
-use crate::sandboxes::{insert_within_caps, load_wanted, mark_deleted, resume};
+use crate::sandboxes::{load_wanted, mark_deleted};
 use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner};
 use crate::schema::column_types::{TimestampCol, UuidCol};
 use crate::schema::start_tasks;

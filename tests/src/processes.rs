@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
+use rustix::process::{
+    Pid, Resource, Signal, getrlimit, kill_process, setpriority_process, setrlimit,
+};
 
 /// The variable that every process of a sandbox carries: `<installation>/<sandbox>`.
 const MARKER: &str = "AGENT_WORKSPACE_SANDBOX";
@@ -39,6 +41,20 @@ impl Process {
     pub fn variable(&self, name: &str) -> Option<&str> {
         let found = self.environment.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_str())
+    }
+
+    /// Lowers its priority. Where the kernel groups processes by session (`autogroup`), a nice value counts only within
+    /// the session, and each sandbox has one of its own: then the session is lowered, too. A process that has just ended is
+    /// fine.
+    pub fn lower_priority(&self, niceness: i32) {
+        let Some(pid) = Pid::from_raw(self.pid) else {
+            return;
+        };
+        let _ = setpriority_process(Some(pid), niceness);
+        let _ = fs::write(
+            format!("/proc/{}/autogroup", self.pid),
+            niceness.to_string(),
+        );
     }
 
     /// Sends a signal. A process that has just ended is fine.

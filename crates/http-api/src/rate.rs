@@ -13,6 +13,7 @@
 
 mod known_keys;
 mod limit_status;
+mod refusals;
 mod token_buckets;
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -26,6 +27,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
 use self::known_keys::KnownKeys;
+use self::refusals::{HeldRefusal, MAX_PROMPT_REFUSALS_PER_SECOND, Refusals};
 use self::token_buckets::{DrawOutcome, TokenBuckets};
 use crate::problem::Problem;
 
@@ -43,6 +45,10 @@ enum RateKey {
     User(UserId),
     /// One sandbox, by its session key.
     Sandbox(SandboxId),
+    /// Refusals of this user's requests.
+    RefusedUser(UserId),
+    /// Refusals of this sandbox's look-ups.
+    RefusedSandbox(SandboxId),
     /// Wrong keys of one address. Reports are counted separately, so that attackers who guess user keys block no reports.
     Wrong(IpAddr, KeyPurpose),
 }
@@ -68,6 +74,7 @@ pub(crate) struct RateLimiter {
     /// Requests refused because of the rate, and because of wrong keys.
     rate_refusals: Counter,
     wrong_key_refusals: Counter,
+    refusals: Refusals,
 }
 
 impl RateLimiter {
@@ -79,6 +86,7 @@ impl RateLimiter {
             known_keys: KnownKeys::default(),
             rate_refusals: Counter::default(),
             wrong_key_refusals: Counter::default(),
+            refusals: Refusals::default(),
         }
     }
 
@@ -129,6 +137,32 @@ impl RateLimiter {
         let sender = || RateKey::Sandbox(sandbox.clone());
         let rate = self.rate.load(Ordering::Relaxed);
         (rate > 0).then(|| self.limit_status(rate, self.buckets.try_take([(sender(), rate)], now)))
+    }
+
+    /// Holds a refusal of this user's request, unless it is among the first ones of a second.
+    pub(crate) fn hold_refusal_of_user(
+        &self,
+        user: &UserId,
+        now: Timestamp,
+    ) -> Option<HeldRefusal<'_>> {
+        self.hold_refusal(RateKey::RefusedUser(user.clone()), now)
+    }
+
+    /// Whether a refusal of a look-up of this sandbox is held.
+    pub(crate) fn hold_refusal_of_sandbox(
+        &self,
+        sandbox: &SandboxId,
+        now: Timestamp,
+    ) -> Option<HeldRefusal<'_>> {
+        self.hold_refusal(RateKey::RefusedSandbox(sandbox.clone()), now)
+    }
+
+    fn hold_refusal(&self, sender: RateKey, now: Timestamp) -> Option<HeldRefusal<'_>> {
+        let prompt = [(sender, MAX_PROMPT_REFUSALS_PER_SECOND)];
+        if self.buckets.try_take(prompt, now).is_admitted {
+            return None;
+        }
+        self.refusals.hold()
     }
 
     /// Changes the requests per second; 0 means no limit.
@@ -265,6 +299,22 @@ mod tests {
                 .is_none()
         );
         assert!(none.count_sandbox_request(&sandbox, at(0)).is_none());
+    }
+
+    #[test]
+    fn refusals_are_held_of_those_who_repeat_them() {
+        let limit = RateLimiter::new(10, 0);
+        let held = |user: &str, millis| {
+            let user = UserId::parse(user).unwrap();
+            let asked = (0..60).map(|_| limit.hold_refusal_of_user(&user, at(millis)));
+            asked.filter(Option::is_some).count()
+        };
+        assert_eq!(held("ada", 0), 10, "the first 50 in a second are not");
+        assert_eq!(held("bob", 0), 10, "each by themselves");
+        assert_eq!(held("ada", 1_000), 10);
+        assert_eq!(held("ada", 1_500), 35);
+        let sandbox = SandboxId::parse("ada").unwrap();
+        assert!(limit.hold_refusal_of_sandbox(&sandbox, at(0)).is_none());
     }
 
     #[test]

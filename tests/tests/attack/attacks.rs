@@ -45,6 +45,19 @@ impl Attack {
         Self::SlowSockets,
     ];
 
+    /// As `ATTACK_ONLY` has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Counts => "counts",
+            Self::UnreadLists => "unread-lists",
+            Self::EventFlood => "event-flood",
+            Self::Streams => "streams",
+            Self::TinyConversations => "conversations",
+            Self::EndlessUploads => "uploads",
+            Self::SlowSockets => "slow-sockets",
+        }
+    }
+
     pub(crate) fn title(self, scale: Scale) -> String {
         match self {
             Self::Counts => format!("{} concurrent counts", scale.counts),
@@ -174,10 +187,13 @@ impl AttackerConnections {
     }
 
     async fn counts(&self) {
-        let request = self.get(&self.conversation_path("events/count"));
+        // A counter answers the first one; for the second one the service reads all entries of an index.
+        let queries = ["", "?kind__eq=ObservationEvent"];
+        let requests =
+            queries.map(|query| self.get(&self.conversation_path(&format!("events/count{query}"))));
         self.ask_by(self.context.scale.counts, || {
-            let request = request.clone();
-            Box::new(move || Some(request.clone()))
+            let mut requests = requests.clone().into_iter().cycle();
+            Box::new(move || requests.next())
         })
         .await;
     }

@@ -12,13 +12,14 @@ mod report;
 mod samples;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use acceptance::hostile::Random;
 use acceptance::print_line;
-use acceptance::processes::raise_file_limit;
+use acceptance::processes::{of_sandboxes_in, raise_file_limit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -30,10 +31,12 @@ use crate::report::{Memory, Row, table};
 use crate::samples::{Recorder, Samples, Tally, disk_usage};
 
 /// Attackers are on other machines. Here they get what the service and the normal users leave of the processors.
-const ATTACKER_NICENESS: i32 = 10;
+const ATTACKER_NICENESS: i32 = 19;
 /// After an attack, its effects are over when the normal users wait no longer than this; or after so many intervals.
 const CALM_P99_MS: f64 = 1_000.0;
 const MAX_CALM_INTERVALS: usize = 10;
+/// Between two looks for agent servers of attackers that were started again.
+const PRIORITY_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two looks at the memory of the service.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -51,9 +54,23 @@ fn attackers_runtime() -> Runtime {
     runtime.expect("a runtime can be built")
 }
 
+/// Keeps the agent servers of the attackers at the attackers' priority, also those that are started again.
+async fn lower_attackers(sandboxes: Vec<String>, data: PathBuf) {
+    loop {
+        for process in of_sandboxes_in(&data) {
+            if sandboxes.contains(&process.sandbox) {
+                process.lower_priority(ATTACKER_NICENESS);
+            }
+        }
+        sleep(PRIORITY_INTERVAL).await;
+    }
+}
+
 struct Run {
     fixture: Fixture,
     scale: Scale,
+    /// The only attack; `None`: all of them.
+    chosen: Option<Attack>,
     random: Random,
     runtime: Option<Runtime>,
     context: Arc<AttackContext>,
@@ -62,7 +79,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(fixture: Fixture, scale: Scale, seed: u64) -> Self {
+    fn new(fixture: Fixture, scale: Scale, options: Options) -> Self {
         let mark = |user: &fixture::UserFixture| user.mark.clone();
         let marks = |users: &[fixture::UserFixture]| users.iter().map(mark).collect::<Vec<_>>();
         let context = AttackContext {
@@ -80,7 +97,8 @@ impl Run {
         Self {
             fixture,
             scale,
-            random: Random::new(seed, 0),
+            chosen: options.only,
+            random: Random::new(options.seed, 0),
             runtime: Some(attackers_runtime()),
             context: Arc::new(context),
             shared: Arc::new(shared),
@@ -160,12 +178,16 @@ impl Run {
     }
 
     async fn all_phases(&mut self) {
-        for attack in Attack::ALL {
+        let chosen = self.chosen;
+        let is_chosen = |attack: &Attack| chosen.is_none_or(|it| it == *attack);
+        for attack in Attack::ALL.into_iter().filter(is_chosen) {
             // Each third attack meets a kill.
             let kills = u32::from(self.random.below(3) == 0);
             self.phase(attack.title(self.scale), &[attack], kills).await;
         }
-        self.phase("all together".to_owned(), &Attack::ALL, 2).await;
+        if self.chosen.is_none() {
+            self.phase("all together".to_owned(), &Attack::ALL, 2).await;
+        }
     }
 
     /// The memory is looked at until it is back, or for too long.
@@ -206,12 +228,15 @@ async fn normal_users_are_served_right_beside_hostile_ones() {
     let fixture = Fixture::start(scale, wait).await;
     let before = fixture.memory.now();
     fixture.prepare_attacks(scale).await;
-    let mut run = Run::new(fixture, scale, options.seed);
+    let mut run = Run::new(fixture, scale, options);
     let normal = normal::spawn(&run.fixture.normal, &run.shared, options.seed);
+    let sandboxes = run.fixture.attackers.iter().map(|it| it.sandbox.clone());
+    let lowered = lower_attackers(sandboxes.collect(), run.fixture.service.data());
     let memory = Arc::clone(&run.fixture.memory);
     let memory = tokio::select! {
         () = run.all_phases() => run.settle(before).await,
         () = memory.sample() => unreachable!("it samples until it is dropped"),
+        () = lowered => unreachable!("it goes on until it is dropped"),
     };
     run.shared.is_over.store(true, Ordering::Relaxed);
     let ended = tokio::task::block_in_place(|| normal.join());

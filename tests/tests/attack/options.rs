@@ -4,13 +4,20 @@ use std::time::Duration;
 
 use acceptance::agent_server::variable_of;
 
-/// What `cargo xtask attack` chooses by `ATTACK_MINUTES` and `ATTACK_SEED`. Without minutes: the short form.
+use crate::attacks::Attack;
+
+/// A 99th percentile of fewer answers is noise: the normal users get about 100 a second.
+const MIN_ALONE: Duration = Duration::from_secs(10);
+
+/// What `cargo xtask attack` chooses by `ATTACK_MINUTES`, `ATTACK_SEED` and `ATTACK_ONLY`. Without minutes: the short form.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
     /// The length of all phases together; `None` in CI.
     pub(crate) minutes: Option<u64>,
     /// Chooses the order of requests and the moments of the kills.
     pub(crate) seed: u64,
+    /// The only attack; `None`: all of them.
+    pub(crate) only: Option<Attack>,
 }
 
 impl Options {
@@ -23,6 +30,10 @@ impl Options {
         Self {
             minutes: number("ATTACK_MINUTES"),
             seed: number("ATTACK_SEED").unwrap_or(1),
+            only: variable_of("ATTACK_ONLY").map(|name| {
+                let attack = Attack::ALL.into_iter().find(|it| it.name() == name);
+                attack.unwrap_or_else(|| panic!("ATTACK_ONLY={name} names no attack"))
+            }),
         }
     }
 
@@ -81,12 +92,13 @@ impl Scale {
         searched_bytes: usize::MAX,
     };
 
-    /// With the numbers of the attacks that users may expect to be held. A quarter of the time is for the normal users alone.
+    /// With the numbers of the attacks that users may expect to be held. A quarter of the time is for the normal users alone,
+    /// and more where that were too little to measure.
     fn full(minutes: u64) -> Self {
         // Seven attacks, and all of them together.
         let phase = Duration::from_secs(minutes * 60) / 8;
         Self {
-            alone: phase / 4,
+            alone: (phase / 4).max(MIN_ALONE),
             attack: phase * 3 / 4,
             settle: Duration::from_secs(120),
             own_conversations: 20,

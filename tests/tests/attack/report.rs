@@ -87,7 +87,7 @@ impl Row {
             .collect();
         [
             self.title.clone(),
-            self.beside.count().to_string(),
+            format!("{} / {}", self.alone.count(), self.beside.count()),
             times(&self.alone),
             times(&self.beside),
             format!("{ratio:.1}"),
@@ -121,7 +121,7 @@ impl Memory {
 pub(crate) fn table(rows: &[Row], memory: Memory) -> String {
     const COLUMNS: [&str; 12] = [
         "attack",
-        "normal requests",
+        "normal requests alone / beside",
         "p50 / p99 alone (ms)",
         "p50 / p99 beside (ms)",
         "p99 ratio",

@@ -198,7 +198,12 @@ pub(crate) async fn user_of(
     if let Some(actor) = &found {
         AuditContext::set_actor(req, AuditActor::User(actor.user.clone()), actor.key);
         let limit_status = state.rate().count_user_request(&actor.user, actor.key, now);
-        key_attempts::accept_key(req, key, limit_status)?;
+        if let Err(refusal) = key_attempts::accept_key(req, key, limit_status) {
+            if let Some(held) = state.rate().hold_refusal_of_user(&actor.user, now) {
+                held.wait().await;
+            }
+            return Err(refusal);
+        }
     }
     Ok(found)
 }
@@ -278,10 +283,15 @@ fn count_request(
     let state = state_of(req)?;
     if let Some(caller) = &found {
         AuditContext::set_actor(req, AuditActor::Sandbox(caller.0.id.clone()), None);
-        let limit_status = state
-            .rate()
-            .count_sandbox_request(&caller.0.id, received_at(req, state));
-        key_attempts::accept_key(req, Some(key.expose_secret()), limit_status)?;
+        let now = received_at(req, state);
+        let limit_status = state.rate().count_sandbox_request(&caller.0.id, now);
+        if let Err(refusal) = key_attempts::accept_key(req, Some(key.expose_secret()), limit_status)
+        {
+            if let Some(held) = state.rate().hold_refusal_of_sandbox(&caller.0.id, now) {
+                held.wait().await;
+            }
+            return Err(refusal);
+        }
     }
     Ok(found)
 }

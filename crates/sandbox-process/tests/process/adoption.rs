@@ -7,7 +7,7 @@ use domain::sandbox::{BackendFact, BackendState, SandboxBackend, SandboxLaunch};
 use sandbox_process::ProcessSandboxes;
 use secrecy::SecretString;
 
-use super::support::{ProcessFixture, exit_told, launch, process_state, signal, state, until};
+use super::support::{ProcessFixture, exit_reported, launch, process_state, signal, state, until};
 
 #[tokio::test]
 async fn the_next_service_adopts_and_watches() {
@@ -32,7 +32,7 @@ async fn the_next_service_adopts_and_watches() {
     assert_eq!(second.start(&launch).await.unwrap(), endpoints);
     assert_eq!(lab.main_pid(&launch.id), pid);
     signal("KILL", pid);
-    let detail = exit_told(&mut facts, &launch.id).await;
+    let detail = exit_reported(&mut facts, &launch.id).await;
     assert!(detail.starts_with("the agent server ended"), "{detail}");
     lab.assert_none_left(&launch.id);
     second.start(&launch).await.unwrap();
@@ -61,7 +61,7 @@ async fn the_next_service_stops_what_it_adopted() {
 #[tokio::test]
 async fn a_process_with_another_session_key_is_restarted() {
     for is_recorded in [true, false] {
-        let lab = Lab::new();
+        let lab = ProcessFixture::new();
         let first = lab.backend().await;
         let old = launch("s1");
         first.start(&old).await.unwrap();
@@ -95,7 +95,7 @@ async fn a_process_with_another_session_key_is_restarted() {
 }
 
 /// Restores the state file of a crash between the spawn and the write.
-fn forget_process(lab: &Lab, id: &SandboxId) {
+fn forget_process(lab: &ProcessFixture, id: &SandboxId) {
     let file = lab.root(id).join("process.json");
     let mut state: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     state["phase"] = "starting".into();

@@ -9,7 +9,7 @@ use domain::sandbox::{BackendState, SandboxBackend, SandboxError};
 use sandbox_process::ProcessSandboxes;
 
 use super::support::{
-    IDLE, ProcessFixture, exit_told, launch, process_state, signal, state, until,
+    IDLE, ProcessFixture, exit_reported, launch, process_state, signal, state, until,
 };
 
 /// Children that leave the group, the session, their parent, and their environment, as far as each can.
@@ -137,7 +137,7 @@ async fn a_crash_is_told_with_its_cause_and_without_keys() {
     let launch = launch("s1");
     let mut facts = backend.watch();
     backend.start(&launch).await.unwrap();
-    let detail = exit_told(&mut facts, &launch.id).await;
+    let detail = exit_reported(&mut facts, &launch.id).await;
     assert_eq!(
         detail,
         "the agent server ended with exit code 3. The end of its log:\n\
@@ -167,7 +167,7 @@ async fn a_kill_is_named() {
     lab.ready(&launch.id).await;
     let pid = lab.main_pid(&launch.id);
     signal("KILL", pid);
-    let detail = exit_told(&mut facts, &launch.id).await;
+    let detail = exit_reported(&mut facts, &launch.id).await;
     assert!(detail.contains("killed (signal 9"), "{detail}");
     assert_eq!(process_state(pid), None, "reaped");
     lab.assert_none_left(&launch.id);

@@ -14,7 +14,7 @@ use sandbox_process::{AgentServerSource, ProcessSandboxes, ProcessSpecs};
 use secrecy::SecretString;
 
 use super::support::{
-    IDLE, ProcessFixture, exit_told, group_and_session, launch, process_state, state, until,
+    IDLE, ProcessFixture, exit_reported, group_and_session, launch, process_state, state, until,
 };
 
 /// What a sandbox called `s1` sees, without what the shell adds.
@@ -195,7 +195,7 @@ async fn after_a_port_conflict_the_next_start_takes_another_port() {
     let launch = launch("s1");
     let mut facts = backend.watch();
     let first = backend.start(&launch).await.unwrap();
-    let detail = exit_told(&mut facts, &launch.id).await;
+    let detail = exit_reported(&mut facts, &launch.id).await;
     assert!(
         detail.contains("exit code 1") && detail.contains("already in use"),
         "{detail}"

@@ -196,7 +196,7 @@ pub(crate) async fn state(backend: &ProcessSandboxes, id: &SandboxId) -> Option<
 }
 
 /// The detail of the next exit that is told.
-pub(crate) async fn exit_told(
+pub(crate) async fn exit_reported(
     facts: &mut BoxStream<'static, BackendFact>,
     id: &SandboxId,
 ) -> String {

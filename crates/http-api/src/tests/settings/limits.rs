@@ -1,6 +1,7 @@
 //! Rate limits in responses, and their independence from each other.
 
 use std::net::SocketAddr;
+use std::task::Poll;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::{Service, ServiceResponse};
@@ -56,6 +57,31 @@ async fn responses_contain_the_rate_limit_of_the_key() {
     let app = test::init_service(crate::app(none.state.clone(), none.application.clone())).await;
     let answer = ask(&app, request(Method::GET, SETTINGS, KEY).to_request()).await;
     assert_eq!(told(answer.headers()), [None; 4]);
+}
+
+/// Whoever repeats what was refused waits for further refusals; nobody else does.
+#[actix_web::test]
+async fn refusals_that_are_repeated_are_held() {
+    let world = SettingsFixture::limited(sandbox(), 2);
+    let app = test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
+    let asked = |key| Box::pin(ask(&app, request(Method::GET, SETTINGS, key).to_request()));
+    let mut refused = 0;
+    let held = loop {
+        let mut answer = asked(KEY);
+        match futures::poll!(&mut answer) {
+            Poll::Ready(answer) => refused += usize::from(answer.status() == 429),
+            Poll::Pending => break answer,
+        }
+        assert!(refused < 1_000, "none is held");
+    };
+    assert!(
+        refused >= 50,
+        "the first ones are answered at once: {refused}"
+    );
+    assert_eq!(asked(OTHER_KEY).await.status(), 200);
+    let answer = held.await;
+    assert_eq!(answer.status(), 429);
+    assert!(answer.headers().contains_key("Retry-After"));
 }
 
 fn from(address: &str, request: TestRequest) -> TestRequest {

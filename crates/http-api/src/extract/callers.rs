@@ -262,7 +262,7 @@ async fn sandbox_of(
     key: &SecretString,
 ) -> Result<Option<SandboxCaller>, Problem> {
     let found = state_of(req)?.authenticator().sandbox(key).await?;
-    count_request(req, key, found)
+    count_request(req, key, found).await
 }
 
 /// The sandbox with this callback token or session key, if the rate limit admits the request.
@@ -271,11 +271,11 @@ async fn callback_of(
     key: &SecretString,
 ) -> Result<Option<SandboxCaller>, Problem> {
     let found = state_of(req)?.authenticator().callback(key).await?;
-    count_request(req, key, found)
+    count_request(req, key, found).await
 }
 
 /// Counts the request of the sandbox that was found, if any.
-fn count_request(
+async fn count_request(
     req: &HttpRequest,
     key: &SecretString,
     found: Option<SandboxCaller>,

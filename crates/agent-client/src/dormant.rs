@@ -109,7 +109,7 @@ impl HttpAgentRuntime {
                 }
                 // Another request initializes it or has just failed to.
                 DormancyStage::Dormant | DormancyStage::Waking => {
-                    tokio::time::sleep(POLL_INTERVAL).await
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
             }
         }

@@ -160,6 +160,10 @@ fn settings_service(ports: &Ports, policy: &Policy) -> SettingsService {
 
 impl App {
     /// Wires the use-cases. No background work runs before [`background::spawn`].
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one constructor call for each service"
+    )]
     pub fn new(ports: Ports, policy: Policy, tasks: BackgroundTasks) -> Self {
         let settings = settings_service(&ports, &policy);
         let quotas = Quotas::new(

@@ -22,6 +22,7 @@ use futures::StreamExt;
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -42,6 +43,25 @@ const READ_BUFFER_BYTES: usize = 8 * 1024;
 const MAX_REFUSAL_BYTES: usize = 64 * 1024;
 /// Longest time to read that response.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The stream of an accepted upgrade, and the bytes that were read beyond the response's head.
+async fn upgraded_stream(
+    answer: &mut Response<Incoming>,
+) -> Result<(TcpStream, Bytes), ForwardError> {
+    let broken = |error: Box<dyn Error + Send + Sync>| ForwardError::Broken(error);
+    let upgraded = hyper::upgrade::on(answer).await;
+    let upgraded = upgraded.map_err(|error| broken(error.into()))?;
+    let parts = upgraded
+        .downcast::<ReplayStream>()
+        .map_err(|_| broken("the upgraded connection has an unexpected type".into()))?;
+    let (io, unseen) = parts.io.into_parts();
+    if !unseen.is_empty() {
+        return Err(broken(
+            "received bytes were not replayed before the upgrade".into(),
+        ));
+    }
+    Ok((io, parts.read_buf))
+}
 
 /// Makes a tunnel of a response that accepts the upgrade; passes on any other response.
 pub(crate) async fn open(
@@ -65,18 +85,7 @@ pub(crate) async fn open(
     let protocol = upgrade.and_then(|protocol| protocol.to_str().ok());
     let is_websocket_value = protocol.is_none_or(|it| it.eq_ignore_ascii_case("websocket"));
     builder.upgrade(protocol.unwrap_or("websocket"));
-    let broken = |error: Box<dyn Error + Send + Sync>| ForwardError::Broken(error);
-    let upgraded = hyper::upgrade::on(&mut answer).await;
-    let upgraded = upgraded.map_err(|error| broken(error.into()))?;
-    let parts = upgraded
-        .downcast::<ReplayStream>()
-        .map_err(|_| broken("the upgraded connection has an unexpected type".into()))?;
-    let (io, unseen) = parts.io.into_parts();
-    if !unseen.is_empty() {
-        return Err(broken(
-            "received bytes were not replayed before the upgrade".into(),
-        ));
-    }
+    let (io, early) = upgraded_stream(&mut answer).await?;
     let (from, to) = io.into_split();
     slot.shared.meter.record_answered(TrafficKind::Tunnel);
     let ended = Rc::new(Cell::new(None));
@@ -106,7 +115,7 @@ pub(crate) async fn open(
         }
     };
     Ok(builder.body(BoxBody::new(Tunnel {
-        early: Some(parts.read_buf).filter(|early| !early.is_empty()),
+        early: Some(early).filter(|early| !early.is_empty()),
         from,
         up: Some(BodyTask::spawn(up)),
         frames: is_websocket_value.then(FrameTracker::default),

@@ -152,7 +152,7 @@ impl DockerInner {
             .call_within(
                 "asking whether the engine is there",
                 PING_TIMEOUT,
-                |docker| docker.ping(),
+                bollard::Docker::ping,
             )
             .await
             .map_err(|error| unusable(error.detail()))?;

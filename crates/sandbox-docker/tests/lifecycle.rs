@@ -233,7 +233,7 @@ async fn what_goes_wrong_in_a_sandbox_that_runs_on_is_advice() {
             "this engine does not tell when memory runs out in a container that lives on"
         );
     }
-    assert!(has("was made to report to http://host.docker.internal:1/").await);
+    assert!(has("was created to report to http://host.docker.internal:1/").await);
     let state = backend.inspect(&launch.id).await.unwrap();
     assert!(matches!(state, Some(BackendState::Running(_))), "{state:?}");
     backend.stop(&launch.id).await.unwrap();

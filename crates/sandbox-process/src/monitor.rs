@@ -238,14 +238,12 @@ impl Monitor {
         let state = inner.load(&self.id).await?;
         // Under the lock, `starting` was left by an interrupted start (every other one has written `running` by now): the
         // process that was found by its marker and monitored since is the one of that start.
-        let current = |state: &ProcessState| match state.phase {
+        let is_current = |state: &ProcessState| match state.phase {
             LifecyclePhase::Running => state.process == Some(self.key),
             LifecyclePhase::Starting => true,
-            LifecyclePhase::Stopping | LifecyclePhase::Stopped | LifecyclePhase::Exited { .. } => {
-                false
-            }
+            _ => false,
         };
-        if state.as_ref().is_some_and(|state| !current(state)) {
+        if state.as_ref().is_some_and(|state| !is_current(state)) {
             // Started again or stopped in the meantime: the current processes are not part of this exit.
             return Ok(());
         }

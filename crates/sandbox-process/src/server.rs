@@ -59,7 +59,7 @@ impl AgentServerProvider {
             let result = provisioner.ensure().await;
             result.inspect_err(|error| {
                 tracing::error!(error = %chain(&error), "the installation of the agent server \
-                 failed")
+                 failed");
             })
         });
         let installation = async move {

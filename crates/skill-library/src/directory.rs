@@ -155,7 +155,7 @@ impl DirectoryWalk {
             };
             match self.kind(&file) {
                 Some(EntryKind::Directory) if depth < MAX_DEPTH => {
-                    self.visit(&file, &below, depth + 1)
+                    self.visit(&file, &below, depth + 1);
                 }
                 Some(EntryKind::File) if is_markdown(&name) && self.files.len() <= MAX_SKILLS => {
                     self.files.push((below, file));

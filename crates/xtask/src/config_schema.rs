@@ -21,7 +21,7 @@ pub(crate) fn schema(toml: &str) -> String {
             }
             comment.push(text.trim_start());
         } else if let Some(name) = line.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
-            top.insert(name.to_owned(), object(Map::new()));
+            top.insert(name.to_owned(), object(&Map::new()));
             section = Some(name.to_owned());
             comment.clear();
         } else if let Some((key, default)) = line.split_once(" = ") {
@@ -36,13 +36,13 @@ pub(crate) fn schema(toml: &str) -> String {
         }
     }
     add_templates(&mut top);
-    let mut schema = object(top);
+    let mut schema = object(&top);
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("Configuration of agent-workspace");
     format!("{schema:#}\n")
 }
 
-fn object(properties: Map<String, Value>) -> Value {
+fn object(properties: &Map<String, Value>) -> Value {
     json!({"type": "object", "additionalProperties": false, "properties": properties})
 }
 
@@ -97,7 +97,7 @@ fn add_templates(top: &mut Map<String, Value>) {
     }
     docker.insert(
         "templates".to_owned(),
-        json!({"type": "array", "items": object(keys)}),
+        json!({"type": "array", "items": object(&keys)}),
     );
 }
 

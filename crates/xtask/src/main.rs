@@ -122,7 +122,15 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let done = match XtaskCli::parse().task {
+    let Err(error) = carry_out(XtaskCli::parse().task) else {
+        return ExitCode::SUCCESS;
+    };
+    say(&format!("failed: {error:#}"));
+    ExitCode::FAILURE
+}
+
+fn carry_out(task: Task) -> anyhow::Result<()> {
+    match task {
         Task::Ci => ci(),
         Task::Run { args } => serve(&args),
         Task::Test {
@@ -177,12 +185,7 @@ fn main() -> ExitCode {
         Task::Deny => deny::check(),
         Task::Models => models::write(),
         Task::Openapi { check } => openapi::write(check),
-    };
-    let Err(error) = done else {
-        return ExitCode::SUCCESS;
-    };
-    say(&format!("failed: {error:#}"));
-    ExitCode::FAILURE
+    }
 }
 
 fn serve(args: &[String]) -> anyhow::Result<()> {

@@ -56,7 +56,7 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
         }
         command.args(args);
         all_passed &= watch(&mut command, WatchedStream::Error, |line| {
-            count.add_nextest(line)
+            count.add_nextest(line);
         })?;
     } else {
         for packages in libtest_parts(with_agent_servers, args.is_empty()) {
@@ -115,7 +115,7 @@ fn behind_nginx(with_agent_servers: bool, count: &mut TestCount) -> anyhow::Resu
     access::behind_nginx(&mut command);
     if has_nextest() {
         watch(&mut command, WatchedStream::Error, |line| {
-            count.add_nextest(line)
+            count.add_nextest(line);
         })
     } else {
         watch(&mut command, WatchedStream::Standard, |line| {

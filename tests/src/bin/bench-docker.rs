@@ -125,6 +125,15 @@ async fn webhooks(table: &mut Table, engine: &Engine, reference: &Reference) -> 
             }
         }
     }
+    webhook_rows(table, reference, [with_few, with_many, refused, empty]);
+    Ok(())
+}
+
+fn webhook_rows(
+    table: &mut Table,
+    reference: &Reference,
+    [with_few, with_many, refused, empty]: [Vec<Duration>; 4],
+) {
     let what = "authenticated webhook without events";
     let many = format!("{what}, 500 sandboxes");
     table.row(&many, &Times::new(with_many).row(), &reference.webhook);
@@ -139,7 +148,6 @@ async fn webhooks(table: &mut Table, engine: &Engine, reference: &Reference) -> 
         "",
     );
     table.row("GET /alive, for comparison", &Times::new(empty).row(), "");
-    Ok(())
 }
 
 async fn report(agent: &Client, expected: u16) -> anyhow::Result<Duration> {

@@ -276,7 +276,7 @@ impl PendingDelivery {
                 self.backoffs().remove(&id);
             }
             Err(DeliveryStop::OtherProcess) => self.update_backoff(id, |backoff| {
-                backoff.until = Instant::now() + MIN_RETRY_BACKOFF
+                backoff.until = Instant::now() + MIN_RETRY_BACKOFF;
             }),
             Err(DeliveryStop::Failed(error)) => {
                 tracing::debug!(conversation.id = %id, error = %chain(&error), "cannot deliver pending messages; trying again later");
@@ -438,7 +438,7 @@ impl PendingDelivery {
             return Err(DeliveryStop::OtherProcess);
         }
         self.update_backoff(id, |backoff| {
-            (backoff.tried, backoff.unanswered) = (Some(now), None)
+            (backoff.tried, backoff.unanswered) = (Some(now), None);
         });
         let sent = ports.agents.send(at, id, &message.message);
         let sent = tokio::time::timeout(CALL_TIMEOUT, sent).await;

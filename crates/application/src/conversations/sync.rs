@@ -316,7 +316,7 @@ impl ConversationSyncer {
         if watermark.complete_at.is_none() || watermark.complete_at != info.updated_at {
             match self.backfill(row, at, id, watermark).await {
                 Ok(Backfill::Complete) => {
-                    self.update_watermark(id, |k| k.complete_at = info.updated_at)
+                    self.update_watermark(id, |k| k.complete_at = info.updated_at);
                 }
                 // The status is only stored once the log is complete.
                 Ok(Backfill::Partial) => {

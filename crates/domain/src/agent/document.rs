@@ -62,7 +62,7 @@ impl ConversationReport {
             );
             match (key, value) {
                 (Some("execution_status"), Some(value)) => {
-                    report.merge_status(value, event.timestamp)
+                    report.merge_status(value, event.timestamp);
                 }
                 (Some("stats"), Some(stats)) => report.merge_metrics(read_metrics(stats)),
                 // The agent server also sends this when it loads a conversation, with the time of loading and the old

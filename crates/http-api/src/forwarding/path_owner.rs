@@ -183,6 +183,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn paths_are_assigned_to_owners() {
         let conversation = |rest: &str| format!("/api/conversations/{ID}{rest}");
         let table = [

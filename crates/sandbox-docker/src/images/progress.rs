@@ -63,7 +63,7 @@ impl PullProgress {
             }
             LayerStage::Unpacking => layer.unpacked = current,
             LayerStage::Fetched | LayerStage::Done => {
-                layer.fetched = layer.size.unwrap_or(layer.fetched)
+                layer.fetched = layer.size.unwrap_or(layer.fetched);
             }
         }
         is_new || before != (layer.stage, layer.fetched, layer.unpacked)

@@ -39,6 +39,13 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted.
 const LISTEN_BACKLOG: u32 = 4096;
 
+/// Listens, and says where: port 0 takes any free one.
+fn listen_at(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener = listen(address)?;
+    let bound = listener.local_addr()?;
+    Ok((listener, bound))
+}
+
 /// Runs until a signal. Sandboxes keep running; the next start adopts them.
 pub(crate) async fn serve(
     config: &Config,
@@ -49,8 +56,7 @@ pub(crate) async fn serve(
     let data_dir = DataDir::open(&config.data_dir)?;
     let _lock = take(&data_dir).await?;
     warn(config, &data_dir)?;
-    let listener = listen(config.http.bind)?;
-    let bound = listener.local_addr()?;
+    let (listener, bound) = listen_at(config.http.bind)?;
     let for_operators = metrics_listener::listen(config)?;
 
     // Before the database is opened, which needs some disk space.
@@ -68,6 +74,7 @@ pub(crate) async fn serve(
     let sandboxes = open_sandboxes(config, variables, &host, &data_dir).await?;
     let route = CallbackRoute::new(config, sandboxes.engine.is_some(), bound);
     warn_of_callbacks(config, &route, &sandboxes);
+    let place = (bound, &route, &disk);
     let service = compose::service(
         config,
         host,
@@ -75,18 +82,13 @@ pub(crate) async fn serve(
         &store,
         &sandboxes,
         tasks.clone(),
-        (bound, &route, &disk),
+        place,
     )?;
     disk.spawn(&store, &tasks);
 
     let mut signals = Signals::new()?;
-    let (server, main) = http_server(
-        &config.http,
-        Listener::Public,
-        listener,
-        service.http.clone(),
-        service.app.clone(),
-    )?;
+    let (http, app) = (service.http.clone(), service.app.clone());
+    let (server, main) = http_server(&config.http, Listener::Public, listener, http, app)?;
     announce(config, bound, &sandboxes, &first_key);
     start_background(&service.app);
     let manager = ServiceManager::of(variables);
@@ -102,14 +104,14 @@ pub(crate) async fn serve(
         http,
     };
     let stop_context = (&config.http, &manager);
-    let result = serve_until_stopped(
+    let running = serve_until_stopped(
         server,
         &listeners,
         &mut signals,
         stop_context,
         &mut reloader,
-    )
-    .await;
+    );
+    let result = running.await;
     stop_background(&audit, &tasks).await;
     keys.withdraw().await;
     tracing::info!("stopped; sandboxes keep running");

@@ -27,7 +27,7 @@ impl ServiceManager {
         Self(reached.and_then(|it| {
             it.inspect_err(|error| {
                 tracing::warn!(error = %chain(&error), "cannot notify the service manager: \
-             {VARIABLE} is not usable")
+             {VARIABLE} is not usable");
             })
             .ok()
         }))

@@ -199,7 +199,7 @@ async fn follow(
     {
         match next {
             FollowItem::Event { event, .. } => {
-                output.item(&event, &event_line::summarize(&event))?
+                output.item(&event, &event_line::summarize(&event))?;
             }
             FollowItem::Ended { reason } => {
                 output.tell(&format!("that was all: {}", plain(&reason, 200)));

@@ -37,11 +37,11 @@ fn before_the_first_start_it_makes_nothing() {
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}");
     for (what, part) in [
-        ("data directory", "not there yet"),
+        ("data directory", "does not exist yet"),
         ("store", "is empty;"),
         ("master key", "the first start creates one"),
         ("agent server", "/bin/true"),
-        ("disk space", "MiB free"),
+        ("disk space", "inodes free"),
     ] {
         assert!(line(said, what).contains(part), "{said}");
     }
@@ -62,7 +62,7 @@ fn after_a_crash_it_changes_nothing_and_says_what_is_there() {
         ("master key", "opens this installation's secrets"),
         ("API keys", "1 valid, 0 expired"),
         ("file permissions", "only the owner"),
-        ("use", "no service is running"),
+        ("use", "no running service uses it"),
     ] {
         let line = line(said, what);
         assert!(line.starts_with("ok") && line.contains(part), "{said}");

@@ -19,6 +19,9 @@ impl Default for FakeSpecs {
 }
 
 impl FakeSpecs {
+    /// A spec with this id.
+    ///
+    /// # Panics
     /// If the name is not a valid spec id.
     pub fn spec(name: &str) -> SandboxSpec {
         SandboxSpec {

@@ -124,7 +124,7 @@ impl From<ConversationRow> for Conversation {
 pub(crate) type JoinedRow = (ConversationRow, Option<SandboxRow>, String);
 
 /// The ids of a conversation's children, oldest first, as comma-separated text. So a single prepared statement reads a list.
-/// ChildIdsSql belong to the owner of their parent; the condition on the owner lets the index provide the order.
+/// `ChildIdsSql` belong to the owner of their parent; the condition on the owner lets the index provide the order.
 #[derive(Clone, Copy)]
 pub(crate) struct ChildIdsSql(&'static str);
 

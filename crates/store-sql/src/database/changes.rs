@@ -51,7 +51,7 @@ const MAX_PENDING_HINTS: usize = 1_000;
 /// Conversations in one notification: a payload holds less than 8000 bytes, and an id takes 33.
 #[cfg(feature = "postgres")]
 const MAX_IDS_PER_NOTIFICATION: usize = 200;
-/// Pause between two connection max_retries.
+/// Pause between two connection `max_retries`.
 #[cfg(feature = "postgres")]
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 

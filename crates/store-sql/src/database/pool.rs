@@ -141,7 +141,7 @@ impl Db {
         self.wait + self.deadline + STATEMENT_TIMEOUT
     }
 
-    /// Selects the tenant of this scope. ScopedCalls without a user are background work.
+    /// Selects the tenant of this scope. `ScopedCalls` without a user are background work.
     pub(crate) fn for_scope(&self, scope: &Scope) -> ScopedCalls<'_> {
         match scope {
             Scope::User(user) => self.for_user(user),
@@ -262,7 +262,7 @@ impl Db {
     }
 }
 
-/// ScopedCalls of the database on behalf of one tenant.
+/// `ScopedCalls` of the database on behalf of one tenant.
 pub(crate) struct ScopedCalls<'a> {
     db: &'a Db,
     workload: Workload,
@@ -444,7 +444,7 @@ impl JobContext {
         }
     }
 
-    /// WaitStats for a free connection, unless the database is unavailable.
+    /// `WaitStats` for a free connection, unless the database is unavailable.
     fn connection(
         &self,
         deadline: Instant,

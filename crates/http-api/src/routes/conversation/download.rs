@@ -74,7 +74,7 @@ pub(crate) async fn download(
         match written {
             Ok(()) => {}
             Err(DownloadError::Abandoned) => {
-                tracing::debug!(conversation.id = %id, "client abandoned a download")
+                tracing::debug!(conversation.id = %id, "client abandoned a download");
             }
             Err(reason) => {
                 tracing::warn!(conversation.id = %id, %reason, "download aborted");

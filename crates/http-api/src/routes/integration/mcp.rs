@@ -118,7 +118,8 @@ fn json_response(status: StatusCode, message: &Value) -> HttpResponse {
 }
 
 /// Processes a message of the Model Context Protocol over streamable HTTP, without sessions. The tools open pull requests with
-/// the user's git tokens. Accepts a user's key, or the session key or callback token of a sandbox while it runs or starts, which acts for its owner.
+/// the user's git tokens. Accepts a user's key, or the session key or callback token of a sandbox that runs or starts. The
+/// sandbox acts for its owner.
 #[utoipa::path(
     tag = "MCP",
     request_body(content = Value, description = "A JSON-RPC message, or (in version 2025-03-26) a batch of at most 10"),

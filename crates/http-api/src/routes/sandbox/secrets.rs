@@ -45,8 +45,7 @@ impl Decode for SecretNameParam {
     }
 }
 
-/// Lists the secrets that the sandbox may read. Requires the sandbox's own session key or callback token, while it runs or
-/// starts.
+/// Lists the secrets that the sandbox may read. Requires its session key or callback token, while it runs or starts.
 #[utoipa::path(
     tag = "Sandboxes",
     security(("ApiKey" = [])),

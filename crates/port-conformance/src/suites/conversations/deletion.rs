@@ -316,6 +316,7 @@ pub async fn others_are_unaffected(ports: &StorePorts) {
 
 /// Pending deletions are listed oldest first, up to the limit, while their sandbox runs. They are deleted with their
 /// sandbox.
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 pub async fn pending_deletions_are_listed_while_sandboxes_run(ports: &StorePorts) {
     for sandbox in ["s", "t"] {
         ports.sandbox(sandbox, "alice").await;

@@ -184,10 +184,10 @@ async fn api_keys(
             format!("none: the first start creates one for `admin`; otherwise {make}"),
         ),
         (AuthModeSetting::ApiKey, 0) => {
-            report.warn(what, format!("all {expired} have expired: {make}"))
+            report.warn(what, format!("all {expired} have expired: {make}"));
         }
         (AuthModeSetting::ApiKey, _) => {
-            report.ok(what, format!("{valid} valid, {expired} expired"))
+            report.ok(what, format!("{valid} valid, {expired} expired"));
         }
     }
     let owners = keys.into_iter().map(|key| key.user);

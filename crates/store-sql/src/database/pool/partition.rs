@@ -92,7 +92,7 @@ impl PoolPartition {
         }
     }
 
-    /// WaitStats until the job has its slot. Returns an error, and never runs the job, when the wait times out or the database
+    /// `WaitStats` until the job has its slot. Returns an error, and never runs the job, when the wait times out or the database
     /// is unavailable. Returns the outcome if a queued job has already finished.
     pub(super) async fn admit<T>(
         &self,

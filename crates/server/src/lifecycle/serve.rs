@@ -69,8 +69,7 @@ pub(crate) async fn serve(
         KeyFollower::start(config, &data_dir, (&store, compose::clock()), id).await?;
     // Announce the keys early: later steps may take long, and a rotation treats a silent service as gone.
     keys.spawn(&tasks);
-    let now = compose::clock().now();
-    let first_key = first_key(&config.auth, &data_dir, &store, now).await?;
+    let first_key = first_key(&config.auth, &data_dir, &store, compose::clock().now()).await?;
     let sandboxes = open_sandboxes(config, variables, &host, &data_dir).await?;
     let route = CallbackRoute::new(config, sandboxes.engine.is_some(), bound);
     warn_of_callbacks(config, &route, &sandboxes);
@@ -87,13 +86,18 @@ pub(crate) async fn serve(
     disk.spawn(&store, &tasks);
 
     let mut signals = Signals::new()?;
-    let (http, app) = (service.http.clone(), service.app.clone());
-    let (server, main) = http_server(&config.http, Listener::Public, listener, http, app)?;
+    let (app, http) = (service.app.clone(), service.http.clone());
+    let (server, main) = http_server(
+        &config.http,
+        Listener::Public,
+        listener,
+        http.clone(),
+        app.clone(),
+    )?;
     announce(config, bound, &sandboxes, &first_key);
     start_background(&service.app);
     let manager = ServiceManager::of(variables);
     manager.ready();
-    let (app, http) = (service.app.clone(), service.http.clone());
     let mut reloader = ConfigReloader::new((config, variables, level), app.clone(), http.clone());
     let audit = service.app.audit.clone();
     let listeners = RunningListeners {
@@ -103,15 +107,9 @@ pub(crate) async fn serve(
         app,
         http,
     };
-    let stop_context = (&config.http, &manager);
-    let running = serve_until_stopped(
-        server,
-        &listeners,
-        &mut signals,
-        stop_context,
-        &mut reloader,
-    );
-    let result = running.await;
+    let context = (&config.http, &manager);
+    let result =
+        serve_until_stopped(server, &listeners, &mut signals, context, &mut reloader).await;
     stop_background(&audit, &tasks).await;
     keys.withdraw().await;
     tracing::info!("stopped; sandboxes keep running");

@@ -207,8 +207,8 @@ impl AuditService {
         Self(inner)
     }
 
-    /// Records an action that ended with the status in `origin`. Does not wait for the store. The texts must be
-    /// [`domain::audit::clipped`].
+    /// Records an action that ended with the status in `origin`. Does not wait for the store. The texts must come from
+    /// [`domain::audit::sanitize_text`].
     pub fn record(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
         let outcome = origin.status.map(AuditOutcome::of_status);
         self.enqueue(outcome.unwrap_or(AuditOutcome::Ok), origin, object, detail);

@@ -35,7 +35,7 @@ const MAX_PASSES: usize = 12;
 /// How long calls are retried while the store is busy or restarts.
 const STORE_RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Retries a call while the store is unavailable, up to [`STORE_RETRY_TIMEOUT`].
+/// Retries a call while the store is unavailable, up to `STORE_RETRY_TIMEOUT`.
 pub async fn retry_while_unavailable<T>(
     mut ask: impl AsyncFnMut() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {

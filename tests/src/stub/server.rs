@@ -232,7 +232,7 @@ async fn create_slowly(stub: &Arc<Stub>, mut request: Value) -> HttpResponse {
         spawn(async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
             stub.say(&id, &first);
-            append(stub.dir.join(CALLS), "RECONCILE_TIMEOUT first message");
+            append(stub.dir.join(CALLS), "LATE first message");
             drop(done);
         });
         // Ends, with an error, when the sender is dropped.

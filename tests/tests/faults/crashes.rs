@@ -80,7 +80,7 @@ async fn a_request_that_is_still_at_work_when_the_service_is_back_is_not_sent_ag
     world.service.kill9();
     world.service.restart().await;
     let conversation = world.user.ready(&task).await;
-    let is_late = |call: &String| call.starts_with("RECONCILE_TIMEOUT");
+    let is_late = |call: &String| call.starts_with("LATE");
     wait_until(
         "the message of the first request",
         RECONCILE_TIMEOUT,

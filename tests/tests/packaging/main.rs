@@ -319,7 +319,7 @@ fn doctor_says_what_the_engine_is_good_for_and_makes_nothing_there() {
         &format!("ok       engine: {version} on "),
         "disk limits: ",
         &format!("template stub: image {stub} is there"),
-        &format!("template other: image {absent} is not there yet"),
+        &format!("template other: image {absent} is missing"),
         "metadata address: ",
         "callbacks: ",
     ] {

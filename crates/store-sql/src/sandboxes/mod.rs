@@ -24,7 +24,7 @@ use domain::sandbox::{
 };
 use domain::scope::Scope;
 
-use self::retirement::due;
+use self::retirement::{due, retire};
 use self::rows::{SandboxRow, ViewRow, sandboxes_of};
 use crate::database::changes::announce;
 use crate::database::connection::{Any, AnyConnection};
@@ -447,23 +447,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Option<Sandbox>, StoreError> {
         let id = id.to_string();
         self.db
-            .write_background(move |conn| {
-                let row = due(why)
-                    .filter(sandboxes::id.eq(id.clone()))
-                    .select(SandboxRow::as_select())
-                    .first(conn)
-                    .optional()?;
-                let Some(mut sandbox) = row.map(Sandbox::try_from).transpose()? else {
-                    return Ok(None);
-                };
-                sandbox.desired = why.desired();
-                if sandbox.desired == DesiredState::Paused {
-                    sandbox.paused_at = Some(at);
-                }
-                sandbox.updated_at = at;
-                store(conn, &sandbox)?;
-                Ok(Some(sandbox))
-            })
+            .write_background(move |conn| retire(conn, &id, why, at))
             .await
     }
 

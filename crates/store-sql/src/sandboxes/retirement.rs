@@ -2,10 +2,14 @@
 
 use diesel::dsl::{exists, not};
 use diesel::prelude::*;
+use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
-use domain::sandbox::{DesiredState, RetirementReason, SandboxStatus};
+use domain::sandbox::{DesiredState, RetirementReason, Sandbox, SandboxStatus};
 
-use crate::database::connection::Any;
+use super::rows::SandboxRow;
+use super::store;
+use crate::database::connection::{Any, AnyConnection};
+use crate::error::TransactionError;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::{conversations, sandboxes, start_tasks};
 
@@ -42,4 +46,28 @@ pub(crate) fn due<'a>(why: RetirementReason) -> sandboxes::BoxedQuery<'a, Any> {
             .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()))
             .filter(sandboxes::created_at.lt(TimestampCol(born))),
     }
+}
+
+/// Retires the sandbox if it is still due.
+pub(super) fn retire(
+    conn: &mut AnyConnection,
+    id: &str,
+    why: RetirementReason,
+    at: Timestamp,
+) -> Result<Option<Sandbox>, TransactionError> {
+    let row = due(why)
+        .filter(sandboxes::id.eq(id))
+        .select(SandboxRow::as_select())
+        .first(conn)
+        .optional()?;
+    let Some(mut sandbox) = row.map(Sandbox::try_from).transpose()? else {
+        return Ok(None);
+    };
+    sandbox.desired = why.desired();
+    if sandbox.desired == DesiredState::Paused {
+        sandbox.paused_at = Some(at);
+    }
+    sandbox.updated_at = at;
+    store(conn, &sandbox)?;
+    Ok(Some(sandbox))
 }

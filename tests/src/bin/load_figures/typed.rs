@@ -22,7 +22,7 @@ const SANDBOX: &str = "sandboxes.id, sandboxes.owner, sandboxes.spec_id, sandbox
 const SANDBOXES: [&str; 3] = [
     "SELECT sandboxes.id, sandboxes.owner, sandboxes.spec_id, sandboxes.status, sandboxes.status_detail, ",
     "sandboxes.key_hash, sandboxes.session_key, sandboxes.exposed_urls, sandboxes.workspace, sandboxes.created_at",
-    " FROM sandboxes WHERE owner = ? AND desired <> 'deleted' ORDER BY created_at DESC, id DESC WAIT_TIMEOUT ?",
+    " FROM sandboxes WHERE owner = ? AND desired <> 'deleted' ORDER BY created_at DESC, id DESC LIMIT ?",
 ];
 const CONVERSATIONS: [&str; 3] = [
     "SELECT c.id, c.owner, c.sandbox_id, c.title, c.auto_title, c.selected_repository, c.selected_branch, c.git_provider, \
@@ -32,7 +32,7 @@ const CONVERSATIONS: [&str; 3] = [
     ", coalesce((SELECT group_concat(id, ',') FROM (SELECT child.id FROM conversations AS child \
      WHERE child.parent = c.id AND child.owner = c.owner ORDER BY child.created_at, child.id)), '') \
      FROM conversations AS c LEFT JOIN sandboxes ON sandboxes.id = c.sandbox_id AND sandboxes.desired <> 'deleted' \
-     WHERE c.owner = ? AND c.parent IS NULL ORDER BY c.created_at DESC, c.id DESC WAIT_TIMEOUT ?",
+     WHERE c.owner = ? AND c.parent IS NULL ORDER BY c.created_at DESC, c.id DESC LIMIT ?",
 ];
 
 type SandboxColumns = (

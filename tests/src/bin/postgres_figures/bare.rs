@@ -217,7 +217,7 @@ pub(crate) async fn statement_of(
         drop(page.get().await);
         let found: Option<ConnectionActivity> = diesel::sql_query(
             "SELECT query FROM pg_stat_activity WHERE datname = current_database() \
-             AND query LIKE 'SELECT%FROM%' || $1 || '%' AND pid <> pg_backend_pid() ORDER BY query_start DESC WAIT_TIMEOUT 1",
+             AND query LIKE 'SELECT%FROM%' || $1 || '%' AND pid <> pg_backend_pid() ORDER BY query_start DESC LIMIT 1",
         )
         .bind::<Text, _>(format!("\"{table}\""))
         .get_result(&mut conn)

@@ -135,10 +135,10 @@ fn conversations(amounts: SeedCounts) -> String {
         "INSERT INTO conversations ({columns}) SELECT lpad(to_hex(n), 32, '0')::uuid, \
              CASE n % {users} WHEN 0 THEN '{READER}' ELSE 'user-' || n % {users} END, 'paused-' || n % ({users} * 10), \
              'Conversation ' || n, 'conversation ' || n, {copied}, t.created_at - n * interval '1 second', t.updated_at \
-         FROM (SELECT * FROM conversations WAIT_TIMEOUT 1) AS t, generate_series(0, {conversations} - 1) AS n; \
+         FROM (SELECT * FROM conversations LIMIT 1) AS t, generate_series(0, {conversations} - 1) AS n; \
          INSERT INTO conversations ({columns}) SELECT lpad(to_hex({REPORTED} + n), 32, '0')::uuid, 'reporter', 'running-' || n, \
              'Conversation', 'conversation', {copied}, t.created_at, t.updated_at \
-         FROM (SELECT * FROM conversations WHERE owner = 'reporter' WAIT_TIMEOUT 1) AS t, generate_series(1, {running} - 1) AS n",
+         FROM (SELECT * FROM conversations WHERE owner = 'reporter' LIMIT 1) AS t, generate_series(1, {running} - 1) AS n",
         users = amounts.users,
         conversations = amounts.conversations,
         running = amounts.sandboxes,
@@ -151,7 +151,7 @@ fn events(amounts: SeedCounts) -> String {
         "INSERT INTO events (conversation_id, seq, event_id, kind, happened_at, body) SELECT '{id}'::uuid, n, 'event-' || n, \
              e.kind, now() - n * interval '100 milliseconds', \
              jsonb_set(e.body::jsonb, '{{id}}', to_jsonb('event-' || n))::text \
-         FROM (SELECT * FROM events WAIT_TIMEOUT 1) AS e, generate_series(1, {events}) AS n; \
+         FROM (SELECT * FROM events LIMIT 1) AS e, generate_series(1, {events}) AS n; \
          UPDATE conversations SET (event_count, event_bytes) = (SELECT count(*), coalesce(sum(octet_length(body)), 0) FROM events \
              WHERE conversation_id = conversations.id)",
         id = conversation_id(0),

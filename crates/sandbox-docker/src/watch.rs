@@ -60,7 +60,7 @@ impl DockerInner {
                 is_new
             });
             if is_new {
-                tracing::warn!(error = %chain(&error), said = error.message(), "lost contact with the container engine");
+                tracing::warn!(error = %chain(&error), "lost contact with the container engine");
             }
             sleep(pause).await;
             pause = (pause * 2).min(MAX_RECONNECT_BACKOFF);

@@ -154,8 +154,7 @@ pub(crate) async fn pick_sandboxes(
                 return sandboxes.map(BackendChoice::Containers);
             };
             Ok(BackendChoice::Processes(format!(
-                "auto: {absent}; processes are not isolated from this machine; for containers, start Docker or name \
-                 its socket in WORKSPACE_DOCKER__SOCKET, and start this service again"
+                "auto: {absent}, then start this service again; processes are not isolated from this machine"
             )))
         }
     }

@@ -22,22 +22,25 @@ pub(crate) struct StartupBanner<'a> {
 impl StartupBanner<'_> {
     /// Logs the facts; with the text format also prints the banner.
     pub(crate) fn announce(&self) {
-        tracing::info!(
-            address = %self.bound,
-            public_url = %self.public_url,
-            data_dir = %self.config.data_dir.display(),
-            store = self.store,
-            sandbox.backend = self.backend,
-            sandbox.why = self.why,
-            "listening"
-        );
+        if self.config.log.format == LogFormat::Text {
+            // The banner has the rest.
+            tracing::info!(address = %self.bound, sandbox.backend = self.backend, "listening");
+            crate::to_stderr(&self.text());
+        } else {
+            tracing::info!(
+                address = %self.bound,
+                public_url = %self.public_url,
+                data_dir = %self.config.data_dir.display(),
+                store = self.store,
+                sandbox.backend = self.backend,
+                sandbox.why = self.why,
+                "listening"
+            );
+        }
         if *self.first_key == FirstKey::Missing {
             tracing::warn!(
                 "there is no valid API key: create one with `agent-workspace keys create --user admin`"
             );
-        }
-        if self.config.log.format == LogFormat::Text {
-            crate::to_stderr(&self.text());
         }
     }
 
@@ -55,6 +58,12 @@ impl StartupBanner<'_> {
         for (name, value) in lines {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "  {name:<14}  {value}");
+        }
+        if let FirstKey::Generated(_) = self.first_key {
+            let _ = writeln!(
+                text,
+                "\n  Next: open {base}/console/ and sign in with that key."
+            );
         }
         text
     }

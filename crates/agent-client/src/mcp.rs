@@ -88,15 +88,15 @@ fn bearer(key: &SecretString) -> Value {
     json!({"strategy": "bearer", "value": key.expose_secret()})
 }
 
-/// The servers that respond, in order. All are tested at once within `patience`, so a start waits that long at most.
+/// The servers that respond, in order. All are tested at once within `time_limit`, so a start waits that long at most.
 pub(crate) async fn reachable_servers(
     transport: &Transport,
     at: &AgentEndpoint,
     entries: &[McpEntry],
-    patience: Duration,
+    time_limit: Duration,
 ) -> Vec<bool> {
     let asked = entries.iter().map(|entry| async move {
-        let is_reachable = is_reachable(transport, at, entry, patience).await;
+        let is_reachable = is_reachable(transport, at, entry, time_limit).await;
         if !is_reachable {
             warn!(mcp.server = entry.name, "MCP server does not answer");
         }
@@ -109,12 +109,12 @@ async fn is_reachable(
     transport: &Transport,
     at: &AgentEndpoint,
     entry: &McpEntry,
-    patience: Duration,
+    time_limit: Duration,
 ) -> bool {
-    let Ok(call) = AgentCall::new(Method::POST, at, &["api", "mcp", "test"], patience) else {
+    let Ok(call) = AgentCall::new(Method::POST, at, &["api", "mcp", "test"], time_limit) else {
         return false;
     };
-    let body = json!({"server": entry.document, "timeout": patience.as_secs_f64() * 0.9});
+    let body = json!({"server": entry.document, "timeout": time_limit.as_secs_f64() * 0.9});
     let call = call
         .json(&body)
         .at_most(MAX_TEST_RESPONSE_BYTES)

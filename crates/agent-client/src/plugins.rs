@@ -24,7 +24,7 @@ pub(crate) fn document(plugin: &Plugin) -> Value {
 }
 
 /// Which of the plugins load, in their order. One that does not would fail every run of the conversation. A few
-/// are asked at once, each for `patience` at most; plugins that are not tried in time count as not loadable.
+/// are asked at once, each for `time_limit` at most; plugins that are not tried in time count as not loadable.
 ///
 /// An agent server has no route that only tries: it is installed, which fetches and reads it (and leaves what was fetched
 /// in its cache, for the launch), and taken away again.
@@ -32,14 +32,14 @@ pub(crate) async fn loadable_plugins(
     transport: &Transport,
     at: &AgentEndpoint,
     plugins: &[Plugin],
-    patience: Duration,
+    time_limit: Duration,
 ) -> Vec<bool> {
-    let until = Instant::now() + patience.saturating_mul(TIMEOUT_FACTOR);
+    let until = Instant::now() + time_limit.saturating_mul(TIMEOUT_FACTOR);
     let tried: Vec<_> = plugins
         .iter()
         .map(|plugin| async move {
             let is_loadable =
-                Instant::now() < until && is_loadable(transport, at, plugin, patience).await;
+                Instant::now() < until && is_loadable(transport, at, plugin, time_limit).await;
             if !is_loadable {
                 warn!(plugin = label(plugin), "plugin does not load");
             }
@@ -56,7 +56,7 @@ async fn is_loadable(
     transport: &Transport,
     at: &AgentEndpoint,
     plugin: &Plugin,
-    patience: Duration,
+    time_limit: Duration,
 ) -> bool {
     // The agent server fills in secrets of the conversation, which is not there yet.
     let named = plugin.reference.iter().chain([&plugin.source]);
@@ -64,7 +64,7 @@ async fn is_loadable(
         return true;
     }
     let install = ["api", "plugins", "install"];
-    let Ok(call) = AgentCall::new(Method::POST, at, &install, patience) else {
+    let Ok(call) = AgentCall::new(Method::POST, at, &install, time_limit) else {
         return false;
     };
     let call = call.json(&document(plugin)).at_most(MAX_RESPONSE_BYTES);
@@ -75,9 +75,12 @@ async fn is_loadable(
         let installed: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         let path = ["api", "plugins", "installed"];
         let name = installed["name"].as_str().unwrap_or_default();
-        if let Ok(call) =
-            AgentCall::new(Method::DELETE, at, &[&path[..], &[name]].concat(), patience)
-            && let Err(error) = transport.exchange(&call).await
+        if let Ok(call) = AgentCall::new(
+            Method::DELETE,
+            at,
+            &[&path[..], &[name]].concat(),
+            time_limit,
+        ) && let Err(error) = transport.exchange(&call).await
         {
             let error = AgentError::from(error);
             warn!(error = %chain(&error), plugin = label(plugin), "a plugin that was tried stays installed");

@@ -68,10 +68,10 @@ impl HttpAgentRuntime {
         request: &'a LaunchRequest,
     ) -> (Vec<McpEntry>, Vec<&'a Plugin>, Vec<String>) {
         let entries = mcp::entries(request);
-        let patience = self.config.probe;
+        let time_limit = self.config.probe;
         let (answering, loading) = futures::join!(
-            mcp::reachable_servers(&self.transport, at, &entries, patience),
-            plugins::loadable_plugins(&self.transport, at, &request.plugins, patience),
+            mcp::reachable_servers(&self.transport, at, &entries, time_limit),
+            plugins::loadable_plugins(&self.transport, at, &request.plugins, time_limit),
         );
         let mut notes = Vec::new();
         let mut kept = Vec::new();

@@ -132,7 +132,7 @@ fn add_key(data_dir: &DataDir, keyring: &Keyring) -> anyhow::Result<String> {
 async fn wait_for_key(
     rotation: &MasterKeyRotation<'_>,
     key: &str,
-    patience: Duration,
+    time_limit: Duration,
 ) -> anyhow::Result<()> {
     let has_it = |holder: &KeyHolder| holder.keys.iter().any(|id| id == key);
     let mut tell = |missing: &[KeyHolder]| {
@@ -141,7 +141,7 @@ async fn wait_for_key(
             names(missing)
         ));
     };
-    let missing = rotation.wait_for_services(has_it, patience, &mut tell);
+    let missing = rotation.wait_for_services(has_it, time_limit, &mut tell);
     let missing = missing
         .await
         .context("cannot read the announcements of services")?;
@@ -160,7 +160,7 @@ async fn wait_for_key(
 async fn wait_for_use(
     rotation: &MasterKeyRotation<'_>,
     key: &str,
-    patience: Duration,
+    time_limit: Duration,
 ) -> anyhow::Result<()> {
     let uses_it = |holder: &KeyHolder| holder.seals_with.as_deref() == Some(key);
     let mut tell = |missing: &[KeyHolder]| {
@@ -169,7 +169,7 @@ async fn wait_for_use(
             names(missing)
         ));
     };
-    let missing = rotation.wait_for_services(uses_it, patience, &mut tell);
+    let missing = rotation.wait_for_services(uses_it, time_limit, &mut tell);
     let missing = missing
         .await
         .context("cannot read the announcements of services")?;

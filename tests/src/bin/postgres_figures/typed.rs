@@ -127,6 +127,7 @@ pub(crate) struct SandboxRow {
     key_hash: String,
     session_key: String,
     secret_key: String,
+    callback_token_hash: Option<String>,
     agent_url: Option<String>,
     exposed_urls: JsonCol<Vec<serde_json::Value>>,
     workspace: Option<String>,

@@ -28,7 +28,7 @@ const MAX_PROJECT_RESPONSE_BYTES: usize = 4 << 20;
 /// Changes of a repository, or both sides of a diff: the agent server compares files of at most 1 MiB. As JSON, in which few
 /// characters take more than a byte or two.
 const MAX_GIT_RESPONSE_BYTES: usize = 4 << 20;
-/// What ending a command at its deadline may take the agent server (twice a second of `time_limit`), and the way there and back.
+/// What ending a command at its deadline may take the agent server (twice one second of grace), and the way there and back.
 const COMMAND_GRACE: Duration = Duration::from_secs(10);
 /// Skills of one project that are read.
 const MAX_PROJECT_SKILLS: usize = 1_000;

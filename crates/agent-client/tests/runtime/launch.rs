@@ -205,7 +205,7 @@ async fn a_silent_mcp_server_is_left_out_and_noted() {
     }
 }
 
-/// Hung ones cost a start the time_limit with one of them.
+/// A start waits for all hung ones as long as for one of them.
 #[tokio::test]
 async fn however_many_mcp_servers_hang_a_start_waits_once() {
     let mut many = request();

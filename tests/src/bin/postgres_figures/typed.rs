@@ -50,6 +50,7 @@ pub(crate) type ListColumns = (
         Text,
         Text,
         Nullable<Text>,
+        Nullable<Text>,
         Jsonb,
         Nullable<Text>,
         Timestamptz,

@@ -28,7 +28,10 @@ pub(crate) struct ClosableStream {
 }
 
 /// A connection after its server has dropped it.
-pub(crate) struct StreamRemainder(Rc<RefCell<TcpStream>>);
+pub(crate) struct StreamRemainder {
+    stream: Rc<RefCell<TcpStream>>,
+    end: Arc<CloseHandle>,
+}
 
 /// Closes a connection.
 #[derive(Debug, Default)]
@@ -44,14 +47,21 @@ impl CloseHandle {
         self.is_closed.store(true, Ordering::Release);
         self.waiting.wake();
     }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
 }
 
 impl ClosableStream {
     /// The stream for the server, and what remains when the server has dropped it.
     pub(crate) fn new(stream: TcpStream) -> (Self, StreamRemainder) {
         let stream = Rc::new(RefCell::new(stream));
-        let leftover = StreamRemainder(Rc::clone(&stream));
-        let end = Arc::default();
+        let end: Arc<CloseHandle> = Arc::default();
+        let leftover = StreamRemainder {
+            stream: Rc::clone(&stream),
+            end: Arc::clone(&end),
+        };
         (Self { stream, end }, leftover)
     }
 
@@ -97,15 +107,15 @@ impl ClosableStream {
     }
 
     fn is_closed(&self) -> bool {
-        self.end.is_closed.load(Ordering::Acquire)
+        self.end.is_closed()
     }
 }
 
 impl StreamRemainder {
-    /// Shuts down the write side and keeps reading for a while: closing a socket with unread bytes resets it, and the
-    /// client may lose the error response.
+    /// Shuts down the write side and reads until the client closes too, for a while: closing a socket with unread bytes
+    /// resets it, and the client may lose the response. A connection that another thread closed is dropped at once.
     pub(crate) async fn linger(self, longest: Duration) {
-        let Ok(stream) = Rc::try_unwrap(self.0) else {
+        let Some(stream) = Rc::into_inner(self.stream).filter(|_| !self.end.is_closed()) else {
             return;
         };
         let mut stream = stream.into_inner();

@@ -6,7 +6,6 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_http::error::DispatchError;
 use actix_http::{HttpService, Protocol, Response};
 use actix_server::{Server, ServerHandle};
 use actix_service::{
@@ -66,7 +65,9 @@ pub(crate) fn http_server(
             })
             .keep_alive(policy.keep_alive)
             .client_request_timeout(REQUEST_HEAD_TIMEOUT)
-            .client_disconnect_timeout(LINGER_TIMEOUT)
+            // `StreamRemainder::linger` does this. Actix computes the deadline from a clock that lags behind on a busy
+            // machine: a timer that is over when it is set never wakes the connection, which then stays open.
+            .client_disconnect_timeout(Duration::ZERO)
             .on_connect_ext(move |io: &ClosableStream, data| at_connect.on_connect(io, data))
             // The application does not use actix's host: requests and the configuration name it.
             .finish(map_config(routes, |()| AppConfig::default()));
@@ -80,10 +81,8 @@ pub(crate) fn http_server(
                 if let Err(error) = &served {
                     malformed.note(peer, error);
                 }
-                if matches!(served, Err(DispatchError::Parse(_))) {
-                    // Actix drops the connection with unread bytes: the reset may overtake the response.
-                    Box::pin(leftover.linger(LINGER_TIMEOUT)).await;
-                }
+                // The request may have unread bytes: closing now resets the connection, which may overtake the response.
+                Box::pin(leftover.linger(LINGER_TIMEOUT)).await;
                 served
             }
         })

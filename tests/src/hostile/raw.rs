@@ -19,7 +19,9 @@ const REFUSALS: &[u16] = &[400, 401, 404, 405, 408, 411, 413, 415, 422, 431, 501
 pub(super) async fn misuse(address: SocketAddr, key: &str) -> Vec<String> {
     let refused = cases(key).into_iter().map(|(name, bytes)| async move {
         match send(address, &bytes, SLOW_REQUEST_TIMEOUT).await {
-            Err(SilenceKind::TimedOut) => Some(format!("{name}: the connection is kept for ever")),
+            Err(SilenceKind::TimedOut(_)) => {
+                Some(format!("{name}: the connection is kept for ever"))
+            }
             Err(_) => None,
             Ok(received) => match parse(&received) {
                 Ok((response, _)) if REFUSALS.contains(&response.status) => None,

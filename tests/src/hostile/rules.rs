@@ -37,8 +37,11 @@ pub(super) fn judge(
 ) -> Option<BrokenRule> {
     let response = match outcome {
         Ok(response) => response,
-        Err(SilenceKind::TimedOut) => {
+        Err(SilenceKind::TimedOut(received)) if received.is_empty() => {
             return Some(broken("hangs", "no answer within the deadline"));
+        }
+        Err(SilenceKind::TimedOut(received)) => {
+            return Some(broken("keeps the connection open", received));
         }
         Err(SilenceKind::Closed(why)) => return Some(broken("answers nothing", why)),
         // KnownIds: actix ends the connection of a request that wanted an upgrade when its body is over, which cuts a

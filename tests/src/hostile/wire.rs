@@ -33,8 +33,8 @@ pub(super) struct Response {
 /// How an exchange can end without an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SilenceKind {
-    /// Nothing, or not all of it, within the deadline.
-    TimedOut,
+    /// The connection is open after the deadline. Holds what was received.
+    TimedOut(String),
     /// The connection was closed, or could not be had.
     Closed(String),
     /// What came is not HTTP.
@@ -144,10 +144,11 @@ pub(super) async fn send(
     bytes: &[u8],
     deadline: Duration,
 ) -> Result<Vec<u8>, SilenceKind> {
+    let follows_log = follows_log(bytes);
+    let mut received = Vec::new();
     let all = async {
         let mut stream = TcpStream::connect(address).await?;
         let (mut reader, mut writer) = stream.split();
-        let mut received = Vec::new();
         // The service may answer, and close, before it has read everything.
         let write = async {
             let _ = writer.write_all(bytes).await;
@@ -159,7 +160,7 @@ pub(super) async fn send(
             loop {
                 match limited.read_buf(&mut received).await {
                     Ok(0) => break,
-                    Ok(_) if end_stream(&mut received) => break,
+                    Ok(_) if end_stream(&mut received, follows_log) => break,
                     Ok(_) => {}
                     // A reset after the answer took nothing from it.
                     Err(_) if !received.is_empty() => break,
@@ -168,35 +169,51 @@ pub(super) async fn send(
             }
             io::Result::Ok(())
         };
-        futures::future::try_join(write, read).await?;
-        io::Result::Ok(received)
+        futures::future::try_join(write, read).await.map(|_| ())
     };
     match tokio::time::timeout(deadline, all).await {
-        Err(_) => Err(SilenceKind::TimedOut),
+        Err(_) => {
+            let received = String::from_utf8_lossy(&received).into_owned();
+            Err(SilenceKind::TimedOut(received))
+        }
         Ok(Err(error)) => Err(SilenceKind::Closed(error.to_string())),
-        Ok(Ok(received)) if received.is_empty() => Err(SilenceKind::Closed("no answer".to_owned())),
-        Ok(Ok(received)) => Ok(received),
+        Ok(Ok(())) if received.is_empty() => Err(SilenceKind::Closed("no answer".to_owned())),
+        Ok(Ok(())) => Ok(received),
     }
 }
 
-/// Events are streamed until somebody leaves: we do so after the first piece, and end the answer in their place.
-fn end_stream(received: &mut Vec<u8>) -> bool {
+/// Whether the request asks for a log that ends with its sandbox.
+fn follows_log(request: &[u8]) -> bool {
+    let line = request
+        .split(|byte| *byte == b'\r')
+        .next()
+        .unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    line.contains("/logs?") && line.contains("follow=")
+}
+
+/// Ends the response of a stream after its first event, or after its head for a followed log: the service would go on.
+fn end_stream(received: &mut Vec<u8>, follows_log: bool) -> bool {
     let find = |text: &[u8], from: usize| {
         let mut parts = received[from..].windows(text.len());
         let found = parts.position(|part| part == text);
         found.map(|at| from + at + text.len())
     };
-    let is_stream = |head: usize| {
-        let head = String::from_utf8_lossy(&received[..head]);
-        head.contains("\r\ncontent-type: text/event-stream")
+    let Some(head_end) = find(b"\r\n\r\n", 0) else {
+        return false;
     };
-    let head = find(b"\r\n\r\n", 0).filter(|head| is_stream(*head));
-    let first = head.and_then(|head| find(b"\n\n\r\n", head));
-    if let Some(end) = first {
+    let head = String::from_utf8_lossy(&received[..head_end]);
+    let end = if head.contains("\r\ncontent-type: text/event-stream") {
+        find(b"\n\n\r\n", head_end)
+    } else {
+        let is_log = follows_log && head.contains("\r\ntransfer-encoding: chunked");
+        is_log.then_some(head_end)
+    };
+    if let Some(end) = end {
         received.truncate(end);
         received.extend_from_slice(b"0\r\n\r\n");
     }
-    first.is_some()
+    end.is_some()
 }
 
 /// The first answer in `bytes`, and what follows it.

@@ -121,34 +121,40 @@ fn loot(mut thief: Child) -> String {
     told
 }
 
-/// Another account, and a process that was started with the sandbox's marker.
+/// 100 takeovers: by another account and by a process with the sandbox's marker, at starts and at resumes.
 #[tokio::test]
-async fn who_listens_first_gets_no_connection() {
+async fn a_process_that_listens_first_gets_no_connection() {
     let uid = rustix::process::geteuid();
     let other = if uid.is_root() { 65534 } else { 0 };
     let lab = ProcessFixture::new();
     lab.script(IDLE);
     let backend = Arc::new(lab.backend().await);
+    let guard = Arc::clone(&backend) as Arc<dyn EndpointGuard>;
+    let connector = Connector::new(HttpConnector::new(), LIMIT, guard);
     let mark = format!("{}/s1", lab.instance);
     let marked = [("AGENT_WORKSPACE_SANDBOX", mark)];
-    for (account, variables) in [(other, &[][..]), (0, &marked[..])] {
-        let launch = launch("s1");
-        let endpoints = backend.start(&launch).await.unwrap();
-        lab.ready(&launch.id).await;
-        let at = address(&endpoints.agent_url);
-        let thief = thief(at.port(), account, variables);
-        until("the thief listens", || listener(at).unwrap().is_some()).await;
-        let guard = Arc::clone(&backend) as Arc<dyn EndpointGuard>;
-        let connector = Connector::new(HttpConnector::new(), LIMIT, guard);
-        let refused = connector.connect(&format!("s1@{at}")).await;
-        let cause = refused.unwrap_err().to_string();
-        let expected = format!(
-            "port {} is held by another process, not by this sandbox",
-            at.port()
-        );
-        assert_eq!(cause, expected);
-        assert_eq!(loot(thief), "listening\n0\n", "account {account}");
-        backend.stop(&launch.id).await.unwrap();
-        assert!(state(&backend, &launch.id).await.is_some());
+    let launch = launch("s1");
+    for round in 0..25 {
+        for (account, variables) in [(other, &[][..]), (0, &marked[..])] {
+            for occasion in ["start", "resume"] {
+                let endpoints = backend.start(&launch).await.unwrap();
+                lab.ready(&launch.id).await;
+                let at = address(&endpoints.agent_url);
+                let thief = thief(at.port(), account, variables);
+                until("the thief listens", || listener(at).unwrap().is_some()).await;
+                let refused = connector.connect(&format!("s1@{at}")).await;
+                let cause = refused.unwrap_err().to_string();
+                let expected = format!(
+                    "port {} is held by another process, not by this sandbox",
+                    at.port()
+                );
+                let attempt = format!("round {round}, account {account}, {occasion}");
+                assert_eq!(cause, expected, "{attempt}");
+                assert_eq!(loot(thief), "listening\n0\n", "{attempt}");
+                backend.stop(&launch.id).await.unwrap();
+                assert!(state(&backend, &launch.id).await.is_some(), "{attempt}");
+            }
+            backend.remove(&launch.id).await.unwrap();
+        }
     }
 }

@@ -226,10 +226,12 @@ async fn normal_users_are_served_right_beside_hostile_ones() {
     // The short form runs on busy machines, in debug builds: there a wait is no error.
     let wait = options.minutes.is_none().then_some("60s");
     let fixture = Fixture::start(scale, wait).await;
-    let before = fixture.memory.now();
-    fixture.prepare_attacks(scale).await;
     let mut run = Run::new(fixture, scale, options);
     let normal = normal::spawn(&run.fixture.normal, &run.shared, options.seed);
+    // A service that answers normal users has its program and its caches in memory.
+    sleep(scale.alone).await;
+    let before = run.fixture.memory.now();
+    run.fixture.prepare_attacks(scale).await;
     let sandboxes = run.fixture.attackers.iter().map(|it| it.sandbox.clone());
     let lowered = lower_attackers(sandboxes.collect(), run.fixture.service.data());
     let memory = Arc::clone(&run.fixture.memory);

@@ -57,6 +57,7 @@ struct SandboxFiles {
 }
 
 impl ExampleSandboxes {
+    /// Makes the directory if needed. `command` names at least a program.
     pub async fn new(root: &Path, command: Vec<String>) -> io::Result<Self> {
         fs::create_dir_all(root).await?;
         Ok(Self(Arc::new(ExampleInner {

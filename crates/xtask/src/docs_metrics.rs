@@ -57,7 +57,7 @@ fn table(exposition: &str) -> String {
             .find_map(|ending| name.strip_suffix(ending))
             .filter(|name| exposition.contains(&format!("# TYPE {name} histogram\n")));
         let of_series = labels.entry(histogram.unwrap_or(name)).or_default();
-        for pair in rest.split("\",").flat_map(|it| it.split("\"} ").next()) {
+        for pair in rest.split("\",").filter_map(|it| it.split("\"} ").next()) {
             if let Some((label, value)) = pair.split_once("=\"")
                 && label != "le"
             {

@@ -125,7 +125,7 @@ impl Drop for Running {
     }
 }
 
-/// A service with SQLite and the stub agent server, at an address of its own.
+/// A service with `SQLite` and the stub agent server, at an address of its own.
 pub(crate) struct DocsService {
     pub(crate) home: DocsHome,
     pub(crate) address: String,
@@ -142,7 +142,7 @@ impl DocsService {
             anyhow::Ok(command)
         };
         let running = Running::start(serve("serve")?, home.file("service.log"), || {
-            serve("healthcheck").is_ok_and(|check| succeeds(check))
+            serve("healthcheck").is_ok_and(succeeds)
         })?;
         Ok(Self {
             home,

@@ -111,22 +111,21 @@ impl TeamServer {
         let compose = read("docker-compose.yml")?;
         let given = compose.lines().filter_map(|line| {
             let (name, value) = line.trim().split_once(": ")?;
-            name.starts_with("WORKSPACE_").then_some((name, value))
+            let is_ours = name.starts_with("WORKSPACE_");
+            is_ours.then(|| (name, value.to_owned()))
         });
-        let mut environment = format!(
-            ". ~/.env\nAGENT_WORKSPACE_BIND={}\nPOSTGRES_PORT={}\n",
+        // What differs from the containers comes last and wins.
+        let stub = self.home.stub_sandboxes(programs)?;
+        let exports = given
+            .chain(stub)
+            .map(|(name, value)| format!("export {name}=\"{value}\"\n"));
+        let environment = format!(
+            ". ~/.env\nAGENT_WORKSPACE_BIND={}\nPOSTGRES_PORT={}\n{}\
+             export WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS=true WORKSPACE_DATA_DIR=~/data\n",
             self.service,
-            port(&self.postgres)
+            port(&self.postgres),
+            exports.collect::<String>()
         );
-        for (name, value) in given {
-            environment += &format!("export {name}=\"{value}\"\n");
-        }
-        // What differs from the containers.
-        for (name, value) in self.home.stub_sandboxes(programs)? {
-            environment += &format!("export {name}=\"{value}\"\n");
-        }
-        environment +=
-            "export WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS=true WORKSPACE_DATA_DIR=~/data\n";
         self.home.write("service.env", &environment)?;
         let command = |word| {
             let mut bash = self.home.command(Path::new("bash"), programs);

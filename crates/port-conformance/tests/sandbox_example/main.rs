@@ -1,10 +1,11 @@
 //! The backend of the tutorial "Write a sandbox adapter" (docs/tutorials/sandbox-adapter.md) passes the conformance tests.
 //! The tutorial shows parts of these files.
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 #[expect(unreachable_pub, reason = "it is public in a crate of its own")]
 mod backend;
 
-use std::fs;
+use std::fs::File;
 use std::io::Write;
 use std::ops::Deref;
 use std::process::Command;
@@ -44,20 +45,20 @@ fn launch() -> SandboxLaunch {
     new_launch(uuid::Uuid::new_v4(), &SpecId::parse("example").unwrap())
 }
 
-fn main_pid(fresh: &FreshBackend, id: &SandboxId) -> String {
-    fs::read_to_string(fresh.root.path().join(id.as_str()).join("pid")).unwrap()
+async fn main_pid(fresh: &FreshBackend, id: &SandboxId) -> String {
+    let file = fresh.root.path().join(id.as_str()).join("pid");
+    tokio::fs::read_to_string(file).await.unwrap()
 }
 
 async fn exit(fresh: &FreshBackend, id: SandboxId) {
-    let killed = Command::new("kill")
-        .args(["-KILL", &main_pid(fresh, &id)])
-        .status();
+    let pid = main_pid(fresh, &id).await;
+    let killed = Command::new("kill").args(["-KILL", &pid]).status();
     assert!(killed.unwrap().success());
 }
 
 async fn say(fresh: &FreshBackend, id: SandboxId, line: String) {
-    let output = format!("/proc/{}/fd/1", main_pid(fresh, &id));
-    let mut output = fs::File::options().append(true).open(output).unwrap();
+    let output = format!("/proc/{}/fd/1", main_pid(fresh, &id).await);
+    let mut output = File::options().append(true).open(output).unwrap();
     writeln!(output, "{line}").unwrap();
 }
 

@@ -86,12 +86,12 @@ impl Drop for DocsHome {
 
 /// A program that ends with this value.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningProgram {
     child: Child,
     log: PathBuf,
 }
 
-impl Running {
+impl RunningProgram {
     /// Starts a program and waits until `is_ready`. Its output goes to `log`, which the error shows.
     pub(crate) fn start(
         mut command: Command,
@@ -117,7 +117,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
@@ -129,7 +129,7 @@ impl Drop for Running {
 pub(crate) struct DocsService {
     pub(crate) home: DocsHome,
     pub(crate) address: String,
-    _running: Running,
+    _running: RunningProgram,
 }
 
 impl DocsService {
@@ -141,7 +141,7 @@ impl DocsService {
             command.arg(word);
             anyhow::Ok(command)
         };
-        let running = Running::start(serve("serve")?, home.file("service.log"), || {
+        let running = RunningProgram::start(serve("serve")?, home.file("service.log"), || {
             serve("healthcheck").is_ok_and(succeeds)
         })?;
         Ok(Self {

@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 
 use crate::docs::read;
-use crate::docs_service::{DocsHome, Running, free_address, succeeds};
+use crate::docs_service::{DocsHome, RunningProgram, free_address, succeeds};
 use crate::docs_tutorials::run_script;
 use crate::run::{Programs, output, program, run};
 
@@ -44,7 +44,7 @@ pub(crate) fn follow(programs: &Programs, blocks: &[&str]) -> anyhow::Result<()>
     let start = blocks.iter().position(|it| it.contains(START_COMMAND));
     let (before, after) = blocks.split_at(start.context("no block starts the server")?);
     server.run(programs, &before.concat())?;
-    let _postgres = Postgres::start(&server)?;
+    let _postgres = TutorialPostgres::start(&server)?;
     let _service = server.service(programs)?;
     let _proxy = server.proxy(programs)?;
     server.run(programs, &format!("{}{END}", after.concat()))
@@ -107,7 +107,7 @@ impl TeamServer {
     }
 
     /// The service, with the environment that the Compose file gives it. As with Compose, it does not see `.env` itself.
-    fn service(&self, programs: &Programs) -> anyhow::Result<Running> {
+    fn service(&self, programs: &Programs) -> anyhow::Result<RunningProgram> {
         let compose = read("docker-compose.yml")?;
         let given = compose.lines().filter_map(|line| {
             let (name, value) = line.trim().split_once(": ")?;
@@ -132,13 +132,13 @@ impl TeamServer {
             bash.args(["-c", ". ~/service.env; exec agent-workspace \"$0\"", word]);
             bash
         };
-        Running::start(command("serve"), self.home.file("service.log"), || {
+        RunningProgram::start(command("serve"), self.home.file("service.log"), || {
             succeeds(command("healthcheck"))
         })
     }
 
     /// nginx with the tutorial's site.
-    fn proxy(&self, programs: &Programs) -> anyhow::Result<Running> {
+    fn proxy(&self, programs: &Programs) -> anyhow::Result<RunningProgram> {
         let home = self.home.path().display();
         let mut site = fs::read_to_string(self.home.file("config/proxies/nginx.conf"))?;
         for (from, to) in [
@@ -168,7 +168,7 @@ impl TeamServer {
             .arg(self.home.path())
             .arg("-c")
             .arg(main);
-        Running::start(nginx, self.home.file("nginx.log"), || {
+        RunningProgram::start(nginx, self.home.file("nginx.log"), || {
             TcpStream::connect(&self.proxy).is_ok()
         })
     }
@@ -190,7 +190,7 @@ fn port(address: &str) -> &str {
 }
 
 /// A throw-away server with the user, password and database of the Compose file.
-struct Postgres {
+struct TutorialPostgres {
     programs: PathBuf,
     /// Its parent belongs to the server's user, which may not see the repository.
     data: PathBuf,
@@ -198,7 +198,7 @@ struct Postgres {
     user: Option<(u32, u32)>,
 }
 
-impl Postgres {
+impl TutorialPostgres {
     fn start(server: &TeamServer) -> anyhow::Result<Self> {
         let is_root = fs::metadata("/proc/self")?.uid() == 0;
         let user = is_root.then(server_user).transpose()?;
@@ -212,26 +212,8 @@ impl Postgres {
             data: folder.join("data"),
             user,
         };
-        let password = folder.join("password");
-        fs::write(&password, server.variable("POSTGRES_PASSWORD")?)?;
-        if let Some((uid, gid)) = user {
-            chown(&password, Some(uid), Some(gid))?;
-        }
-        run(postgres
-            .tool("initdb")
-            .args([
-                "-U",
-                "workspace",
-                "-A",
-                "scram-sha-256",
-                "-E",
-                "UTF8",
-                "--locale=C",
-                "-N",
-            ])
-            .arg("--pwfile")
-            .arg(&password)
-            .stdout(fs::File::create(server.home.file("initdb.log"))?))?;
+        let password = server.variable("POSTGRES_PASSWORD")?;
+        postgres.initialize(&password, &server.home.file("initdb.log"))?;
         let port = port(&server.postgres);
         let options = format!(
             "-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories= -c max_connections=60"
@@ -241,17 +223,25 @@ impl Postgres {
             .args(["start", "-w", "-s", "-o", &options, "-l"])
             .arg(folder.join("server.log")))?;
         run(program(postgres.programs.join("createdb"))
-            .args([
-                "-h",
-                "127.0.0.1",
-                "-p",
-                port,
-                "-U",
-                "workspace",
-                "workspace",
-            ])
-            .env("PGPASSWORD", server.variable("POSTGRES_PASSWORD")?))?;
+            .args(["-h", "127.0.0.1", "-p", port])
+            .args(["-U", "workspace", "workspace"])
+            .env("PGPASSWORD", password))?;
         Ok(postgres)
+    }
+
+    /// Makes the files of an empty server.
+    fn initialize(&self, password: &str, log: &Path) -> anyhow::Result<()> {
+        let password_file = self.data.with_file_name("password");
+        fs::write(&password_file, password)?;
+        if let Some((uid, gid)) = self.user {
+            chown(&password_file, Some(uid), Some(gid))?;
+        }
+        run(self
+            .tool("initdb")
+            .args(["-U", "workspace", "-A", "scram-sha-256"])
+            .args(["-E", "UTF8", "--locale=C", "-N", "--pwfile"])
+            .arg(password_file)
+            .stdout(fs::File::create(log)?))
     }
 
     fn tool(&self, name: &str) -> Command {
@@ -264,7 +254,7 @@ impl Postgres {
     }
 }
 
-impl Drop for Postgres {
+impl Drop for TutorialPostgres {
     fn drop(&mut self) {
         // It may not have started.
         succeeds({

@@ -19,7 +19,8 @@ pub(crate) struct DocsArgs {
     /// Fail when a generated page is out of date, instead of writing it.
     #[arg(long)]
     check: bool,
-    /// Also run the commands of the tutorials (blocks marked `sh run`) against a service with a stub agent server.
+    /// Also run the commands of the tutorials (blocks marked `sh run`) against a service with a stub agent server, Postgres and
+    /// nginx; these are installed where they are missing.
     #[arg(long)]
     run: bool,
 }

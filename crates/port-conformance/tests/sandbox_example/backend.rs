@@ -226,7 +226,7 @@ impl SandboxBackend for ExampleSandboxes {
         let mut folders = fs::read_dir(&self.0.root).await.map_err(other)?;
         while let Some(folder) = folders.next_entry().await.map_err(other)? {
             let name = folder.file_name();
-            let Ok(id) = SandboxId::parse(&name.to_string_lossy()) else {
+            let Ok(id) = SandboxId::parse(name.to_string_lossy()) else {
                 continue;
             };
             if let Some(state) = self.inspect(&id).await? {

@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 
 use crate::docs::read;
 use crate::docs_service::{DocsHome, RunningProgram, free_address, succeeds};
-use crate::docs_tutorials::run_script;
+use crate::docs_tutorials::{PAUSE_SANDBOXES_AT_EXIT, run_script};
 use crate::run::{Programs, output, program, run};
 
 /// The command that starts everything.
@@ -34,10 +34,6 @@ fi
 echo "docs_team_server.rs has no stand-in for: docker $*" >&2
 exit 1
 "#;
-/// Pauses what the tutorial started, so that no process is left.
-const END: &str = "for id in $(agent-workspace sandboxes list --json | grep --only-matching '\"id\":\"[0-9A-Za-z]*\"' \
-                   | cut -d '\"' -f 4); do agent-workspace sandboxes pause \"$id\"; done\n";
-
 /// Runs the blocks of the page.
 pub(crate) fn follow(programs: &Programs, blocks: &[&str]) -> anyhow::Result<()> {
     let server = TeamServer::new()?;
@@ -47,7 +43,8 @@ pub(crate) fn follow(programs: &Programs, blocks: &[&str]) -> anyhow::Result<()>
     let _postgres = TutorialPostgres::start(&server)?;
     let _service = server.service(programs)?;
     let _proxy = server.proxy(programs)?;
-    server.run(programs, &format!("{}{END}", after.concat()))
+    let after = [&[PAUSE_SANDBOXES_AT_EXIT], after].concat();
+    server.run(programs, &after.concat())
 }
 
 /// The machine of the tutorial.

@@ -19,6 +19,14 @@ const SKIPPED_BLOCK_START: &str = "# Not run by the tests: ";
 const DOCUMENTED_ADDRESS: &str = "127.0.0.1:3000";
 /// The tutorial with an engine, Postgres and nginx.
 const TEAM_SERVER: &str = "team-server.md";
+/// Pauses the sandboxes that a script started, also when one of its commands fails, so that no process is left.
+pub(crate) const PAUSE_SANDBOXES_AT_EXIT: &str = r#"pause_sandboxes() {
+  for id in $(agent-workspace sandboxes list --json | grep --only-matching '"id":"[0-9A-Za-z]*"' | cut -d '"' -f 4); do
+    agent-workspace sandboxes pause "$id"
+  done
+}
+trap 'pause_sandboxes > /dev/null 2>&1 || true' EXIT
+"#;
 /// The files whose parts the tutorials show.
 const EXAMPLES: &str = "crates/port-conformance/tests/sandbox_example";
 
@@ -103,6 +111,7 @@ fn blocks(page: &str) -> impl Iterator<Item = (&str, &str)> {
 
 fn follow(programs: &Programs, script: &str) -> anyhow::Result<()> {
     let service = DocsService::start(programs, "tutorial")?;
+    let script = [PAUSE_SANDBOXES_AT_EXIT, script].concat();
     let script = script.replace(DOCUMENTED_ADDRESS, &service.address);
     run_script(service.command(Path::new("bash"), programs)?, &script)
 }

@@ -17,7 +17,7 @@ use crate::run::{Programs, output, program, run};
 
 /// The command that starts everything.
 const START_COMMAND: &str = "docker compose --profile proxy up ";
-/// The host name that the tutorial names for its reader.
+/// The host name in the tutorial. Here it is `localhost`.
 const DOCUMENTED_HOST: &str = "agents.your-domain.org";
 /// In place of the program `docker`: what Compose would start runs here.
 const DOCKER_STAND_IN: &str = r#"#!/bin/bash
@@ -64,7 +64,7 @@ impl TeamServer {
         let docker = home.write("bin/docker", DOCKER_STAND_IN)?;
         fs::set_permissions(docker, fs::Permissions::from_mode(0o755))?;
         home.write("docker.sock", "")?;
-        let chain = home.write("letsencrypt/live/agents.example.org/fullchain.pem", "")?;
+        let chain = home.write("letsencrypt/live/localhost/fullchain.pem", "")?;
         run(program("openssl")
             .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes"])
             .args([

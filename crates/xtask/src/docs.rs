@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use crate::run::{cargo, output, print, program, programs, root, run, say};
-use crate::{config_schema, docs_generated, docs_links, docs_tutorials};
+use crate::{config_schema, docs_generated, docs_links, docs_metrics, docs_tutorials};
 
 /// A version that is known to work, for Rust 1.88 or newer.
 const MDBOOK_VERSION: &str = "0.5.4";
+
+const METRICS_PAGE: &str = "docs/reference/metrics.md";
 
 /// What to do with the documentation.
 #[derive(Debug, clap::Args)]
@@ -17,7 +19,8 @@ pub(crate) struct DocsArgs {
     /// Fail when a generated page is out of date, instead of writing it.
     #[arg(long)]
     check: bool,
-    /// Also run the commands of the tutorials (blocks marked `sh run`) against a service with a stub agent server.
+    /// Also run the commands of the tutorials (blocks marked `sh run`) against a service with a stub agent server, Postgres and
+    /// nginx; these are installed where they are missing.
     #[arg(long)]
     run: bool,
 }
@@ -48,11 +51,16 @@ pub(crate) fn docs(args: &DocsArgs) -> anyhow::Result<()> {
                 output(program(&programs.service).args(words).arg("--help"))
             })?,
         ),
+        (
+            METRICS_PAGE,
+            docs_metrics::page(&read(METRICS_PAGE)?, &docs_metrics::exposition(&programs)?)?,
+        ),
     ];
     for (path, text) in pages {
         write(path, &text, args.check)?;
     }
     docs_links::check()?;
+    docs_tutorials::check()?;
     book()?;
     if args.run {
         docs_tutorials::run(&programs)?;

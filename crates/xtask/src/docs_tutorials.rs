@@ -1,130 +1,129 @@
-//! Runs the commands of the tutorials.
+//! The code of the tutorials: commands are run, Rust is a part of a file that tests compile and run.
 
 use std::fs;
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
-use crate::run::{Programs, print, program, root, say};
+use crate::docs::read;
+use crate::docs_service::DocsService;
+use crate::run::{Programs, output, print, program, root, say};
+use crate::{debian, docs_team_server};
 
-/// Marks a block whose commands are run.
-const RUN_BLOCK_FENCE: &str = "```sh run\n";
+/// The info string of a block whose commands are run.
+const RUN_BLOCK: &str = "sh run";
+/// The first line of a block of commands that is not run, with the reason.
+const SKIPPED_BLOCK_START: &str = "# Not run by the tests: ";
 /// The address that tutorials name.
 const DOCUMENTED_ADDRESS: &str = "127.0.0.1:3000";
-/// How long the service may take to start.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The tutorial with an engine, Postgres and nginx.
+const TEAM_SERVER: &str = "team-server.md";
+/// Pauses the sandboxes that a script started, also when one of its commands fails, so that no process is left.
+pub(crate) const PAUSE_SANDBOXES_AT_EXIT: &str = r#"pause_sandboxes() {
+  for id in $(agent-workspace sandboxes list --json | grep --only-matching '"id":"[0-9A-Za-z]*"' | cut -d '"' -f 4); do
+    agent-workspace sandboxes pause "$id"
+  done
+}
+trap 'pause_sandboxes > /dev/null 2>&1 || true' EXIT
+"#;
+/// The files whose parts the tutorials show.
+const EXAMPLES: &str = "crates/port-conformance/tests/sandbox_example";
+
+/// Checks that each block of commands is run or says why not, and that each block of Rust is a part of a tested file.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let mut examples = String::new();
+    for entry in fs::read_dir(root().join(EXAMPLES)).context("cannot read the examples")? {
+        examples += &fs::read_to_string(entry?.path())?;
+    }
+    let mut problems = Vec::new();
+    for (path, page) in tutorials()? {
+        let problem = |text: &str, why: &str| {
+            let line = text.lines().next().unwrap_or_default();
+            format!("{}: `{line}`: {why}", path.display())
+        };
+        for (info, text) in blocks(&page) {
+            if info == "sh" && !text.starts_with(SKIPPED_BLOCK_START) {
+                let why = format!(
+                    "mark the block with `{RUN_BLOCK}`, or begin it with `{SKIPPED_BLOCK_START}…`"
+                );
+                problems.push(problem(text, &why));
+            }
+            if info == "rust" && !examples.contains(text) {
+                problems.push(problem(
+                    text,
+                    &format!("the block is in no file of {EXAMPLES}"),
+                ));
+            }
+        }
+    }
+    if !problems.is_empty() {
+        bail!(
+            "code of tutorials that is not tested:\n{}",
+            problems.join("\n")
+        );
+    }
+    Ok(())
+}
 
 /// Runs the marked blocks of each tutorial, as one script, against a fresh service whose agent server is the stub.
 pub(crate) fn run(programs: &Programs) -> anyhow::Result<()> {
+    debian::tools()?;
     let version = program("curl").arg("--version").output();
     if !version.is_ok_and(|output| output.status.success()) {
         bail!("curl is missing: install it to run the tutorials' commands");
     }
-    let folder = root().join("docs/tutorials");
-    for entry in fs::read_dir(folder).context("cannot read docs/tutorials")? {
-        let path = entry?.path();
-        let script: String = marked(&fs::read_to_string(&path)?).concat();
-        if script.is_empty() {
+    for (path, page) in tutorials()? {
+        let scripts = marked(&page);
+        if scripts.is_empty() {
             continue;
         }
         say(&format!("commands of {}", path.display()));
-        follow(programs, &script).with_context(|| format!("in {}", path.display()))?;
+        let done = if path.ends_with(TEAM_SERVER) {
+            docs_team_server::follow(programs, &scripts)
+        } else {
+            follow(programs, &scripts.concat())
+        };
+        done.with_context(|| format!("in {}", path.display()))?;
         print(&format!("{}: its commands work", path.display()));
     }
     Ok(())
 }
 
-/// The marked blocks of a page.
-fn marked(page: &str) -> Vec<&str> {
-    let blocks = page.split(RUN_BLOCK_FENCE).skip(1);
-    blocks
-        .filter_map(|block| Some(block.split_once("```")?.0))
-        .collect()
+/// The pages of all tutorials.
+fn tutorials() -> anyhow::Result<Vec<(PathBuf, String)>> {
+    let pages = output(program("git").args(["ls-files", "-co", "docs/tutorials/*.md"]))?;
+    let pages = pages.lines().map(|path| Ok((path.into(), read(path)?)));
+    pages.collect()
 }
 
-/// A running service, which ends with this value.
-struct TutorialService(Child);
+/// The marked blocks of a page.
+fn marked(page: &str) -> Vec<&str> {
+    let run = blocks(page).filter(|(info, _)| *info == RUN_BLOCK);
+    run.map(|(_, text)| text).collect()
+}
 
-impl Drop for TutorialService {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// The info string and the text of each block of code.
+fn blocks(page: &str) -> impl Iterator<Item = (&str, &str)> {
+    let fenced = page.split("```").skip(1).step_by(2);
+    fenced.filter_map(|block| block.split_once('\n'))
 }
 
 fn follow(programs: &Programs, script: &str) -> anyhow::Result<()> {
-    let home = root().join(format!("target/tmp/docs-{}", std::process::id()));
-    fs::create_dir_all(&home)?;
-    let done = follow_in(&home, programs, script);
-    fs::remove_dir_all(&home).context("cannot remove the tutorial's directory")?;
-    done
+    let service = DocsService::start(programs, "tutorial")?;
+    let script = [PAUSE_SANDBOXES_AT_EXIT, script].concat();
+    let script = script.replace(DOCUMENTED_ADDRESS, &service.address);
+    run_script(service.command(Path::new("bash"), programs)?, &script)
 }
 
-fn follow_in(home: &Path, programs: &Programs, script: &str) -> anyhow::Result<()> {
-    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-    let stub = format!(
-        "'{}' --dir '{}'",
-        programs.stub.display(),
-        home.join("stub").display()
-    );
-    fs::create_dir_all(home.join("stub"))?;
-    let folder = programs.service.parent().unwrap_or(Path::new("."));
-    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", folder.display());
-    let with_environment = |mut command: Command| {
-        command
-            .env_clear()
-            .current_dir(home)
-            .env("PATH", &path)
-            .env("HOME", home)
-            .env("WORKSPACE_HTTP__BIND", &address)
-            .env("WORKSPACE_SANDBOX__BACKEND", "process")
-            .env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", &stub)
-            .stdin(Stdio::null());
-        command
-    };
-    let log = fs::File::create(home.join("service.log"))?;
-    let mut serve = with_environment(program(&programs.service));
-    let mut service = TutorialService(
-        serve
-            .arg("serve")
-            .stderr(log.try_clone()?)
-            .stdout(log)
-            .spawn()?,
-    );
-    let begun = Instant::now();
-    let is_ready = || {
-        let mut check = with_environment(program(&programs.service));
-        check
-            .arg("healthcheck")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        check.status().is_ok_and(|status| status.success())
-    };
-    while !is_ready() {
-        if begun.elapsed() > START_TIMEOUT || service.0.try_wait()?.is_some() {
-            let log = fs::read_to_string(home.join("service.log")).unwrap_or_default();
-            bail!("the service did not start:\n{log}");
-        }
-        pause();
-    }
-    let script = script.replace(DOCUMENTED_ADDRESS, &address);
+/// Runs a script, which ends at the first command that fails.
+pub(crate) fn run_script(mut bash: Command, script: &str) -> anyhow::Result<()> {
     let script = format!("set -euo pipefail\n{script}");
-    let status = with_environment(program("bash"))
-        .args(["-c", &script])
-        .status()?;
+    let status = bash.args(["-c", &script]).status()?;
     if !status.success() {
         bail!("a command failed ({status}):\n{script}");
     }
     Ok(())
-}
-
-#[expect(clippy::disallowed_methods, reason = "xtask has one thread")]
-fn pause() {
-    std::thread::sleep(POLL_INTERVAL);
 }
 
 #[cfg(test)]

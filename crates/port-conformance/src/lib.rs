@@ -23,8 +23,8 @@ pub mod suites;
 
 pub use ports::StorePorts;
 
-/// Generates the conformance tests of every repository port, each port in a module. `$fresh` is the name of an `async fn` in
-/// the calling module that makes a fresh store.
+/// Generates the conformance tests of every repository port, each port in a module. `$fresh` is the name of a function of the
+/// calling module that returns a future of a fresh store.
 #[macro_export]
 macro_rules! store_conformance {
     ($fresh:ident) => {

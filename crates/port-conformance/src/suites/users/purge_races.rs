@@ -42,7 +42,7 @@ pub async fn concurrent_writes_are_deleted_too(ports: &StorePorts) {
         {}
     };
     join(requests, purge).await;
-    // The rows that were found; none can have been stored since.
+    // Only sandboxes that are marked for removal are left.
     assert_eq!(ports.users.list_partially_deleted(9).await.unwrap(), []);
     assert_eq!(ports.keys.list(None).await.unwrap(), []);
     assert_eq!(ports.settings.load(&alice).await.unwrap(), None);

@@ -18,8 +18,8 @@ use crate::schema::column_types::{Id, RawJsonCol, UuidCol};
 use crate::schema::{conversations, events};
 use crate::store::SqlStore;
 
-/// The usage of a user. The figures of events come from counters in the conversations' rows, all others from indexes. Both databases accept
-/// `$1` for the first parameter.
+/// The usage of a user. The figures of events come from counters in the conversations' rows, all others from indexes. Both
+/// databases accept `$1` for the first parameter.
 const USAGE_SQL: &str = "SELECT
     owned.conversations + (SELECT count(*) FROM start_tasks WHERE owner = $1 AND is_open AND NOT begun) AS conversations,
     owned.events, owned.event_bytes, owned.shortened_events,
@@ -37,8 +37,8 @@ FROM (
     FROM pending_messages WHERE owner = $1
 ) AS waiting";
 
-/// The user's oldest conversation with a bulky observation. The planner uses the index `events_bulky` only
-/// if its condition is repeated literally.
+/// The user's oldest conversation with a bulky observation. The planner uses the index `events_bulky` only if its
+/// condition is repeated literally.
 const CONVERSATION_WITH_BULKY_EVENTS_SQL: &str =
     "SELECT id FROM conversations WHERE owner = $1 AND EXISTS (
     SELECT 1 FROM events WHERE conversation_id = conversations.id

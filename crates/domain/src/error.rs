@@ -132,7 +132,7 @@ pub enum StoreError {
     /// The pool is exhausted, or the database is busy or gone. The caller may try again.
     #[error("store unavailable: {what}")]
     Unavailable {
-        /// The resource or operation.
+        /// The unavailable resource, or the reason; clients see it.
         what: &'static str,
         /// The driver's error.
         #[source]

@@ -1,7 +1,8 @@
 //! The types, ports and errors of agent-workspace.
 //!
 //! Knows: the vocabulary of the product and the obligations of every adapter.
-//! Must never know: a runtime, a clock, the environment, a driver, HTTP status codes, or another crate of the workspace.
+//! Must never know: a runtime, the environment, a driver, or another crate of the workspace. It knows the system's time
+//! only in [`SystemClock`](clock::SystemClock), and HTTP statuses only as outcomes in the audit log.
 //!
 //! # Conventions of the ports
 //!

@@ -99,8 +99,8 @@ pub trait SecretRepository: Send + Sync + 'static {
     /// All secrets in order of creation, ties by name; at most [`MAX_SECRETS_PER_USER`].
     async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError>;
     /// Stores a new secret. `Conflict` if its name is taken, `Full` of [`SECRETS_ENTITY`] if the owner has
-    /// [`MAX_SECRETS_PER_USER`],
-    /// `NotFound` for a user who was deleted ([`UserRepository::purge`](crate::identity::UserRepository::purge)).
+    /// [`MAX_SECRETS_PER_USER`], `NotFound` if the owner was deleted
+    /// ([`UserRepository::purge`](crate::identity::UserRepository::purge)).
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError>;
     /// Stores a new secret as [`SecretRepository::insert`] does, or applies `change` if the name is taken. Returns
     /// whether the secret is new.

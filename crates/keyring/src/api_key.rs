@@ -1,4 +1,4 @@
-//! Texts of users' API keys: `aw_`, 43 base62 digits of 32 random bytes, 6 base62 digits of checksum.
+//! Texts of users' API keys: `aw_`, 43 base62 digits that encode 32 random bytes, and 6 base62 digits of a checksum.
 
 use std::fmt;
 
@@ -12,48 +12,50 @@ use crate::ids::random_secret;
 const TAG: &str = "aw_";
 const SECRET_DIGITS: usize = 43;
 const CHECKSUM_DIGITS: usize = 6;
-/// Of the secret, this much may be shown: `aw_` and 6 digits (36 of 256 bits).
+/// Characters that may be shown: `aw_` and 6 digits, which reveal about 36 of 256 bits.
 const DISPLAY_PREFIX_CHARS: usize = TAG.len() + 6;
 
-/// The text of a key that this service made. The checksum tells a mistyped or cut-off key from a revoked one, and lets
-/// secret scanners recognise a leaked key, both without a look at the store.
+/// The text of an API key. Its checksum distinguishes a mistyped or truncated key from a revoked one without a look-up in the
+/// store, and lets secret scanners recognise a leaked key.
 #[derive(Clone)]
 pub struct ApiKeyText(SecretString);
 
 /// The text is not an API key of this service. The error does not quote the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not an API key: it should be `aw_` and 49 letters or digits, the last 6 being a checksum")]
+#[error(
+    "not an API key: expected `aw_` and 49 letters or digits, of which the last 6 are a checksum"
+)]
 pub struct InvalidApiKey;
 
 impl ApiKeyText {
-    /// A new key.
+    /// Generates a random key.
     pub fn generate() -> Self {
         let mut text = format!("{TAG}{}", random_secret());
         text.push_str(&checksum(&text));
         Self(text.into())
     }
 
-    /// Reads a key and checks the checksum.
+    /// Parses a key and verifies its checksum.
     pub fn parse(text: &str) -> Result<Self, InvalidApiKey> {
         let digits = text.strip_prefix(TAG).ok_or(InvalidApiKey)?;
         if digits.len() != SECRET_DIGITS + CHECKSUM_DIGITS || !base62::is_base62(digits) {
             return Err(InvalidApiKey);
         }
-        // All ASCII, so this is a character boundary.
-        let (body, sum) = text.split_at(text.len() - CHECKSUM_DIGITS);
-        if checksum(body) == sum {
+        // All characters are ASCII, so the split is at a character boundary.
+        let (body, given_checksum) = text.split_at(text.len() - CHECKSUM_DIGITS);
+        if checksum(body) == given_checksum {
             Ok(Self(text.into()))
         } else {
             Err(InvalidApiKey)
         }
     }
 
-    /// The secret text. Only its owner may see it.
+    /// The text, which only its owner may see.
     pub fn secret(&self) -> &SecretString {
         &self.0
     }
 
-    /// The hash, which stores keep.
+    /// The hash, which the store keeps instead of the text.
     pub fn hash(&self) -> KeyHash {
         KeyHash::of(self.0.expose_secret())
     }
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generated_key_parses_and_hides_itself() {
+    fn a_generated_key_parses_and_its_debug_text_hides_it() {
         let key = ApiKeyText::generate();
         let text = key.secret().expose_secret();
         assert_eq!(text.len(), 52);
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn every_single_character_change_is_noticed() {
+    fn every_changed_character_is_detected() {
         let key = ApiKeyText::generate();
         let text = key.secret().expose_secret();
         for at in 0..text.len() {

@@ -16,40 +16,40 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::master_key::{MasterKey, MasterKeyError};
 
-/// First part of the text form. Another layout or algorithm gets another version.
+/// First part of the text form. Another layout or algorithm needs another version.
 const VERSION: &str = "v1";
 const NONCE_BYTES: usize = 12;
-const TAG: usize = 16;
+const TAG_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
-/// Before the encrypted secret: the data key's nonce, the wrapped data key with its tag, the secret's nonce.
-const HEADER_BYTES: usize = NONCE_BYTES + KEY_BYTES + TAG + NONCE_BYTES;
+/// What precedes the encrypted secret: the data key's nonce, the wrapped data key with its tag, the secret's nonce.
+const HEADER_BYTES: usize = NONCE_BYTES + KEY_BYTES + TAG_BYTES + NONCE_BYTES;
 
-/// Pause between two searches of the files for unknown keys.
+/// Minimum time between two searches of the key files for an unknown key.
 const KEY_SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Plain text and context of the canary.
+/// Plain text of the canary, see [`Keyring::check_canary`].
 const CANARY: &str = "agent-workspace canary";
 const CANARY_CONTEXT: &str = "installation/canary";
 
-/// Master keys: one of them seals, all of them open.
+/// The master keys of a process: one of them seals, all of them open.
 ///
 /// Text form: `v1.<key id>.<base64url>` of nonce (12), wrapped data key (32 + tag 16), nonce (12), secret (n + tag 16).
-/// All nonces are random. A data key encrypts one message; the master key wraps one data key per write, far below the
-/// 2³² messages at which random nonces of 96 bits become a risk.
+/// All nonces are random. A data key encrypts one message. The master key wraps one data key per write, which stays far below
+/// the 2³² messages at which random nonces of 96 bits become a risk.
 ///
 /// [`Keyring::reread`] adds keys while the process runs. Keys are never removed, so a value that opened once always opens.
 pub struct Keyring {
     keys: RwLock<KeySet>,
     files: Vec<PathBuf>,
-    /// When the files were last read because of an unknown key.
-    searched: Mutex<Option<Instant>>,
+    /// Time at which the files were last searched for an unknown key.
+    last_search: Mutex<Option<Instant>>,
 }
 
 struct KeySet {
     /// The key that seals.
-    present: Arc<KeyEncryptionKey>,
+    current: Arc<KeyEncryptionKey>,
     /// All keys, in the order in which they were added.
-    known: Vec<Arc<KeyEncryptionKey>>,
+    all: Vec<Arc<KeyEncryptionKey>>,
 }
 
 struct KeyEncryptionKey {
@@ -68,25 +68,26 @@ impl KeyEncryptionKey {
 
 impl KeySet {
     fn find(&self, id: &str) -> Option<&Arc<KeyEncryptionKey>> {
-        self.known.iter().find(|wrapper| wrapper.id == id)
+        self.all.iter().find(|key| key.id == id)
     }
 
+    /// Adds a key. Returns whether it is new.
     fn add(&mut self, key: &MasterKey) -> bool {
         let is_new = self.find(key.id()).is_none();
         if is_new {
-            self.known.push(Arc::new(KeyEncryptionKey::new(key)));
+            self.all.push(Arc::new(KeyEncryptionKey::new(key)));
         }
         is_new
     }
 }
 
 impl Keyring {
-    /// Seals with `current`, opens with it and with `former` keys.
+    /// Creates a keyring that seals with `current`, and opens with it and with the `former` keys.
     pub fn new(current: &MasterKey, former: &[MasterKey]) -> Self {
-        let present = Arc::new(KeyEncryptionKey::new(current));
+        let current = Arc::new(KeyEncryptionKey::new(current));
         let mut keys = KeySet {
-            known: vec![Arc::clone(&present)],
-            present,
+            all: vec![Arc::clone(&current)],
+            current,
         };
         for key in former {
             keys.add(key);
@@ -94,11 +95,11 @@ impl Keyring {
         Self {
             keys: RwLock::new(keys),
             files: Vec::new(),
-            searched: Mutex::default(),
+            last_search: Mutex::default(),
         }
     }
 
-    /// The same, with files of keys that may get new ones while the process runs.
+    /// Sets the key files that [`Keyring::reread`] reads. They may get new keys while the process runs.
     #[must_use]
     pub fn following(mut self, files: Vec<PathBuf>) -> Self {
         self.files = files;
@@ -107,16 +108,13 @@ impl Keyring {
 
     /// Public id of the key that seals.
     pub fn key_id(&self) -> String {
-        self.keys().present.id.clone()
+        self.keys().current.id.clone()
     }
 
     /// Public ids of all keys.
     pub fn key_ids(&self) -> Vec<String> {
         let keys = self.keys();
-        keys.known
-            .iter()
-            .map(|wrapper| wrapper.id.clone())
-            .collect()
+        keys.all.iter().map(|key| key.id.clone()).collect()
     }
 
     /// Public id of the key that a value was sealed with; `None` if it was not sealed by a keyring.
@@ -124,37 +122,37 @@ impl Keyring {
         split(sealed).map(|(id, _)| id)
     }
 
-    /// Seals with this key from now on. The error says that it is not here.
+    /// Seals with this key from now on. Fails if the keyring does not have it.
     pub fn seal_with(&self, id: &str) -> Result<(), CipherError> {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         let unknown = || CipherError::UnknownKey {
             key_id: id.to_owned(),
         };
-        keys.present = Arc::clone(keys.find(id).ok_or_else(unknown)?);
+        keys.current = Arc::clone(keys.find(id).ok_or_else(unknown)?);
         Ok(())
     }
 
-    /// Reads the key files again and adds what is new in them; whether there was anything. The key that seals stays. Files
-    /// that are damaged or gone for the moment (an operator may be replacing them) cost no key that is known; the first such
-    /// error is returned when all files were tried. Blocking, but no more than a look at a small file.
+    /// Reads the key files again and adds their new keys. Returns whether there were any. The key that seals stays the same. A
+    /// file may be damaged or missing while an operator replaces it. Then the keyring keeps its keys, reads the other files and
+    /// returns the first error. Blocks for the reads of small files.
     pub fn reread(&self) -> Result<bool, MasterKeyError> {
-        let (mut found, mut failed) = (Vec::new(), None);
+        let (mut read_keys, mut first_error) = (Vec::new(), None);
         for file in &self.files {
             match MasterKey::all_from_file(file) {
-                Ok(keys) => found.extend(keys),
-                Err(error) => failed = failed.or(Some(error)),
+                Ok(keys) => read_keys.extend(keys),
+                Err(error) => first_error = first_error.or(Some(error)),
             }
         }
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        let mut is_new = false;
-        for key in &found {
-            is_new |= keys.add(key);
+        let mut has_new = false;
+        for key in &read_keys {
+            has_new |= keys.add(key);
         }
-        failed.map_or(Ok(is_new), Err)
+        first_error.map_or(Ok(has_new), Err)
     }
 
-    /// A constant that installations of before kept in a file, sealed by their master key. An error means that the secrets
-    /// of the installation would not open either.
+    /// Checks a canary: a sealed constant that earlier releases kept in a file. An error means that this keyring cannot open the
+    /// secrets of the installation either.
     pub fn check_canary(&self, canary: &Sealed) -> Result<(), CipherError> {
         let text = self.open(CANARY_CONTEXT, canary)?;
         if text.expose_secret() == CANARY {
@@ -168,7 +166,7 @@ impl Keyring {
         self.keys.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wrapper(&self, id: &str) -> Option<Arc<KeyEncryptionKey>> {
+    fn find(&self, id: &str) -> Option<Arc<KeyEncryptionKey>> {
         self.keys().find(id).cloned()
     }
 
@@ -179,32 +177,35 @@ impl Keyring {
             return None;
         }
         {
-            let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
-            if searched.is_some_and(|at| at.elapsed() < KEY_SEARCH_INTERVAL) {
-                drop(searched);
-                // A concurrent search may have found it.
-                return self.wrapper(id);
+            let mut last_search = self
+                .last_search
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if last_search.is_some_and(|at| at.elapsed() < KEY_SEARCH_INTERVAL) {
+                drop(last_search);
+                // A concurrent search may have found the key.
+                return self.find(id);
             }
-            *searched = Some(Instant::now());
+            *last_search = Some(Instant::now());
         }
         // The task that watches the files reports errors.
         let _ = self.reread();
-        self.wrapper(id)
+        self.find(id)
     }
 }
 
 impl fmt::Debug for Keyring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyring")
-            .field("present", &self.key_id())
-            .field("known", &self.key_ids())
+            .field("current", &self.key_id())
+            .field("all", &self.key_ids())
             .finish_non_exhaustive()
     }
 }
 
 impl Cipher for Keyring {
     fn seal(&self, context: &str, secret: &SecretString) -> Result<Sealed, CipherError> {
-        let present = Arc::clone(&self.keys().present);
+        let current = Arc::clone(&self.keys().current);
         let mut key = Zeroizing::new([0; KEY_BYTES]);
         let mut nonces = [0; 2 * NONCE_BYTES];
         random(key.as_mut_slice())?;
@@ -212,40 +213,40 @@ impl Cipher for Keyring {
         let (key_nonce, secret_nonce) = nonces.split_at(NONCE_BYTES);
         let secret = secret.expose_secret().as_bytes();
 
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + secret.len() + TAG);
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + secret.len() + TAG_BYTES);
         bytes.extend_from_slice(key_nonce);
-        let aad = associated("key", &present.id, context);
-        encrypt(&present.cipher, key_nonce, &aad, key.as_slice(), &mut bytes)?;
+        let aad = associated_data("key", &current.id, context);
+        encrypt(&current.cipher, key_nonce, &aad, key.as_slice(), &mut bytes)?;
         bytes.extend_from_slice(secret_nonce);
-        let aad = associated("secret", &present.id, context);
+        let aad = associated_data("secret", &current.id, context);
         encrypt(&aes(&key), secret_nonce, &aad, secret, &mut bytes)?;
         let text = URL_SAFE_NO_PAD.encode(&bytes);
         Ok(Sealed::from_text(format!(
             "{VERSION}.{}.{text}",
-            present.id
+            current.id
         )))
     }
 
     fn open(&self, context: &str, sealed: &Sealed) -> Result<SecretString, CipherError> {
         let (id, text) = split(sealed).ok_or(CipherError::Damaged)?;
-        let wrapper = self.wrapper(id).or_else(|| self.search(id));
-        let wrapper = wrapper.ok_or_else(|| CipherError::UnknownKey {
+        let master_key = self.find(id).or_else(|| self.search(id));
+        let master_key = master_key.ok_or_else(|| CipherError::UnknownKey {
             key_id: id.to_owned(),
         })?;
         let bytes = URL_SAFE_NO_PAD
             .decode(text)
             .map_err(|_| CipherError::Damaged)?;
-        if bytes.len() < HEADER_BYTES + TAG {
+        if bytes.len() < HEADER_BYTES + TAG_BYTES {
             return Err(CipherError::Damaged);
         }
         let (key_nonce, rest) = bytes.split_at(NONCE_BYTES);
-        let (data_key, rest) = rest.split_at(KEY_BYTES + TAG);
+        let (data_key, rest) = rest.split_at(KEY_BYTES + TAG_BYTES);
         let (secret_nonce, secret) = rest.split_at(NONCE_BYTES);
 
         let key = decrypt(
-            &wrapper.cipher,
+            &master_key.cipher,
             key_nonce,
-            &associated("key", id, context),
+            &associated_data("key", id, context),
             data_key,
         )?;
         let key = Zeroizing::new(
@@ -254,7 +255,7 @@ impl Cipher for Keyring {
         let mut secret = decrypt(
             &aes(&key),
             secret_nonce,
-            &associated("secret", id, context),
+            &associated_data("secret", id, context),
             secret,
         )?;
         match String::from_utf8(std::mem::take(&mut *secret)) {
@@ -267,7 +268,7 @@ impl Cipher for Keyring {
     }
 
     fn is_outdated(&self, sealed: &Sealed) -> bool {
-        split(sealed).is_none_or(|(id, _)| id != self.keys().present.id)
+        split(sealed).is_none_or(|(id, _)| id != self.keys().current.id)
     }
 }
 
@@ -283,8 +284,9 @@ fn split(sealed: &Sealed) -> Option<(&str, &str)> {
     .then_some((id, text))
 }
 
-/// Binds both layers to purpose, master key and context. No part but the last can hold NUL, so no two are alike.
-fn associated(purpose: &str, key_id: &str, context: &str) -> Vec<u8> {
+/// Associated data that binds both layers to purpose, master key and context. Only the context can contain NUL, so different
+/// arguments never yield the same data.
+fn associated_data(purpose: &str, key_id: &str, context: &str) -> Vec<u8> {
     format!("agent-workspace {VERSION}\0{purpose}\0{key_id}\0{context}").into_bytes()
 }
 
@@ -298,7 +300,7 @@ fn random(bytes: &mut [u8]) -> Result<(), CipherError> {
         .map_err(|error| CipherError::Other(error.into()))
 }
 
-/// Appends ciphertext and tag to `out`, whose capacity suffices (so that no copy of the plain text is left behind).
+/// Appends ciphertext and tag to `out`. Its capacity must suffice, because a reallocation would leave a copy of the plain text.
 fn encrypt(
     cipher: &Aes256Gcm,
     nonce: &[u8],
@@ -315,7 +317,7 @@ fn encrypt(
     Ok(())
 }
 
-/// Plain text in a buffer of exactly its size, so that making a `SecretString` of it does not copy it.
+/// Returns the plain text in a buffer of exactly its size, so that its conversion to a `SecretString` does not copy it.
 fn decrypt(
     cipher: &Aes256Gcm,
     nonce: &[u8],
@@ -323,7 +325,7 @@ fn decrypt(
     sealed: &[u8],
 ) -> Result<Zeroizing<Vec<u8>>, CipherError> {
     let (text, tag) = sealed
-        .split_last_chunk::<TAG>()
+        .split_last_chunk::<TAG_BYTES>()
         .ok_or(CipherError::Damaged)?;
     let mut plain = Zeroizing::new(text.to_vec());
     cipher

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use crate::api_key::ApiKeyText;
 use crate::base62;
 
-/// Ids from a cryptographically secure generator that the operating system seeds.
+/// Generates ids and secrets with a cryptographically secure generator that the operating system seeds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RandomIds;
 
@@ -25,7 +25,8 @@ impl IdGenerator for RandomIds {
 
     fn sandbox_id(&self) -> SandboxId {
         let bytes: [u8; 16] = rand::rng().random();
-        SandboxId::parse(base62::encode(&bytes, 22)).expect("22 base62 digits are a sandbox id")
+        SandboxId::parse(base62::encode(&bytes, 22))
+            .expect("22 base62 digits are a valid sandbox id")
     }
 
     fn api_key(&self) -> NewApiKey {
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_differ_and_have_their_shape() {
+    fn ids_are_unique_and_have_fixed_lengths() {
         let ids = RandomIds;
         let mut seen = HashSet::new();
         for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! The secret of the installation, which keys fingerprints.
+//! The installation secret, the key of fingerprints.
 
 use std::fmt;
 
@@ -14,14 +14,14 @@ use zeroize::Zeroizing;
 
 use crate::api_key::hex;
 
-/// Begins every fingerprint, so that a plain SHA-256 (what was kept before) is never equal to one.
+/// Begins every fingerprint, so that none equals a plain SHA-256, which earlier releases stored.
 const PREFIX: &str = "hmac:";
 
-/// 32 random bytes that one installation keeps for ever, whatever its master key; wiped from memory when dropped.
+/// 32 random bytes that an installation keeps for ever, also when its master key changes. Wiped from memory when dropped.
 pub struct InstallationKey(Zeroizing<[u8; 32]>);
 
 impl InstallationKey {
-    /// A new one.
+    /// Generates a random key.
     pub fn generate() -> Result<Self, CipherError> {
         let mut bytes = Zeroizing::new([0; 32]);
         rand::rngs::OsRng
@@ -30,13 +30,13 @@ impl InstallationKey {
         Ok(Self(bytes))
     }
 
-    /// For the store.
+    /// Seals the key for the store.
     pub fn seal(&self, cipher: &dyn Cipher) -> Result<Sealed, CipherError> {
         let text: SecretString = URL_SAFE_NO_PAD.encode(self.0.as_slice()).into();
         cipher.seal(INSTALLATION_SECRET_CONTEXT, &text)
     }
 
-    /// What [`InstallationKey::seal`] made. An error means that the cipher has not this installation's master key.
+    /// Opens a key that [`InstallationKey::seal`] sealed. An error means that the cipher lacks this installation's master key.
     pub fn open(cipher: &dyn Cipher, sealed: &Sealed) -> Result<Self, CipherError> {
         let text = cipher.open(INSTALLATION_SECRET_CONTEXT, sealed)?;
         let bytes = URL_SAFE_NO_PAD.decode(text.expose_secret());
@@ -49,8 +49,8 @@ impl InstallationKey {
 impl Fingerprints for InstallationKey {
     fn fingerprint(&self, purpose: &str, text: &[u8]) -> String {
         let mut mac = <Hmac<Sha256> as hmac::Mac>::new_from_slice(self.0.as_slice())
-            .expect("HMAC takes keys of any length");
-        // A purpose is a constant of ours without NUL, so no two pairs are alike.
+            .expect("HMAC accepts keys of any length");
+        // Purposes are constants without NUL, so different pairs never yield the same input.
         mac.update(purpose.as_bytes());
         mac.update(b"\0");
         mac.update(text);
@@ -71,31 +71,31 @@ mod tests {
 
     #[test]
     fn fingerprints_are_hmac_sha256() {
-        // RFC 4231 has no key of 32 bytes; from `printf 'p\0text' | openssl dgst -sha256 -mac HMAC -macopt hexkey:0b…`.
+        // RFC 4231 has no test with a key of 32 bytes. This value is from `printf 'p\0text' | openssl dgst -sha256 -mac HMAC -macopt hexkey:0b…`.
         let key = InstallationKey(Zeroizing::new([0x0b; 32]));
         let expected = "hmac:901eac8d7c2b79bd833431d0b9254748bf8b17c60a2d15f6a6111c45e7bbea05";
         assert_eq!(key.fingerprint("p", b"text"), expected);
     }
 
     #[test]
-    fn they_differ_by_installation_purpose_and_text_and_not_by_master_key() {
+    fn fingerprints_depend_on_installation_purpose_and_text_only() {
         let [one, two] = [(); 2].map(|()| InstallationKey::generate().unwrap());
-        let print = one.fingerprint("p", b"x");
-        assert!(print.is_ascii() && print.len() <= 100);
+        let fingerprint = one.fingerprint("p", b"x");
+        assert!(fingerprint.is_ascii() && fingerprint.len() <= 100);
         for other in [
             two.fingerprint("p", b"x"),
             one.fingerprint("q", b"x"),
             one.fingerprint("p", b"y"),
         ] {
-            assert_ne!(print, other);
+            assert_ne!(fingerprint, other);
         }
         let [old, new] = [(); 2].map(|()| MasterKey::generate().unwrap());
         let keyring = Keyring::new(&old, std::slice::from_ref(&new));
         keyring.seal_with(new.id()).unwrap();
         let sealed = one.seal(&keyring).unwrap();
         let opened = InstallationKey::open(&Keyring::new(&new, &[]), &sealed).unwrap();
-        assert_eq!(opened.fingerprint("p", b"x"), print);
+        assert_eq!(opened.fingerprint("p", b"x"), fingerprint);
         assert!(InstallationKey::open(&Keyring::new(&old, &[]), &sealed).is_err());
-        assert!(!format!("{one:?}").contains(&print[5..]));
+        assert!(!format!("{one:?}").contains(&fingerprint[5..]));
     }
 }

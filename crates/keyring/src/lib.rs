@@ -1,13 +1,13 @@
-//! Envelope encryption of records, the master key and where it comes from, API-key texts, and random ids.
+//! Envelope encryption of records, master keys and their files, texts of API keys, and random ids.
 //!
 //! Knows: AES-256-GCM, SHA-256, the operating system's randomness, and files that only their owner may read.
-//! Must never know: what is sealed, which store keeps it, the environment, or any configuration.
+//! Must never know: the content of sealed texts, the store, the environment, or the configuration.
 //!
 //! ```text
 //!   master key ──wraps──► data key (fresh per record) ──encrypts──► secret
 //!        │                     │                                      │
 //!     key id              random nonce                           random nonce
-//!        └──────────────── v1.<key id>.<base64url of it all> ─────────┘      context = associated data of both
+//!        └──────────────── v1.<key id>.<base64url of all> ────────────┘      context = associated data of both
 //! ```
 
 mod api_key;

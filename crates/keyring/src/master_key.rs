@@ -1,4 +1,4 @@
-//! The key that wraps all other keys.
+//! Master keys, which wrap the data keys of all records.
 
 use std::fmt;
 use std::io;
@@ -20,40 +20,43 @@ const OPTIONAL_PADDING: GeneralPurposeConfig =
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, OPTIONAL_PADDING);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, OPTIONAL_PADDING);
 
-/// 32 random bytes, wiped from memory when dropped.
+/// A master key: 32 random bytes, wiped from memory when dropped.
 pub struct MasterKey {
     pub(crate) bytes: Zeroizing<[u8; 32]>,
     id: String,
 }
 
-/// Error of loading the master key. Never quotes the key.
+/// Error of loading or storing master keys. It never quotes a key.
 #[derive(Debug, thiserror::Error)]
 pub enum MasterKeyError {
-    /// Not 32 bytes in base64.
+    /// The text is not 32 bytes in base64.
     #[error("the master key must be 32 bytes in base64, e.g. from `openssl rand -base64 32`")]
     Malformed,
-    /// The key's file does not hold 32 bytes in base64.
-    #[error("{} does not hold a master key: it must be 32 bytes in base64", path.display())]
+    /// A line of the file is not 32 bytes in base64, or the file is empty.
+    #[error(
+        "{} does not hold master keys: each line must be 32 bytes in base64, e.g. from `openssl rand -base64 32`",
+        path.display()
+    )]
     MalformedFile {
         /// The file.
         path: PathBuf,
     },
-    /// The key's file cannot be read or made.
-    #[error("cannot use the master key file {}", path.display())]
+    /// The file cannot be read or written.
+    #[error("cannot read or write the master key file {}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The operating system gives no randomness.
-    #[error("the operating system gives no random bytes")]
+    /// The operating system does not provide random bytes.
+    #[error("the operating system does not provide random bytes")]
     Randomness,
 }
 
 impl MasterKey {
-    /// A new random key.
+    /// Generates a random key.
     pub fn generate() -> Result<Self, MasterKeyError> {
         let mut bytes = Zeroizing::new([0; 32]);
         rand::rngs::OsRng
@@ -62,7 +65,7 @@ impl MasterKey {
         Ok(Self::new(bytes))
     }
 
-    /// Reads base64, standard or URL-safe, with or without padding.
+    /// Parses a key in base64, standard or URL-safe, with or without padding.
     pub fn parse(text: &SecretString) -> Result<Self, MasterKeyError> {
         let text = text.expose_secret().trim();
         let decoded = STANDARD.decode(text).or_else(|_| URL_SAFE.decode(text));
@@ -72,7 +75,7 @@ impl MasterKey {
         Ok(Self::new(Zeroizing::new(bytes)))
     }
 
-    /// Reads keys, one a line; there is at least one.
+    /// Parses keys, one per line. Fails if there is none.
     pub fn parse_all(text: &SecretString) -> Result<Vec<Self>, MasterKeyError> {
         let lines = text.expose_secret().lines().map(str::trim);
         let keys: Vec<Self> = lines
@@ -85,7 +88,7 @@ impl MasterKey {
         Ok(keys)
     }
 
-    /// Reads the keys of a file, one a line: first the one to seal with, then former ones.
+    /// Reads the keys of a file, one per line: first the one to seal with, then former ones.
     pub fn all_from_file(path: &Path) -> Result<Vec<Self>, MasterKeyError> {
         let text = private_file::read(path).map_err(|source| file_error(path, source))?;
         Self::parse_all(&text).map_err(|_| MasterKeyError::MalformedFile { path: path.into() })
@@ -101,8 +104,8 @@ impl MasterKey {
         private_file::replace(path, &text).map_err(|source| file_error(path, source))
     }
 
-    /// Reads the keys of a file, which is made with a new key (mode `0600`) when it does not exist; also says whether
-    /// it was. Of several processes that start at once, all get the same key.
+    /// Reads the keys of a file. If the file does not exist, creates it (mode `0600`) with a new key. Also returns whether it was
+    /// created. Processes that start at the same time all get the same key.
     pub fn all_from_file_or_generate(path: &Path) -> Result<(Vec<Self>, bool), MasterKeyError> {
         let fresh = Self::generate()?;
         let (text, created) = private_file::read_or_create(path, || fresh.to_base64())
@@ -112,7 +115,7 @@ impl MasterKey {
         Ok((keys, created))
     }
 
-    /// The key in the form of its file.
+    /// The key in base64, as its file holds it.
     pub fn to_base64(&self) -> SecretString {
         STANDARD.encode(self.bytes.as_slice()).into()
     }
@@ -126,7 +129,7 @@ impl MasterKey {
         }
     }
 
-    /// Public name of the key: 16 hex digits of a hash of it, from which the key cannot be found.
+    /// Public id of the key: the first 16 hex digits of a hash, which does not reveal the key.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_of_base64_is_the_same_key() {
+    fn all_base64_variants_yield_the_same_key() {
         let bytes = Zeroizing::new([0xfb; 32]);
         let id = MasterKey::new(bytes).id().to_owned();
         let standard = "+/v7+/v7+/v7+/v7+/v7+/v7+/v7+/v7+/v7+/v7+/s=";
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lengths_and_texts_are_refused_without_echo() {
+    fn invalid_keys_are_refused_and_not_quoted() {
         for text in [
             "",
             "canary",
@@ -191,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_once() {
+    fn the_file_is_created_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("master.key");
-        let (made, created) = MasterKey::all_from_file_or_generate(&path).unwrap();
+        let (generated, created) = MasterKey::all_from_file_or_generate(&path).unwrap();
         assert!(created);
-        let [first] = <[MasterKey; 1]>::try_from(made).unwrap();
+        let [first] = <[MasterKey; 1]>::try_from(generated).unwrap();
         let (second, created) = MasterKey::all_from_file_or_generate(&path).unwrap();
         assert!(!created);
         assert_eq!(ids(&second), [first.id()]);
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_hold_former_keys_too() {
+    fn a_file_may_contain_former_keys() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("master.key");
         let [new, old] = [(); 2].map(|()| MasterKey::generate().unwrap());

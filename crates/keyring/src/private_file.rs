@@ -10,16 +10,16 @@ use zeroize::Zeroizing;
 
 use crate::ids::random_secret;
 
-/// Longer files are rejected: the files hold a key or an id.
+/// Larger files are refused, because the files hold keys or ids.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
-/// Creates `path` with mode `0600` and these contents, unless it exists. `false` if it did.
+/// Creates `path` with mode `0600` and these contents, unless it exists. Returns whether it was created.
 ///
-/// The contents are written and synced under another name in the same folder and then linked: a reader of `path`,
-/// even after a power cut, sees all of it, and of any number of racing starters exactly one wins. A crash in between
-/// leaves a hidden `.NAME.….tmp` file that no code reads.
+/// The contents are written and synced under another name in the same directory, and then linked. So a reader of `path` sees all
+/// of them, even after a power cut, and exactly one of several concurrent callers creates the file. A crash in between leaves a
+/// hidden `.NAME.….tmp` file that no code reads.
 pub fn create(path: &Path, contents: &str) -> io::Result<bool> {
-    let (folder, temporary) = beside(path)?;
+    let (directory, temporary) = temporary_path(path)?;
     let written = write_new(&temporary, contents).and_then(|()| fs::hard_link(&temporary, path));
     let removed = fs::remove_file(&temporary);
     match written {
@@ -30,35 +30,35 @@ pub fn create(path: &Path, contents: &str) -> io::Result<bool> {
         Err(error) => return Err(error),
     }
     removed?;
-    File::open(folder)?.sync_all()?;
+    File::open(directory)?.sync_all()?;
     Ok(true)
 }
 
-/// Puts these contents (mode `0600`) in place of what `path` holds: a reader, even after a power cut, sees all of
-/// the one or all of the other.
+/// Replaces `path` by a file with mode `0600` and these contents. A reader sees either all of the old or all of the new contents,
+/// even after a power cut.
 pub fn replace(path: &Path, contents: &str) -> io::Result<()> {
-    let (folder, temporary) = beside(path)?;
+    let (directory, temporary) = temporary_path(path)?;
     let written = write_new(&temporary, contents).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
-        // It may not be there at all; the first error says more.
+        // The file may not exist. The first error is the cause.
         let _ = fs::remove_file(&temporary);
     }
     written?;
-    File::open(folder)?.sync_all()
+    File::open(directory)?.sync_all()
 }
 
-/// The folder of a file, and a unique hidden name in it.
-fn beside(path: &Path) -> io::Result<(&Path, PathBuf)> {
-    let folder = path
+/// The directory of a file, and a unique hidden path in it.
+fn temporary_path(path: &Path) -> io::Result<(&Path, PathBuf)> {
+    let directory = path
         .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+        .filter(|directory| !directory.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
     let name = path
         .file_name()
         .ok_or(io::ErrorKind::InvalidInput)?
         .to_string_lossy();
-    let temporary = folder.join(format!(".{name}.{}.tmp", &random_secret()[..16]));
-    Ok((folder, temporary))
+    let temporary = directory.join(format!(".{name}.{}.tmp", &random_secret()[..16]));
+    Ok((directory, temporary))
 }
 
 fn write_new(path: &Path, contents: &str) -> io::Result<()> {
@@ -71,22 +71,22 @@ fn write_new(path: &Path, contents: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Reads a small text file, without white space at its ends.
+/// Reads a small text file, without the white space at its start and end.
 pub fn read(path: &Path) -> io::Result<SecretString> {
     let mut text = Zeroizing::new(String::new());
     let file = File::open(path)?;
     if file.metadata()?.len() > MAX_FILE_BYTES {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            "larger than 64 KiB",
+            "the file is larger than 64 KiB",
         ));
     }
     file.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
     Ok(text.trim().into())
 }
 
-/// The contents of `path`, which is created with `fresh()` when it does not exist, and whether it was. Safe to call
-/// from several processes at once: all get the same.
+/// Reads `path`, or creates it with `fresh()` if it does not exist. Also returns whether it was created. Processes that call this
+/// at the same time all get the same contents.
 pub fn read_or_create(
     path: &Path,
     fresh: impl FnOnce() -> SecretString,
@@ -99,7 +99,7 @@ pub fn read_or_create(
     }
     let text = Zeroizing::new(format!("{}\n", fresh().expose_secret()));
     let created = create(path, &text)?;
-    // Read the file even after writing: another process may have won the race.
+    // Read the file even after writing it, because another process may have created it first.
     Ok((read(path)?, created))
 }
 
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_one_wins_and_only_the_owner_reads() {
+    fn the_first_creation_wins_and_only_the_owner_can_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         assert!(create(&path, "one\n").unwrap());
@@ -132,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn racing_starters_agree() {
+    fn concurrent_callers_get_the_same_contents() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         let barrier = Barrier::new(8);
         let results: Vec<_> = std::thread::scope(|scope| {
-            let starters: Vec<_> = (0..8)
+            let threads: Vec<_> = (0..8)
                 .map(|n| {
                     let (path, barrier) = (&path, &barrier);
                     scope.spawn(move || {
@@ -146,9 +146,9 @@ mod tests {
                     })
                 })
                 .collect();
-            starters
+            threads
                 .into_iter()
-                .map(|starter| starter.join().unwrap())
+                .map(|thread| thread.join().unwrap())
                 .collect()
         });
         let texts: HashSet<_> = results
@@ -160,15 +160,18 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_folder_a_folder_and_a_huge_file_are_errors() {
+    fn directories_and_large_files_are_errors() {
         let dir = tempfile::tempdir().unwrap();
         assert!(create(&dir.path().join("no/such"), "x").is_err());
         assert!(read(dir.path()).is_err());
-        let huge = dir.path().join("huge");
-        File::create(&huge)
+        let large = dir.path().join("large");
+        File::create(&large)
             .unwrap()
             .set_len(MAX_FILE_BYTES + 1)
             .unwrap();
-        assert_eq!(read(&huge).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(
+            read(&large).unwrap_err().kind(),
+            io::ErrorKind::FileTooLarge
+        );
     }
 }

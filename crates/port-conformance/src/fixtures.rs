@@ -38,7 +38,7 @@ pub fn at(n: i64) -> Timestamp {
 
 /// A user.
 pub fn user(name: &str) -> UserId {
-    UserId::parse(name).expect("a valid name")
+    UserId::parse(name).expect("valid user id")
 }
 
 /// The scope of a user.
@@ -48,12 +48,12 @@ pub fn scope(name: &str) -> Scope {
 
 /// The host of all sandboxes here.
 pub fn host() -> HostId {
-    HostId::parse("host-1").expect("a valid host")
+    HostId::parse("host-1").expect("valid host id")
 }
 
 /// A sandbox id.
 pub fn sandbox_id(id: &str) -> SandboxId {
-    SandboxId::parse(id).expect("a valid sandbox id")
+    SandboxId::parse(id).expect("valid sandbox id")
 }
 
 /// A UUID that sorts like `n`. For most `n` its text consists of digits.
@@ -76,7 +76,7 @@ pub fn secret(n: u64, owner: &str, name: &str, created_at: Timestamp) -> CustomS
     CustomSecret {
         owner: user(owner),
         name: name.to_owned(),
-        description: format!("what {name} is for – é"),
+        description: format!("purpose of {name} – é"),
         value: secret_value(n),
         created_at,
         updated_at: created_at,
@@ -96,7 +96,7 @@ pub fn sandbox(id: &str, owner: &str, created_at: Timestamp) -> Sandbox {
     Sandbox {
         id: sandbox_id(id),
         owner: user(owner),
-        spec_id: SpecId::parse("agent-server:1.0").expect("a valid spec"),
+        spec_id: SpecId::parse("agent-server:1.0").expect("valid spec id"),
         host: host(),
         desired: DesiredState::Running,
         status: SandboxStatus::Starting,
@@ -136,7 +136,7 @@ pub fn warm(id: &str, created_at: Timestamp) -> WarmSandbox {
 pub fn endpoints(port: u16) -> SandboxEndpoints {
     let url: Url = format!("http://127.0.0.1:{port}/")
         .parse()
-        .expect("a valid URL");
+        .expect("valid URL");
     SandboxEndpoints {
         agent_url: url.clone(),
         exposed_urls: vec![ExposedUrl {
@@ -221,7 +221,7 @@ pub fn status_update(status: StartStatus) -> StartTaskUpdate {
 /// An event.
 pub fn event(id: &str, kind: &str, timestamp: Timestamp) -> Event {
     Event {
-        id: EventId::parse(id).expect("a valid event id"),
+        id: EventId::parse(id).expect("valid event id"),
         kind: kind.to_owned(),
         timestamp,
         body: json!({"id": id, "kind": kind, "timestamp": timestamp}),
@@ -245,7 +245,7 @@ pub fn page(limit: i64) -> PageRequest {
 pub fn after(limit: i64, token: Option<PageToken>) -> PageRequest {
     PageRequest {
         after: token,
-        limit: PageLimit::new(limit).expect("a valid limit"),
+        limit: PageLimit::new(limit).expect("valid page limit"),
     }
 }
 
@@ -287,5 +287,5 @@ where
             return items;
         }
     }
-    panic!("paging does not end");
+    panic!("paging does not end after {max_pages} pages");
 }

@@ -8,6 +8,8 @@
 //! port_conformance::settings_repository_conformance!(fresh());
 //! ```
 //!
+//! [`store_conformance!`] generates those of all repository ports.
+//!
 //! Knows: the ports and their promises. Must never know: an adapter. A conformance test panics when it fails.
 #![expect(
     clippy::missing_panics_doc,
@@ -20,6 +22,102 @@ mod ports;
 pub mod suites;
 
 pub use ports::StorePorts;
+
+/// Generates the conformance tests of every repository port, each port in a module. `$fresh` is the name of a function of the
+/// calling module that returns a future of a fresh store.
+#[macro_export]
+macro_rules! store_conformance {
+    ($fresh:ident) => {
+        mod settings {
+            use super::$fresh;
+            $crate::settings_repository_conformance!($fresh());
+        }
+        mod secrets {
+            use super::$fresh;
+            $crate::secret_repository_conformance!($fresh());
+        }
+        mod api_keys {
+            use super::$fresh;
+            $crate::api_key_repository_conformance!($fresh());
+        }
+        mod sandboxes {
+            use super::$fresh;
+            $crate::sandbox_repository_conformance!($fresh());
+        }
+        mod warm {
+            use super::$fresh;
+            $crate::warm_repository_conformance!($fresh());
+        }
+        mod conversations {
+            use super::$fresh;
+            $crate::conversation_repository_conformance!($fresh());
+        }
+        mod events {
+            use super::$fresh;
+            $crate::event_store_conformance!($fresh());
+        }
+        mod event_sequence {
+            use super::$fresh;
+            $crate::event_sequence_conformance!($fresh());
+        }
+        mod idempotency {
+            use super::$fresh;
+            $crate::idempotency_repository_conformance!($fresh());
+        }
+        mod hosts {
+            use super::$fresh;
+            $crate::host_repository_conformance!($fresh());
+        }
+        mod leases {
+            use super::$fresh;
+            $crate::lease_repository_conformance!($fresh());
+        }
+        mod vault {
+            use super::$fresh;
+            $crate::vault_repository_conformance!($fresh());
+        }
+        mod sealed {
+            use super::$fresh;
+            $crate::sealed_records_conformance!($fresh());
+        }
+        mod administration {
+            use super::$fresh;
+            $crate::administration_conformance!($fresh());
+        }
+        mod audit {
+            use super::$fresh;
+            $crate::audit_log_conformance!($fresh());
+        }
+        mod users {
+            use super::$fresh;
+            $crate::user_repository_conformance!($fresh());
+        }
+        mod pruning {
+            use super::$fresh;
+            $crate::pruning_conformance!($fresh());
+        }
+        mod concurrency {
+            use super::$fresh;
+            $crate::concurrency_conformance!($fresh());
+        }
+        mod usage {
+            use super::$fresh;
+            $crate::usage_repository_conformance!($fresh());
+        }
+        mod unusual_text {
+            use super::$fresh;
+            $crate::unusual_text_conformance!($fresh());
+        }
+        mod pending_messages {
+            use super::$fresh;
+            $crate::pending_message_repository_conformance!($fresh());
+        }
+        mod start_tasks {
+            use super::$fresh;
+            $crate::start_task_repository_conformance!($fresh());
+        }
+    };
+}
 
 /// Generates a `#[tokio::test]` for each named test of a suite.
 #[doc(hidden)]
@@ -43,7 +141,7 @@ macro_rules! conformance_test {
     };
 }
 
-/// Asserts that a value has a shape, and shows it when it does not.
+/// Asserts that a value matches a pattern, and shows the value if it does not.
 macro_rules! assert_is {
     ($value:expr, $pattern:pat $(if $guard:expr)? $(,)?) => {
         match $value {

@@ -6,8 +6,8 @@ use domain::page::{MAX_PAGE_BYTES, Page, PageRequest, PageToken};
 /// The sort key of rows: microseconds, then a text that breaks ties.
 pub(crate) type SortKey = (i64, String);
 
-/// Sorts rows and returns the page. A token names its list.
-pub(crate) fn cut<T>(
+/// Sorts rows and returns the requested page. Its token is valid only for the same listing.
+pub(crate) fn page_by_count<T>(
     listing: &str,
     request: &PageRequest,
     descending: bool,
@@ -16,7 +16,7 @@ pub(crate) fn cut<T>(
     page_within(listing, request, descending, rows, |_| true)
 }
 
-/// The same, but the page ends before its stored rows exceed [`MAX_PAGE_BYTES`].
+/// Like [`page_by_count`], but the page ends before its rows exceed [`MAX_PAGE_BYTES`].
 pub(crate) fn page_by_bytes<T>(
     listing: &str,
     request: &PageRequest,
@@ -24,16 +24,16 @@ pub(crate) fn page_by_bytes<T>(
     rows: impl Iterator<Item = (SortKey, T)>,
     bytes: impl Fn(&T) -> usize,
 ) -> Result<Page<T>, StoreError> {
-    let mut left = MAX_PAGE_BYTES;
+    let mut remaining = MAX_PAGE_BYTES;
     let fits = |row: &T| {
-        let rest = left.checked_sub(bytes(row));
-        left = rest.unwrap_or_default();
+        let rest = remaining.checked_sub(bytes(row));
+        remaining = rest.unwrap_or_default();
         rest.is_some()
     };
     page_within(listing, request, descending, rows, fits)
 }
 
-/// The same, but the page ends before the first row that does not fit, and holds at least one row.
+/// Like [`page_by_count`], but the page ends before the first row that does not fit. It holds at least one row.
 fn page_within<T>(
     listing: &str,
     request: &PageRequest,
@@ -53,17 +53,17 @@ fn page_within<T>(
             Some(after) => key > after,
         })
         .collect();
-    rows.sort_by(|(one, _), (two, _)| one.cmp(two));
+    rows.sort_by(|(a, _), (b, _)| a.cmp(b));
     if descending {
         rows.reverse();
     }
     let fitting = rows.iter().take_while(|(_, row)| fits(row)).count();
-    let most = fitting.clamp(1, request.limit.get());
-    let more = rows.len() > most;
-    rows.truncate(most);
+    let limit = fitting.clamp(1, request.limit.get());
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
     let next = rows
         .last()
-        .filter(|_| more)
+        .filter(|_| has_more)
         .map(|((key, tie), _)| PageToken(format!("{listing}|{key}|{tie}")));
     Ok(Page {
         items: rows.into_iter().map(|(_, row)| row).collect(),

@@ -24,7 +24,8 @@ use crate::{MemoryStore, page};
 const STALE: StoreError = StoreError::Stale {
     entity: "start task",
 };
-const TAKEN: StoreError = StoreError::Conflict {
+const SANDBOX_NOT_FOUND: StoreError = StoreError::NotFound { entity: "sandbox" };
+const CONVERSATION_TAKEN: StoreError = StoreError::Conflict {
     entity: "conversation",
 };
 
@@ -64,11 +65,12 @@ impl MemoryState {
             .ok_or(STALE)
     }
 
-    /// The task or error for a start whose conversation id is known already.
+    /// The task of the same owner for this conversation id, if there is one that did not fail. `Conflict` if the id is taken in
+    /// another way.
     fn find_existing(&self, task: &StartTask) -> Result<Option<StartTask>, StoreError> {
         let id = task.conversation_id;
         if self.deleted.contains_key(&id) {
-            return Err(TAKEN);
+            return Err(CONVERSATION_TAKEN);
         }
         let unfailed = self
             .tasks
@@ -76,14 +78,14 @@ impl MemoryState {
             .map(|row| &row.task)
             .find(|it| it.conversation_id == id && it.status != StartStatus::Error);
         match unfailed {
-            Some(found) if found.owner == task.owner => Ok(Some(found.clone())),
-            Some(_) => Err(TAKEN),
-            None if self.conversations.contains_key(&id) => Err(TAKEN),
+            Some(existing) if existing.owner == task.owner => Ok(Some(existing.clone())),
+            Some(_) => Err(CONVERSATION_TAKEN),
+            None if self.conversations.contains_key(&id) => Err(CONVERSATION_TAKEN),
             None => Ok(None),
         }
     }
 
-    /// Stores or checks the sandbox of a start; returns it if it was resumed.
+    /// Stores, resumes or checks the sandbox of a start. Returns the sandbox if it was resumed.
     fn assign_sandbox(
         &mut self,
         start: &NewStartTask,
@@ -95,15 +97,16 @@ impl MemoryState {
             self.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
             return Ok(None);
         }
-        let none = StoreError::NotFound { entity: "sandbox" };
         let sandbox = self.undeleted_sandbox(&task.sandbox_id).cloned();
-        let sandbox = sandbox.filter(|it| it.owner == task.owner).ok_or(none)?;
-        let runs = sandbox.desired == DesiredState::Running;
+        let sandbox = sandbox
+            .filter(|it| it.owner == task.owner)
+            .ok_or(SANDBOX_NOT_FOUND)?;
+        let should_run = sandbox.desired == DesiredState::Running;
         match start.assignment {
             SandboxAssignment::Shared { .. }
-                if !runs || sandbox.status != SandboxStatus::Running =>
+                if !should_run || sandbox.status != SandboxStatus::Running =>
             {
-                Err(StoreError::NotFound { entity: "sandbox" })
+                Err(SANDBOX_NOT_FOUND)
             }
             SandboxAssignment::Shared { max_conversations }
                 if self.occupancy(&sandbox).conversations >= max_conversations =>
@@ -114,7 +117,7 @@ impl MemoryState {
                 })
             }
             SandboxAssignment::Shared { .. } => Ok(None),
-            _ if runs && sandbox.status.is_up() => Ok(None),
+            _ if should_run && sandbox.status.is_up() => Ok(None),
             _ => self.resume(sandbox, caps, task.created_at).map(Some),
         }
     }
@@ -132,12 +135,15 @@ impl MemoryState {
             self.conversations.remove(&task.conversation_id);
             self.events.remove(&task.conversation_id);
         }
-        let runs = |it: &Sandbox| it.desired == DesiredState::Running;
-        let owned = task.owns_sandbox && self.undeleted_sandbox(&task.sandbox_id).is_some_and(runs);
+        let should_run = |it: &Sandbox| it.desired == DesiredState::Running;
+        let owns_running_sandbox = task.owns_sandbox
+            && self
+                .undeleted_sandbox(&task.sandbox_id)
+                .is_some_and(should_run);
         let since = task.created_at.minus(CLOCK_SKEW_GRACE);
-        let mut graves = self.deleted.values();
-        let lost = graves.any(|it| it.sandbox == task.sandbox_id && it.at >= since);
-        if owned || lost {
+        let mut deletions = self.deleted.values();
+        let has_deletion = deletions.any(|it| it.sandbox == task.sandbox_id && it.at >= since);
+        if owns_running_sandbox || has_deletion {
             self.delete_unless_needed(&task.sandbox_id, at);
         }
         Ok(task)
@@ -183,19 +189,19 @@ impl StartTaskRepository for MemoryStore {
                 known => return Ok(StartTaskInsertOutcome::KeyUsed(known)),
             }
         }
-        if let Some(found) = state.find_existing(task)? {
-            return Ok(StartTaskInsertOutcome::Existing(found));
+        if let Some(existing) = state.find_existing(task)? {
+            return Ok(StartTaskInsertOutcome::Existing(existing));
         }
-        let open = state.tasks.values().map(|row| &row.task);
-        let open = open.filter(|it| it.owner == task.owner && !it.status.is_terminal());
-        if open.count() >= MAX_UNFINISHED_STARTS as usize {
+        let unfinished = state.tasks.values().map(|row| &row.task);
+        let unfinished = unfinished.filter(|it| it.owner == task.owner && !it.status.is_terminal());
+        if unfinished.count() >= MAX_UNFINISHED_STARTS as usize {
             return Err(StoreError::CapReached(ReachedCap::Starts(
                 MAX_UNFINISHED_STARTS,
             )));
         }
         if let Some(parent) = task.request.parent_conversation_id {
             let parent = state.conversations.get(&parent);
-            if parent.is_none_or(|row| row.it.owner != task.owner) {
+            if parent.is_none_or(|row| row.conversation.owner != task.owner) {
                 return Err(StoreError::NotFound {
                     entity: PARENT_CONVERSATION_ENTITY,
                 });
@@ -246,11 +252,11 @@ impl StartTaskRepository for MemoryStore {
         use StartTaskOrder::{CreatedAt, CreatedAtDesc, UpdatedAt, UpdatedAtDesc};
         let state = self.lock();
         let rows = state.matching_tasks(scope, filter).map(|it| {
-            let when = match order {
+            let time = match order {
                 CreatedAt | CreatedAtDesc => it.created_at,
                 UpdatedAt | UpdatedAtDesc => it.updated_at,
             };
-            ((when.micros(), it.id.to_string()), it.clone())
+            ((time.micros(), it.id.to_string()), it.clone())
         });
         let descending = matches!(order, CreatedAtDesc | UpdatedAtDesc);
         page::page_by_bytes(
@@ -276,8 +282,8 @@ impl StartTaskRepository for MemoryStore {
     ) -> Result<Vec<LeasedStartTask>, StoreError> {
         let mut state = self.lock();
         let mut leased: BTreeMap<UserId, usize> = BTreeMap::new();
-        let open = state.tasks.values();
-        for row in open.filter(|row| row.task.host == *host && !row.task.status.is_terminal()) {
+        let rows = state.tasks.values();
+        for row in rows.filter(|row| row.task.host == *host && !row.task.status.is_terminal()) {
             if row.lease_until.is_some_and(|end| end > now) {
                 *leased.entry(row.task.owner.clone()).or_default() += 1;
             }
@@ -290,19 +296,19 @@ impl StartTaskRepository for MemoryStore {
             .collect();
         let age = |row: &TaskRow| (row.task.created_at, row.task.id);
         free.sort_by_key(|row| age(row));
-        let mut placed: Vec<_> = free
+        let mut ranked: Vec<_> = free
             .into_iter()
             .map(|row| {
-                let place = leased.entry(row.task.owner.clone()).or_default();
-                *place += 1;
-                (*place, row)
+                let rank = leased.entry(row.task.owner.clone()).or_default();
+                *rank += 1;
+                (*rank, row)
             })
-            .filter(|(place, _)| *place <= limit.per_owner)
+            .filter(|(rank, _)| *rank <= limit.per_owner)
             .collect();
-        placed.sort_by_key(|(place, row)| (*place, age(row)));
-        placed.truncate(limit.tasks);
-        placed.sort_by_key(|(_, row)| age(row));
-        Ok(placed
+        ranked.sort_by_key(|(rank, row)| (*rank, age(row)));
+        ranked.truncate(limit.tasks);
+        ranked.sort_by_key(|(_, row)| age(row));
+        Ok(ranked
             .into_iter()
             .map(|(_, row)| {
                 row.lease_until = Some(until);
@@ -360,12 +366,12 @@ impl StartTaskRepository for MemoryStore {
     ) -> Result<StartTask, StoreError> {
         let mut state = self.lock();
         let begun = state.leased(id, fence, update.status)?.begun;
-        let runs = |it: &Sandbox| it.desired == DesiredState::Running;
+        let should_run = |it: &Sandbox| it.desired == DesiredState::Running;
         if !state
             .undeleted_sandbox(&conversation.sandbox_id)
-            .is_some_and(runs)
+            .is_some_and(should_run)
         {
-            return Err(StoreError::NotFound { entity: "sandbox" });
+            return Err(SANDBOX_NOT_FOUND);
         }
         if !begun {
             let parent = conversation.parent;
@@ -374,9 +380,9 @@ impl StartTaskRepository for MemoryStore {
                     entity: PARENT_CONVERSATION_ENTITY,
                 });
             }
-            let known = state.conversations.contains_key(&conversation.id);
-            if known || state.deleted.contains_key(&conversation.id) {
-                return Err(TAKEN);
+            let is_stored = state.conversations.contains_key(&conversation.id);
+            if is_stored || state.deleted.contains_key(&conversation.id) {
+                return Err(CONVERSATION_TAKEN);
             }
             state.insert_conversation(conversation);
         }

@@ -1,4 +1,4 @@
-//! The tables of the store.
+//! The store and its tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,14 +22,14 @@ use domain::vault::KeyHolder;
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-/// All repository ports, in memory. Each method takes the lock once, which makes it one transaction. Methods check
-/// everything before they change anything.
+/// All repository ports, in memory. Each method takes the lock once, which makes it one transaction, and checks everything before
+/// it changes anything.
 pub struct MemoryStore {
     state: Mutex<MemoryState>,
     changes: broadcast::Sender<StoreChange>,
 }
 
-/// Number of changes that a slow subscriber may miss before it gets a gap.
+/// Number of changes that are buffered for a slow subscriber. If it falls further behind, it gets a gap.
 const CHANGE_BUFFER_LEN: usize = 256;
 
 impl Default for MemoryStore {
@@ -63,7 +63,7 @@ impl MemoryStore {
     }
 }
 
-/// The contents of the store.
+/// The tables of the store.
 #[derive(Default)]
 pub(crate) struct MemoryState {
     pub(crate) conversations: BTreeMap<ConversationId, ConversationRow>,
@@ -80,29 +80,28 @@ pub(crate) struct MemoryState {
     pub(crate) keys: BTreeMap<ApiKeyId, ApiKey>,
     pub(crate) users: BTreeMap<UserId, User>,
     pub(crate) audit: BTreeMap<Uuid, AuditEntry>,
-    /// By owner and key.
+    /// Stored responses, by owner and idempotency key.
     pub(crate) answers: BTreeMap<(UserId, String), IdempotentResponse>,
     pub(crate) hosts: BTreeSet<HostId>,
     /// Holder and expiry, by name.
     pub(crate) leases: BTreeMap<String, (String, Timestamp)>,
-    /// The installation's secret.
+    /// The installation secret.
     pub(crate) vault: Option<Sealed>,
     pub(crate) key_holders: BTreeMap<String, KeyHolder>,
 }
 
-/// A pending message.
 pub(crate) struct PendingRow {
-    pub(crate) it: PendingMessage,
+    pub(crate) message: PendingMessage,
     pub(crate) owner: UserId,
-    pub(crate) conversation: ConversationId,
+    pub(crate) conversation_id: ConversationId,
     pub(crate) created_at: Timestamp,
 }
 
-/// A conversation, and the time of its status.
 pub(crate) struct ConversationRow {
-    pub(crate) it: Conversation,
+    pub(crate) conversation: Conversation,
+    /// Time of the status; `None` if it is unknown.
     pub(crate) status_at: Option<Timestamp>,
-    /// Events of which only the short form is left.
+    /// Number of events of which only the short form is left.
     pub(crate) shortened_events: u64,
 }
 
@@ -127,19 +126,25 @@ impl MemoryState {
     /// The conversation, if the scope sees it.
     pub(crate) fn view(&self, scope: &Scope, id: ConversationId) -> Option<ConversationView> {
         let row = self.conversations.get(&id)?;
-        scope.sees(&row.it.owner).then(|| ConversationView {
-            conversation: row.it.clone(),
-            sandbox: self.undeleted_sandbox(&row.it.sandbox_id).cloned(),
-            children: self.children(scope, id),
-        })
+        scope
+            .sees(&row.conversation.owner)
+            .then(|| ConversationView {
+                conversation: row.conversation.clone(),
+                sandbox: self
+                    .undeleted_sandbox(&row.conversation.sandbox_id)
+                    .cloned(),
+                children: self.children(scope, id),
+            })
     }
 
     fn children(&self, scope: &Scope, parent: ConversationId) -> Vec<ConversationId> {
         let sorted: BTreeSet<_> = self
             .conversations
             .values()
-            .filter(|row| row.it.parent == Some(parent) && scope.sees(&row.it.owner))
-            .map(|row| (row.it.created_at, row.it.id))
+            .filter(|row| {
+                row.conversation.parent == Some(parent) && scope.sees(&row.conversation.owner)
+            })
+            .map(|row| (row.conversation.created_at, row.conversation.id))
             .collect();
         sorted.into_iter().map(|(_, id)| id).collect()
     }
@@ -155,7 +160,7 @@ impl MemoryState {
     pub(crate) fn is_needed(&self, sandbox: &SandboxId) -> bool {
         self.conversations
             .values()
-            .any(|row| row.it.sandbox_id == *sandbox)
+            .any(|row| row.conversation.sandbox_id == *sandbox)
             || self
                 .tasks
                 .values()

@@ -1,5 +1,5 @@
-//! How long a user waits for a list, and how fast events are taken in: on `SQLite` in a file, through the port (queue,
-//! blocking thread and decoding included).
+//! Latency of a user's list, and throughput of event storage, on an `SQLite` file through the ports. The figures include the
+//! queue, the blocking thread and decoding.
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 const CONVERSATIONS: u32 = 100_000;
-/// The same where nothing is measured: for a first user with more than two pages.
+/// Number of conversations when the benchmark only runs as a test: enough that the first user has more than two pages.
 const FEW_CONVERSATIONS: u32 = 1_000;
 const USERS: u32 = 4;
 const SANDBOXES: u32 = 40;
@@ -34,7 +34,7 @@ struct Bench {
     directory: TempDir,
 }
 
-/// Whether figures are wanted, and not only that it works.
+/// Whether the program runs as a benchmark, and not as a test.
 fn is_measuring() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
@@ -53,8 +53,8 @@ fn bench() -> Bench {
     }
 }
 
-/// (No `ANALYZE`: the plans must be right without statistics, too.) One conversation as the port stores it, then 100,000 copies of it, spread over users, sandboxes and time: of the
-/// first user's every fifth one has another as its parent.
+/// Stores one conversation through the port, then 100,000 copies of it, spread over users, sandboxes and time. Every fifth one of
+/// the first user is a sub-conversation. Without `ANALYZE`, because the plans must be right without statistics, too.
 fn fill(bench: &Bench) {
     let ports = &bench.ports;
     bench.runtime.block_on(async {
@@ -107,11 +107,11 @@ async fn search(
     page: &PageRequest,
 ) -> Page<ConversationView> {
     let user = fixtures::scope("user-0");
-    let found = ConversationRepository::search(&*bench.store, &user, filter, page);
-    found.await.expect("search")
+    let page = ConversationRepository::search(&*bench.store, &user, filter, page);
+    page.await.expect("search")
 }
 
-/// A filled store, and a place in the middle of its list.
+/// A filled store, and a page in the middle of the first user's list.
 fn filled() -> (Bench, PageRequest) {
     let bench = bench();
     fill(&bench);
@@ -122,20 +122,20 @@ fn filled() -> (Bench, PageRequest) {
         for _ in 0..before {
             page.after = search(&bench, &all, &page).await.next;
         }
-        let found = search(&bench, &all, &page).await;
-        assert_eq!(found.items.len(), 100);
-        assert!(found.items.iter().all(|view| view.sandbox.is_some()));
-        assert!(found.items.iter().any(|view| !view.children.is_empty()));
+        let second = search(&bench, &all, &page).await;
+        assert_eq!(second.items.len(), 100);
+        assert!(second.items.iter().all(|view| view.sandbox.is_some()));
+        assert!(second.items.iter().any(|view| !view.children.is_empty()));
         page
     });
     (bench, middle)
 }
 
 fn list_100_of_100k(criterion: &mut Criterion) {
-    // Made by the first that needs it: the test runner asks for the names alone, and runs each benchmark by itself.
-    let made = LazyCell::new(filled);
+    // Created on first use, because the test runner also starts the program only to list the names.
+    let store = LazyCell::new(filled);
     let measure = |filter: &ConversationFilter, page: &PageRequest| {
-        let (bench, _) = &*made;
+        let (bench, _) = &*store;
         bench.runtime.block_on(search(bench, filter, page))
     };
     let all = ConversationFilter::default();
@@ -145,7 +145,7 @@ fn list_100_of_100k(criterion: &mut Criterion) {
         bencher.iter(|| measure(&all, &first));
     });
     group.bench_function("page 101", |bencher| {
-        bencher.iter(|| measure(&all, &made.1));
+        bencher.iter(|| measure(&all, &store.1));
     });
     let rare = ConversationFilter {
         title_contains: Some("IMPORTER 77777".to_owned()),
@@ -171,14 +171,14 @@ fn log() -> (Bench, ConversationId) {
     let bench = bench();
     let id = bench.runtime.block_on(async {
         bench.ports.sandbox("s", "alice").await;
-        let it = fixtures::conversation(1, "alice", "s", fixtures::at(0));
-        bench.ports.conversation(&it).await
+        let conversation = fixtures::conversation(1, "alice", "s", fixtures::at(0));
+        bench.ports.conversation(&conversation).await
     });
     (bench, id)
 }
 
 fn append_events(criterion: &mut Criterion) {
-    let made = LazyCell::new(log);
+    let store = LazyCell::new(log);
     let sandbox = fixtures::sandbox_id("s");
     let mut next = 0;
     let mut group = criterion.benchmark_group("append_events");
@@ -190,10 +190,10 @@ fn append_events(criterion: &mut Criterion) {
                 batch(next)
             },
             |events| {
-                let observation = ConversationReport::default();
+                let report = ConversationReport::default();
                 let at = fixtures::at(0);
-                let (bench, id) = &*made;
-                let stored = bench.store.append(&sandbox, *id, &events, &observation, at);
+                let (bench, id) = &*store;
+                let stored = bench.store.append(&sandbox, *id, &events, &report, at);
                 bench.runtime.block_on(stored).expect("append")
             },
             BatchSize::SmallInput,
@@ -204,7 +204,7 @@ fn append_events(criterion: &mut Criterion) {
         bencher.iter(|| {
             let (alice, filter) = (fixtures::scope("alice"), EventFilter::default());
             let page = PageRequest::default();
-            let (bench, id) = &*made;
+            let (bench, id) = &*store;
             bench.runtime.block_on(async {
                 bench
                     .ports

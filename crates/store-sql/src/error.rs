@@ -3,19 +3,19 @@
 use diesel::result::{DatabaseErrorKind, Error as DriverError};
 use domain::error::StoreError;
 
-/// Retries of a Postgres transaction after a serialization failure or deadlock: a second or two in all.
+/// Retries of a Postgres transaction after a serialization failure or deadlock. The backoffs add up to one or two seconds.
 const MAX_RETRIES: u32 = 50;
-/// Retries when the cause is unknown: it may be a time-out of many seconds.
+/// Retries after an error with an unknown cause, which may be a timeout of many seconds.
 const MAX_RETRIES_OF_UNKNOWN_ERRORS: u32 = 2;
 
-/// Error of a job before translation. Never leaves the crate.
+/// Error of a job, before [`TransactionError::into_store`] translates it for the ports.
 #[derive(Debug)]
 pub(crate) enum TransactionError {
     /// Already translated.
     Store(StoreError),
     /// An error of the driver.
     Driver(DriverError),
-    /// An error of the driver in another language than English, which is not a mistake of this program.
+    /// A driver's error whose message is not in English. It is temporary as far as its fields tell.
     Untranslated(DriverError),
 }
 
@@ -33,7 +33,7 @@ impl From<DriverError> for TransactionError {
 
 impl TransactionError {
     /// Maps a violated unique constraint to a conflict of this entity. Leaves other errors as they are.
-    pub(crate) fn taken(entity: &'static str) -> impl Fn(DriverError) -> Self {
+    pub(crate) fn conflict_if_duplicate(entity: &'static str) -> impl Fn(DriverError) -> Self {
         move |error| match error {
             DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => {
                 Self::Store(StoreError::Conflict { entity })
@@ -43,7 +43,7 @@ impl TransactionError {
     }
 
     /// Maps a decoding error to a corrupt row of this entity. Leaves other errors as they are.
-    pub(crate) fn damaged(entity: &'static str) -> impl Fn(DriverError) -> Self {
+    pub(crate) fn corrupt_if_undecodable(entity: &'static str) -> impl Fn(DriverError) -> Self {
         move |error| match error {
             DriverError::DeserializationError(cause) => Self::Store(StoreError::Corrupt {
                 entity,
@@ -74,9 +74,9 @@ impl TransactionError {
         }
     }
 
-    /// Classifies an error of a server that does not answer in English. Diesel does not pass on Postgres' codes. An error
-    /// without a known kind, a statement position and a schema object is a lock, a time-out, a full disk or the like.
-    pub(crate) fn in_another_language(self) -> Self {
+    /// Classifies an error of a server whose messages are not in English. Diesel does not pass on Postgres' codes. An error
+    /// without a known kind, a statement position and a schema object is a lock, a timeout, a full disk or the like.
+    pub(crate) fn classify_untranslated(self) -> Self {
         match self {
             Self::Driver(DriverError::DatabaseError(DatabaseErrorKind::Unknown, info))
                 if info.statement_position().is_none()
@@ -91,7 +91,7 @@ impl TransactionError {
         }
     }
 
-    /// Whether the connection is lost. `None`: only a ping can tell.
+    /// Whether the connection is lost. `None` if only a ping can tell.
     pub(crate) const fn is_connection_lost(&self) -> Option<bool> {
         match self {
             Self::Driver(
@@ -139,7 +139,7 @@ pub(crate) const fn stale(entity: &'static str) -> TransactionError {
     TransactionError::Store(StoreError::Stale { entity })
 }
 
-/// `Unavailable` with its cause.
+/// `Unavailable` with its cause. Clients see `what`.
 pub(crate) fn unavailable(
     what: &'static str,
     source: impl Into<domain::error::BoxError>,
@@ -186,7 +186,7 @@ fn temporary_failure(message: &str) -> Option<&'static str> {
         ("disk I/O error", "disk"),
         ("unable to open database file", "database file"),
         ("canceling statement due to lock timeout", "database lock"),
-        ("canceling statement due to", "statement"),
+        ("canceling statement due to", "cancelled statement"),
         ("deadlock detected", "database lock"),
         ("No space left on device", "disk space"),
         ("out of shared memory", "database memory"),
@@ -201,13 +201,13 @@ fn temporary_failure(message: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// An error of Postgres in German.
-    struct Said {
+    /// An error with this message, as Postgres reports it.
+    struct ServerMessage {
         text: &'static str,
         position: Option<i32>,
     }
 
-    impl diesel::result::DatabaseErrorInformation for Said {
+    impl diesel::result::DatabaseErrorInformation for ServerMessage {
         fn message(&self) -> &str {
             self.text
         }
@@ -231,14 +231,17 @@ mod tests {
         }
     }
 
-    fn said(text: &'static str, position: Option<i32>) -> TransactionError {
-        let said = Box::new(Said { text, position });
-        TransactionError::from(DriverError::DatabaseError(DatabaseErrorKind::Unknown, said))
+    fn server_error(text: &'static str, position: Option<i32>) -> TransactionError {
+        let message = Box::new(ServerMessage { text, position });
+        TransactionError::from(DriverError::DatabaseError(
+            DatabaseErrorKind::Unknown,
+            message,
+        ))
     }
 
     #[test]
-    fn what_is_not_understood_may_pass_and_what_is_our_mistake_may_not() {
-        for (text, position, may_pass) in [
+    fn untranslated_errors_are_temporary_unless_they_name_a_position() {
+        for (text, position, is_temporary) in [
             ("Verklemmung (Deadlock) entdeckt", None, true),
             (
                 "storniere Anfrage wegen Zeitüberschreitung einer Sperre",
@@ -247,18 +250,18 @@ mod tests {
             ),
             ("Relation »x« existiert nicht", Some(15), false),
         ] {
-            let fault = said(text, position).in_another_language();
-            assert_eq!(fault.is_lost_race(), may_pass, "{text}");
-            let class = matches!(fault.into_store(), StoreError::Unavailable { .. });
-            assert_eq!(class, may_pass, "{text}");
-            let english = said(text, position);
-            assert!(!english.is_lost_race(), "{text}");
+            let error = server_error(text, position).classify_untranslated();
+            assert_eq!(error.is_lost_race(), is_temporary, "{text}");
+            let is_unavailable = matches!(error.into_store(), StoreError::Unavailable { .. });
+            assert_eq!(is_unavailable, is_temporary, "{text}");
+            let unclassified = server_error(text, position);
+            assert!(!unclassified.is_lost_race(), "{text}");
             assert!(
-                matches!(english.into_store(), StoreError::Other(_)),
+                matches!(unclassified.into_store(), StoreError::Other(_)),
                 "{text}"
             );
         }
-        let read = said("deadlock detected", None).in_another_language();
-        assert!(read.is_lost_race());
+        let deadlock = server_error("deadlock detected", None).classify_untranslated();
+        assert!(deadlock.is_lost_race());
     }
 }

@@ -10,25 +10,26 @@ use domain::idempotency::{
 };
 
 use crate::database::connection::AnyConnection;
+use crate::database::pool::Workload;
 use crate::error::TransactionError;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::idempotency_keys::{self as keys, table};
 use crate::store::SqlStore;
-use crate::users::refuse_deleted;
+use crate::users::check_not_deleted;
 
-/// Looks up an earlier request with the same key. The transaction that executes the request calls this first: of two racing
+/// Looks up an earlier request with the same key. The transaction that executes the request calls this first. Of two concurrent
 /// requests, one is retried and finds the response of the other.
-pub(crate) fn repetition(
+pub(crate) fn check(
     conn: &mut AnyConnection,
     request: &IdempotentRequest,
 ) -> Result<IdempotencyCheck, TransactionError> {
-    let kept: Option<(String, String)> = table
+    let stored: Option<(String, String)> = table
         .find((request.owner.as_str(), request.key.as_str()))
         .filter(keys::given_at.ge(TimestampCol(request.since)))
         .select((keys::fingerprint, keys::answer))
         .first(conn)
         .optional()?;
-    Ok(match kept {
+    Ok(match stored {
         None => IdempotencyCheck::New,
         Some((fingerprint, answer)) if fingerprint == request.fingerprint => {
             IdempotencyCheck::Replay(answer)
@@ -41,11 +42,11 @@ pub(crate) fn repetition(
 const MAX_ROWS_PER_STATEMENT: usize = 500;
 
 /// Stores a response, replaces an expired one, and deletes the oldest responses beyond `MAX_RESPONSES_PER_USER`.
-pub(crate) fn keep(
+pub(crate) fn store_response(
     conn: &mut AnyConnection,
-    kept: &IdempotentResponse,
+    response: &IdempotentResponse,
 ) -> Result<(), TransactionError> {
-    let request = &kept.request;
+    let request = &response.request;
     let id = (request.owner.as_str(), request.key.as_str());
     diesel::delete(table.find(id)).execute(conn)?;
     diesel::insert_into(table)
@@ -53,8 +54,8 @@ pub(crate) fn keep(
             keys::owner.eq(id.0),
             keys::key.eq(id.1),
             keys::fingerprint.eq(&request.fingerprint),
-            keys::answer.eq(&kept.answer),
-            keys::given_at.eq(TimestampCol(kept.at)),
+            keys::answer.eq(&response.answer),
+            keys::given_at.eq(TimestampCol(response.at)),
         ))
         .execute(conn)?;
     let surplus: Vec<String> = table
@@ -78,7 +79,7 @@ impl IdempotencyRepository for SqlStore {
     async fn look_up(&self, request: &IdempotentRequest) -> Result<IdempotencyCheck, StoreError> {
         let calls = self.db.for_user(&request.owner);
         let request = request.clone();
-        calls.read(move |conn| repetition(conn, &request)).await
+        calls.read(move |conn| check(conn, &request)).await
     }
 
     async fn store_response(
@@ -89,12 +90,12 @@ impl IdempotencyRepository for SqlStore {
         let answer = answer.clone();
         calls
             .write(move |conn| {
-                let known = repetition(conn, &answer.request)?;
-                if known == IdempotencyCheck::New {
-                    refuse_deleted(conn, answer.request.owner.as_str())?;
-                    keep(conn, &answer)?;
+                let checked = check(conn, &answer.request)?;
+                if checked == IdempotencyCheck::New {
+                    check_not_deleted(conn, answer.request.owner.as_str())?;
+                    store_response(conn, &answer)?;
                 }
-                Ok(known)
+                Ok(checked)
             })
             .await
     }
@@ -102,7 +103,7 @@ impl IdempotencyRepository for SqlStore {
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let old: Vec<(String, String)> = table
                     .filter(keys::given_at.lt(TimestampCol(before)))
                     .select((keys::owner, keys::key))

@@ -6,6 +6,7 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::lease::LeaseRepository;
 
+use crate::database::pool::Workload;
 use crate::error::TransactionError;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::leases;
@@ -21,9 +22,9 @@ impl LeaseRepository for SqlStore {
         until: Timestamp,
     ) -> Result<bool, StoreError> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
-        let taken = self
+        let acquired = self
             .db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let free = leases::holder
                     .eq(holder.clone())
                     .or(leases::ends_at.le(TimestampCol(now)));
@@ -31,19 +32,19 @@ impl LeaseRepository for SqlStore {
                     leases::holder.eq(holder.clone()),
                     leases::ends_at.eq(TimestampCol(until)),
                 );
-                let prolonged = diesel::update(leases::table.find(&name).filter(free))
+                let extended = diesel::update(leases::table.find(&name).filter(free))
                     .set(values.clone())
                     .execute(conn)?;
-                if prolonged == 0 {
+                if extended == 0 {
                     diesel::insert_into(leases::table)
                         .values((leases::name.eq(&name), values))
                         .execute(conn)
-                        .map_err(TransactionError::taken("lease"))?;
+                        .map_err(TransactionError::conflict_if_duplicate("lease"))?;
                 }
                 Ok(())
             })
             .await;
-        match taken {
+        match acquired {
             Ok(()) => Ok(true),
             Err(StoreError::Conflict { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -53,7 +54,7 @@ impl LeaseRepository for SqlStore {
     async fn release(&self, name: &str, holder: &str) -> Result<(), StoreError> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let held = leases::table.find(&name).filter(leases::holder.eq(&holder));
                 diesel::delete(held).execute(conn)?;
                 Ok(())
@@ -64,7 +65,7 @@ impl LeaseRepository for SqlStore {
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let ended: Vec<String> = leases::table
                     .filter(leases::ends_at.lt(TimestampCol(before)))
                     .order(leases::ends_at.asc())

@@ -17,6 +17,7 @@ use crate::database::changes::SqlChangeFeed;
 use crate::database::connection::{ConnectionManager, InvalidStorageUrl, Target};
 use crate::database::migrate::{self, MigrationError};
 use crate::database::pool::Db;
+use crate::database::pool::Workload;
 use crate::error::unavailable;
 
 /// Timeout of [`SqlStore::ping`].
@@ -25,20 +26,21 @@ const PING_TIMEOUT: Duration = Duration::from_secs(1);
 /// The database and its limits.
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
-    /// `sqlite://PATH` or (feature `postgres`) `postgres://…`, which goes to libpq with all its parameters (`sslmode`, …). Secret, because it may hold a password.
+    /// `sqlite://PATH` or (feature `postgres`) `postgres://…`, which goes to libpq with all its parameters (`sslmode`, …).
+    /// Secret, because it may hold a password.
     pub url: SecretString,
-    /// Connections for reads of users' requests (and a quarter as many for reads that are scans, and for Postgres as many for
-    /// their writes, half as many for what sandboxes report, and half as many for background work).
+    /// Number of connections for reads of users' requests. Scans have a quarter as many. On Postgres, users' writes have as
+    /// many, sandboxes' reports and background work half as many each.
     pub connections: u32,
     /// Time that a call waits for a slot before it fails with [`StoreError::Unavailable`].
     pub wait: Duration,
-    /// Time that a call may take once it has a slot. Longer than Postgres' own timeouts of statements (30 s) and locks (10 s),
-    /// because it covers a database that does not respond at all.
+    /// Time that a call may take once it has a slot. It is longer than Postgres' own timeouts of statements (30 s) and locks
+    /// (10 s), because it ends calls of a database that does not respond at all.
     pub deadline: Duration,
 }
 
 impl StoreConfig {
-    /// A configuration with 4 connections, 5 seconds to wait for a slot and a minute per call.
+    /// A configuration with 4 connections, 5 seconds to wait for a slot and 60 seconds per call.
     pub fn new(url: impl Into<SecretString>) -> Self {
         Self {
             url: url.into(),
@@ -52,20 +54,22 @@ impl StoreConfig {
 /// Error of [`SqlStore::open`].
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The URL is not a supported storage URL.
+    /// The storage URL is invalid or not supported.
     #[error(transparent)]
     Url(#[from] InvalidStorageUrl),
-    /// The file or its directory cannot be created.
-    #[error("cannot create the database file {path}")]
+    /// The file or its directory cannot be created or opened.
+    #[error(
+        "cannot create or open the database file {path}; check `storage.url` and the permissions of its directory"
+    )]
     File {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// The connection failed.
-    #[error("cannot connect to the database")]
+    #[error("cannot connect to the database; check that it runs and that `storage.url` is right")]
     Connect(#[source] domain::error::BoxError),
     /// A migration failed.
     #[error(transparent)]
@@ -77,40 +81,40 @@ pub struct SqlStore {
     pub(crate) db: Db,
     pub(crate) changes: SqlChangeFeed,
     /// Path of `SQLite`'s write-ahead log.
-    pub(crate) log: Option<PathBuf>,
+    pub(crate) wal_path: Option<PathBuf>,
 }
 
 impl SqlStore {
     /// Opens the database, creates its file with mode `0600`, runs migrations and builds the pools. All blocking work runs
     /// on `runtime`.
     pub async fn open(config: StoreConfig, runtime: Handle) -> Result<Arc<Self>, OpenError> {
-        let at = runtime.clone();
+        let handle = runtime.clone();
         runtime
-            .spawn_blocking(move || open(&config, &at))
+            .spawn_blocking(move || open(&config, &handle))
             .await
-            .map_err(|gone| OpenError::Connect(gone.into()))?
+            .map_err(|error| OpenError::Connect(error.into()))?
     }
 
     /// Checks that the database responds. Cheap. `/ready` runs further checks, so the timeout is shorter than that of a
     /// request.
     ///
-    /// Also fails while a call runs for longer than its deadline, because each such call occupies a connection for good.
+    /// Also fails while a call has been running for longer than its deadline, because each such call occupies a connection.
     pub async fn ping(&self) -> Result<(), StoreError> {
         use crate::schema::users::dsl::{id, users};
         if self.db.is_stuck() {
             return Err(unavailable(
-                "the database",
-                "a call is under way since long before its deadline",
+                "database",
+                "a call has been running for longer than its deadline",
             ));
         }
-        let asked = self.db.query(|conn| {
+        let query = self.db.query(Workload::Requests, |conn| {
             // Reads from the file, unlike `SELECT 1`.
             users.select(id).first::<String>(conn).optional()?;
             Ok(())
         });
-        tokio::time::timeout(PING_TIMEOUT, asked)
+        tokio::time::timeout(PING_TIMEOUT, query)
             .await
-            .unwrap_or_else(|elapsed| Err(unavailable("an answer of the database", elapsed)))
+            .unwrap_or_else(|elapsed| Err(unavailable("database response", elapsed)))
     }
 
     /// Statistics of the connection pools, for metrics. Cheap.
@@ -118,16 +122,16 @@ impl SqlStore {
         self.db.stats()
     }
 
-    /// Truncates `SQLite`'s write-ahead log if it is larger than this. `SQLite` itself resets the log only at a moment without
-    /// readers, which a busy service may not have. Here writers wait some seconds at most for current readers to end. If
-    /// they do not end in time, the next call tries again.
+    /// Truncates `SQLite`'s write-ahead log if it is larger than `max_bytes`. `SQLite` itself resets the log only at a moment
+    /// without readers, which a busy service may not have. Here writers wait for current readers, for some seconds at most. If
+    /// the readers do not end in time, the next call tries again.
     pub async fn shorten_log(&self, max_bytes: u64) -> Result<(), StoreError> {
-        let Some(log) = self.log.clone() else {
+        let Some(wal_path) = self.wal_path.clone() else {
             return Ok(());
         };
         self.db
-            .query_background(move |conn| {
-                let is_short = std::fs::metadata(&log).is_ok_and(|it| it.len() <= max_bytes);
+            .query(Workload::Background, move |conn| {
+                let is_short = std::fs::metadata(&wal_path).is_ok_and(|wal| wal.len() <= max_bytes);
                 if !is_short {
                     conn.batch_execute("PRAGMA wal_checkpoint(TRUNCATE)")?;
                 }
@@ -157,21 +161,22 @@ fn open(config: &StoreConfig, runtime: &Handle) -> Result<Arc<SqlStore>, OpenErr
         .map_err(|error| OpenError::Connect(error.into()))?;
     let ran = migrate::run(&mut conn)?;
     if ran > 0 {
-        tracing::info!(migrations = ran, "database schema brought up to date");
+        tracing::info!(migrations = ran, "database schema migrated");
     }
-    let log = log_of(&target);
-    let changes = SqlChangeFeed::of(&target, runtime);
-    let db = Db::new(&target, config, runtime);
-    Ok(Arc::new(SqlStore { db, changes, log }))
+    Ok(Arc::new(SqlStore {
+        changes: SqlChangeFeed::start(&target, runtime),
+        db: Db::new(&target, config, runtime),
+        wal_path: wal_path_of(&target),
+    }))
 }
 
-/// `SQLite`'s write-ahead log.
-pub(crate) fn log_of(target: &Target) -> Option<PathBuf> {
+/// Path of `SQLite`'s write-ahead log.
+fn wal_path_of(target: &Target) -> Option<PathBuf> {
     match target {
         Target::Sqlite(path) => {
-            let mut log = path.clone().into_os_string();
-            log.push("-wal");
-            Some(log.into())
+            let mut wal_path = path.clone().into_os_string();
+            wal_path.push("-wal");
+            Some(wal_path.into())
         }
         #[cfg(feature = "postgres")]
         Target::Postgres(_) => None,
@@ -192,12 +197,12 @@ fn create_private(path: &Path) -> io::Result<()> {
         .append(true)
         .mode(0o600)
         .open(path)?;
-    let found = file.metadata()?;
-    let mode = found.permissions().mode() & 0o7777;
-    if mode & 0o077 != 0 && found.is_file() {
-        // The mode of another account's file cannot be changed.
-        let narrowed = file.set_permissions(Permissions::from_mode(mode & 0o7700));
-        narrowed.or_else(|error| match error.kind() {
+    let metadata = file.metadata()?;
+    let mode = metadata.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 && metadata.is_file() {
+        // Changing the mode of another account's file is denied.
+        let restricted = file.set_permissions(Permissions::from_mode(mode & 0o7700));
+        restricted.or_else(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => Ok(()),
             _ => Err(error),
         })?;

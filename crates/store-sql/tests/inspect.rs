@@ -1,4 +1,4 @@
-//! A inspect at a `SQLite` database that changes nothing in it.
+//! `SqlStore::inspect` on an `SQLite` database, which it does not change.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use diesel::connection::SimpleConnection;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::runtime::Handle;
 
 fn config(directory: &TempDir) -> StoreConfig {
-    // A name that SQLite's URLs would read as something else.
+    // In a URL, SQLite would interpret these characters.
     StoreConfig::new(format!(
         "sqlite://{}/a?b#%41.db",
         directory.path().display()
@@ -31,7 +31,7 @@ fn change(directory: &TempDir, sql: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_schema_is_compared_and_left_alone() {
+async fn an_inspection_compares_the_schema_and_changes_nothing() {
     let directory = TempDir::new().unwrap();
     assert_eq!(inspect(&directory).await.schema, SchemaStatus::Missing);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -45,7 +45,7 @@ async fn the_schema_is_compared_and_left_alone() {
     );
     let store = inspection.store.unwrap();
     assert_eq!(store.installation().await.unwrap(), None);
-    store.withdraw("nobody").await.unwrap_err();
+    store.withdraw("unknown").await.unwrap_err();
     drop(store);
 
     assert_eq!(open.missing_migrations().await.unwrap(), 0);
@@ -60,7 +60,7 @@ async fn the_schema_is_compared_and_left_alone() {
     assert_eq!(
         open.missing_migrations().await.unwrap(),
         1,
-        "while it is open"
+        "in the open store"
     );
     assert_eq!(inspect(&directory).await.schema, SchemaStatus::Older(1));
 

@@ -1,4 +1,4 @@
-//! Opening: rights of the file, several at once, a database of a newer version, and how failures are named.
+//! Opening an `SQLite` database: permissions, concurrent opens, newer schemas, and error messages.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -25,15 +25,15 @@ fn config(directory: &Path) -> StoreConfig {
 fn raw(directory: &Path) -> SqliteConnection {
     let path = directory.join("new/store.db");
     let mut conn =
-        SqliteConnection::establish(&path.to_string_lossy()).expect("the database is there");
-    // Connections of a store that was dropped are closed a moment later.
+        SqliteConnection::establish(&path.to_string_lossy()).expect("an existing database");
+    // A dropped store closes its connections a moment later.
     conn.batch_execute("PRAGMA busy_timeout = 30000")
-        .expect("a setting");
+        .expect("set the timeout");
     conn
 }
 
 #[tokio::test]
-async fn the_file_and_its_companions_are_private() {
+async fn the_database_files_are_private() {
     let directory = TempDir::new().unwrap();
     let store = SqlStore::open(config(directory.path()), Handle::current())
         .await
@@ -55,8 +55,8 @@ async fn the_file_and_its_companions_are_private() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_may_open_the_same_new_database_at_once() {
-    // Whether two meet where they could hinder each other is chance.
+async fn several_stores_open_a_new_database_at_once() {
+    // Repeated, because a collision depends on timing.
     for _ in 0..20 {
         let directory = TempDir::new().unwrap();
         let opens = (0..8).map(|_| SqlStore::open(config(directory.path()), Handle::current()));
@@ -65,7 +65,7 @@ async fn several_may_open_the_same_new_database_at_once() {
             .into_iter()
             .map(|store| store.unwrap())
             .collect();
-        // And write at once, each through a writer of its own.
+        // Each store writes concurrently through its own connection.
         let at = Timestamp::from_micros(0);
         let document = domain::cipher::Sealed::from_text("x");
         let saves = stores.iter().enumerate().map(|(n, store)| {
@@ -80,7 +80,7 @@ async fn several_may_open_the_same_new_database_at_once() {
 }
 
 #[tokio::test]
-async fn a_long_log_is_emptied_and_a_short_one_is_left_alone() {
+async fn only_a_long_log_is_truncated() {
     let directory = TempDir::new().unwrap();
     let store = SqlStore::open(config(directory.path()), Handle::current())
         .await
@@ -98,7 +98,7 @@ async fn a_long_log_is_emptied_and_a_short_one_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_was_stored_is_there_after_opening_again() {
+async fn data_survives_a_restart() {
     let directory = TempDir::new().unwrap();
     for _ in 0..2 {
         let store = SqlStore::open(config(directory.path()), Handle::current())
@@ -122,7 +122,7 @@ async fn what_was_stored_is_there_after_opening_again() {
 }
 
 #[tokio::test]
-async fn a_database_of_a_newer_version_is_refused_untouched() {
+async fn a_newer_schema_is_refused() {
     let directory = TempDir::new().unwrap();
     SqlStore::open(config(directory.path()), Handle::current())
         .await
@@ -131,34 +131,34 @@ async fn a_database_of_a_newer_version_is_refused_untouched() {
         .batch_execute("INSERT INTO __diesel_schema_migrations (version) VALUES ('29990101000000')")
         .unwrap();
     let refused = SqlStore::open(config(directory.path()), Handle::current()).await;
-    let Err(OpenError::Migrate(error @ MigrationError::FromTheFuture { .. })) = refused else {
-        panic!("it was opened");
+    let Err(OpenError::Migrate(error @ MigrationError::NewerSchema { .. })) = refused else {
+        panic!("the store opened");
     };
     assert!(error.to_string().contains("29990101000000"), "{error}");
 }
 
 #[tokio::test]
-async fn a_place_that_cannot_be_written_is_named() {
+async fn an_unwritable_path_is_named() {
     let directory = TempDir::new().unwrap();
     std::fs::write(directory.path().join("file"), "").unwrap();
     let url = format!("sqlite://{}/file/store.db", directory.path().display());
     let refused = SqlStore::open(StoreConfig::new(url), Handle::current()).await;
     let Err(OpenError::File { path, .. }) = refused else {
-        panic!("it was opened");
+        panic!("the store opened");
     };
     assert!(path.ends_with("file/store.db"), "{path}");
 }
 
 #[tokio::test]
-async fn a_damaged_row_is_corrupt_and_no_panic() {
+async fn a_damaged_row_is_reported_as_corrupt() {
     let directory = TempDir::new().unwrap();
     let store = SqlStore::open(config(directory.path()), Handle::current())
         .await
         .unwrap();
     let ports = StorePorts::of(store.clone());
     ports.sandbox("s", "alice").await;
-    let it = fixtures::conversation(1, "alice", "s", fixtures::at(0));
-    let id = ports.conversation(&it).await;
+    let conversation = fixtures::conversation(1, "alice", "s", fixtures::at(0));
+    let id = ports.conversation(&conversation).await;
     for damage in [
         "execution_status = 'dancing'",
         "metrics = '{'",
@@ -167,26 +167,26 @@ async fn a_damaged_row_is_corrupt_and_no_panic() {
         raw(directory.path())
             .batch_execute(&format!("UPDATE conversations SET {damage}"))
             .unwrap();
-        let answer = ConversationRepository::find(&*store, &Scope::System, id).await;
+        let result = ConversationRepository::find(&*store, &Scope::System, id).await;
         assert!(
             matches!(
-                answer,
+                result,
                 Err(StoreError::Corrupt {
                     entity: "conversation",
                     ..
                 })
             ),
-            "{damage}: {answer:?}"
+            "{damage}: {result:?}"
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_too_long_for_the_writer_is_told_to_come_back() {
+async fn a_long_wait_for_the_writer_fails_as_unavailable() {
     let directory = TempDir::new().unwrap();
     let store = SqlStore::open(
         StoreConfig {
-            // Longer than a read that may go on waits on a busy machine.
+            // Longer than a read waits for its slot on a busy machine.
             wait: Duration::from_millis(500),
             ..config(directory.path())
         },
@@ -194,7 +194,7 @@ async fn who_waits_too_long_for_the_writer_is_told_to_come_back() {
     )
     .await
     .unwrap();
-    // Another process holds the write lock: the first save waits for it in the one writer, the second for the writer.
+    // Another connection holds the write lock. The first save waits for the lock, the second for the only writer's slot.
     let mut other = raw(directory.path());
     other.batch_execute("BEGIN IMMEDIATE").unwrap();
     let (one, two) = (UserId::parse("one").unwrap(), UserId::parse("two").unwrap());
@@ -203,7 +203,7 @@ async fn who_waits_too_long_for_the_writer_is_told_to_come_back() {
     let first = store.save(&one, &document, None, at);
     let second = async {
         let refused = store.save(&two, &document, None, at).await;
-        // Reads go on meanwhile.
+        // Reads do not wait for the writer.
         let filter = ConversationFilter::default();
         let page = PageRequest::default();
         let read = ConversationRepository::search(&*store, &Scope::System, &filter, &page).await;
@@ -235,31 +235,40 @@ fn both_databases_have_the_same_migrations() {
     assert_eq!(names("sqlite"), names("postgres"));
 }
 
-/// `.cargo/config.toml` was heeded: `SQLite` does not parse a prepared statement with `LIMIT ?` anew at each use, and takes no
-/// lock that all connections share. Nothing else would tell.
+/// The build uses the options of `.cargo/config.toml`: `SQLite` does not parse a prepared statement with `LIMIT ?` anew at each
+/// use, and takes no lock that all connections share.
 #[tokio::test]
-async fn sqlite_is_built_as_it_is_wanted() {
+async fn sqlite_has_the_configured_compile_options() {
     #[derive(QueryableByName)]
-    struct Opt {
+    struct CompileOption {
         #[diesel(sql_type = diesel::sql_types::Text)]
         compile_options: String,
     }
     let mut conn = SqliteConnection::establish(":memory:").unwrap();
-    let found: Vec<Opt> = diesel::sql_query("PRAGMA compile_options")
+    let rows: Vec<CompileOption> = diesel::sql_query("PRAGMA compile_options")
         .load(&mut conn)
         .unwrap();
-    let found: Vec<&str> = found.iter().map(|it| it.compile_options.as_str()).collect();
-    for wanted in ["ENABLE_QPSG", "THREADSAFE=2", "DEFAULT_MEMSTATUS=0"] {
-        assert!(found.contains(&wanted), "{wanted} is not among {found:?}");
+    let options: Vec<&str> = rows
+        .iter()
+        .map(|row| row.compile_options.as_str())
+        .collect();
+    for expected in ["ENABLE_QPSG", "THREADSAFE=2", "DEFAULT_MEMSTATUS=0"] {
+        assert!(
+            options.contains(&expected),
+            "{expected} is not among {options:?}"
+        );
     }
-    assert!(!found.contains(&"ENABLE_MEMORY_MANAGEMENT"), "{found:?}");
+    assert!(
+        !options.contains(&"ENABLE_MEMORY_MANAGEMENT"),
+        "{options:?}"
+    );
 }
 
-/// What each start asks of all that a user ever started is answered by what is open.
+/// Each start counts the user's unfinished starts, whose cost must not grow with the finished ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn open_starts_are_counted_by_their_own_index() {
+async fn unfinished_starts_are_counted_by_their_own_index() {
     #[derive(QueryableByName)]
-    struct Step {
+    struct PlanStep {
         #[diesel(sql_type = diesel::sql_types::Text)]
         detail: String,
     }
@@ -268,12 +277,12 @@ async fn open_starts_are_counted_by_their_own_index() {
     let config = StoreConfig::new(format!("sqlite://{}", path.display()));
     let _store = SqlStore::open(config, Handle::current()).await.unwrap();
     let mut conn = SqliteConnection::establish(&path.to_string_lossy()).unwrap();
-    let plan: Vec<Step> = diesel::sql_query(
+    let plan: Vec<PlanStep> = diesel::sql_query(
         "EXPLAIN QUERY PLAN SELECT count(*) FROM start_tasks WHERE owner = 'ada' AND is_open",
     )
     .load(&mut conn)
     .unwrap();
-    let plan: Vec<&str> = plan.iter().map(|it| it.detail.as_str()).collect();
+    let plan: Vec<&str> = plan.iter().map(|step| step.detail.as_str()).collect();
     let [only] = plan[..] else { panic!("{plan:?}") };
     assert!(only.contains("start_tasks_open"), "{only}");
 }

@@ -20,7 +20,7 @@ impl Deref for Fresh {
 }
 
 async fn fresh() -> Fresh {
-    let directory = TempDir::new().expect("a directory");
+    let directory = TempDir::new().expect("temporary directory");
     let url = format!("sqlite://{}/store.db", directory.path().display());
     let store = SqlStore::open(StoreConfig::new(url), Handle::current()).await;
     Fresh {
@@ -29,112 +29,4 @@ async fn fresh() -> Fresh {
     }
 }
 
-mod settings {
-    use super::fresh;
-    port_conformance::settings_repository_conformance!(fresh());
-}
-
-mod secrets {
-    use super::fresh;
-    port_conformance::secret_repository_conformance!(fresh());
-}
-
-mod api_keys {
-    use super::fresh;
-    port_conformance::api_key_repository_conformance!(fresh());
-}
-
-mod sandboxes {
-    use super::fresh;
-    port_conformance::sandbox_repository_conformance!(fresh());
-}
-
-mod warm {
-    use super::fresh;
-    port_conformance::warm_repository_conformance!(fresh());
-}
-
-mod conversations {
-    use super::fresh;
-    port_conformance::conversation_repository_conformance!(fresh());
-}
-
-mod events {
-    use super::fresh;
-    port_conformance::event_store_conformance!(fresh());
-}
-
-mod arrivals {
-    use super::fresh;
-    port_conformance::event_sequence_conformance!(fresh());
-}
-
-mod answers {
-    use super::fresh;
-    port_conformance::idempotency_repository_conformance!(fresh());
-}
-
-mod hosts {
-    use super::fresh;
-    port_conformance::host_repository_conformance!(fresh());
-}
-
-mod leases {
-    use super::fresh;
-    port_conformance::lease_repository_conformance!(fresh());
-}
-
-mod vault {
-    use super::fresh;
-    port_conformance::vault_repository_conformance!(fresh());
-}
-
-mod sealed {
-    use super::fresh;
-    port_conformance::sealed_records_conformance!(fresh());
-}
-
-mod administration {
-    use super::fresh;
-    port_conformance::administration_conformance!(fresh());
-}
-
-mod audit {
-    use super::fresh;
-    port_conformance::audit_log_conformance!(fresh());
-}
-
-mod users {
-    use super::fresh;
-    port_conformance::user_repository_conformance!(fresh());
-}
-
-mod pruning {
-    use super::fresh;
-    port_conformance::pruning_conformance!(fresh());
-}
-
-mod crowd {
-    use super::fresh;
-    port_conformance::concurrency_conformance!(fresh());
-}
-
-mod usage {
-    use super::fresh;
-    port_conformance::usage_repository_conformance!(fresh());
-}
-
-mod odd_text {
-    use super::fresh;
-    port_conformance::unusual_text_conformance!(fresh());
-}
-
-mod pending_messages {
-    use super::fresh;
-    port_conformance::pending_message_repository_conformance!(fresh());
-}
-
-mod start_tasks {
-    use super::fresh;
-    port_conformance::start_task_repository_conformance!(fresh());
-}
+port_conformance::store_conformance!(fresh);

@@ -19,24 +19,24 @@ async fn open(path: &Path) -> StorePorts {
 }
 
 #[tokio::test]
-async fn whatever_an_older_version_stored_is_shown_as_if_stored_now() {
+async fn data_of_older_versions_reads_like_new_data() {
     let directory = TempDir::new().unwrap();
-    let now = open(&directory.path().join("now.db")).await;
-    upgrade::fill(&now).await;
-    let expected = upgrade::shown(&now).await;
+    let new = open(&directory.path().join("new.db")).await;
+    upgrade::fill(&new).await;
+    let expected = upgrade::describe(&new).await;
     for version in upgrade::versions() {
         let path = directory.path().join(&version);
         SqliteConnection::establish(&path.to_string_lossy())
             .unwrap()
             .batch_execute(&upgrade::database_of("sqlite", &version))
             .unwrap_or_else(|error| panic!("{version}: {error}"));
-        let shown = upgrade::shown(&open(&path).await).await;
-        upgrade::compare(&version, &shown, &expected);
+        let actual = upgrade::describe(&open(&path).await).await;
+        upgrade::assert_same(&version, &actual, &expected);
     }
 }
 
 #[tokio::test]
-async fn the_first_user_administers_and_the_log_is_not_changed() {
+async fn an_upgrade_makes_one_administrator_and_protects_the_audit_log() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("store.db");
     let connect = || SqliteConnection::establish(&path.to_string_lossy()).unwrap();
@@ -46,7 +46,7 @@ async fn the_first_user_administers_and_the_log_is_not_changed() {
     connect().batch_execute(&older).unwrap();
     let ports = open(&path).await;
     upgrade::check_roles(&ports).await;
-    upgrade::write_a_line(&ports).await;
+    upgrade::add_audit_entry(&ports).await;
     let refused = connect().batch_execute(upgrade::FORGERY).unwrap_err();
     assert!(refused.to_string().contains("only added to"), "{refused}");
 }

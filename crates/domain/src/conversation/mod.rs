@@ -38,7 +38,7 @@ macro_rules! wire_enum {
             type Err = $crate::id::InvalidId;
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 Self::ALL.iter().find(|(name, _)| *name == text).map(|(_, value)| *value)
-                    .ok_or($crate::id::InvalidId { kind: stringify!($name), expected: "a known value" })
+                    .ok_or($crate::id::InvalidId { kind: stringify!($name), expected: concat!("one of" $(, " `", $text, "`")*) })
             }
         }
         impl serde::Serialize for $name {

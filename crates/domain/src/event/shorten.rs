@@ -25,12 +25,12 @@ const SHORTENED_LIST_ITEMS: usize = 8;
 const ENVELOPE_FIELDS: [&str; 4] = ["id", "kind", "timestamp", "source"];
 
 impl Event {
-    /// Whether the document is bulky.
+    /// Whether this is the output of a tool with a bulky document.
     pub fn is_bulky_observation(&self) -> bool {
         self.kind == BULKY_EVENT_KIND && self.is_bulky()
     }
 
-    /// Whether its document is large.
+    /// Whether the document is larger than [`BULKY_EVENT_BYTES`].
     pub fn is_bulky(&self) -> bool {
         crate::json::text_bytes(&self.body) > BULKY_EVENT_BYTES
     }

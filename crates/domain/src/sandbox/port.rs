@@ -32,7 +32,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
     /// ([`UserRepository::purge`](crate::identity::UserRepository::purge)). The caps count rows with `desired =
     /// running` and status STARTING or RUNNING.
     async fn insert(&self, sandbox: &Sandbox, caps: &SandboxCaps) -> Result<(), StoreError>;
-    /// Does the same and stores the response to a request with an idempotency key, in one transaction. The key is
+    /// Inserts like [`SandboxRepository::insert`] and stores the response to a request with an idempotency key, in one transaction. The key is
     /// checked first: if it was used before, nothing else is checked or written. [`IdempotencyCheck::New`] if the
     /// sandbox was stored.
     async fn insert_once(
@@ -43,7 +43,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
     ) -> Result<IdempotencyCheck, StoreError>;
     /// One sandbox.
     async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError>;
-    /// Several, in the order asked for.
+    /// Several sandboxes, in the order of `ids`; `None` for unknown ones.
     async fn find_many(
         &self,
         scope: &Scope,

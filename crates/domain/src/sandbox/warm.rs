@@ -92,7 +92,7 @@ pub trait WarmRepository: Send + Sync + 'static {
     /// Returns a claimed sandbox to READY, when the claim was not used. `false` if it is not CLAIMED, or a sandbox row
     /// has its id.
     async fn release(&self, id: &SandboxId, at: Timestamp) -> Result<bool, StoreError>;
-    /// All of a host, in any state, oldest first, at most [`MAX_WARM_SANDBOXES_PER_HOST`].
+    /// All warm sandboxes of a host, in any state, oldest first, at most [`MAX_WARM_SANDBOXES_PER_HOST`].
     async fn list_on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError>;
     /// Removes the row; the sandbox that it became stays. `false` if there is none.
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError>;

@@ -157,7 +157,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         start: &NewStartTask,
         caps: &SandboxCaps,
     ) -> Result<StartTaskInsertOutcome, StoreError>;
-    /// Several tasks, in the order of `ids`.
+    /// Several tasks, in the order of `ids`; `None` for unknown ones.
     async fn find_many(
         &self,
         scope: &Scope,

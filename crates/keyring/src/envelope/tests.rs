@@ -1,4 +1,4 @@
-//! What the envelope promises.
+//! Tests of sealing, opening, and the key files.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ fn open(keyring: &Keyring, context: &str, text: &str) -> Result<String, CipherEr
 }
 
 #[test]
-fn no_two_sealed_values_are_alike_and_none_holds_the_secret() {
+fn sealed_values_differ_and_do_not_contain_the_secret() {
     let keyring = keyring();
     let one = keyring.seal("a/b", &"hunter2".into()).unwrap();
     let two = keyring.seal("a/b", &"hunter2".into()).unwrap();
@@ -28,7 +28,7 @@ fn no_two_sealed_values_are_alike_and_none_holds_the_secret() {
 }
 
 #[test]
-fn any_flipped_bit_is_noticed() {
+fn every_flipped_bit_is_detected() {
     let keyring = keyring();
     let sealed = keyring.seal("a/b", &"some secret".into()).unwrap();
     let prefix = format!("v1.{}.", keyring.key_id());
@@ -47,7 +47,7 @@ fn any_flipped_bit_is_noticed() {
 }
 
 #[test]
-fn any_changed_character_is_noticed() {
+fn every_changed_character_is_detected() {
     let keyring = keyring();
     let sealed = keyring.seal("a/b", &"some secret".into()).unwrap();
     let text = sealed.as_text();
@@ -57,7 +57,7 @@ fn any_changed_character_is_noticed() {
             changed.replace_range(at..=at, replacement);
             if changed != text {
                 let error = open(&keyring, "a/b", &changed).unwrap_err();
-                // Only the key id may turn into the id of another key.
+                // A changed key id may be valid, but names an unknown key.
                 let in_id = (3..19).contains(&at);
                 match error {
                     CipherError::Damaged => {}
@@ -91,7 +91,7 @@ fn a_value_of_another_record_does_not_open() {
 }
 
 #[test]
-fn the_halves_of_two_values_do_not_fit_together() {
+fn parts_of_two_values_cannot_be_combined() {
     let keyring = keyring();
     let prefix = format!("v1.{}.", keyring.key_id());
     let [one, two] = ["first", "other"].map(|secret| {
@@ -113,7 +113,7 @@ fn the_halves_of_two_values_do_not_fit_together() {
 }
 
 #[test]
-fn rotation_opens_old_values_and_says_that_they_are_old() {
+fn a_rotated_keyring_opens_old_values_as_outdated() {
     let [old_key, new_key] = [(); 2].map(|()| MasterKey::generate().unwrap());
     let old = Keyring::new(&old_key, &[]);
     let sealed = old.seal("a/b", &"x".into()).unwrap();
@@ -131,7 +131,7 @@ fn rotation_opens_old_values_and_says_that_they_are_old() {
 }
 
 #[test]
-fn a_canary_tells_the_right_key_from_a_wrong_one() {
+fn a_canary_distinguishes_the_right_key() {
     let keyring = keyring();
     let canary = keyring.seal(CANARY_CONTEXT, &CANARY.into()).unwrap();
     keyring.check_canary(&canary).unwrap();
@@ -145,21 +145,21 @@ fn a_canary_tells_the_right_key_from_a_wrong_one() {
 }
 
 #[test]
-fn another_known_key_may_seal_and_an_unknown_one_may_not() {
+fn only_known_keys_can_seal() {
     let [one, two, unknown] = [(); 3].map(|()| MasterKey::generate().unwrap());
     let keyring = Keyring::new(&one, std::slice::from_ref(&two));
     let sealed = keyring.seal("a", &"x".into()).unwrap();
     keyring.seal_with(two.id()).unwrap();
     assert!(keyring.is_outdated(&sealed));
-    let anew = keyring.seal("a", &"x".into()).unwrap();
-    assert_eq!(Keyring::key_of(&anew), Some(two.id()));
+    let resealed = keyring.seal("a", &"x".into()).unwrap();
+    assert_eq!(Keyring::key_of(&resealed), Some(two.id()));
     assert!(keyring.seal_with(unknown.id()).is_err());
     assert_eq!(keyring.key_id(), two.id());
     assert_eq!(keyring.key_ids(), [one.id(), two.id()]);
 }
 
 #[test]
-fn a_key_that_comes_into_its_file_is_found_when_it_is_needed() {
+fn a_key_that_is_added_to_its_file_is_found_on_demand() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("master.key");
     let [old, new] = [(); 2].map(|()| MasterKey::generate().unwrap());
@@ -172,9 +172,9 @@ fn a_key_that_comes_into_its_file_is_found_when_it_is_needed() {
     assert_eq!(
         keyring.key_id(),
         old.id(),
-        "what seals is not for a file to say"
+        "a file does not change the key that seals"
     );
-    // Gone files cost nothing that is known.
+    // The keyring keeps its keys when a file is removed.
     std::fs::remove_file(&path).unwrap();
     assert!(keyring.reread().is_err());
     keyring.open("a", &sealed).unwrap();
@@ -182,7 +182,7 @@ fn a_key_that_comes_into_its_file_is_found_when_it_is_needed() {
 
 proptest! {
     #[test]
-    fn whatever_is_sealed_opens(context: String, secret: String) {
+    fn every_sealed_value_opens(context: String, secret: String) {
         let keyring = keyring();
         let sealed = keyring.seal(&context, &secret.clone().into()).unwrap();
         prop_assert_eq!(open(&keyring, &context, sealed.as_text()).unwrap(), secret);

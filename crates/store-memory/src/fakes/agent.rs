@@ -29,7 +29,7 @@ pub struct FakeAgentRuntime {
     state: Mutex<FakeAgentState>,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "independent ways to behave")]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 #[derive(Default)]
 struct FakeAgentState {
     behavior: FakeBehavior,
@@ -67,7 +67,7 @@ impl FakeAgentState {
 }
 
 struct FakeConversation {
-    it: AgentConversation,
+    conversation: AgentConversation,
     events: Vec<Event>,
 }
 
@@ -86,17 +86,17 @@ impl FakeAgentRuntime {
         self.lock().behaviors_by_url.insert(url.clone(), behavior);
     }
 
-    /// Whether messages are stored without running the agent.
+    /// Sets whether messages are stored without running the agent.
     pub fn refuse_runs(&self, refuse: bool) {
         self.lock().refuse_runs = refuse;
     }
 
-    /// Whether a start succeeds but returns 500.
+    /// Sets whether a start succeeds but returns 500.
     pub fn lose_answers(&self, lose: bool) {
         self.lock().lose_answers = lose;
     }
 
-    /// Whether a message is stored and logged but returns 500.
+    /// Sets whether a message is stored and logged but returns 500.
     pub fn lose_answers_to_messages(&self, lose: bool) {
         self.lock().lose_message_responses = lose;
     }
@@ -117,14 +117,14 @@ impl FakeAgentRuntime {
         let mut state = self.lock();
         for (id, message) in state.held_messages.take().unwrap_or_default() {
             let event = user_message_event(state.messages.len(), &message);
-            if let Some(kept) = state.conversations.get_mut(&id) {
-                kept.events.push(event);
+            if let Some(stored) = state.conversations.get_mut(&id) {
+                stored.events.push(event);
             }
             state.messages.push((id, message));
         }
     }
 
-    /// Whether a start succeeds but never returns.
+    /// Sets whether a start succeeds but never returns.
     pub fn hold_answers(&self, hold: bool) {
         self.lock().hold_answers = hold;
     }
@@ -191,20 +191,20 @@ impl FakeAgentRuntime {
 
     /// Appends an event to a conversation's log. Does nothing for an unknown one.
     pub fn push_event(&self, id: ConversationId, event: Event) {
-        if let Some(kept) = self.lock().conversations.get_mut(&id) {
-            kept.events.push(event);
+        if let Some(stored) = self.lock().conversations.get_mut(&id) {
+            stored.events.push(event);
         }
     }
 
     /// Changes a conversation. Does nothing for an unknown one.
     pub fn change(&self, id: ConversationId, change: impl FnOnce(&mut AgentConversation)) {
-        if let Some(kept) = self.lock().conversations.get_mut(&id) {
-            change(&mut kept.it);
+        if let Some(stored) = self.lock().conversations.get_mut(&id) {
+            change(&mut stored.conversation);
         }
     }
 
-    /// Counts the call and applies the behavior.
-    async fn called(
+    /// Counts the call and applies the behavior. Fails if the server is dormant.
+    async fn call_awake(
         &self,
         url: &Url,
         count: impl FnOnce(&mut FakeAgentCalls),
@@ -220,8 +220,8 @@ impl FakeAgentRuntime {
         Ok(())
     }
 
-    /// The same for calls that a dormant server also supports.
-    async fn asked(
+    /// Counts the call and applies the behavior, for calls that a dormant server also supports.
+    async fn call(
         &self,
         url: &Url,
         count: impl FnOnce(&mut FakeAgentCalls),
@@ -231,7 +231,9 @@ impl FakeAgentRuntime {
     }
 
     fn switch_model(&self, id: ConversationId, model: &str) -> Result<(), AgentError> {
-        self.with_conversation(id, |kept| kept.it.llm_model = Some(model.to_owned()))?;
+        self.with_conversation(id, |stored| {
+            stored.conversation.llm_model = Some(model.to_owned())
+        })?;
         self.lock().switches.push((id, model.to_owned()));
         Ok(())
     }
@@ -242,8 +244,8 @@ impl FakeAgentRuntime {
         with: impl FnOnce(&mut FakeConversation) -> T,
     ) -> Result<T, AgentError> {
         let mut state = self.lock();
-        let kept = state.conversations.get_mut(&id);
-        kept.map(with).ok_or(AgentError::NotFound)
+        let stored = state.conversations.get_mut(&id);
+        stored.map(with).ok_or(AgentError::NotFound)
     }
 }
 
@@ -283,11 +285,11 @@ impl AgentRuntime for FakeAgentRuntime {
 
     async fn prewarm(&self, _: &SandboxId, url: &Url) {
         // A failure does not matter.
-        let _ = self.asked(url, |calls| calls.prewarm += 1).await;
+        let _ = self.call(url, |calls| calls.prewarm += 1).await;
     }
 
     async fn wake(&self, _: &SandboxId, url: &Url, init: &InitRequest) -> Result<(), AgentError> {
-        self.asked(url, |calls| calls.wake += 1).await?;
+        self.call(url, |calls| calls.wake += 1).await?;
         let mut state = self.lock();
         if state.unwakeable.contains(url) {
             return Err(AgentError::Rejected {
@@ -302,16 +304,16 @@ impl AgentRuntime for FakeAgentRuntime {
     }
 
     async fn is_alive(&self, _: &SandboxId, url: &Url) -> bool {
-        self.asked(url, |calls| calls.is_alive += 1).await.is_ok()
+        self.call(url, |calls| calls.is_alive += 1).await.is_ok()
     }
 
     async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError> {
-        self.called(&at.url, |_| ()).await?;
+        self.call_awake(&at.url, |_| ()).await?;
         Ok(self.lock().idle_time)
     }
 
     async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError> {
-        self.called(&at.url, |calls| calls.version += 1).await?;
+        self.call_awake(&at.url, |calls| calls.version += 1).await?;
         Ok("0.0.0-fake".to_owned())
     }
 
@@ -320,31 +322,31 @@ impl AgentRuntime for FakeAgentRuntime {
         at: &AgentEndpoint,
         request: &LaunchRequest,
     ) -> Result<AgentConversation, AgentError> {
-        self.called(&at.url, |calls| calls.start += 1).await?;
-        let (it, is_held) = {
+        self.call_awake(&at.url, |calls| calls.start += 1).await?;
+        let (conversation, is_held) = {
             let mut state = self.lock();
-            if let Some(kept) = state.conversations.get(&request.conversation_id) {
-                return Ok(kept.it.clone());
+            if let Some(stored) = state.conversations.get(&request.conversation_id) {
+                return Ok(stored.conversation.clone());
             }
             state.launches.push(request.clone());
-            let it = new_conversation(request);
-            let kept = FakeConversation {
-                it: it.clone(),
+            let conversation = new_conversation(request);
+            let stored = FakeConversation {
+                conversation: conversation.clone(),
                 events: Vec::new(),
             };
-            state.conversations.insert(request.conversation_id, kept);
+            state.conversations.insert(request.conversation_id, stored);
             if state.lose_answers {
                 return Err(AgentError::Rejected {
                     status: 500,
                     reason: "the fake agent server lost the response".to_owned(),
                 });
             }
-            (it, state.hold_answers)
+            (conversation, state.hold_answers)
         };
         if is_held {
             std::future::pending::<()>().await;
         }
-        Ok(it)
+        Ok(conversation)
     }
 
     async fn snapshot_many(
@@ -352,10 +354,15 @@ impl AgentRuntime for FakeAgentRuntime {
         at: &AgentEndpoint,
         ids: &[ConversationId],
     ) -> Result<Vec<Option<AgentConversation>>, AgentError> {
-        self.called(&at.url, |calls| calls.snapshot_many += 1)
+        self.call_awake(&at.url, |calls| calls.snapshot_many += 1)
             .await?;
         let state = self.lock();
-        let find = |id| state.conversations.get(id).map(|kept| kept.it.clone());
+        let find = |id| {
+            state
+                .conversations
+                .get(id)
+                .map(|stored| stored.conversation.clone())
+        };
         Ok(ids.iter().map(find).collect())
     }
 
@@ -366,11 +373,11 @@ impl AgentRuntime for FakeAgentRuntime {
         from: Option<Timestamp>,
         cursor: Option<&str>,
     ) -> Result<AgentEventPage, AgentError> {
-        self.called(&at.url, |calls| calls.events += 1).await?;
-        self.with_conversation(id, |kept| {
+        self.call_awake(&at.url, |calls| calls.events += 1).await?;
+        self.with_conversation(id, |stored| {
             // Pages begin at the event that the cursor names, like those of the real agent server. The order is that of
             // the log.
-            let log = &kept.events;
+            let log = &stored.events;
             let begins = |event: &Event| match cursor {
                 Some(cursor) => event.id.as_str() == cursor,
                 None => from.is_none_or(|from| event.timestamp >= from),
@@ -389,10 +396,10 @@ impl AgentRuntime for FakeAgentRuntime {
         at: &AgentEndpoint,
         id: ConversationId,
     ) -> Result<u64, AgentError> {
-        self.called(&at.url, |calls| calls.count_events += 1)
+        self.call_awake(&at.url, |calls| calls.count_events += 1)
             .await?;
-        self.with_conversation(id, |kept| {
-            u64::try_from(kept.events.len()).unwrap_or(u64::MAX)
+        self.with_conversation(id, |stored| {
+            u64::try_from(stored.events.len()).unwrap_or(u64::MAX)
         })
     }
 
@@ -402,7 +409,7 @@ impl AgentRuntime for FakeAgentRuntime {
         id: ConversationId,
         message: &MessageInput,
     ) -> Result<MessageDelivery, AgentError> {
-        self.called(&at.url, |calls| calls.send += 1).await?;
+        self.call_awake(&at.url, |calls| calls.send += 1).await?;
         let is_held = {
             let mut state = self.lock();
             let held = state.held_messages.as_mut();
@@ -413,17 +420,17 @@ impl AgentRuntime for FakeAgentRuntime {
         }
         let mut state = self.lock();
         let refused = state.refuse_runs && message.run;
-        let kept = state
+        let stored = state
             .conversations
             .get_mut(&id)
             .ok_or(AgentError::NotFound)?;
         if message.run && !refused {
-            kept.it.execution_status = Some(ExecutionStatus::Running);
+            stored.conversation.execution_status = Some(ExecutionStatus::Running);
         }
         if state.lose_message_responses {
             let event = user_message_event(state.messages.len(), message);
-            if let Some(kept) = state.conversations.get_mut(&id) {
-                kept.events.push(event);
+            if let Some(stored) = state.conversations.get_mut(&id) {
+                stored.events.push(event);
             }
         }
         state.messages.push((id, message.clone()));
@@ -441,10 +448,11 @@ impl AgentRuntime for FakeAgentRuntime {
     }
 
     async fn interrupt(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
-        self.called(&at.url, |calls| calls.interrupt += 1).await?;
-        self.with_conversation(id, |kept| {
-            if kept.it.execution_status == Some(ExecutionStatus::Running) {
-                kept.it.execution_status = Some(ExecutionStatus::Paused);
+        self.call_awake(&at.url, |calls| calls.interrupt += 1)
+            .await?;
+        self.with_conversation(id, |stored| {
+            if stored.conversation.execution_status == Some(ExecutionStatus::Running) {
+                stored.conversation.execution_status = Some(ExecutionStatus::Paused);
             }
         })
     }
@@ -455,7 +463,7 @@ impl AgentRuntime for FakeAgentRuntime {
         id: ConversationId,
         profile: &LlmProfile,
     ) -> Result<(), AgentError> {
-        self.called(&at.url, |_| ()).await?;
+        self.call_awake(&at.url, |_| ()).await?;
         self.switch_model(id, &profile.llm.model)
     }
 
@@ -465,7 +473,7 @@ impl AgentRuntime for FakeAgentRuntime {
         id: ConversationId,
         model: &str,
     ) -> Result<(), AgentError> {
-        self.called(&at.url, |_| ()).await?;
+        self.call_awake(&at.url, |_| ()).await?;
         self.switch_model(id, model)
     }
 
@@ -474,7 +482,7 @@ impl AgentRuntime for FakeAgentRuntime {
         at: &AgentEndpoint,
         profiles: &[LlmProfile],
     ) -> Result<(), AgentError> {
-        self.called(&at.url, |_| ()).await?;
+        self.call_awake(&at.url, |_| ()).await?;
         let refuses = self.lock().refuses_profiles;
         if let Some(after) = refuses {
             tokio::time::sleep(after).await;
@@ -492,7 +500,7 @@ impl AgentRuntime for FakeAgentRuntime {
         at: &AgentEndpoint,
         id: ConversationId,
     ) -> Result<(), AgentError> {
-        self.called(&at.url, |calls| calls.delete_conversation += 1)
+        self.call_awake(&at.url, |calls| calls.delete_conversation += 1)
             .await?;
         self.lock().conversations.remove(&id);
         Ok(())

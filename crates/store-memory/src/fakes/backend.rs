@@ -103,7 +103,7 @@ impl FakeSandboxBackend {
         self.hanging.send_replace(hanging);
     }
 
-    /// The same for removals only.
+    /// Makes removals hang until it is called with `false`.
     pub fn hang_removals(&self, hanging: bool) {
         self.hanging_removals.send_replace(hanging);
     }
@@ -152,7 +152,7 @@ impl FakeSandboxBackend {
 
     /// Removes all but the workspace of a sandbox and notifies watchers.
     pub fn lose_all_but_workspace(&self, id: &SandboxId) {
-        self.happens(id, BackendState::Remains);
+        self.change_state(id, BackendState::Remains);
     }
 
     /// Ends the main process of a running sandbox like a crash and notifies watchers.
@@ -160,10 +160,10 @@ impl FakeSandboxBackend {
         let state = BackendState::Exited {
             detail: "exit code 1".to_owned(),
         };
-        self.happens(id, state);
+        self.change_state(id, state);
     }
 
-    /// The same without notifying watchers.
+    /// Ends the main process like [`Self::exit`], without notifying watchers.
     pub fn exit_unseen(&self, id: &SandboxId) {
         let state = BackendState::Exited {
             detail: "exit code 1".to_owned(),
@@ -188,7 +188,7 @@ impl FakeSandboxBackend {
 
     /// Removes a sandbox and notifies watchers.
     pub fn lose(&self, id: &SandboxId) {
-        self.happens(id, BackendState::Absent);
+        self.change_state(id, BackendState::Absent);
     }
 
     /// Number of calls of `start`, failures included.
@@ -201,7 +201,8 @@ impl FakeSandboxBackend {
         self.lock().launched.len()
     }
 
-    fn happens(&self, id: &SandboxId, state: BackendState) {
+    /// Changes the state of a sandbox that has ended, and notifies watchers.
+    fn change_state(&self, id: &SandboxId, state: BackendState) {
         self.log(id, |log| log.has_ended = true);
         let mut backend = self.lock();
         if state == BackendState::Absent {
@@ -218,12 +219,12 @@ impl FakeSandboxBackend {
             .retain(|watcher| watcher.unbounded_send(fact.clone()).is_ok());
     }
 
-    async fn unless_hanging(&self) {
+    async fn wait_while_hanging(&self) {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.hanging.subscribe().wait_for(|hanging| !hanging).await;
     }
 
-    fn reachable(&self) -> Result<(), SandboxError> {
+    fn check_reachable(&self) -> Result<(), SandboxError> {
         match &*self.reachability.borrow() {
             BackendReachability::Reachable => Ok(()),
             BackendReachability::Unreachable { detail } => Err(SandboxError::Unavailable {
@@ -233,8 +234,8 @@ impl FakeSandboxBackend {
         }
     }
 
-    fn usable(&self) -> Result<(), SandboxError> {
-        self.reachable()?;
+    fn check_usable(&self) -> Result<(), SandboxError> {
+        self.check_reachable()?;
         if self.broken.load(Ordering::SeqCst) {
             return Err(SandboxError::Unavailable {
                 detail: "the fake backend is broken".to_owned(),
@@ -273,9 +274,10 @@ impl SandboxBackend for FakeSandboxBackend {
     }
 
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
-        let own = format!("/sandboxes/{id}");
-        let found = normalize_path(path).filter(|it| !it.starts_with('/') || is_below(it, &own));
-        found.ok_or(SandboxError::NotFound)
+        let directory = format!("/sandboxes/{id}");
+        let resolved =
+            normalize_path(path).filter(|it| !it.starts_with('/') || is_below(it, &directory));
+        resolved.ok_or(SandboxError::NotFound)
     }
 
     async fn prepare(
@@ -288,14 +290,14 @@ impl SandboxBackend for FakeSandboxBackend {
             progress.report(&line);
             tokio::time::sleep(time).await;
         }
-        self.unless_hanging().await;
-        self.usable()
+        self.wait_while_hanging().await;
+        self.check_usable()
     }
 
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         self.starts.fetch_add(1, Ordering::SeqCst);
-        self.unless_hanging().await;
-        self.reachable()?;
+        self.wait_while_hanging().await;
+        self.check_reachable()?;
         let fail = |left: u32| left.checked_sub(1);
         if self
             .failures
@@ -331,14 +333,14 @@ impl SandboxBackend for FakeSandboxBackend {
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError> {
-        self.unless_hanging().await;
-        self.reachable()?;
+        self.wait_while_hanging().await;
+        self.check_reachable()?;
         Ok(self.lock().sandboxes.get(id).cloned())
     }
 
     async fn list(&self) -> Result<Vec<BackendFact>, SandboxError> {
-        self.unless_hanging().await;
-        self.reachable()?;
+        self.wait_while_hanging().await;
+        self.check_reachable()?;
         let backend = self.lock();
         let fact = |(id, state): (&SandboxId, &BackendState)| BackendFact {
             id: id.clone(),
@@ -348,8 +350,8 @@ impl SandboxBackend for FakeSandboxBackend {
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        self.unless_hanging().await;
-        self.reachable()?;
+        self.wait_while_hanging().await;
+        self.check_reachable()?;
         let mut backend = self.lock();
         let state = backend
             .sandboxes
@@ -361,11 +363,11 @@ impl SandboxBackend for FakeSandboxBackend {
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        self.unless_hanging().await;
+        self.wait_while_hanging().await;
         let mut hanging = self.hanging_removals.subscribe();
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = hanging.wait_for(|hanging| !hanging).await;
-        self.reachable()?;
+        self.check_reachable()?;
         self.lock().sandboxes.remove(id);
         self.logs.send_modify(|logs| drop(logs.remove(id)));
         Ok(())
@@ -397,11 +399,11 @@ impl SandboxBackend for FakeSandboxBackend {
     }
 
     async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
-        self.reachable()?;
+        self.check_reachable()?;
         let backend = self.lock();
         if backend.has_no_image {
             return Err(SandboxError::Unavailable {
-                detail: "the fake image is not here yet".to_owned(),
+                detail: "the fake image is missing".to_owned(),
                 source: None,
             });
         }
@@ -415,12 +417,12 @@ impl SandboxBackend for FakeSandboxBackend {
         keys: &[SecretString],
         tail: LogTail,
     ) -> Result<LogStream, SandboxError> {
-        self.unless_hanging().await;
-        self.reachable()?;
-        let is_there = self.lock().sandboxes.contains_key(id);
+        self.wait_while_hanging().await;
+        self.check_reachable()?;
+        let exists = self.lock().sandboxes.contains_key(id);
         let mut logs = self.logs.subscribe();
         let log = logs.borrow_and_update().get(id).cloned();
-        if !is_there {
+        if !exists {
             return Err(SandboxError::NotFound);
         }
         let begin = log.map_or(0, |log| log.lines.len());
@@ -444,7 +446,7 @@ impl SandboxBackend for FakeSandboxBackend {
     }
 
     async fn check(&self) -> Result<(), SandboxError> {
-        self.unless_hanging().await;
-        self.usable()
+        self.wait_while_hanging().await;
+        self.check_usable()
     }
 }

@@ -67,7 +67,7 @@ impl IdGenerator for SequentialIds {
     /// As long as a real one, and recognisable.
     fn sandbox_id(&self) -> SandboxId {
         SandboxId::parse(format!("sandbox{:0>15}", self.next()))
-            .expect("letters and digits are a sandbox id")
+            .expect("letters and digits are a valid sandbox id")
     }
 
     /// Recognisable.

@@ -42,8 +42,8 @@ pub struct FakeGitHosting {
 
 impl FakeGitHosting {
     /// Sets the contents of a provider.
-    pub fn set(&self, provider: GitProvider, has: FakeProvider) {
-        lock(&self.providers).insert(provider, has);
+    pub fn set(&self, provider: GitProvider, contents: FakeProvider) {
+        lock(&self.providers).insert(provider, contents);
     }
 
     /// The requests so far: provider and token.
@@ -56,15 +56,16 @@ impl FakeGitHosting {
         lock(&self.pull_requests).clone()
     }
 
-    fn ask(&self, access: &GitAccess) -> Result<FakeProvider, GitError> {
+    /// Records the request and returns the contents of the provider.
+    fn contents(&self, access: &GitAccess) -> Result<FakeProvider, GitError> {
         let provider = access.provider;
         let token = access.token.expose_secret().to_owned();
         lock(&self.calls).push((provider, token));
-        let has = lock(&self.providers).get(&provider).cloned();
-        let has = has.ok_or(GitError::NotFound { provider })?;
-        match has.fault {
+        let contents = lock(&self.providers).get(&provider).cloned();
+        let contents = contents.ok_or(GitError::NotFound { provider })?;
+        match contents.fault {
             Some(fault) => Err(fault(provider)),
-            None => Ok(has),
+            None => Ok(contents),
         }
     }
 }
@@ -74,7 +75,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A page whose token is the number of items before it.
-fn cut<T>(items: Vec<T>, page: &GitPageRequest) -> Result<GitPage<T>, GitError> {
+fn page_of<T>(items: Vec<T>, page: &GitPageRequest) -> Result<GitPage<T>, GitError> {
     let before = page.after.as_deref().map_or(Ok(0), str::parse::<usize>);
     let before = before.map_err(|_| GitError::InvalidPageToken)?;
     let end = before.saturating_add(page.limit);
@@ -102,7 +103,9 @@ fn source(provider: GitProvider, base: &str, repository: &str) -> Result<CloneSo
 impl GitHosting for FakeGitHosting {
     async fn user(&self, access: &GitAccess) -> Result<GitUser, GitError> {
         let provider = access.provider;
-        self.ask(access)?.user.ok_or(GitError::Denied { provider })
+        self.contents(access)?
+            .user
+            .ok_or(GitError::Denied { provider })
     }
 
     async fn repositories(
@@ -112,9 +115,9 @@ impl GitHosting for FakeGitHosting {
         page: &GitPageRequest,
     ) -> Result<GitPage<GitRepository>, GitError> {
         let text = query.text.as_deref().unwrap_or_default();
-        let mut repositories = self.ask(access)?.repositories;
+        let mut repositories = self.contents(access)?.repositories;
         repositories.retain(|repository| repository.full_name.contains(text));
-        cut(repositories, page)
+        page_of(repositories, page)
     }
 
     async fn branches(
@@ -124,9 +127,9 @@ impl GitHosting for FakeGitHosting {
         text: &str,
         page: &GitPageRequest,
     ) -> Result<GitPage<GitBranch>, GitError> {
-        let mut branches = self.ask(access)?.branches;
+        let mut branches = self.contents(access)?.branches;
         branches.retain(|branch| branch.name.contains(text));
-        cut(branches, page)
+        page_of(branches, page)
     }
 
     async fn installations(
@@ -136,13 +139,13 @@ impl GitHosting for FakeGitHosting {
     ) -> Result<GitPage<String>, GitError> {
         let provider = access.provider;
         let what = "installations";
-        let installations = self.ask(access)?.installations;
+        let installations = self.contents(access)?.installations;
         let installations = installations.ok_or(GitError::Unsupported { provider, what })?;
-        cut(installations, page)
+        page_of(installations, page)
     }
 
     async fn suggested_tasks(&self, access: &GitAccess) -> Result<Vec<SuggestedTask>, GitError> {
-        Ok(self.ask(access)?.tasks)
+        Ok(self.contents(access)?.tasks)
     }
 
     async fn open_pull_request(
@@ -151,7 +154,7 @@ impl GitHosting for FakeGitHosting {
         request: &NewPullRequest,
     ) -> Result<OpenedPullRequest, GitError> {
         let provider = access.provider;
-        self.ask(access)?;
+        self.contents(access)?;
         let mut opened = lock(&self.pull_requests);
         opened.push((provider, request.clone()));
         let (repository, number) = (&request.repository, opened.len());

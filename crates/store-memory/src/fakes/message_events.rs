@@ -10,11 +10,11 @@ use serde_json::json;
 pub(crate) fn user_message_event(number: usize, message: &MessageInput) -> Event {
     let now = SystemClock.now();
     let body = json!({
-        "id": format!("said-{number}"), "kind": "MessageEvent", "source": "user", "timestamp": now,
+        "id": format!("message-{number}"), "kind": "MessageEvent", "source": "user", "timestamp": now,
         "llm_message": {"role": message.role, "content": message.content},
     });
     Event {
-        id: EventId::parse(format!("said-{number}")).expect("a valid event id"),
+        id: EventId::parse(format!("message-{number}")).expect("valid event id"),
         kind: "MessageEvent".to_owned(),
         timestamp: now,
         body,

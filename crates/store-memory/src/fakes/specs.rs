@@ -25,7 +25,7 @@ impl FakeSpecs {
     /// If the name is not a valid spec id.
     pub fn spec(name: &str) -> SandboxSpec {
         SandboxSpec {
-            id: SpecId::parse(name).expect("a word is a spec id"),
+            id: SpecId::parse(name).expect("valid spec id"),
             command: None,
             created_at: Timestamp::from_micros(0),
             initial_env: BTreeMap::new(),

@@ -9,7 +9,8 @@ use domain::workspace::{ProjectSkill, SandboxWorkspace, ShellCommand, ShellOutco
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-/// Commands succeed without output, unless a test configures otherwise, and are recorded. Files are kept in memory.
+/// A workspace without a sandbox. Commands are recorded and succeed without output, unless a test configures another result. Files
+/// are kept in memory.
 #[derive(Debug, Default)]
 pub struct FakeWorkspace(Mutex<FakeWorkspaceState>);
 
@@ -17,15 +18,18 @@ pub struct FakeWorkspace(Mutex<FakeWorkspaceState>);
 struct FakeWorkspaceState {
     commands: Vec<ShellCommand>,
     files: BTreeMap<String, String>,
-    answers: Vec<(String, ShellOutcome)>,
+    /// Configured results by a part of the script.
+    outcomes: Vec<(String, ShellOutcome)>,
+    /// Parts of the scripts that hang.
     hanging: Vec<String>,
+    /// Parts of the scripts whose connection breaks, and how often it still does.
     lost: Vec<(String, usize)>,
     hooks: Option<Value>,
     skills: Vec<ProjectSkill>,
     changes: Value,
     diff: Value,
-    git_asked: Vec<(String, Option<String>)>,
-    is_mute: bool,
+    git_requests: Vec<(String, Option<String>)>,
+    is_unresponsive: bool,
 }
 
 impl FakeWorkspace {
@@ -54,7 +58,7 @@ impl FakeWorkspace {
         };
         let mut state = self.lock();
         state.hanging.retain(|hanging| hanging != part);
-        state.answers.push((part.to_owned(), outcome));
+        state.outcomes.push((part.to_owned(), outcome));
     }
 
     /// Makes commands whose script contains `part` hang until [`Self::answer`] sets their result.
@@ -81,12 +85,12 @@ impl FakeWorkspace {
 
     /// The requests for changes and diffs: path and reference.
     pub fn git_asked(&self) -> Vec<(String, Option<String>)> {
-        self.lock().git_asked.clone()
+        self.lock().git_requests.clone()
     }
 
     /// Makes calls for git, hooks and skills fail.
     pub fn mute(&self) {
-        self.lock().is_mute = true;
+        self.lock().is_unresponsive = true;
     }
 
     fn lock(&self) -> MutexGuard<'_, FakeWorkspaceState> {
@@ -95,7 +99,7 @@ impl FakeWorkspace {
 
     fn lock_if_responsive(&self) -> Result<MutexGuard<'_, FakeWorkspaceState>, AgentError> {
         let state = self.lock();
-        if state.is_mute {
+        if state.is_unresponsive {
             let reason = "the fake workspace does not respond".to_owned();
             return Err(AgentError::Malformed(reason));
         }
@@ -118,12 +122,12 @@ impl SandboxWorkspace for FakeWorkspace {
                 *left -= 1;
                 return Err(AgentError::Unreachable("the fake connection broke".into()));
             }
-            let said = state.answers.iter().rev().find(|(part, _)| has(part));
-            let silent = ShellOutcome {
+            let configured = state.outcomes.iter().rev().find(|(part, _)| has(part));
+            let success = ShellOutcome {
                 exit_code: Some(0),
                 output: String::new(),
             };
-            let outcome = said.map_or(silent, |(_, outcome)| outcome.clone());
+            let outcome = configured.map_or(success, |(_, outcome)| outcome.clone());
             (state.hanging.iter().any(|part| has(part)), outcome)
         };
         if hangs {
@@ -179,8 +183,8 @@ impl SandboxWorkspace for FakeWorkspace {
         reference: Option<&str>,
     ) -> Result<Value, AgentError> {
         let mut state = self.lock_if_responsive()?;
-        let asked = (path.to_owned(), reference.map(str::to_owned));
-        state.git_asked.push(asked);
+        let request = (path.to_owned(), reference.map(str::to_owned));
+        state.git_requests.push(request);
         Ok(state.changes.clone())
     }
 
@@ -191,8 +195,8 @@ impl SandboxWorkspace for FakeWorkspace {
         reference: Option<&str>,
     ) -> Result<Value, AgentError> {
         let mut state = self.lock_if_responsive()?;
-        let asked = (path.to_owned(), reference.map(str::to_owned));
-        state.git_asked.push(asked);
+        let request = (path.to_owned(), reference.map(str::to_owned));
+        state.git_requests.push(request);
         Ok(state.diff.clone())
     }
 

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashSet};
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::id::ConversationId;
-use domain::start_task::StartStatus;
 
 use crate::conversations::pending_messages;
-use crate::database::connection::{Any, AnyConnection, on_backend};
+use crate::database::connection::{AnyBackend, AnyConnection, on_backend};
 use crate::error::TransactionError;
 use crate::sandboxes::mark_deleted;
 use crate::schema::column_types::{TimestampCol, UuidCol};
 use crate::schema::{conversations, deleted_conversations, start_tasks};
+use crate::start_tasks::rows::FailureColumns;
 
 /// Maximum rows of one statement, below the parameter limits of both databases.
 pub(crate) const DELETION_BATCH_ROWS: usize = 1_000;
@@ -29,11 +29,11 @@ pub(crate) fn delete_tree(
 ) -> Result<(), TransactionError> {
     let (owner, tree) = descendants(conn, root)?;
     let ids: Vec<UuidCol> = tree.keys().copied().collect();
-    pending_messages::forget(conn, &owner, &ids)?;
-    for part in ids.chunks(DELETION_BATCH_ROWS) {
-        end_start_tasks(conn, &owner, part, at)?;
+    pending_messages::delete_of_conversations(conn, &owner, &ids)?;
+    for batch in ids.chunks(DELETION_BATCH_ROWS) {
+        end_start_tasks(conn, &owner, batch, at)?;
         // ON DELETE CASCADE deletes the events.
-        diesel::delete(conversations::table.filter(conversations::id.eq_any(part)))
+        diesel::delete(conversations::table.filter(conversations::id.eq_any(batch)))
             .execute(conn)?;
     }
     let sandboxes: HashSet<&String> = tree.values().collect();
@@ -41,7 +41,7 @@ pub(crate) fn delete_tree(
     let unneeded = unneeded_sandboxes(conn, &sandboxes)?;
     mark_deleted(conn, &unneeded, at)?;
 
-    let graves: Vec<_> = tree
+    let records: Vec<_> = tree
         .iter()
         .map(|(id, sandbox)| {
             (
@@ -53,11 +53,11 @@ pub(crate) fn delete_tree(
             )
         })
         .collect();
-    for part in graves.chunks(DELETION_BATCH_ROWS) {
+    for batch in records.chunks(DELETION_BATCH_ROWS) {
         on_backend!(&mut *conn, |c| diesel::insert_into(
             deleted_conversations::table
         )
-        .values(part)
+        .values(batch)
         .execute(c)?);
     }
     Ok(())
@@ -80,13 +80,13 @@ fn descendants(
     let mut level = vec![id];
     while !level.is_empty() {
         let mut next = Vec::new();
-        for part in level.chunks(DELETION_BATCH_ROWS) {
-            let found: Vec<(UuidCol, String)> = conversations::table
-                .filter(conversations::parent.eq_any(part))
+        for batch in level.chunks(DELETION_BATCH_ROWS) {
+            let children: Vec<(UuidCol, String)> = conversations::table
+                .filter(conversations::parent.eq_any(batch))
                 .filter(conversations::owner.eq(&owner))
                 .select((conversations::id, conversations::sandbox_id))
                 .load(conn)?;
-            for (id, sandbox) in found {
+            for (id, sandbox) in children {
                 if tree.insert(id, sandbox).is_none() {
                     next.push(id);
                 }
@@ -112,33 +112,29 @@ fn end_start_tasks(
             .filter(diesel::dsl::not(start_tasks::is_open)),
     )
     .execute(conn)?;
-    let theirs = start_tasks::table
+    let unfinished = start_tasks::table
         .filter(start_tasks::conversation_id.eq_any(conversations))
         .filter(start_tasks::owner.eq(owner));
-    diesel::update(theirs)
+    diesel::update(unfinished)
         .set((
-            start_tasks::status.eq(StartStatus::Error.as_str()),
-            start_tasks::detail.eq(DELETED_DURING_START),
-            start_tasks::sealed_secrets.eq(None::<String>),
-            start_tasks::is_open.eq(false),
-            start_tasks::lease_until.eq(None::<TimestampCol>),
+            FailureColumns::new(DELETED_DURING_START, at),
+            // The worker that holds the lease can no longer write.
             start_tasks::fence.eq(start_tasks::fence + 1),
-            start_tasks::updated_at.eq(TimestampCol(at)),
         ))
         .execute(conn)?;
     Ok(())
 }
 
 /// Whether a conversation of this sandbox was deleted since the given time.
-pub(crate) fn has_lost_one(
+pub(crate) fn has_deletion_since(
     conn: &mut AnyConnection,
     sandbox: &str,
     since: Timestamp,
 ) -> Result<bool, TransactionError> {
-    let lost = deleted_conversations::table
+    let records = deleted_conversations::table
         .filter(deleted_conversations::sandbox_id.eq(sandbox))
         .filter(deleted_conversations::deleted_at.ge(TimestampCol(since)));
-    Ok(diesel::select(diesel::dsl::exists(lost)).get_result(conn)?)
+    Ok(diesel::select(diesel::dsl::exists(records)).get_result(conn)?)
 }
 
 /// The sandboxes among these that no conversation and no unfinished start task uses.
@@ -147,19 +143,19 @@ pub(crate) fn unneeded_sandboxes(
     sandboxes: &[String],
 ) -> Result<Vec<String>, TransactionError> {
     let mut needed: HashSet<String> = HashSet::new();
-    for part in sandboxes.chunks(DELETION_BATCH_ROWS) {
+    for batch in sandboxes.chunks(DELETION_BATCH_ROWS) {
         needed.extend(
             conversations::table
-                .into_boxed::<Any>()
-                .filter(conversations::sandbox_id.eq_any(part))
+                .into_boxed::<AnyBackend>()
+                .filter(conversations::sandbox_id.eq_any(batch))
                 .select(conversations::sandbox_id)
                 .distinct()
                 .load::<String>(conn)?,
         );
         needed.extend(
             start_tasks::table
-                .into_boxed::<Any>()
-                .filter(start_tasks::sandbox_id.eq_any(part))
+                .into_boxed::<AnyBackend>()
+                .filter(start_tasks::sandbox_id.eq_any(batch))
                 .filter(start_tasks::is_open)
                 .select(start_tasks::sandbox_id)
                 .distinct()

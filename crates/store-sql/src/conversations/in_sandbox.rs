@@ -6,38 +6,37 @@ use domain::conversation::{Conversation, ExecutionStatus, UnsettledConversation}
 use domain::id::SandboxId;
 use domain::sandbox::{DesiredState, SandboxStatus};
 
-use crate::conversations::rows::{self as rows, ConversationRow};
+use crate::conversations::rows::{self, ConversationRow};
 use crate::database::connection::{AnyConnection, on_backend};
 use crate::error::TransactionError;
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, sandboxes};
 
-/// A row of [`unsettled`].
-type Row = (
+type UnsettledRow = (
     UuidCol,
     TextCol<SandboxId>,
     Option<String>,
     Option<TextCol<ExecutionStatus>>,
 );
 
-/// See `ConversationRepository::in_sandbox`.
-pub(crate) fn all(
+/// See `ConversationRepository::list_in_sandbox`.
+pub(crate) fn list(
     conn: &mut AnyConnection,
     sandbox: &str,
     limit: usize,
 ) -> Result<Vec<Conversation>, TransactionError> {
-    let found = conversations::table
+    let rows = conversations::table
         .filter(conversations::sandbox_id.eq(sandbox))
         .order((conversations::created_at.desc(), conversations::id.desc()))
         .limit(i64::try_from(limit).unwrap_or(i64::MAX))
         .select(ConversationRow::as_select())
         .load(conn)
-        .map_err(rows::damaged())?;
-    Ok(found.into_iter().map(Conversation::from).collect())
+        .map_err(rows::corrupt_if_undecodable())?;
+    Ok(rows.into_iter().map(Conversation::from).collect())
 }
 
-/// See `ConversationRepository::unsettled`.
-pub(crate) fn unsettled(
+/// See `ConversationRepository::list_unsettled`.
+pub(crate) fn list_unsettled(
     conn: &mut AnyConnection,
     host: &str,
     untitled_since: Timestamp,
@@ -51,7 +50,7 @@ pub(crate) fn unsettled(
             .assume_not_null())
         .or(conversations::auto_title
             .and(conversations::created_at.gt(TimestampCol(untitled_since))));
-    let found: QueryResult<Vec<Row>> = on_backend!(conn, |c| sandboxes::table
+    let loaded: QueryResult<Vec<UnsettledRow>> = on_backend!(conn, |c| sandboxes::table
         .inner_join(conversations::table.on(conversations::sandbox_id.eq(sandboxes::id)))
         .filter(sandboxes::host.eq(host))
         .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
@@ -66,18 +65,18 @@ pub(crate) fn unsettled(
             conversations::execution_status,
         ))
         .load(c));
-    let found = found.map_err(rows::damaged())?;
-    let reported = |(id, sandbox_id, title, status): Row| UnsettledConversation {
+    let decode = |(id, sandbox_id, title, status): UnsettledRow| UnsettledConversation {
         id: id.into(),
         sandbox_id: sandbox_id.0,
         title,
-        execution_status: status.map(|it| it.0),
+        execution_status: status.map(|status| status.0),
     };
-    Ok(found.into_iter().map(reported).collect())
+    let rows = loaded.map_err(rows::corrupt_if_undecodable())?;
+    Ok(rows.into_iter().map(decode).collect())
 }
 
 /// See `ConversationRepository::settle_running`.
-pub(crate) fn settle(
+pub(crate) fn settle_running(
     conn: &mut AnyConnection,
     sandbox: &str,
     to: ExecutionStatus,

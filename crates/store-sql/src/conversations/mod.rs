@@ -26,13 +26,14 @@ use domain::scope::Scope;
 use uuid::Uuid;
 
 use self::rows::{AddedEvents, ChangedColumns, ChildIdsSql, ConversationRow, JoinedRow};
-use crate::database::connection::{Any, AnyConnection};
+use crate::database::connection::{AnyBackend, AnyConnection};
+use crate::database::pool::Workload;
 use crate::error::TransactionError;
 use crate::queries::owner_lists;
 use crate::queries::page_token::{self, Cursor};
-use crate::sandboxes::load_wanted;
+use crate::sandboxes::load_undeleted;
 use crate::sandboxes::rows::SandboxRow;
-use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner, plain};
+use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner_filter, replace_nul};
 use crate::schema::column_types::{TimestampCol, UuidCol};
 use crate::schema::{conversations, deleted_conversations, sandboxes, start_tasks};
 use crate::store::SqlStore;
@@ -54,7 +55,7 @@ macro_rules! joined {
                     .eq(conversations::sandbox_id)
                     .and(sandboxes::desired.ne(DesiredState::Deleted.as_str()))),
             )
-            .into_boxed::<Any>()
+            .into_boxed::<AnyBackend>()
     };
 }
 
@@ -62,7 +63,7 @@ macro_rules! joined {
 macro_rules! matching {
     ($query:expr, $scope:expr, $filter:expr) => {{
         let (mut query, filter): (_, &ConversationFilter) = ($query, $filter);
-        if let Some(user) = owner($scope) {
+        if let Some(user) = owner_filter($scope) {
             query = query.filter(conversations::owner.eq(user));
         }
         match filter.parent {
@@ -71,7 +72,12 @@ macro_rules! matching {
             None if filter.include_sub_conversations => {}
             None => query = query.filter(conversations::parent.is_null()),
         }
-        if let Some(needle) = filter.title_contains.as_deref().map(fold_title).map(plain) {
+        if let Some(needle) = filter
+            .title_contains
+            .as_deref()
+            .map(fold_title)
+            .map(replace_nul)
+        {
             query = if needle.is_empty() {
                 query.filter(conversations::title_folded.is_not_null())
             } else {
@@ -96,7 +102,7 @@ macro_rules! matching {
         if let Some(sandbox) = &filter.sandbox_id {
             query = query.filter(conversations::sandbox_id.eq(sandbox.to_string()));
         }
-        if let Some(repository) = filter.selected_repository.clone().map(plain) {
+        if let Some(repository) = filter.selected_repository.clone().map(replace_nul) {
             query = query.filter(conversations::selected_repository.eq(repository));
         }
         if let Some(trigger) = filter.trigger {
@@ -112,7 +118,7 @@ fn view(
     id: ConversationId,
 ) -> Result<Option<ConversationView>, TransactionError> {
     let mut query = joined!().filter(conversations::id.eq(UuidCol::from(id)));
-    if let Some(user) = owner(scope) {
+    if let Some(user) = owner_filter(scope) {
         query = query.filter(conversations::owner.eq(user));
     }
     let row: Option<JoinedRow> = query
@@ -123,43 +129,43 @@ fn view(
         ))
         .first(conn)
         .optional()
-        .map_err(rows::damaged())?;
+        .map_err(rows::corrupt_if_undecodable())?;
     row.map(rows::view).transpose()
 }
 
-/// Builds the page of the probed rows.
-fn shown(
+/// Builds the page of the loaded rows, within the limit of bytes.
+fn build_page(
     page: &PageRequest,
-    loaded: Vec<JoinedRow>,
+    rows: Vec<JoinedRow>,
 ) -> Result<Page<ConversationView>, TransactionError> {
     let mut page = page.clone();
-    page.limit = page_token::within_budget(page.limit, loaded.iter().map(rows::bytes));
-    page_token::cut(LISTING, &page, loaded, |(row, ..)| Cursor {
+    page.limit = page_token::limit_by_bytes(page.limit, rows.iter().map(rows::text_bytes));
+    page_token::build_page(LISTING, &page, rows, |(row, ..)| Cursor {
         key: row.created_at,
         tie: row.id.0,
     })
     .try_map(rows::view)
 }
 
-/// Whether an agent server may add a conversation that it created under this id.
-fn adoption(
+/// Checks whether the conversation may be adopted: `Stored { new: 1 }` if so. See `ConversationRepository::adopt`.
+fn check_adoption(
     conn: &mut AnyConnection,
-    it: &Conversation,
+    conversation: &Conversation,
 ) -> Result<AppendOutcome, TransactionError> {
-    match rows::reported_by(conn, &it.sandbox_id, it.id)? {
+    match rows::lock_reported(conn, &conversation.sandbox_id, conversation.id)? {
         Ok(_) => return Ok(AppendOutcome::Stored { new: 0 }),
         Err(AppendOutcome::Unknown) => {}
-        Err(answer) => return Ok(answer),
+        Err(outcome) => return Ok(outcome),
     }
     // An unfinished start task has reserved the id and stores the row itself.
     let reserved: Option<String> = start_tasks::table
-        .filter(start_tasks::conversation_id.eq(UuidCol::from(it.id)))
+        .filter(start_tasks::conversation_id.eq(UuidCol::from(conversation.id)))
         .filter(start_tasks::is_open)
         .select(start_tasks::sandbox_id)
         .first(conn)
         .optional()?;
     if let Some(sandbox) = reserved {
-        return Ok(if sandbox == it.sandbox_id.as_str() {
+        return Ok(if sandbox == conversation.sandbox_id.as_str() {
             AppendOutcome::Stored { new: 0 }
         } else {
             AppendOutcome::Foreign
@@ -167,24 +173,26 @@ fn adoption(
     }
     // The start failed while the agent server created the conversation, so the conversation is not adopted.
     let failed = start_tasks::table
-        .filter(start_tasks::conversation_id.eq(UuidCol::from(it.id)))
-        .filter(start_tasks::sandbox_id.eq(it.sandbox_id.as_str()))
+        .filter(start_tasks::conversation_id.eq(UuidCol::from(conversation.id)))
+        .filter(start_tasks::sandbox_id.eq(conversation.sandbox_id.as_str()))
         .select(start_tasks::id)
         .first::<UuidCol>(conn)
         .optional()?;
     if failed.is_some() {
         return Ok(AppendOutcome::Deleted);
     }
-    let inside: i64 = conversations::table
-        .filter(conversations::sandbox_id.eq(it.sandbox_id.as_str()))
+    let count: i64 = conversations::table
+        .filter(conversations::sandbox_id.eq(conversation.sandbox_id.as_str()))
         .count()
         .get_result(conn)?;
-    if inside >= i64::from(MAX_CONVERSATIONS_FOR_ADOPTION) {
+    if count >= i64::from(MAX_CONVERSATIONS_FOR_ADOPTION) {
         return Ok(AppendOutcome::Unknown);
     }
     // The sandbox may have been deleted since its key was checked.
-    match load_wanted(conn, &it.sandbox_id)? {
-        Some(sandbox) if sandbox.owner == it.owner => Ok(AppendOutcome::Stored { new: 1 }),
+    match load_undeleted(conn, &conversation.sandbox_id)? {
+        Some(sandbox) if sandbox.owner == conversation.owner => {
+            Ok(AppendOutcome::Stored { new: 1 })
+        }
         _ => Ok(AppendOutcome::Unknown),
     }
 }
@@ -211,10 +219,10 @@ impl ConversationRepository for SqlStore {
         calls
             .read(move |conn| {
                 let mut found = HashMap::new();
-                for part in ids.chunks(IDS_PER_QUERY) {
-                    let keys = part.iter().copied().map(UuidCol::from);
+                for batch in ids.chunks(IDS_PER_QUERY) {
+                    let keys = batch.iter().copied().map(UuidCol::from);
                     let mut query = joined!().filter(conversations::id.eq_any(keys));
-                    if let Some(user) = owner(&scope) {
+                    if let Some(user) = owner_filter(&scope) {
                         query = query.filter(conversations::owner.eq(user));
                     }
                     let loaded: Vec<JoinedRow> = query
@@ -224,7 +232,7 @@ impl ConversationRepository for SqlStore {
                             ChildIdsSql::on(conn),
                         ))
                         .load(conn)
-                        .map_err(rows::damaged())?;
+                        .map_err(rows::corrupt_if_undecodable())?;
                     for row in loaded {
                         let view = rows::view(row)?;
                         found.insert(view.conversation.id, view);
@@ -245,17 +253,15 @@ impl ConversationRepository for SqlStore {
         // The search reads every title.
         let is_scan = filter.title_contains.is_some();
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
-        let after: Option<Cursor<Uuid>> = page_token::read(LISTING, &page)?;
+        let after: Option<Cursor<Uuid>> = page_token::decode(LISTING, &page)?;
         let job = move |conn: &mut AnyConnection| {
             if let (Some(user), None) = (owner_lists::owner_of(&scope, &filter), &after) {
-                return shown(
-                    &page,
-                    owner_lists::first(conn, user, page_token::probe(&page))?,
-                );
+                let limit = page_token::rows_to_load(&page);
+                return build_page(&page, owner_lists::first_conversations(conn, user, limit)?);
             }
             let mut query = matching!(joined!(), &scope, &filter);
             if let Some(Cursor { key, tie }) = after {
-                // The other conditions imply the first comparison, which lets the database seek in the index.
+                // The second condition implies the first one, which lets the database seek in the index.
                 query = query.filter(
                     conversations::created_at.le(key).and(
                         conversations::created_at
@@ -266,15 +272,15 @@ impl ConversationRepository for SqlStore {
             }
             let loaded: Vec<JoinedRow> = query
                 .order((conversations::created_at.desc(), conversations::id.desc()))
-                .limit(page_token::probe(&page))
+                .limit(page_token::rows_to_load(&page))
                 .select((
                     ConversationRow::as_select(),
                     Option::<SandboxRow>::as_select(),
                     ChildIdsSql::on(conn),
                 ))
                 .load(conn)
-                .map_err(rows::damaged())?;
-            shown(&page, loaded)
+                .map_err(rows::corrupt_if_undecodable())?;
+            build_page(&page, loaded)
         };
         if is_scan {
             calls.scan(job).await
@@ -288,7 +294,7 @@ impl ConversationRepository for SqlStore {
         let (scope, filter) = (scope.clone(), filter.clone());
         calls
             .scan(move |conn| {
-                let query = conversations::table.into_boxed::<Any>();
+                let query = conversations::table.into_boxed::<AnyBackend>();
                 let count: i64 = matching!(query, &scope, &filter).count().get_result(conn)?;
                 Ok(u64::try_from(count).unwrap_or_default())
             })
@@ -312,7 +318,7 @@ impl ConversationRepository for SqlStore {
                 let mut update = diesel::update(conversations::table.find(UuidCol::from(id)))
                     .set(ChangedColumns::new(&change, at))
                     .into_boxed();
-                if let Some(user) = owner(&scope) {
+                if let Some(user) = owner_filter(&scope) {
                     update = update.filter(conversations::owner.eq(user));
                 }
                 if update.execute(conn)? == 0 {
@@ -342,11 +348,11 @@ impl ConversationRepository for SqlStore {
         let conversation = conversation.clone();
         calls
             .write(move |conn| {
-                let answer = adoption(conn, &conversation)?;
-                if answer == (AppendOutcome::Stored { new: 1 }) {
+                let outcome = check_adoption(conn, &conversation)?;
+                if outcome == (AppendOutcome::Stored { new: 1 }) {
                     rows::insert(conn, &conversation)?;
                 }
-                Ok(answer)
+                Ok(outcome)
             })
             .await
     }
@@ -355,18 +361,18 @@ impl ConversationRepository for SqlStore {
         &self,
         origin: &SandboxId,
         id: ConversationId,
-        observation: &ConversationReport,
+        report: &ConversationReport,
         at: Timestamp,
     ) -> Result<AppendOutcome, StoreError> {
         let calls = self.db.for_sandbox(origin);
-        let (origin, observation) = (origin.clone(), observation.clone());
+        let (origin, report) = (origin.clone(), report.clone());
         calls
-            .report(move |conn| match rows::reported_by(conn, &origin, id)? {
+            .write_locked(move |conn| match rows::lock_reported(conn, &origin, id)? {
                 Ok(row) => {
-                    rows::observe(conn, row, &observation, AddedEvents::default(), at)?;
+                    rows::apply_report(conn, row, &report, AddedEvents::default(), at)?;
                     Ok(AppendOutcome::Stored { new: 0 })
                 }
-                Err(answer) => Ok(answer),
+                Err(outcome) => Ok(outcome),
             })
             .await
     }
@@ -395,8 +401,8 @@ impl ConversationRepository for SqlStore {
         limit: usize,
     ) -> Result<Vec<PendingAgentDeletion>, StoreError> {
         self.db
-            .read_background(move |conn| {
-                let found: Vec<(UuidCol, String)> = deleted_conversations::table
+            .read(Workload::Background, move |conn| {
+                let rows: Vec<(UuidCol, String)> = deleted_conversations::table
                     .inner_join(
                         sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
                     )
@@ -411,8 +417,7 @@ impl ConversationRepository for SqlStore {
                     .select((deleted_conversations::id, deleted_conversations::sandbox_id))
                     .load(conn)?;
                 let decode = EntityDecoder("deleted conversation");
-                found
-                    .into_iter()
+                rows.into_iter()
                     .map(|(id, sandbox)| {
                         Ok(PendingAgentDeletion {
                             id: id.into(),
@@ -426,7 +431,7 @@ impl ConversationRepository for SqlStore {
 
     async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 diesel::update(deleted_conversations::table.find(UuidCol::from(id)))
                     .set(deleted_conversations::pending.eq(false))
                     .execute(conn)?;
@@ -442,8 +447,9 @@ impl ConversationRepository for SqlStore {
     ) -> Result<Vec<Conversation>, StoreError> {
         let sandbox = sandbox.to_string();
         self.db
-            .for_scope(&Scope::System)
-            .query(move |conn| in_sandbox::all(conn, &sandbox, limit))
+            .query(Workload::Background, move |conn| {
+                in_sandbox::list(conn, &sandbox, limit)
+            })
             .await
     }
 
@@ -455,8 +461,9 @@ impl ConversationRepository for SqlStore {
     ) -> Result<Vec<UnsettledConversation>, StoreError> {
         let host = host.to_string();
         self.db
-            .for_scope(&Scope::System)
-            .query(move |conn| in_sandbox::unsettled(conn, &host, untitled_since, limit))
+            .query(Workload::Background, move |conn| {
+                in_sandbox::list_unsettled(conn, &host, untitled_since, limit)
+            })
             .await
     }
 
@@ -468,13 +475,17 @@ impl ConversationRepository for SqlStore {
     ) -> Result<u64, StoreError> {
         let sandbox = sandbox.to_string();
         self.db
-            .write_background(move |conn| in_sandbox::settle(conn, &sandbox, to, at))
+            .write(Workload::Background, move |conn| {
+                in_sandbox::settle_running(conn, &sandbox, to, at)
+            })
             .await
     }
 
     async fn prune_deleted(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write_background(move |conn| purge::prune_deletion_records(conn, before, limit))
+            .write(Workload::Background, move |conn| {
+                purge::prune_deletion_records(conn, before, limit)
+            })
             .await
     }
 }

@@ -18,22 +18,23 @@ use uuid::Uuid;
 
 use crate::conversations::deletion::DELETION_BATCH_ROWS;
 use crate::database::changes::announce;
-use crate::database::connection::{Any, AnyConnection};
+use crate::database::connection::{AnyBackend, AnyConnection};
+use crate::database::pool::Workload;
 use crate::error::TransactionError;
 use crate::idempotency;
-use crate::schema::codec::{EntityDecoder, plain, to_json};
+use crate::schema::codec::{EntityDecoder, replace_nul, to_json};
 use crate::schema::column_types::{RawJsonCol, TimestampCol, UuidCol};
 use crate::schema::{
     conversations, pending_messages, pending_messages as pending, sandboxes, start_tasks,
 };
 use crate::store::SqlStore;
-use crate::users::refuse_deleted;
+use crate::users::check_not_deleted;
 
 /// The conversation of a start, its status, and its detail.
 type StartStatusRow = (UuidCol, String, Option<String>);
 
-/// The conversation of a start, or the outcome for a start without one.
-fn of_start(start: Option<StartStatusRow>) -> Result<ConversationId, EnqueueOutcome> {
+/// The conversation of a start, or why it cannot take pending messages.
+fn conversation_of(start: Option<StartStatusRow>) -> Result<ConversationId, EnqueueOutcome> {
     match start {
         None => Err(EnqueueOutcome::Unknown),
         Some((_, status, cause)) if status == StartStatus::Error.as_str() => {
@@ -44,62 +45,62 @@ fn of_start(start: Option<StartStatusRow>) -> Result<ConversationId, EnqueueOutc
 }
 
 /// The target conversation, or why it cannot take pending messages.
-fn target(
+fn resolve_target(
     conn: &mut AnyConnection,
     owner: &str,
     target: MessageTarget,
 ) -> Result<Result<ConversationId, EnqueueOutcome>, TransactionError> {
-    let theirs = start_tasks::table
-        .into_boxed::<Any>()
+    let starts = start_tasks::table
+        .into_boxed::<AnyBackend>()
         .filter(start_tasks::owner.eq(owner))
         .select((
             start_tasks::conversation_id,
             start_tasks::status,
             start_tasks::detail,
         ));
-    let found = match target {
-        MessageTarget::Task(id) => theirs.filter(start_tasks::id.eq(UuidCol::from(id))),
+    let start = match target {
+        MessageTarget::Task(id) => starts.filter(start_tasks::id.eq(UuidCol::from(id))),
         MessageTarget::Conversation(id) => {
-            let there = conversations::table
+            let conversation = conversations::table
                 .filter(conversations::id.eq(UuidCol::from(id)))
                 .filter(conversations::owner.eq(owner));
-            if select(exists(there)).get_result::<bool>(conn)? {
+            if select(exists(conversation)).get_result::<bool>(conn)? {
                 return Ok(Ok(id));
             }
             // Earlier failed tasks may have the same id.
-            theirs
+            starts
                 .filter(start_tasks::conversation_id.eq(UuidCol::from(id)))
                 .order((start_tasks::is_open.desc(), start_tasks::created_at.desc()))
         }
     };
-    Ok(of_start(found.first(conn).optional()?))
+    Ok(conversation_of(start.first(conn).optional()?))
 }
 
-fn queue(
+fn enqueue(
     conn: &mut AnyConnection,
     message: &NewPendingMessage,
 ) -> Result<EnqueueOutcome, TransactionError> {
     let owner = message.owner.as_str();
     if let Some(answer) = message.answers.first() {
-        let known = idempotency::repetition(conn, &answer.request)?;
-        if known != IdempotencyCheck::New {
-            return Ok(EnqueueOutcome::KeyUsed(known));
+        let checked = idempotency::check(conn, &answer.request)?;
+        if checked != IdempotencyCheck::New {
+            return Ok(EnqueueOutcome::KeyUsed(checked));
         }
     }
-    refuse_deleted(conn, owner)?;
-    let conversation = match target(conn, owner, message.target)? {
+    check_not_deleted(conn, owner)?;
+    let conversation = match resolve_target(conn, owner, message.target)? {
         Ok(id) => id,
         Err(refusal) => return Ok(refusal),
     };
-    let waiting = pending::table
+    let queue = pending::table
         .filter(pending::conversation_id.eq(UuidCol::from(conversation)))
         .filter(pending::owner.eq(owner));
-    let count: i64 = waiting.count().get_result(conn)?;
+    let count: i64 = queue.count().get_result(conn)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     if count >= MAX_PENDING_MESSAGES {
         return Ok(EnqueueOutcome::Full);
     }
-    let last: Option<i64> = waiting.select(max(pending::place)).first(conn)?;
+    let last: Option<i64> = queue.select(max(pending::place)).first(conn)?;
     let text = to_json(&message.message)?;
     let bytes = i64::try_from(text.0.len()).unwrap_or(i64::MAX);
     diesel::insert_into(pending::table)
@@ -113,24 +114,27 @@ fn queue(
             pending::created_at.eq(TimestampCol(message.created_at)),
         ))
         .execute(conn)
-        .map_err(TransactionError::taken("pending message"))?;
+        .map_err(TransactionError::conflict_if_duplicate("pending message"))?;
     if let Some(answer) = message.answers.get(count) {
-        idempotency::keep(conn, answer)?;
+        idempotency::store_response(conn, answer)?;
     }
-    tell(conn, conversation)?;
+    notify_host(conn, conversation)?;
     Ok(EnqueueOutcome::Queued(count + 1))
 }
 
-/// Notifies the host of the conversation's sandbox of the new message.
-fn tell(conn: &mut AnyConnection, conversation: ConversationId) -> Result<(), TransactionError> {
-    let place: Option<(String, String)> = conversations::table
+/// Notifies the host of the conversation's running sandbox of the new message.
+fn notify_host(
+    conn: &mut AnyConnection,
+    conversation: ConversationId,
+) -> Result<(), TransactionError> {
+    let sandbox: Option<(String, String)> = conversations::table
         .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
         .filter(conversations::id.eq(UuidCol::from(conversation)))
         .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
         .select((sandboxes::id, sandboxes::host))
         .first(conn)
         .optional()?;
-    if let Some((id, host)) = place
+    if let Some((id, host)) = sandbox
         && let (Ok(id), Ok(host)) = (SandboxId::parse(id), HostId::parse(host))
     {
         announce(conn, &StoreChange::Sandbox { id, host })?;
@@ -138,7 +142,7 @@ fn tell(conn: &mut AnyConnection, conversation: ConversationId) -> Result<(), Tr
     Ok(())
 }
 
-fn deliverable(
+fn list_deliverable(
     conn: &mut AnyConnection,
     host: &str,
     limit: i64,
@@ -155,11 +159,11 @@ fn deliverable(
         )
         .filter(earlier.field(pending::owner).eq(pending::owner))
         .filter(earlier.field(pending::place).lt(pending::place));
-    let its = conversations::id
+    let conversation_of_message = conversations::id
         .eq(pending::conversation_id)
         .and(conversations::owner.eq(pending::owner));
     let ids: Vec<UuidCol> = pending::table
-        .inner_join(conversations::table.on(its))
+        .inner_join(conversations::table.on(conversation_of_message))
         .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
         .filter(sandboxes::host.eq(host))
         .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
@@ -178,15 +182,15 @@ fn deliverable(
     Ok(ids.into_iter().map(ConversationId::from).collect())
 }
 
-fn waiting(
+fn list_waiting(
     conn: &mut AnyConnection,
     id: ConversationId,
 ) -> Result<Vec<PendingMessage>, TransactionError> {
-    let its = conversations::id
+    let conversation_of_message = conversations::id
         .eq(pending::conversation_id)
         .and(conversations::owner.eq(pending::owner));
     let rows: Vec<(UuidCol, RawJsonCol, Option<TimestampCol>)> = pending::table
-        .inner_join(conversations::table.on(its))
+        .inner_join(conversations::table.on(conversation_of_message))
         .filter(pending::conversation_id.eq(UuidCol::from(id)))
         .order(pending::place.asc())
         .select((pending::id, pending::message, pending::tried_at))
@@ -202,14 +206,14 @@ fn waiting(
         .collect()
 }
 
-fn begin(
+fn begin_delivery(
     conn: &mut AnyConnection,
     id: Uuid,
     last: Option<Timestamp>,
     at: Timestamp,
 ) -> Result<bool, TransactionError> {
     let row = pending::table
-        .into_boxed::<Any>()
+        .into_boxed::<AnyBackend>()
         .filter(pending::id.eq(UuidCol(id)));
     let row = match last {
         Some(last) => row.filter(pending::tried_at.eq(TimestampCol(last))),
@@ -249,7 +253,7 @@ fn drop_with_note(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), 
     if notes.len() >= MAX_START_TASK_NOTES {
         return Ok(());
     }
-    notes.push(plain(note));
+    notes.push(replace_nul(note));
     diesel::update(start_tasks::table.find(task))
         .set((
             start_tasks::notes.eq(to_json(&notes)?),
@@ -259,37 +263,38 @@ fn drop_with_note(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), 
     announce(conn, &StoreChange::StartTask(task.into()))
 }
 
-/// Deletes messages of this owner for these conversations, in the caller's transaction.
-pub(crate) fn forget(
+/// Deletes this owner's messages for these conversations, in the caller's transaction.
+pub(crate) fn delete_of_conversations(
     conn: &mut AnyConnection,
     owner: &str,
     conversations: &[UuidCol],
 ) -> Result<(), TransactionError> {
-    for part in conversations.chunks(DELETION_BATCH_ROWS) {
-        let theirs = pending::table
-            .filter(pending::conversation_id.eq_any(part))
+    for batch in conversations.chunks(DELETION_BATCH_ROWS) {
+        let messages = pending::table
+            .filter(pending::conversation_id.eq_any(batch))
             .filter(pending::owner.eq(owner));
-        diesel::delete(theirs).execute(conn)?;
+        diesel::delete(messages).execute(conn)?;
     }
     Ok(())
 }
 
-/// Deletes messages of conversations that have neither a row nor a start task of their owner, in the caller's transaction.
-pub(crate) fn forget_orphans(
+/// Deletes messages for these conversations whose owner has neither the conversation nor a start task of it, in the caller's
+/// transaction.
+pub(crate) fn delete_orphans(
     conn: &mut AnyConnection,
-    among: &[UuidCol],
+    conversations: &[UuidCol],
 ) -> Result<(), TransactionError> {
-    let there = conversations::table
+    let conversation = conversations::table
         .filter(conversations::id.eq(pending::conversation_id))
         .filter(conversations::owner.eq(pending::owner));
-    let started = start_tasks::table
+    let start = start_tasks::table
         .filter(start_tasks::conversation_id.eq(pending::conversation_id))
         .filter(start_tasks::owner.eq(pending::owner));
-    for part in among.chunks(DELETION_BATCH_ROWS) {
+    for batch in conversations.chunks(DELETION_BATCH_ROWS) {
         let orphans = pending::table
-            .filter(pending::conversation_id.eq_any(part))
-            .filter(not(exists(there)))
-            .filter(not(exists(started)));
+            .filter(pending::conversation_id.eq_any(batch))
+            .filter(not(exists(conversation)))
+            .filter(not(exists(start)));
         diesel::delete(orphans).execute(conn)?;
     }
     Ok(())
@@ -300,7 +305,7 @@ impl PendingMessageRepository for SqlStore {
     async fn enqueue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
         let calls = self.db.for_user(&message.owner);
         let message = message.clone();
-        calls.write(move |conn| queue(conn, &message)).await
+        calls.write(move |conn| enqueue(conn, &message)).await
     }
 
     async fn list_deliverable(
@@ -310,12 +315,16 @@ impl PendingMessageRepository for SqlStore {
     ) -> Result<Vec<ConversationId>, StoreError> {
         let (host, limit) = (host.to_string(), i64::try_from(limit).unwrap_or(i64::MAX));
         self.db
-            .read_background(move |conn| deliverable(conn, &host, limit))
+            .read(Workload::Background, move |conn| {
+                list_deliverable(conn, &host, limit)
+            })
             .await
     }
 
     async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
-        self.db.read_background(move |conn| waiting(conn, id)).await
+        self.db
+            .read(Workload::Background, move |conn| list_waiting(conn, id))
+            .await
     }
 
     async fn begin_delivery(
@@ -325,13 +334,15 @@ impl PendingMessageRepository for SqlStore {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         self.db
-            .write_background(move |conn| begin(conn, id, last, at))
+            .write(Workload::Background, move |conn| {
+                begin_delivery(conn, id, last, at)
+            })
             .await
     }
 
     async fn complete_delivery(&self, id: Uuid) -> Result<(), StoreError> {
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
                 Ok(())
             })
@@ -341,22 +352,24 @@ impl PendingMessageRepository for SqlStore {
     async fn drop_with_note(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
         let note = note.to_owned();
         self.db
-            .write_background(move |conn| drop_with_note(conn, id, &note))
+            .write(Workload::Background, move |conn| {
+                drop_with_note(conn, id, &note)
+            })
             .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let old: Vec<UuidCol> = pending::table
                     .filter(pending::created_at.lt(TimestampCol(before)))
                     .order((pending::created_at.asc(), pending::id.asc()))
                     .limit(limit)
                     .select(pending::id)
                     .load(conn)?;
-                for part in old.chunks(DELETION_BATCH_ROWS) {
-                    diesel::delete(pending::table.filter(pending::id.eq_any(part)))
+                for batch in old.chunks(DELETION_BATCH_ROWS) {
+                    diesel::delete(pending::table.filter(pending::id.eq_any(batch)))
                         .execute(conn)?;
                 }
                 Ok(old.len() as u64)

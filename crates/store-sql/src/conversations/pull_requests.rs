@@ -23,15 +23,15 @@ pub(crate) fn add(
     let columns = (conversations::owner, conversations::pr_numbers);
     let row = conversations::table.find(UuidCol::from(id)).select(columns);
     // The row lock serializes additions to the list.
-    let found: Option<(String, RawJsonCol)> = match conn {
+    let locked: Option<(String, RawJsonCol)> = match conn {
         AnyConnection::Sqlite(conn) => row.first(conn).optional()?,
         #[cfg(feature = "postgres")]
         AnyConnection::Postgres(conn) => row.for_no_key_update().first(conn).optional()?,
     };
-    let Some((by, numbers)) = found else {
+    let Some((owner, numbers)) = locked else {
         return Ok(false);
     };
-    if scope.user().is_some_and(|user| user.as_str() != by) {
+    if scope.user().is_some_and(|user| user.as_str() != owner) {
         return Ok(false);
     }
     let mut numbers = EntityDecoder("conversation").json("pr_numbers", &numbers)?;

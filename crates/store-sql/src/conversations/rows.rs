@@ -22,7 +22,7 @@ use domain::scope::Scope;
 use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;
 use crate::sandboxes::rows::SandboxRow;
-use crate::schema::codec::{EntityDecoder, plain, to_json};
+use crate::schema::codec::{EntityDecoder, replace_nul, to_json};
 use crate::schema::column_types::{JsonCol, RawJsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, deleted_conversations};
 
@@ -55,7 +55,7 @@ pub(crate) struct ConversationRow {
 /// The columns that a report may change.
 #[derive(AsChangeset)]
 #[diesel(table_name = conversations, treat_none_as_null = true)]
-pub(crate) struct ObservedColumns {
+pub(crate) struct ReportedColumns {
     pub(crate) title: Option<String>,
     pub(crate) title_folded: Option<String>,
     pub(crate) llm_model: Option<String>,
@@ -67,29 +67,29 @@ pub(crate) struct ObservedColumns {
 }
 
 impl From<&Conversation> for ConversationRow {
-    fn from(it: &Conversation) -> Self {
+    fn from(conversation: &Conversation) -> Self {
         Self {
-            id: it.id.into(),
-            owner: TextCol(it.owner.clone()),
-            sandbox_id: TextCol(it.sandbox_id.clone()),
-            title: it.title.clone().map(plain),
-            auto_title: it.auto_title,
-            selected_repository: it.selected_repository.clone().map(plain),
-            selected_branch: it.selected_branch.clone().map(plain),
-            git_provider: it.git_provider.map(TextCol),
-            started_by: it.trigger.map(TextCol),
-            pr_numbers: JsonCol(it.pr_numbers.clone()),
-            llm_model: it.llm_model.clone().map(plain),
-            agent_kind: plain(it.agent_kind.as_str()),
-            metrics: JsonCol(it.metrics.clone()),
-            parent: it.parent.map(UuidCol::from),
-            is_public: it.public,
-            tags: JsonCol(it.tags.clone()),
-            execution_status: it.execution_status.map(TextCol),
+            id: conversation.id.into(),
+            owner: TextCol(conversation.owner.clone()),
+            sandbox_id: TextCol(conversation.sandbox_id.clone()),
+            title: conversation.title.clone().map(replace_nul),
+            auto_title: conversation.auto_title,
+            selected_repository: conversation.selected_repository.clone().map(replace_nul),
+            selected_branch: conversation.selected_branch.clone().map(replace_nul),
+            git_provider: conversation.git_provider.map(TextCol),
+            started_by: conversation.trigger.map(TextCol),
+            pr_numbers: JsonCol(conversation.pr_numbers.clone()),
+            llm_model: conversation.llm_model.clone().map(replace_nul),
+            agent_kind: replace_nul(conversation.agent_kind.as_str()),
+            metrics: JsonCol(conversation.metrics.clone()),
+            parent: conversation.parent.map(UuidCol::from),
+            is_public: conversation.public,
+            tags: JsonCol(conversation.tags.clone()),
+            execution_status: conversation.execution_status.map(TextCol),
             // Unknown, so the first report of the agent server counts as newer.
             status_at: None,
-            created_at: TimestampCol(it.created_at),
-            updated_at: TimestampCol(it.updated_at),
+            created_at: TimestampCol(conversation.created_at),
+            updated_at: TimestampCol(conversation.updated_at),
         }
     }
 }
@@ -104,8 +104,8 @@ impl From<ConversationRow> for Conversation {
             auto_title: row.auto_title,
             selected_repository: row.selected_repository,
             selected_branch: row.selected_branch,
-            git_provider: row.git_provider.map(|it| it.0),
-            trigger: row.started_by.map(|it| it.0),
+            git_provider: row.git_provider.map(|provider| provider.0),
+            trigger: row.started_by.map(|trigger| trigger.0),
             pr_numbers: row.pr_numbers.0,
             llm_model: row.llm_model,
             agent_kind: row.agent_kind,
@@ -113,18 +113,18 @@ impl From<ConversationRow> for Conversation {
             parent: row.parent.map(Into::into),
             public: row.is_public,
             tags: row.tags.0,
-            execution_status: row.execution_status.map(|it| it.0),
+            execution_status: row.execution_status.map(|status| status.0),
             created_at: row.created_at.0,
             updated_at: row.updated_at.0,
         }
     }
 }
 
-/// A conversation, its sandbox and the ids of its children.
+/// A conversation, its sandbox and the ids of its children ([`ChildIdsSql`]).
 pub(crate) type JoinedRow = (ConversationRow, Option<SandboxRow>, String);
 
-/// The ids of a conversation's children, oldest first, as comma-separated text. So a single prepared statement reads a list.
-/// `ChildIdsSql` belong to the owner of their parent; the condition on the owner lets the index provide the order.
+/// The ids of a conversation's children, oldest first, as comma-separated text, so that a single prepared statement reads a
+/// list. Children belong to the owner of their parent. The condition on the owner lets the index provide the order.
 #[derive(Clone, Copy)]
 pub(crate) struct ChildIdsSql(&'static str);
 
@@ -146,7 +146,7 @@ impl ChildIdsSql {
         })
     }
 
-    fn read(text: &str) -> Result<Vec<ConversationId>, StoreError> {
+    fn parse(text: &str) -> Result<Vec<ConversationId>, StoreError> {
         let ids = text.split(',').filter(|id| !id.is_empty());
         let decode = EntityDecoder("conversation");
         ids.map(|id| decode.parse("child", id)).collect()
@@ -177,8 +177,8 @@ impl QueryId for ChildIdsSql {
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-/// Bytes of the texts in a row whose length clients, sandboxes and sub-conversations determine.
-pub(crate) fn bytes((row, _, children): &JoinedRow) -> usize {
+/// Bytes of the texts in a row whose length clients, sandboxes and the number of children determine.
+pub(crate) fn text_bytes((row, _, children): &JoinedRow) -> usize {
     let texts = [
         &row.title,
         &row.selected_repository,
@@ -196,20 +196,24 @@ pub(crate) fn view(
     (row, sandbox, children): JoinedRow,
 ) -> Result<ConversationView, TransactionError> {
     Ok(ConversationView {
-        children: ChildIdsSql::read(&children)?,
+        children: ChildIdsSql::parse(&children)?,
         sandbox: sandbox.map(Sandbox::try_from).transpose()?,
         conversation: row.into(),
     })
 }
 
 /// Maps decoding errors to a corrupt conversation.
-pub(crate) fn damaged() -> impl Fn(diesel::result::Error) -> TransactionError {
-    TransactionError::damaged("conversation")
+pub(crate) fn corrupt_if_undecodable() -> impl Fn(diesel::result::Error) -> TransactionError {
+    TransactionError::corrupt_if_undecodable("conversation")
 }
 
 /// The case-folded title, for searches.
-fn folded(it: &Conversation) -> Option<String> {
-    it.title.as_deref().map(fold_title).map(plain)
+fn folded_title(conversation: &Conversation) -> Option<String> {
+    conversation
+        .title
+        .as_deref()
+        .map(fold_title)
+        .map(replace_nul)
 }
 
 /// Loads a row regardless of its owner.
@@ -222,7 +226,7 @@ pub(crate) fn load(
         .select(ConversationRow::as_select())
         .first(conn)
         .optional()
-        .map_err(damaged())
+        .map_err(corrupt_if_undecodable())
 }
 
 /// Whether this conversation is visible in the scope.
@@ -231,12 +235,12 @@ pub(crate) fn is_visible(
     scope: &Scope,
     id: ConversationId,
 ) -> Result<bool, TransactionError> {
-    let found: Option<String> = conversations::table
+    let owner: Option<String> = conversations::table
         .find(UuidCol::from(id))
         .select(conversations::owner)
         .first(conn)
         .optional()?;
-    Ok(found.is_some_and(|by| scope.user().is_none_or(|user| user.as_str() == by)))
+    Ok(owner.is_some_and(|owner| scope.user().is_none_or(|user| user.as_str() == owner)))
 }
 
 /// Whether the conversation with this id was deleted.
@@ -244,22 +248,25 @@ pub(crate) fn is_deleted(
     conn: &mut AnyConnection,
     id: ConversationId,
 ) -> Result<bool, TransactionError> {
-    let found: i64 = deleted_conversations::table
+    let count: i64 = deleted_conversations::table
         .find(UuidCol::from(id))
         .count()
         .get_result(conn)?;
-    Ok(found > 0)
+    Ok(count > 0)
 }
 
 /// Stores a new conversation.
-pub(crate) fn insert(conn: &mut AnyConnection, it: &Conversation) -> Result<(), TransactionError> {
+pub(crate) fn insert(
+    conn: &mut AnyConnection,
+    conversation: &Conversation,
+) -> Result<(), TransactionError> {
     diesel::insert_into(conversations::table)
         .values((
-            ConversationRow::from(it),
-            conversations::title_folded.eq(folded(it)),
+            ConversationRow::from(conversation),
+            conversations::title_folded.eq(folded_title(conversation)),
         ))
         .execute(conn)
-        .map_err(TransactionError::taken("conversation"))?;
+        .map_err(TransactionError::conflict_if_duplicate("conversation"))?;
     Ok(())
 }
 
@@ -269,7 +276,7 @@ pub(crate) fn lock(
     id: ConversationId,
 ) -> Result<Option<ConversationRow>, TransactionError> {
     match conn {
-        // A `SQLite` write transaction locks the whole file.
+        // An SQLite write transaction locks the whole file.
         AnyConnection::Sqlite(_) => load(conn, id),
         #[cfg(feature = "postgres")]
         AnyConnection::Postgres(conn) => Ok(conversations::table
@@ -278,23 +285,23 @@ pub(crate) fn lock(
             .for_no_key_update()
             .first(conn)
             .optional()
-            .map_err(damaged())?),
+            .map_err(corrupt_if_undecodable())?),
     }
 }
 
 /// Loads and locks the row that `origin` reports about, or returns why the report is refused.
-pub(crate) fn reported_by(
+pub(crate) fn lock_reported(
     conn: &mut AnyConnection,
     origin: &SandboxId,
     id: ConversationId,
 ) -> Result<Result<ConversationRow, AppendOutcome>, TransactionError> {
     let Some(row) = lock(conn, id)? else {
-        let answer = if is_deleted(conn, id)? {
+        let refusal = if is_deleted(conn, id)? {
             AppendOutcome::Deleted
         } else {
             AppendOutcome::Unknown
         };
-        return Ok(Err(answer));
+        return Ok(Err(refusal));
     };
     if row.sandbox_id.0 == *origin {
         Ok(Ok(row))
@@ -311,7 +318,7 @@ pub(crate) struct AddedEvents {
 }
 
 /// Applies a report to a row that the same transaction has loaded. New events always update the conversation.
-pub(crate) fn observe(
+pub(crate) fn apply_report(
     conn: &mut AnyConnection,
     row: ConversationRow,
     report: &ConversationReport,
@@ -323,9 +330,10 @@ pub(crate) fn observe(
         return Ok(());
     }
     let id = row.id;
-    let (columns, has_changed) = observed(row, report, at)?;
+    let (columns, has_changed) = reported_columns(row, report, at)?;
     if has_changed || has_grown {
-        let [count, bytes] = [added.count, added.bytes].map(|it| i64::try_from(it).unwrap_or(0));
+        let [count, bytes] =
+            [added.count, added.bytes].map(|number| i64::try_from(number).unwrap_or(0));
         diesel::update(conversations::table.find(id))
             .set((
                 columns,
@@ -338,21 +346,23 @@ pub(crate) fn observe(
 }
 
 /// The columns of a row after a report, and whether the report changed any of them.
-pub(crate) fn observed(
+pub(crate) fn reported_columns(
     row: ConversationRow,
     report: &ConversationReport,
     at: Timestamp,
-) -> Result<(ObservedColumns, bool), TransactionError> {
+) -> Result<(ReportedColumns, bool), TransactionError> {
     let mut status_at = row.status_at.map(|at| at.0);
-    let mut it = Conversation::from(row);
-    let has_changed = it.apply_report(report, &mut status_at);
-    let columns = ObservedColumns {
-        title_folded: folded(&it),
-        title: it.title.map(plain),
-        llm_model: it.llm_model.map(plain),
-        metrics: to_json(&it.metrics)?,
-        tags: to_json(&it.tags)?,
-        execution_status: it.execution_status.map(|status| status.to_string()),
+    let mut conversation = Conversation::from(row);
+    let has_changed = conversation.apply_report(report, &mut status_at);
+    let columns = ReportedColumns {
+        title_folded: folded_title(&conversation),
+        title: conversation.title.map(replace_nul),
+        llm_model: conversation.llm_model.map(replace_nul),
+        metrics: to_json(&conversation.metrics)?,
+        tags: to_json(&conversation.tags)?,
+        execution_status: conversation
+            .execution_status
+            .map(|status| status.to_string()),
         status_at: status_at.map(TimestampCol),
         updated_at: TimestampCol(at),
     };
@@ -379,7 +389,12 @@ pub(crate) struct ChangedColumns {
 
 impl ChangedColumns {
     pub(crate) fn new(change: &ConversationChange, at: Timestamp) -> Self {
-        let text = |patch: &Patch<String>| patch.clone().into_update().map(|it| it.map(plain));
+        let text = |patch: &Patch<String>| {
+            patch
+                .clone()
+                .into_update()
+                .map(|text| text.map(replace_nul))
+        };
         let title = text(&change.title);
         Self {
             title_folded: title.as_ref().map(|title| title.as_deref().map(fold_title)),
@@ -392,7 +407,7 @@ impl ChangedColumns {
                 .git_provider
                 .clone()
                 .into_update()
-                .map(|provider| provider.map(|it| it.to_string())),
+                .map(|provider| provider.map(|provider| provider.to_string())),
             updated_at: TimestampCol(at),
         }
     }

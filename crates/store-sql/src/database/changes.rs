@@ -3,7 +3,7 @@
 //! The transaction that makes a change also sends its notification, so subscribers never see a notification of an
 //! uncommitted change. A process also receives its own notifications; handling one only rereads a row.
 //!
-//! Events are different. Postgres serializes the commits of transactions that notify, and processes store thousands of
+//! New events are not part of it. Postgres serializes the commits of transactions that notify, and processes store thousands of
 //! events a second. So a process collects the ids of conversations with new events after the commit, and the listener
 //! notifies in batches. The batches have a channel of their own, because earlier releases read unknown notifications as
 //! [`StoreChange::Gap`]. A crash or an overflow loses hints; subscribers therefore also poll from time to time.
@@ -51,7 +51,7 @@ const MAX_PENDING_HINTS: usize = 1_000;
 /// Conversations in one notification: a payload holds less than 8000 bytes, and an id takes 33.
 #[cfg(feature = "postgres")]
 const MAX_IDS_PER_NOTIFICATION: usize = 200;
-/// Pause between two connection `max_retries`.
+/// Pause between two attempts to connect.
 #[cfg(feature = "postgres")]
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -66,8 +66,8 @@ pub(crate) struct SqlChangeFeed {
 type PendingHints = Arc<Mutex<BTreeSet<ConversationId>>>;
 
 impl SqlChangeFeed {
-    /// Starts to listen. Blocks.
-    pub(crate) fn of(target: &Target, runtime: &Handle) -> Self {
+    /// Connects and starts to listen. Blocks.
+    pub(crate) fn start(target: &Target, runtime: &Handle) -> Self {
         let (sender, _) = broadcast::channel(CHANNEL_CAPACITY);
         let pending = PendingHints::default();
         let listener = match target {
@@ -75,10 +75,10 @@ impl SqlChangeFeed {
             #[cfg(feature = "postgres")]
             Target::Postgres(_) => {
                 let (sender, pending) = (sender.clone(), Arc::clone(&pending));
-                let listening = connect(target);
+                let connection = connect(target);
                 let listener = listen(
                     target.clone(),
-                    listening,
+                    connection,
                     (sender, pending),
                     runtime.clone(),
                 );
@@ -136,7 +136,7 @@ pub(crate) fn announce(
         AnyConnection::Postgres(conn) => {
             diesel::sql_query("SELECT pg_notify($1, $2)")
                 .bind::<diesel::sql_types::Text, _>(CHANGES_CHANNEL)
-                .bind::<diesel::sql_types::Text, _>(written(change))
+                .bind::<diesel::sql_types::Text, _>(encode_change(change))
                 .execute(conn)?;
         }
     }
@@ -147,50 +147,55 @@ pub(crate) fn announce(
 #[cfg(feature = "postgres")]
 async fn listen(
     target: Target,
-    mut connected: Option<ListenConnection>,
+    mut connection: Option<ListenConnection>,
     (sender, pending): (broadcast::Sender<StoreChange>, PendingHints),
     runtime: Handle,
 ) {
     loop {
-        if let Some(mut conn) = connected {
+        if let Some(mut listening) = connection {
             // Earlier changes are unknown. `send` fails without subscribers, which is fine.
             let _ = sender.send(StoreChange::Gap);
-            let mut look = tokio::time::interval(POLL_INTERVAL);
-            look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut ticks = tokio::time::interval(POLL_INTERVAL);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
-                look.tick().await;
-                let said =
+                ticks.tick().await;
+                let hints =
                     std::mem::take(&mut *pending.lock().unwrap_or_else(PoisonError::into_inner));
-                let arrived = runtime.spawn_blocking(move || exchange(conn, &said)).await;
-                let Ok(Some((back, changes))) = arrived else {
-                    tracing::warn!("lost the connection on which other processes are heard");
+                let exchanged = runtime
+                    .spawn_blocking(move || exchange(listening, &hints))
+                    .await;
+                let Ok(Some((returned, changes))) = exchanged else {
+                    tracing::warn!(
+                        "lost the connection that receives other processes' changes; reconnecting"
+                    );
                     break;
                 };
-                conn = back;
+                listening = returned;
                 for change in changes {
                     let _ = sender.send(change);
                 }
             }
         }
         tokio::time::sleep(RECONNECT_INTERVAL).await;
-        let to = target.clone();
-        let tried = runtime.spawn_blocking(move || connect(&to)).await;
-        connected = tried.unwrap_or_default();
+        let target = target.clone();
+        let attempt = runtime.spawn_blocking(move || connect(&target)).await;
+        connection = attempt.unwrap_or_default();
     }
 }
 
-/// The listening connection and its process id at the server.
 #[cfg(feature = "postgres")]
 struct ListenConnection {
     conn: diesel::PgConnection,
+    /// Process id of the connection at the server.
     process: i32,
 }
 
 #[cfg(feature = "postgres")]
 fn connect(target: &Target) -> Option<ListenConnection> {
     use diesel::connection::SimpleConnection;
-    let connected = crate::database::connection::ConnectionManager::new(target.clone()).establish();
-    let Ok(AnyConnection::Postgres(mut conn)) = connected else {
+    let connection =
+        crate::database::connection::ConnectionManager::new(target.clone()).establish();
+    let Ok(AnyConnection::Postgres(mut conn)) = connection else {
         return None;
     };
     let process = diesel::select(diesel::dsl::sql::<diesel::sql_types::Integer>(
@@ -204,66 +209,69 @@ fn connect(target: &Target) -> Option<ListenConnection> {
     Some(ListenConnection { conn, process })
 }
 
-/// Sends pending hints and reads notifications. `None` when the connection is lost.
+/// Sends hints and reads notifications. `None` when the connection is lost.
 #[cfg(feature = "postgres")]
 fn exchange(
-    mut here: ListenConnection,
-    pending: &BTreeSet<ConversationId>,
+    mut listening: ListenConnection,
+    hints: &BTreeSet<ConversationId>,
 ) -> Option<(ListenConnection, Vec<StoreChange>)> {
-    if !pending.is_empty() {
-        tell(&mut here.conn, pending).ok()?;
+    if !hints.is_empty() {
+        send_hints(&mut listening.conn, hints).ok()?;
     }
     let mut changes = Vec::new();
-    for notification in here.conn.notifications_iter() {
-        let it = notification.ok()?;
-        if it.channel == CHANGES_CHANNEL {
-            changes.extend(read(&it.payload));
-        } else if it.process_id != here.process {
-            changes.push(StoreChange::Events(read_ids(&it.payload)));
+    for notification in listening.conn.notifications_iter() {
+        let notification = notification.ok()?;
+        if notification.channel == CHANGES_CHANNEL {
+            changes.extend(decode_change(&notification.payload));
+        } else if notification.process_id != listening.process {
+            changes.push(StoreChange::Events(decode_ids(&notification.payload)));
         }
     }
-    Some((here, changes))
+    Some((listening, changes))
 }
 
 /// Sends all hints with one statement.
 #[cfg(feature = "postgres")]
-fn tell(conn: &mut diesel::PgConnection, pending: &BTreeSet<ConversationId>) -> QueryResult<usize> {
+fn send_hints(
+    conn: &mut diesel::PgConnection,
+    conversations: &BTreeSet<ConversationId>,
+) -> QueryResult<usize> {
     use diesel::sql_types::{Array, Text};
-    let pending: Vec<_> = pending.iter().copied().collect();
-    let texts: Vec<String> = pending
+    let ids: Vec<_> = conversations.iter().copied().collect();
+    let payloads: Vec<String> = ids
         .chunks(MAX_IDS_PER_NOTIFICATION)
-        .map(written_ids)
+        .map(encode_ids)
         .collect();
-    diesel::sql_query("SELECT pg_notify($1, said) FROM unnest($2) AS said")
+    diesel::sql_query("SELECT pg_notify($1, payload) FROM unnest($2) AS payload")
         .bind::<Text, _>(EVENTS_CHANNEL)
-        .bind::<Array<Text>, _>(texts)
+        .bind::<Array<Text>, _>(payloads)
         .execute(conn)
 }
 
 /// One id per line.
-fn written_ids(ids: &[ConversationId]) -> String {
+fn encode_ids(ids: &[ConversationId]) -> String {
     let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
     ids.join("\n")
 }
 
 /// Skips invalid lines, because a newer release may send more.
-fn read_ids(text: &str) -> Vec<ConversationId> {
+fn decode_ids(text: &str) -> Vec<ConversationId> {
     text.split('\n').filter_map(|id| id.parse().ok()).collect()
 }
 
-/// Kind and ids, one per line. None contains a line break.
-fn written(change: &StoreChange) -> String {
+/// The kind and the ids of a change, one per line. No id contains a line break.
+fn encode_change(change: &StoreChange) -> String {
     match change {
         StoreChange::StartTaskQueued(host) => format!("start-waits\n{host}"),
         StoreChange::StartTask(id) => format!("start-task\n{id}"),
         StoreChange::Sandbox { id, host } => format!("sandbox\n{id}\n{host}"),
-        // `tell` sends the hints for events.
+        // `send_hints` notifies of events.
         StoreChange::Events(_) | StoreChange::Gap => "gap".to_owned(),
     }
 }
 
 /// Parses a notification. An unknown notification of a newer release is a gap.
-fn read(text: &str) -> Option<StoreChange> {
+fn decode_change(text: &str) -> Option<StoreChange> {
     let mut parts = text.split('\n');
     let known = match (parts.next()?, parts.next(), parts.next()) {
         ("start-waits", Some(host), None) => {
@@ -286,26 +294,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read() {
-        let host = || HostId::parse("host-1").expect("an id");
-        let task = "0123456789abcdef0123456789abcdef".parse().expect("an id");
+    fn changes_and_ids_survive_encoding() {
+        let host = || HostId::parse("host-1").expect("valid id");
+        let task = "0123456789abcdef0123456789abcdef"
+            .parse()
+            .expect("valid id");
         for change in [
             StoreChange::StartTaskQueued(host()),
             StoreChange::StartTask(task),
             StoreChange::Sandbox {
-                id: SandboxId::parse("sandbox-1").expect("an id"),
+                id: SandboxId::parse("sandbox-1").expect("valid id"),
                 host: host(),
             },
             StoreChange::Gap,
         ] {
-            assert_eq!(read(&written(&change)), Some(change));
+            assert_eq!(decode_change(&encode_change(&change)), Some(change));
         }
-        assert_eq!(read("something new\nx"), Some(StoreChange::Gap));
+        assert_eq!(decode_change("something new\nx"), Some(StoreChange::Gap));
         let ids: Vec<ConversationId> = (0..MAX_IDS_PER_NOTIFICATION)
-            .map(|n| format!("{n:032x}").parse().expect("an id"))
+            .map(|n| format!("{n:032x}").parse().expect("valid id"))
             .collect();
-        let text = written_ids(&ids);
-        assert!(text.len() < 8_000, "the longest notification");
-        assert_eq!(read_ids(&text), ids);
+        let text = encode_ids(&ids);
+        assert!(
+            text.len() < 8_000,
+            "the longest notification fits a payload"
+        );
+        assert_eq!(decode_ids(&text), ids);
     }
 }

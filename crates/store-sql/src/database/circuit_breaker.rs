@@ -30,16 +30,16 @@ pub(crate) struct CircuitBreaker {
     /// `None` for `SQLite`: a file is always available.
     server: Option<Target>,
     runtime: Handle,
-    began: Instant,
-    /// Time of the last response, in milliseconds after `began`.
-    record_response: AtomicU64,
+    created: Instant,
+    /// Time of the last response, in milliseconds after `created`.
+    last_response_ms: AtomicU64,
     is_probing: AtomicBool,
     probe_slots: Arc<Semaphore>,
-    away: watch::Sender<bool>,
+    unavailable: watch::Sender<bool>,
 }
 
 impl CircuitBreaker {
-    /// Assumes that the database is available.
+    /// Creates a circuit breaker that assumes an available database.
     pub(crate) fn new(target: &Target, runtime: Handle) -> Arc<Self> {
         let server = match target {
             Target::Sqlite(_) => None,
@@ -49,24 +49,23 @@ impl CircuitBreaker {
         Arc::new(Self {
             server,
             runtime,
-            began: Instant::now(),
-            record_response: AtomicU64::new(0),
+            created: Instant::now(),
+            last_response_ms: AtomicU64::new(0),
             is_probing: AtomicBool::new(false),
             probe_slots: Arc::new(Semaphore::new(MAX_CONCURRENT_PROBES)),
-            away: watch::Sender::new(false),
+            unavailable: watch::Sender::new(false),
         })
     }
 
-    /// Whether the database is known to be unavailable.
     pub(crate) fn is_unavailable(&self) -> bool {
-        *self.away.borrow()
+        *self.unavailable.borrow()
     }
 
     /// Returns once the database is known to be unavailable.
     pub(crate) async fn wait_until_unavailable(&self) {
         // `self` holds the sender, so the channel stays open.
         let _ = self
-            .away
+            .unavailable
             .subscribe()
             .wait_for(|is_unavailable| *is_unavailable)
             .await;
@@ -74,17 +73,17 @@ impl CircuitBreaker {
 
     /// Records that the database has responded.
     pub(crate) fn record_response(&self) {
-        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.record_response.store(now, Ordering::Relaxed);
-        if self.is_unavailable() && self.away.send_replace(false) {
-            tracing::info!("the database is back");
+        let now = u64::try_from(self.created.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_response_ms.store(now, Ordering::Relaxed);
+        if self.is_unavailable() && self.unavailable.send_replace(false) {
+            tracing::info!("the database responds again");
         }
     }
 
     /// Time since the last response. It also grows while there are no requests.
     pub(crate) fn time_since_response(&self) -> Duration {
-        let last = Duration::from_millis(self.record_response.load(Ordering::Relaxed));
-        self.began.elapsed().saturating_sub(last)
+        let last = Duration::from_millis(self.last_response_ms.load(Ordering::Relaxed));
+        self.created.elapsed().saturating_sub(last)
     }
 
     /// Starts probing the database, unless a probe runs already.
@@ -99,8 +98,8 @@ impl CircuitBreaker {
         let since = Instant::now();
         self.runtime.spawn(async move {
             while let Some(this) = this.upgrade() {
-                let over = this.probe(&server, since).await;
-                if over {
+                let is_done = this.probe(&server, since).await;
+                if is_done {
                     this.is_probing.store(false, Ordering::Relaxed);
                     return;
                 }
@@ -114,37 +113,37 @@ impl CircuitBreaker {
     async fn probe(&self, server: &Target, since: Instant) -> bool {
         let probed_at = Instant::now();
         let Ok(probe_slot) = Arc::clone(&self.probe_slots).try_acquire_owned() else {
-            self.report_silence(since, &"no answer to several probes");
+            self.record_failure(since, &"no response to several connection attempts");
             return false;
         };
         let manager = ConnectionManager::new(server.clone());
         let mut connecting = self.runtime.spawn_blocking(move || {
-            let _question = probe_slot;
+            let _held_until_the_end = probe_slot;
             manager.establish().map(drop)
         });
         let grace = sleep_until((probed_at + OUTAGE_GRACE).into());
-        // A server behind a broken network does not refuse connections either.
-        let answer = tokio::select! {
-            answer = &mut connecting => Some(answer),
+        // An attempt over a broken network neither succeeds nor fails for long, so the grace also ends the wait.
+        let result = tokio::select! {
+            result = &mut connecting => Some(result),
             () = grace => None,
         };
-        let answer = if let Some(answer) = answer {
-            answer
+        let result = if let Some(result) = result {
+            result
         } else {
-            self.report_silence(since, &"no answer");
-            let Ok(answer) = timeout_at((probed_at + PROBE_TIMEOUT).into(), connecting).await
+            self.record_failure(since, &"no response to a connection attempt");
+            let Ok(result) = timeout_at((probed_at + PROBE_TIMEOUT).into(), connecting).await
             else {
                 return false;
             };
-            answer
+            result
         };
-        match answer {
+        match result {
             Ok(Ok(())) => {
                 self.record_response();
                 true
             }
             Ok(Err(error)) => {
-                self.report_silence(since, &error);
+                self.record_failure(since, &error);
                 // Existing connections may work although the server accepts no new ones.
                 self.time_since_response() < probed_at.elapsed()
             }
@@ -153,15 +152,20 @@ impl CircuitBreaker {
         }
     }
 
-    fn report_silence(&self, since: Instant, why: &(dyn std::fmt::Display + Sync)) {
-        let time_since_response = self.time_since_response().min(since.elapsed());
-        if time_since_response >= OUTAGE_GRACE && !self.away.send_replace(true) {
-            tracing::warn!(%why, "the database is away; requests are refused until it is back");
+    /// Marks the database as unavailable once the probes that began at `since` have failed for [`OUTAGE_GRACE`].
+    fn record_failure(&self, since: Instant, error: &(dyn std::fmt::Display + Sync)) {
+        let silence = self.time_since_response().min(since.elapsed());
+        if silence >= OUTAGE_GRACE && !self.unavailable.send_replace(true) {
+            tracing::warn!(
+                %error,
+                "the database does not respond; requests fail until it does. Check that it runs and that \
+                 `storage.url` is right"
+            );
         }
     }
 
     /// The error of a call that would have to wait for an unavailable database.
     pub(crate) fn unavailable_error() -> StoreError {
-        unavailable("the database", "it has been away for more than a second")
+        unavailable("database", "no response for more than a second")
     }
 }

@@ -26,7 +26,7 @@ pub(crate) enum AnyConnection {
 }
 
 /// The backend of [`AnyConnection`], for boxed queries.
-pub(crate) type Any = <AnyConnection as Connection>::Backend;
+pub(crate) type AnyBackend = <AnyConnection as Connection>::Backend;
 
 /// The kind and location of a database. `Debug` never shows a password.
 #[derive(Clone)]
@@ -41,14 +41,16 @@ pub(crate) enum Target {
 /// The storage URL is invalid or not supported.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum InvalidStorageUrl {
-    /// Neither `sqlite://` nor `postgres://`.
-    #[error("storage URL must begin with sqlite:// or postgres://")]
+    /// The URL begins with neither `sqlite://` nor `postgres://`.
+    #[error("`storage.url` must begin with `sqlite://` or `postgres://`")]
     Scheme,
-    /// `sqlite://` without a file name, or with a name that `SQLite` interprets in another way.
-    #[error("storage URL must be sqlite://PATH with the path of a file")]
+    /// The URL is `sqlite://` without a file name, or with a name that `SQLite` interprets in another way.
+    #[error("`storage.url` must be `sqlite://PATH` with the path of a file")]
     Path,
     /// The cargo feature `postgres` is disabled.
-    #[error("this build has no Postgres support (cargo feature `postgres`)")]
+    #[error(
+        "this build does not support Postgres; build it with the cargo feature `postgres`, or set `storage.url` to `sqlite://PATH`"
+    )]
     NoPostgres,
 }
 
@@ -78,24 +80,23 @@ pub(crate) struct ConnectionManager {
     target: Target,
 }
 
-/// A connection of a pool.
+/// A connection of a pool, and what the pool must know to reuse it.
 pub(crate) struct CheckedConnection {
     pub(crate) conn: AnyConnection,
-    /// Whether the server's errors are in English.
-    pub(crate) speaks_english: bool,
-    /// Whether the connection is known to be lost.
-    is_connection_lost: bool,
-    /// Time of the last use.
-    used: Instant,
+    /// Whether the server's messages are in English.
+    pub(crate) has_english_messages: bool,
+    /// Set by [`CheckedConnection::is_lost`]; the pool discards a lost connection.
+    is_known_lost: bool,
+    last_used: Instant,
 }
 
 impl CheckedConnection {
     /// Whether this error means that the connection is lost. Then the pool discards it on return.
-    pub(crate) fn is_lost(&mut self, fault: &TransactionError) -> bool {
-        self.is_connection_lost = fault
+    pub(crate) fn is_lost(&mut self, error: &TransactionError) -> bool {
+        self.is_known_lost = error
             .is_connection_lost()
             .unwrap_or_else(|| self.conn.ping().is_err());
-        self.is_connection_lost
+        self.is_known_lost
     }
 }
 
@@ -113,7 +114,7 @@ impl ConnectionManager {
         Ok(self.open()?.0)
     }
 
-    /// Also returns whether the server's errors are in English.
+    /// Also returns whether the server's messages are in English.
     fn open(&self) -> Result<(AnyConnection, bool), diesel::r2d2::Error> {
         use diesel::r2d2::Error::{ConnectionError, QueryError};
         match &self.target {
@@ -121,7 +122,7 @@ impl ConnectionManager {
                 let path = path.to_string_lossy();
                 let mut conn =
                     diesel::SqliteConnection::establish(&path).map_err(ConnectionError)?;
-                set_up(&mut conn).map_err(QueryError)?;
+                configure(&mut conn).map_err(QueryError)?;
                 Ok((AnyConnection::Sqlite(conn), true))
             }
             #[cfg(feature = "postgres")]
@@ -129,9 +130,9 @@ impl ConnectionManager {
                 let url = crate::database::postgres::with_defaults(url);
                 let mut conn = diesel::PgConnection::establish(url.expose_secret())
                     .map_err(ConnectionError)?;
-                let speaks_english =
+                let has_english_messages =
                     crate::database::postgres::set_up(&mut conn).map_err(QueryError)?;
-                Ok((AnyConnection::Postgres(conn), speaks_english))
+                Ok((AnyConnection::Postgres(conn), has_english_messages))
             }
         }
     }
@@ -142,7 +143,7 @@ impl ConnectionManager {
 ///   more than back to the last checkpoint, and never consistency): the price of not syncing the disk for every event.
 /// * `busy_timeout`: another process (`keys create`) may hold the write lock for a moment.
 /// * `journal_size_limit`: a log that grew (a large transaction, a reader that took long) shrinks to 64 MiB when it is started
-///   over. [`SqlStore::shorten_log`](crate::SqlStore::shorten_log) makes it start over.
+///   over, which [`SqlStore::shorten_log`](crate::SqlStore::shorten_log) causes.
 /// * `mmap_size=0`, the default, stays: a read error must be an error, not a signal.
 const SQLITE_SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; \
     PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; \
@@ -158,16 +159,16 @@ const SETUP_RETRY_INTERVAL: Duration = Duration::from_millis(10);
     clippy::disallowed_methods,
     reason = "connections are opened on threads that may block"
 )]
-fn set_up(conn: &mut diesel::SqliteConnection) -> diesel::QueryResult<()> {
-    let began = Instant::now();
+fn configure(conn: &mut diesel::SqliteConnection) -> diesel::QueryResult<()> {
+    let started = Instant::now();
     loop {
         match conn.batch_execute(SQLITE_SETUP) {
-            Err(diesel::result::Error::DatabaseError(_, why))
-                if why.message() == "database is locked" && began.elapsed() < SETUP_TIMEOUT =>
+            Err(diesel::result::Error::DatabaseError(_, info))
+                if info.message() == "database is locked" && started.elapsed() < SETUP_TIMEOUT =>
             {
                 std::thread::sleep(SETUP_RETRY_INTERVAL);
             }
-            done => return done,
+            result => return result,
         }
     }
 }
@@ -177,26 +178,26 @@ impl ManageConnection for ConnectionManager {
     type Error = diesel::r2d2::Error;
 
     fn connect(&self) -> Result<CheckedConnection, Self::Error> {
-        let (conn, speaks_english) = self.open()?;
+        let (conn, has_english_messages) = self.open()?;
         Ok(CheckedConnection {
             conn,
-            speaks_english,
-            is_connection_lost: false,
-            used: Instant::now(),
+            has_english_messages,
+            is_known_lost: false,
+            last_used: Instant::now(),
         })
     }
 
-    fn is_valid(&self, live: &mut CheckedConnection) -> Result<(), Self::Error> {
-        if live.used.elapsed() < PING_SKIP_TTL {
+    fn is_valid(&self, checked: &mut CheckedConnection) -> Result<(), Self::Error> {
+        if checked.last_used.elapsed() < PING_SKIP_TTL {
             return Ok(());
         }
-        live.conn.ping().map_err(diesel::r2d2::Error::QueryError)
+        checked.conn.ping().map_err(diesel::r2d2::Error::QueryError)
     }
 
     /// Called when a connection returns to the pool.
-    fn has_broken(&self, live: &mut CheckedConnection) -> bool {
-        live.used = Instant::now();
-        live.is_connection_lost || std::thread::panicking() || live.conn.is_broken()
+    fn has_broken(&self, checked: &mut CheckedConnection) -> bool {
+        checked.last_used = Instant::now();
+        checked.is_known_lost || std::thread::panicking() || checked.conn.is_broken()
     }
 }
 
@@ -216,8 +217,8 @@ pub(crate) enum Intent {
 }
 
 impl Intent {
-    /// Whether the job may be repeated safely.
-    pub(crate) const fn only_reads(self) -> bool {
+    /// Whether the job only reads, so that it may be repeated.
+    pub(crate) const fn is_read_only(self) -> bool {
         matches!(self, Self::SingleStatement | Self::Read)
     }
 }
@@ -257,7 +258,7 @@ pub(crate) fn begin(conn: &mut AnyConnection, intent: Intent) -> Result<(), Tran
 }
 
 /// Runs `job` in the open transaction, and commits or rolls back.
-pub(crate) fn finish<T>(
+pub(crate) fn run_and_commit<T>(
     conn: &mut AnyConnection,
     intent: Intent,
     job: impl FnOnce(&mut AnyConnection) -> Result<T, TransactionError>,
@@ -276,11 +277,11 @@ pub(crate) fn finish<T>(
             }
             Ok(value)
         }
-        Err(fault) => {
+        Err(job_error) => {
             if let Err(error) = Transactions::rollback_transaction(conn) {
-                tracing::warn!(error = %chain(&error), "rollback failed; the connection is given up");
+                tracing::warn!(error = %chain(&error), "rollback failed; the pool discards the connection");
             }
-            Err(fault)
+            Err(job_error)
         }
     }
 }
@@ -303,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_scheme_decides_what_is_opened() {
+    fn the_scheme_selects_the_database() {
         let parse = |text: &str| Target::parse(&SecretString::from(text)).err();
         assert_eq!(parse("sqlite:///var/lib/a.db"), None);
         assert_eq!(parse("sqlite://a.db"), None);

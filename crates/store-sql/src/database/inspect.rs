@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use crate::database::changes::SqlChangeFeed;
 use crate::database::connection::{AnyConnection, ConnectionManager, Target, on_backend};
 use crate::database::migrate;
-use crate::database::pool::Db;
+use crate::database::pool::{Db, Workload};
 use crate::store::{OpenError, SqlStore, StoreConfig};
 
 /// The schema of a database, compared with the schema of this program.
@@ -29,7 +29,7 @@ pub enum SchemaStatus {
 
 /// Result of [`SqlStore::inspect`].
 pub struct StoreInspection {
-    /// The schema.
+    /// State of the schema.
     pub schema: SchemaStatus,
     /// The repositories, if the schema is [`SchemaStatus::Current`]. Use them for reading only; `SQLite` opens read-only.
     pub store: Option<Arc<SqlStore>>,
@@ -43,19 +43,20 @@ impl SqlStore {
         config: StoreConfig,
         runtime: Handle,
     ) -> Result<StoreInspection, OpenError> {
-        let at = runtime.clone();
+        let handle = runtime.clone();
         runtime
-            .spawn_blocking(move || inspect(&config, &at))
+            .spawn_blocking(move || inspect(&config, &handle))
             .await
-            .map_err(|gone| OpenError::Connect(gone.into()))?
+            .map_err(|error| OpenError::Connect(error.into()))?
     }
-}
 
-impl SqlStore {
     /// Number of migrations that the open database lacks. `open` runs all migrations, so a positive number means that an
     /// older database replaced this one, for example a restored backup.
     pub async fn missing_migrations(&self) -> Result<usize, StoreError> {
-        let schema = self.db.read(|conn| Ok(schema(conn)?)).await?;
+        let schema = self
+            .db
+            .read(Workload::Requests, |conn| Ok(schema(conn)?))
+            .await?;
         Ok(match schema {
             SchemaStatus::Older(count) => count,
             // Every other call fails on an empty database, so this one need not report it.
@@ -88,24 +89,27 @@ fn inspect(config: &StoreConfig, runtime: &Handle) -> Result<StoreInspection, Op
         }
         *path = read_only(path).into();
     }
-    let failed = |error: diesel::result::Error| OpenError::Connect(error.into());
+    let connect_error = |error: diesel::result::Error| OpenError::Connect(error.into());
     let mut conn = ConnectionManager::new(target.clone())
         .establish()
         .map_err(|error| OpenError::Connect(error.into()))?;
-    let schema = schema(&mut conn).map_err(failed)?;
-    let now = now(&mut conn).map_err(failed)?;
+    let schema = schema(&mut conn).map_err(connect_error)?;
+    let now = now(&mut conn).map_err(connect_error)?;
     drop(conn);
     let store = match schema {
         SchemaStatus::Current => {
-            let changes = SqlChangeFeed::of(&target, runtime);
-            let one = StoreConfig {
+            let changes = SqlChangeFeed::start(&target, runtime);
+            let config = StoreConfig {
                 connections: 1,
                 ..config.clone()
             };
-            let db = Db::new(&target, &one, runtime);
-            // Without a path, `shorten_log` changes nothing.
-            let log = None;
-            Some(Arc::new(SqlStore { db, changes, log }))
+            let db = Db::new(&target, &config, runtime);
+            Some(Arc::new(SqlStore {
+                db,
+                changes,
+                // Without a path, `shorten_log` changes nothing.
+                wal_path: None,
+            }))
         }
         _ => None,
     };
@@ -133,8 +137,8 @@ fn schema(conn: &mut AnyConnection) -> QueryResult<SchemaStatus> {
             "SELECT count(to_regclass('__diesel_schema_migrations')) AS number"
         }
     };
-    let found: NumberRow = on_backend!(conn, |c| diesel::sql_query(has_table).get_result(c)?);
-    if found.number == 0 {
+    let count: NumberRow = on_backend!(conn, |c| diesel::sql_query(has_table).get_result(c)?);
+    if count.number == 0 {
         return Ok(SchemaStatus::Missing);
     }
     let query = "SELECT version FROM __diesel_schema_migrations ORDER BY version";

@@ -22,14 +22,14 @@ pub enum MigrationError {
     /// A newer version of the program has migrated the database.
     #[error(
         "the database has schema version {version}, which this version of the program does not know: \
-         start the newer version, or restore a backup of before the upgrade"
+         start the newer version, or restore a backup from before the upgrade"
     )]
-    FromTheFuture {
+    NewerSchema {
         /// The unknown version.
         version: String,
     },
     /// The database returned an error.
-    #[error("migration failed")]
+    #[error("a database migration failed and was rolled back; fix the cause and start again")]
     Failed(#[source] domain::error::BoxError),
 }
 
@@ -43,10 +43,10 @@ impl From<diesel::result::Error> for MigrationError {
 pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
     match conn {
         AnyConnection::Sqlite(conn) => {
-            let ran = conn.exclusive_transaction(|conn| pending(conn, SQLITE_MIGRATIONS))?;
+            let ran = conn.exclusive_transaction(|conn| run_pending(conn, SQLITE_MIGRATIONS))?;
             // Updates outdated planner statistics. A failure, for example on a full disk, is ignored.
             if let Err(error) = conn.batch_execute("PRAGMA optimize = 0x10002;") {
-                tracing::debug!(error = %chain(&error), "the planner's statistics stay as they are");
+                tracing::debug!(error = %chain(&error), "cannot update the planner's statistics");
             }
             Ok(ran)
         }
@@ -56,7 +56,7 @@ pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
             // The number is arbitrary but must be unique to this service. The lock ends with the transaction.
             diesel::sql_query("SELECT pg_advisory_xact_lock(4707318202611210)").execute(conn)?;
             conn.batch_execute(postgres::MIGRATION_TRANSACTION_SETUP)?;
-            pending(conn, POSTGRES_MIGRATIONS)
+            run_pending(conn, POSTGRES_MIGRATIONS)
         }),
     }
 }
@@ -64,43 +64,43 @@ pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
 /// The versions that this program knows, in order.
 pub(crate) fn versions(conn: &AnyConnection) -> Vec<String> {
     match conn {
-        AnyConnection::Sqlite(_) => known::<diesel::sqlite::Sqlite>(&SQLITE_MIGRATIONS),
+        AnyConnection::Sqlite(_) => known_versions::<diesel::sqlite::Sqlite>(&SQLITE_MIGRATIONS),
         #[cfg(feature = "postgres")]
-        AnyConnection::Postgres(_) => known::<diesel::pg::Pg>(&POSTGRES_MIGRATIONS),
+        AnyConnection::Postgres(_) => known_versions::<diesel::pg::Pg>(&POSTGRES_MIGRATIONS),
     }
     .unwrap_or_default()
 }
 
-fn known<DB: diesel::backend::Backend>(
-    ours: &EmbeddedMigrations,
+fn known_versions<DB: diesel::backend::Backend>(
+    migrations: &EmbeddedMigrations,
 ) -> diesel::migration::Result<Vec<String>>
 where
     EmbeddedMigrations: MigrationSource<DB>,
 {
-    let migrations = MigrationSource::<DB>::migrations(ours)?;
+    let migrations = MigrationSource::<DB>::migrations(migrations)?;
     Ok(migrations
         .iter()
         .map(|migration| migration.name().version().to_string())
         .collect())
 }
 
-fn pending<C, DB>(conn: &mut C, ours: EmbeddedMigrations) -> Result<usize, MigrationError>
+fn run_pending<C, DB>(conn: &mut C, migrations: EmbeddedMigrations) -> Result<usize, MigrationError>
 where
     C: MigrationHarness<DB>,
     DB: diesel::backend::Backend,
     EmbeddedMigrations: MigrationSource<DB>,
 {
-    let known = known::<DB>(&ours).map_err(MigrationError::Failed)?;
+    let known = known_versions::<DB>(&migrations).map_err(MigrationError::Failed)?;
     let applied = conn.applied_migrations().map_err(MigrationError::Failed)?;
     if let Some(version) = applied
         .iter()
         .map(ToString::to_string)
         .find(|version| !known.contains(version))
     {
-        return Err(MigrationError::FromTheFuture { version });
+        return Err(MigrationError::NewerSchema { version });
     }
     let ran = conn
-        .run_pending_migrations(ours)
+        .run_pending_migrations(migrations)
         .map_err(MigrationError::Failed)?;
     Ok(ran.len())
 }

@@ -49,16 +49,16 @@ const READS_PER_SCAN: u32 = 4;
 
 /// Selects the connections of a job. On Postgres each workload has its own, so that none can starve another.
 #[derive(Debug, Clone, Copy)]
-enum Workload {
-    /// A request of a user.
+pub(crate) enum Workload {
+    /// Requests of users, also before authentication.
     Requests,
-    /// A report of a sandbox.
+    /// Reports and look-ups of sandboxes.
     Intake,
     /// Start workers, the reconciler, housekeeping.
     Background,
 }
 
-/// How a job is run.
+/// What a job needs from its partition.
 #[derive(Debug, Clone, Copy)]
 struct JobMode {
     intent: Intent,
@@ -78,7 +78,7 @@ impl From<Intent> for JobMode {
     }
 }
 
-/// Pools of one database.
+/// The connection pools of one database.
 pub(crate) struct Db {
     read: PoolPartition,
     /// Reads whose cost grows with the stored data. They use the spare connections of the pool of `read`.
@@ -131,7 +131,7 @@ impl Db {
         }
     }
 
-    /// Whether a job has run for longer than its deadline.
+    /// Whether a job has been running for longer than its deadline.
     pub(crate) fn is_stuck(&self) -> bool {
         self.jobs.oldest().is_some_and(|age| age > self.deadline)
     }
@@ -141,11 +141,11 @@ impl Db {
         self.wait + self.deadline + STATEMENT_TIMEOUT
     }
 
-    /// Selects the tenant of this scope. `ScopedCalls` without a user are background work.
+    /// Selects the user of this scope as the tenant. The scope of the service is background work.
     pub(crate) fn for_scope(&self, scope: &Scope) -> ScopedCalls<'_> {
         match scope {
             Scope::User(user) => self.for_user(user),
-            Scope::System => self.single(Workload::Background),
+            Scope::System => self.for_workload(Workload::Background),
         }
     }
 
@@ -164,82 +164,35 @@ impl Db {
         self.calls(Workload::Intake, Tenant::Sandbox(sandbox.clone()))
     }
 
-    /// Runs a single reading statement, for a request without a known user.
+    /// Runs [`ScopedCalls::query`] for this workload, without a tenant.
     pub(crate) async fn query<T: Send + 'static>(
         &self,
+        workload: Workload,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.single(Workload::Requests).query(job).await
+        self.for_workload(workload).query(job).await
     }
 
-    /// As [`Db::query`], for a report of a sandbox.
-    pub(crate) async fn query_intake<T: Send + 'static>(
-        &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.single(Workload::Intake).query(job).await
-    }
-
-    /// Runs a read-only transaction, for a request without a known user.
+    /// Runs [`ScopedCalls::read`] for this workload, without a tenant.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
+        workload: Workload,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.single(Workload::Requests).read(job).await
+        self.for_workload(workload).read(job).await
     }
 
-    /// Runs a serializable transaction, for a request without a known user. The job runs again after a serialization
-    /// failure, so it must not move values out.
+    /// Runs [`ScopedCalls::write`] for this workload, without a tenant.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
+        workload: Workload,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.single(Workload::Requests).write(job).await
+        self.for_workload(workload).write(job).await
     }
 
-    /// As [`Db::write`], for a job that claims a row that no other transaction has locked (`warm::claim`).
-    pub(crate) async fn write_locked<T: Send + 'static>(
-        &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let calls = self.single(Workload::Requests);
-        calls.run(Intent::WriteLocked, job).await
-    }
-
-    /// Runs a read whose cost grows with the stored data, for a request without a known user.
-    pub(crate) async fn scan<T: Send + 'static>(
-        &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.single(Workload::Requests).scan(job).await
-    }
-
-    /// Runs a single reading statement, for background work.
-    pub(crate) async fn query_background<T: Send + 'static>(
-        &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.single(Workload::Background).query(job).await
-    }
-
-    /// Runs a read-only transaction, for background work.
-    pub(crate) async fn read_background<T: Send + 'static>(
-        &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.single(Workload::Background).read(job).await
-    }
-
-    /// Runs a serializable transaction, for background work.
-    pub(crate) async fn write_background<T: Send + 'static>(
-        &self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.single(Workload::Background).write(job).await
-    }
-
-    /// Makes each call its own tenant.
-    fn single(&self, workload: Workload) -> ScopedCalls<'_> {
+    /// Selects a workload without a user or sandbox. Each call is its own tenant.
+    pub(crate) fn for_workload(&self, workload: Workload) -> ScopedCalls<'_> {
         self.calls(workload, Tenant::Single(self.jobs.number()))
     }
 
@@ -255,14 +208,14 @@ impl Db {
         match (workload, &self.dedicated) {
             (Workload::Intake, Some(dedicated)) => &dedicated.intake,
             (Workload::Background, Some(dedicated)) => &dedicated.background,
-            _ if !mode.intent.only_reads() => &self.write,
+            _ if !mode.intent.is_read_only() => &self.write,
             (Workload::Requests, _) if mode.is_scan => &self.scan,
             _ => &self.read,
         }
     }
 }
 
-/// `ScopedCalls` of the database on behalf of one tenant.
+/// Runs jobs of one workload on behalf of one tenant.
 pub(crate) struct ScopedCalls<'a> {
     db: &'a Db,
     workload: Workload,
@@ -330,10 +283,10 @@ impl ScopedCalls<'_> {
         self.run(Intent::Write, job).await
     }
 
-    /// Writes the report of a sandbox about a conversation. The job locks the conversation's row first
-    /// (`conversations::rows::reported_by`). Serializable transactions would fail too often here: with many events, unrelated
-    /// reports conflict on a shared index page.
-    pub(crate) async fn report<T: Send + 'static>(
+    /// Runs a transaction whose job locks one row that guards everything it touches (`conversations::rows::lock_reported`,
+    /// `warm::claim`). A serializable transaction would fail too often for reports: with many events, unrelated reports
+    /// conflict on a shared index page.
+    pub(crate) async fn write_locked<T: Send + 'static>(
         self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -358,34 +311,34 @@ impl ScopedCalls<'_> {
             }
             attempt.run(jobs.begin(), slot, sender)
         });
-        let mut outcome_while_queued = partition.admit(self.tenant, first, &mut receiver).await?;
+        let mut early_outcome = partition.admit(self.tenant, first, &mut receiver).await?;
         let deadline = tokio::time::Instant::now() + db.deadline;
-        let mut lost = 0;
+        let mut retries = 0;
         loop {
             let AttemptOutcome {
-                answer,
-                again,
-                slot: _held_until_the_answer_is_returned,
-            } = match outcome_while_queued.take() {
+                result,
+                retry,
+                slot: _held_until_the_result_is_returned,
+            } = match early_outcome.take() {
                 Some(outcome) => outcome,
                 None => timeout_at(deadline, &mut receiver)
                     .await
-                    .map_err(|elapsed| unavailable("an answer of the database", elapsed))?
+                    .map_err(|elapsed| unavailable("database response", elapsed))?
                     .map_err(stopped_error)?,
             };
-            let may_repeat = || tokio::time::Instant::now() < deadline;
-            match answer {
-                Err(fault) if lost < fault.max_retries() && may_repeat() => {
-                    let Some((attempt, under_way, slot)) = again else {
-                        return Err(fault.into_store());
+            let has_time = || tokio::time::Instant::now() < deadline;
+            match result {
+                Err(error) if retries < error.max_retries() && has_time() => {
+                    let Some((attempt, running, slot)) = retry else {
+                        return Err(error.into_store());
                     };
-                    lost += 1;
-                    tokio::time::sleep(retry_backoff(lost)).await;
-                    let (sender, next) = oneshot::channel();
-                    receiver = next;
-                    slot.run(Box::new(move |slot| attempt.run(under_way, slot, sender)));
+                    retries += 1;
+                    tokio::time::sleep(retry_backoff(retries)).await;
+                    let (sender, next_receiver) = oneshot::channel();
+                    receiver = next_receiver;
+                    slot.run(Box::new(move |slot| attempt.run(running, slot, sender)));
                 }
-                done => return done.map_err(TransactionError::into_store),
+                result => return result.map_err(TransactionError::into_store),
             }
         }
     }
@@ -396,10 +349,10 @@ fn stopped_error(error: RecvError) -> StoreError {
     unavailable("the service is stopping", error)
 }
 
-/// Random backoff, which grows with the number of lost races, so that the same transactions do not collide again.
-fn retry_backoff(lost: u32) -> Duration {
+/// Random backoff, which grows with the number of retries, so that the same transactions do not collide again.
+fn retry_backoff(retries: u32) -> Duration {
     let random = RandomState::new().build_hasher().finish();
-    Duration::from_micros(random % (1000 << lost.min(6)))
+    Duration::from_micros(random % (1000 << retries.min(6)))
 }
 
 /// Resources that a job uses on its thread.
@@ -411,56 +364,57 @@ struct JobContext {
 }
 
 impl JobContext {
-    /// Runs the job on a connection. Replaces a broken connection if the job has not begun or only reads.
+    /// Runs the job on a connection. Replaces a lost connection if the job has not begun or only reads.
     fn perform<T>(
         &self,
         intent: Intent,
         mut job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError>,
     ) -> Result<T, TransactionError> {
         let deadline = Instant::now() + self.wait;
-        // Each pooled connection may be broken once; the pool then opens a new one.
-        let mut left = self.pool.max_size();
+        // Each pooled connection may be lost once; the pool then opens a new one.
+        let mut replacements = self.pool.max_size();
         loop {
-            let mut live = self.connection(deadline)?;
-            let begun = connection::begin(&mut live.conn, intent);
-            let may_repeat = begun.is_err() || intent.only_reads();
-            let done = begun.and_then(|()| connection::finish(&mut live.conn, intent, &mut job));
-            match done {
-                Err(fault) if live.is_lost(&fault) => {
-                    if !may_repeat || left == 0 {
-                        return Err(fault.into_connection_lost());
+            let mut checked = self.connection(deadline)?;
+            let begun = connection::begin(&mut checked.conn, intent);
+            let may_repeat = begun.is_err() || intent.is_read_only();
+            let result = begun
+                .and_then(|()| connection::run_and_commit(&mut checked.conn, intent, &mut job));
+            match result {
+                Err(error) if checked.is_lost(&error) => {
+                    if !may_repeat || replacements == 0 {
+                        return Err(error.into_connection_lost());
                     }
-                    left -= 1;
+                    replacements -= 1;
                 }
-                done => {
+                result => {
                     self.circuit.record_response();
-                    return if live.speaks_english {
-                        done
+                    return if checked.has_english_messages {
+                        result
                     } else {
-                        done.map_err(TransactionError::in_another_language)
+                        result.map_err(TransactionError::classify_untranslated)
                     };
                 }
             }
         }
     }
 
-    /// `WaitStats` for a free connection, unless the database is unavailable.
+    /// Waits for a free connection until the deadline, or until the database is known to be unavailable.
     fn connection(
         &self,
         deadline: Instant,
     ) -> Result<PooledConnection<ConnectionManager>, StoreError> {
         loop {
             let is_unavailable = self.circuit.is_unavailable();
-            let part = if is_unavailable {
+            let timeout = if is_unavailable {
                 Duration::ZERO
             } else {
                 AVAILABILITY_CHECK_INTERVAL
             };
-            match self.pool.get_timeout(part) {
-                Ok(live) => return Ok(live),
+            match self.pool.get_timeout(timeout) {
+                Ok(checked) => return Ok(checked),
                 Err(_) if is_unavailable => return Err(CircuitBreaker::unavailable_error()),
                 Err(error) if Instant::now() >= deadline => {
-                    return Err(unavailable("a connection", error));
+                    return Err(unavailable("database connection", error));
                 }
                 Err(_) => {}
             }

@@ -3,7 +3,7 @@
 //! libpq parses the URL, so all its parameters work: several hosts, `sslmode=require`, `sslmode=verify-full` with
 //! `sslrootcert`, `options`, … This module adds defaults for missing parameters.
 //!
-//! libpq is built with the program (`pq-sys`, feature `bundled`): without Kerberos and LDAP, which it would otherwise load.
+//! The build compiles libpq (`pq-sys`, feature `bundled`) without Kerberos and LDAP. The system's libpq would load both.
 
 use std::path::Path;
 
@@ -29,8 +29,8 @@ const SOCKET_DIRECTORY: &str = "/var/run/postgresql";
 const SESSION_SETUP: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = '60s'; SET TIME ZONE 'UTC';";
 
-/// Requests English messages, because diesel passes on messages but few error codes. Only superusers, and roles that they
-/// permit, may change this setting.
+/// Requests English messages, because diesel passes on messages but few error codes. Only superusers, and roles that a superuser
+/// has permitted, may change this setting.
 const ENGLISH_MESSAGES: &str = "DO $$ BEGIN PERFORM set_config('lc_messages', 'C', false); \
     EXCEPTION WHEN insufficient_privilege THEN NULL; END $$";
 
@@ -65,7 +65,7 @@ pub(crate) const MIGRATION_TRANSACTION_SETUP: &str = "SET LOCAL lock_timeout = '
 
 /// The URL with the defaults of this machine added.
 pub(crate) fn with_defaults(url: &SecretString) -> SecretString {
-    completed(url, sockets())
+    add_missing_parameters(url, default_socket_directory())
 }
 
 /// Directory of a local server's socket, unless libpq's environment names it.
@@ -73,11 +73,11 @@ pub(crate) fn with_defaults(url: &SecretString) -> SecretString {
     clippy::disallowed_methods,
     reason = "libpq itself reads these variables, which are no configuration of ours"
 )]
-fn sockets() -> Option<&'static str> {
-    let is_told = ["PGHOST", "PGHOSTADDR", "PGSERVICE"]
+fn default_socket_directory() -> Option<&'static str> {
+    let is_configured = ["PGHOST", "PGHOSTADDR", "PGSERVICE"]
         .iter()
-        .any(|name| std::env::var_os(name).is_some_and(|it| !it.is_empty()));
-    (!is_told && Path::new(SOCKET_DIRECTORY).is_dir()).then_some(SOCKET_DIRECTORY)
+        .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+    (!is_configured && Path::new(SOCKET_DIRECTORY).is_dir()).then_some(SOCKET_DIRECTORY)
 }
 
 /// Whether the URL names a host or a service that defines it.
@@ -91,10 +91,10 @@ fn names_host(url: &str, parameters: &[&str]) -> bool {
             .any(|name| parameters.contains(name))
 }
 
-fn completed(url: &SecretString, sockets: Option<&str>) -> SecretString {
+fn add_missing_parameters(url: &SecretString, socket_directory: Option<&str>) -> SecretString {
     let mut text = url.expose_secret().to_owned();
     // In libpq's URLs, `?` begins the parameters and is percent-encoded elsewhere.
-    let (given, mut glue) = match text.split_once('?') {
+    let (given, mut separator) = match text.split_once('?') {
         Some((_, parameters)) => (parameters, '&'),
         None => ("", '?'),
     };
@@ -102,22 +102,22 @@ fn completed(url: &SecretString, sockets: Option<&str>) -> SecretString {
         .split('&')
         .filter_map(|parameter| parameter.split('=').next())
         .collect();
-    let host = sockets.filter(|_| !names_host(&text, &named));
+    let host = socket_directory.filter(|_| !names_host(&text, &named));
     let missing: Vec<_> = DEFAULT_URL_PARAMETERS
         .into_iter()
         .filter(|(name, _)| !named.contains(name))
-        .chain(host.map(|place| ("host", place)))
+        .chain(host.map(|directory| ("host", directory)))
         .collect();
-    if given.is_empty() && glue == '&' {
+    if given.is_empty() && separator == '&' {
         text.pop();
-        glue = '?';
+        separator = '?';
     }
     for (name, value) in missing {
-        text.push(glue);
+        text.push(separator);
         text.push_str(name);
         text.push('=');
         text.push_str(value);
-        glue = '&';
+        separator = '&';
     }
     text.into()
 }
@@ -126,15 +126,14 @@ fn completed(url: &SecretString, sockets: Option<&str>) -> SecretString {
 mod tests {
     use super::*;
 
-    fn completed(url: &str) -> String {
-        let sockets = Some("/sockets");
-        super::completed(&url.into(), sockets)
+    fn complete(url: &str) -> String {
+        add_missing_parameters(&url.into(), Some("/sockets"))
             .expose_secret()
             .to_owned()
     }
 
     #[test]
-    fn english_is_told_by_the_name_of_the_locale() {
+    fn english_is_recognised_by_the_locale() {
         for locale in ["C", "C.UTF-8", "POSIX", "", "en_US.utf8", "en_GB"] {
             assert!(is_english(locale), "{locale}");
         }
@@ -144,10 +143,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_url_does_not_name_is_added() {
+    fn missing_parameters_are_added() {
         for url in ["postgres://u:p@h/db", "postgres://u:p@h/db?"] {
             assert_eq!(
-                completed(url),
+                complete(url),
                 "postgres://u:p@h/db?connect_timeout=5&keepalives_idle=10&keepalives_interval=5&keepalives_count=3\
                  &tcp_user_timeout=25000&application_name=agent-workspace"
             );
@@ -155,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_url_names_stays() {
+    fn parameters_of_the_url_are_kept() {
         let url = "postgres://a:1,b:2/db?sslmode=verify-full&connect_timeout=60&application_name=x";
         assert_eq!(
-            completed(url),
+            complete(url),
             format!(
                 "{url}&keepalives_idle=10&keepalives_interval=5&keepalives_count=3&tcp_user_timeout=25000"
             )
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_without_a_host_means_the_socket_of_this_machine() {
+    fn a_url_without_a_host_uses_the_local_socket() {
         let without = [
             "postgres:///db",
             "postgres://u:p@/db",
@@ -175,7 +174,7 @@ mod tests {
             "postgres://",
         ];
         for url in without {
-            assert!(completed(url).ends_with("&host=/sockets"), "{url}");
+            assert!(complete(url).ends_with("&host=/sockets"), "{url}");
         }
         let with = [
             "postgres://h/db",
@@ -186,9 +185,9 @@ mod tests {
             "postgres:///db?hostaddr=127.0.0.1",
         ];
         for url in with {
-            assert!(!completed(url).contains("/sockets"), "{url}");
+            assert!(!complete(url).contains("/sockets"), "{url}");
         }
-        let nowhere = super::completed(&"postgres:///db".into(), None);
-        assert!(!nowhere.expose_secret().contains("host="));
+        let without_directory = add_missing_parameters(&"postgres:///db".into(), None);
+        assert!(!without_directory.expose_secret().contains("host="));
     }
 }

@@ -1,7 +1,7 @@
 //! Stores the events of a sandbox's report with one statement, on Postgres.
 //!
-//! Diesel prepares every `UPDATE` and every multi-row `INSERT` anew: two round trips and a plan each, for thousands of reports a
-//! second. This statement has the same text for any number of events. Each connection prepares it once, and it takes one
+//! Diesel prepares every `UPDATE` and every multi-row `INSERT` anew, which costs two round trips and a plan each. There may be
+//! thousands of reports a second. This statement has the same text for any number of events. Each connection prepares it once, and it takes one
 //! round trip.
 
 use diesel::pg::{Pg, PgConnection};
@@ -10,9 +10,9 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Array, BigInt, Bool, Nullable, Text};
 use domain::event::Event;
 
-use crate::conversations::rows::ObservedColumns;
+use crate::conversations::rows::ReportedColumns;
 use crate::error::TransactionError;
-use crate::schema::codec::{plain, to_json};
+use crate::schema::codec::{replace_nul, to_json};
 use crate::schema::column_types::{
     Id, Instant, NormalizedJson, RawJsonCol, TimestampCol, UuidCol, VerbatimJson,
 };
@@ -24,8 +24,8 @@ pub(crate) struct AppendStatement {
     kinds: Vec<String>,
     times: Vec<TimestampCol>,
     bodies: Vec<String>,
-    columns: ObservedColumns,
-    /// Whether the report changes the conversation. If not, only new events do.
+    columns: ReportedColumns,
+    /// Whether the report changes the conversation. If not, only new events update it.
     has_changed: bool,
 }
 
@@ -34,7 +34,7 @@ impl AppendStatement {
     pub(crate) fn new(
         conversation: UuidCol,
         batch: &[Event],
-        columns: ObservedColumns,
+        columns: ReportedColumns,
         has_changed: bool,
     ) -> Result<Self, TransactionError> {
         let bodies: Result<_, _> = batch
@@ -46,7 +46,7 @@ impl AppendStatement {
             ids: batch.iter().map(|event| event.id.to_string()).collect(),
             kinds: batch
                 .iter()
-                .map(|event| plain(event.kind.as_str()))
+                .map(|event| replace_nul(event.kind.as_str()))
                 .collect(),
             times: batch
                 .iter()
@@ -71,7 +71,7 @@ impl AppendStatement {
 
 impl QueryFragment<Pg> for AppendStatement {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        let it = &self.columns;
+        let columns = &self.columns;
         out.push_sql(
             "WITH added AS (INSERT INTO events (conversation_id, seq, event_id, kind, happened_at, body) \
              SELECT last.conversation, last.seq + new.n, new.event_id, new.kind, new.happened_at, new.body FROM \
@@ -92,21 +92,21 @@ impl QueryFragment<Pg> for AppendStatement {
              ON CONFLICT (conversation_id, event_id) DO NOTHING RETURNING octet_length(body) AS bytes), \
              changed AS (UPDATE conversations SET title = ",
         );
-        out.push_bind_param::<Nullable<Text>, _>(&it.title)?;
+        out.push_bind_param::<Nullable<Text>, _>(&columns.title)?;
         out.push_sql(", title_folded = ");
-        out.push_bind_param::<Nullable<Text>, _>(&it.title_folded)?;
+        out.push_bind_param::<Nullable<Text>, _>(&columns.title_folded)?;
         out.push_sql(", llm_model = ");
-        out.push_bind_param::<Nullable<Text>, _>(&it.llm_model)?;
+        out.push_bind_param::<Nullable<Text>, _>(&columns.llm_model)?;
         out.push_sql(", metrics = ");
-        out.push_bind_param::<NormalizedJson, RawJsonCol>(&it.metrics)?;
+        out.push_bind_param::<NormalizedJson, RawJsonCol>(&columns.metrics)?;
         out.push_sql(", tags = ");
-        out.push_bind_param::<VerbatimJson, RawJsonCol>(&it.tags)?;
+        out.push_bind_param::<VerbatimJson, RawJsonCol>(&columns.tags)?;
         out.push_sql(", execution_status = ");
-        out.push_bind_param::<Nullable<Text>, _>(&it.execution_status)?;
+        out.push_bind_param::<Nullable<Text>, _>(&columns.execution_status)?;
         out.push_sql(", status_at = ");
-        out.push_bind_param::<Nullable<Instant>, _>(&it.status_at)?;
+        out.push_bind_param::<Nullable<Instant>, _>(&columns.status_at)?;
         out.push_sql(", updated_at = ");
-        out.push_bind_param::<Instant, _>(&it.updated_at)?;
+        out.push_bind_param::<Instant, _>(&columns.updated_at)?;
         out.push_sql(
             ", event_count = event_count + (SELECT count(*) FROM added), \
              event_bytes = event_bytes + (SELECT coalesce(sum(bytes), 0) FROM added) WHERE id = ",

@@ -22,10 +22,10 @@ use domain::scope::Scope;
 #[cfg(feature = "postgres")]
 use self::append_statement::AppendStatement;
 use crate::conversations::rows::{self, AddedEvents};
-use crate::database::connection::{Any, AnyConnection, on_backend};
+use crate::database::connection::{AnyBackend, AnyConnection, on_backend};
 use crate::error::TransactionError;
 use crate::queries::page_token::{self, Cursor};
-use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, plain, to_json};
+use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, replace_nul, to_json};
 use crate::schema::column_types::{RawJsonCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, events};
 use crate::store::SqlStore;
@@ -63,23 +63,23 @@ impl TryFrom<EventRow> for Event {
     }
 }
 
-/// The ids among these that the conversation already has.
-fn known(
+/// The ids of this batch that are stored already.
+fn stored_ids(
     conn: &mut AnyConnection,
     conversation: UuidCol,
     batch: &[Event],
 ) -> Result<HashSet<String>, TransactionError> {
-    let mut known = HashSet::new();
+    let mut stored = HashSet::new();
     for part in batch.chunks(IDS_PER_QUERY) {
         let ids = part.iter().map(|event| event.id.as_str());
-        let found: Vec<String> = events::table
+        let rows: Vec<String> = events::table
             .filter(events::conversation_id.eq(conversation))
             .filter(events::event_id.eq_any(ids))
             .select(events::event_id)
             .load(conn)?;
-        known.extend(found);
+        stored.extend(rows);
     }
-    Ok(known)
+    Ok(stored)
 }
 
 /// Stores the new events of a batch in its order. The locked row of the conversation excludes other writers.
@@ -92,7 +92,7 @@ fn store_new(
         return Ok(AddedEvents::default());
     }
     let conversation = UuidCol::from(conversation);
-    let mut seen = known(conn, conversation, batch)?;
+    let mut seen = stored_ids(conn, conversation, batch)?;
     let last: Option<i64> = events::table
         .filter(events::conversation_id.eq(conversation))
         .order(events::seq.desc())
@@ -109,7 +109,7 @@ fn store_new(
             conversation_id: conversation,
             seq,
             event_id: event.id.to_string(),
-            kind: plain(event.kind.as_str()),
+            kind: replace_nul(event.kind.as_str()),
             happened_at: TimestampCol(event.timestamp),
             body: to_json(&event.body)?.0,
         });
@@ -125,12 +125,15 @@ fn store_new(
     })
 }
 
-fn matching<'a>(conversation: ConversationId, filter: &EventFilter) -> events::BoxedQuery<'a, Any> {
+fn matching<'a>(
+    conversation: ConversationId,
+    filter: &EventFilter,
+) -> events::BoxedQuery<'a, AnyBackend> {
     let mut query = events::table
-        .into_boxed::<Any>()
+        .into_boxed::<AnyBackend>()
         .filter(events::conversation_id.eq(UuidCol::from(conversation)));
     if let Some(kind) = &filter.kind {
-        query = query.filter(events::kind.eq(plain(kind.as_str())));
+        query = query.filter(events::kind.eq(replace_nul(kind.as_str())));
     }
     if let Some(from) = filter.from {
         query = query.filter(events::happened_at.ge(TimestampCol(from)));
@@ -141,11 +144,11 @@ fn matching<'a>(conversation: ConversationId, filter: &EventFilter) -> events::B
     query
 }
 
-fn after(
-    query: events::BoxedQuery<'_, Any>,
+fn continue_after(
+    query: events::BoxedQuery<'_, AnyBackend>,
     order: EventOrder,
     Cursor { key, tie }: Cursor<i64>,
-) -> events::BoxedQuery<'_, Any> {
+) -> events::BoxedQuery<'_, AnyBackend> {
     match order {
         EventOrder::Timestamp => query.filter(
             events::happened_at
@@ -169,10 +172,10 @@ fn ordered<'a>(
     filter: &EventFilter,
     order: EventOrder,
     cursor: Option<Cursor<i64>>,
-) -> events::BoxedQuery<'a, Any> {
+) -> events::BoxedQuery<'a, AnyBackend> {
     let mut query = matching(conversation, filter);
     if let Some(cursor) = cursor {
-        query = after(query, order, cursor);
+        query = continue_after(query, order, cursor);
     }
     match order {
         EventOrder::Timestamp => query.order((events::happened_at.asc(), events::seq.asc())),
@@ -180,8 +183,8 @@ fn ordered<'a>(
     }
 }
 
-/// The number of the last event, 0 without events. `None` if the conversation is not visible in the scope. An idle subscriber
-/// costs only this statement.
+/// The sequence number of the last event, 0 without events. `None` if the conversation is not visible in the scope. For an idle
+/// subscriber, only this statement runs.
 fn last_seq(
     conn: &mut AnyConnection,
     scope: &Scope,
@@ -192,34 +195,34 @@ fn last_seq(
         .order(events::seq.desc())
         .limit(1)
         .select(events::seq);
-    let found: Option<(String, Option<i64>)> = conversations::table
+    let row: Option<(String, Option<i64>)> = conversations::table
         .find(UuidCol::from(conversation))
         .select((conversations::owner, last.single_value()))
         .first(conn)
         .optional()?;
-    let is_theirs = |owner: &String| scope.user().is_none_or(|user| user.as_str() == owner);
-    let found = found.filter(|(owner, _)| is_theirs(owner));
-    Ok(found.map(|(_, last)| last.unwrap_or_default()))
+    let is_visible = |owner: &String| scope.user().is_none_or(|user| user.as_str() == owner);
+    let row = row.filter(|(owner, _)| is_visible(owner));
+    Ok(row.map(|(_, last)| last.unwrap_or_default()))
 }
 
 /// The conversation's event counter. Counting the rows of a long log would take seconds.
-fn stored(
+fn event_count(
     conn: &mut AnyConnection,
     scope: &Scope,
     conversation: ConversationId,
 ) -> Result<u64, TransactionError> {
-    let found: Option<(String, i64)> = conversations::table
+    let row: Option<(String, i64)> = conversations::table
         .find(UuidCol::from(conversation))
         .select((conversations::owner, conversations::event_count))
         .first(conn)
         .optional()?;
-    let is_theirs = |owner: &String| scope.user().is_none_or(|user| user.as_str() == owner);
-    let count = found.filter(|(owner, _)| is_theirs(owner));
-    Ok(count.map_or(0, |(_, count)| u64::try_from(count).unwrap_or_default()))
+    let is_visible = |owner: &String| scope.user().is_none_or(|user| user.as_str() == owner);
+    let row = row.filter(|(owner, _)| is_visible(owner));
+    Ok(row.map_or(0, |(_, count)| u64::try_from(count).unwrap_or_default()))
 }
 
 /// Events after a sequence number, in order.
-fn arrivals(
+fn list_after(
     conn: &mut AnyConnection,
     conversation: UuidCol,
     after: i64,
@@ -236,18 +239,18 @@ fn arrivals(
         .limit(limit)
         .select(octet_length(events::body))
         .load(conn)?;
-    let fits = page_token::fitting(MAX_EVENT_BATCH_BYTES, sizes);
+    let fits = page_token::count_within(MAX_EVENT_BATCH_BYTES, sizes);
     let rows: Vec<EventRow> = later()
         .limit(i64::try_from(fits).unwrap_or(limit).min(limit))
         .select(EventRow::as_select())
         .load(conn)?;
-    let arrived = rows.into_iter().map(|row| {
+    let events = rows.into_iter().map(|row| {
         Ok(SequencedEvent {
             seq: u64::try_from(row.seq).unwrap_or_default(),
             event: row.try_into()?,
         })
     });
-    arrived.collect()
+    events.collect()
 }
 
 #[async_trait]
@@ -257,26 +260,26 @@ impl EventStore for SqlStore {
         origin: &SandboxId,
         conversation: ConversationId,
         events: &[Event],
-        observation: &ConversationReport,
+        report: &ConversationReport,
         at: Timestamp,
     ) -> Result<AppendOutcome, StoreError> {
         let calls = self.db.for_sandbox(origin);
-        let (origin, batch, observation) = (origin.clone(), events.to_vec(), observation.clone());
-        let appended = calls
-            .report(move |conn| {
-                let row = match rows::reported_by(conn, &origin, conversation)? {
+        let (origin, batch, report) = (origin.clone(), events.to_vec(), report.clone());
+        let outcome = calls
+            .write_locked(move |conn| {
+                let row = match rows::lock_reported(conn, &origin, conversation)? {
                     Ok(row) => row,
-                    Err(answer) => return Ok(answer),
+                    Err(outcome) => return Ok(outcome),
                 };
                 let new = match conn {
                     AnyConnection::Sqlite(_) => {
                         let added = store_new(conn, conversation, &batch)?;
-                        rows::observe(conn, row, &observation, added, at)?;
+                        rows::apply_report(conn, row, &report, added, at)?;
                         added.count
                     }
                     #[cfg(feature = "postgres")]
                     AnyConnection::Postgres(conn) => {
-                        let (columns, has_changed) = rows::observed(row, &observation, at)?;
+                        let (columns, has_changed) = rows::reported_columns(row, &report, at)?;
                         AppendStatement::new(conversation.into(), &batch, columns, has_changed)?
                             .store(conn)?
                     }
@@ -284,10 +287,10 @@ impl EventStore for SqlStore {
                 Ok(AppendOutcome::Stored { new })
             })
             .await?;
-        if matches!(appended, AppendOutcome::Stored { new } if new > 0) {
+        if matches!(outcome, AppendOutcome::Stored { new } if new > 0) {
             self.changes.hint(conversation);
         }
-        Ok(appended)
+        Ok(outcome)
     }
 
     async fn find_many(
@@ -334,7 +337,7 @@ impl EventStore for SqlStore {
             EventOrder::Timestamp => format!("events+{conversation}"),
             EventOrder::TimestampDesc => format!("events-{conversation}"),
         };
-        let cursor: Option<Cursor<i64>> = page_token::read(&listing, page)?;
+        let cursor: Option<Cursor<i64>> = page_token::decode(&listing, page)?;
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
         calls
             .read_documents(move |conn| {
@@ -346,26 +349,28 @@ impl EventStore for SqlStore {
                 }
                 // Load only positions and sizes first, to keep documents beyond the page limit out of memory.
                 let positions: Vec<EventPosition> = ordered(conversation, &filter, order, cursor)
-                    .limit(page_token::probe(&page))
+                    .limit(page_token::rows_to_load(&page))
                     .select((events::seq, events::happened_at, octet_length(events::body)))
                     .load(conn)?;
                 let mut page = page.clone();
-                page.limit =
-                    page_token::within_budget(page.limit, positions.iter().map(|place| place.2));
-                let cut = page_token::cut(&listing, &page, positions, |place| Cursor {
-                    key: place.1,
-                    tie: place.0,
+                page.limit = page_token::limit_by_bytes(
+                    page.limit,
+                    positions.iter().map(|position| position.2),
+                );
+                let page = page_token::build_page(&listing, &page, positions, |position| Cursor {
+                    key: position.1,
+                    tie: position.0,
                 });
                 // The transaction has one snapshot, so this selects the same rows. A list of numbers would need a new
                 // prepared statement each time.
                 let rows: Vec<EventRow> = ordered(conversation, &filter, order, cursor)
-                    .limit(i64::try_from(cut.items.len()).unwrap_or(i64::MAX))
+                    .limit(i64::try_from(page.items.len()).unwrap_or(i64::MAX))
                     .select(EventRow::as_select())
                     .load(conn)?;
                 let items = rows.into_iter().map(Event::try_from);
                 Ok(Page {
                     items: items.collect::<Result<_, _>>()?,
-                    next: cut.next,
+                    next: page.next,
                 })
             })
             .await
@@ -388,7 +393,7 @@ impl EventStore for SqlStore {
             .query_documents(move |conn| match last_seq(conn, &scope, conversation)? {
                 None => Ok(None),
                 Some(last) if last <= after => Ok(Some(Vec::new())),
-                Some(_) => arrivals(conn, conversation.into(), after, limit).map(Some),
+                Some(_) => list_after(conn, conversation.into(), after, limit).map(Some),
             })
             .await
     }
@@ -417,7 +422,7 @@ impl EventStore for SqlStore {
         let calls = self.db.for_scope(scope);
         let (scope, filter) = (scope.clone(), filter.clone());
         if filter == EventFilter::default() {
-            let count = calls.query(move |conn| stored(conn, &scope, conversation));
+            let count = calls.query(move |conn| event_count(conn, &scope, conversation));
             return count.await;
         }
         calls

@@ -1,8 +1,8 @@
 //! Statements whose SQL text is generated once.
 //!
-//! Diesel walks all parts of a statement for each use, to learn its SQL text and its binds. For the frequent listings, with 36
-//! columns, that took a twentieth of the request. Here diesel generates the statement once, with its types, and the text is
-//! cached in the parts between the binds.
+//! Diesel walks all parts of a statement at each use, to generate its SQL text and its binds. For the frequent listings, with 36
+//! columns, that took a twentieth of the request. Here diesel generates the statement once, with its types. The cache holds the
+//! parts of its text between the binds.
 
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -17,36 +17,36 @@ use diesel::sql_types::{BigInt, HasSqlType, Text};
 use diesel::sqlite::Sqlite;
 
 /// Binds of a statement: two texts and the row limit.
-const MAX_BINDS: usize = 3;
+const BINDS: usize = 3;
 
 /// The SQL text before, between and after the binds. Each statement has one static per database.
-pub(crate) type StatementParts = OnceLock<[String; MAX_BINDS + 1]>;
+pub(crate) type StatementParts = OnceLock<[String; BINDS + 1]>;
 
 /// A statement with these columns and its binds in this order. `MakeQuery` is the closure type that builds the query; it
 /// identifies the statement, because connections cache prepared statements by type.
 pub(crate) struct CachedStatement<'a, MakeQuery, Columns> {
-    parts: &'static [String; MAX_BINDS + 1],
-    texts: [&'a str; MAX_BINDS - 1],
+    parts: &'static [String; BINDS + 1],
+    texts: [&'a str; BINDS - 1],
     limit: i64,
-    of: PhantomData<fn(MakeQuery) -> Columns>,
+    types: PhantomData<fn(MakeQuery) -> Columns>,
 }
 
 /// The syntax of bind placeholders in a database.
 pub(crate) trait Placeholders: Backend<QueryBuilder: Default> {
     /// Placeholders in the order of the binds.
-    const PLACEHOLDERS: [&'static str; MAX_BINDS];
+    const PLACEHOLDERS: [&'static str; BINDS];
     /// The backend value that generates SQL text.
     const BACKEND: Self;
 }
 
 impl Placeholders for Sqlite {
-    const PLACEHOLDERS: [&'static str; MAX_BINDS] = ["?"; MAX_BINDS];
+    const PLACEHOLDERS: [&'static str; BINDS] = ["?"; BINDS];
     const BACKEND: Self = Self;
 }
 
 #[cfg(feature = "postgres")]
 impl Placeholders for diesel::pg::Pg {
-    const PLACEHOLDERS: [&'static str; MAX_BINDS] = ["$1", "$2", "$3"];
+    const PLACEHOLDERS: [&'static str; BINDS] = ["$1", "$2", "$3"];
     const BACKEND: Self = Self;
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn cached_statement<'a, C, Q, MakeQuery>(
     _conn: &C,
     parts: &'static StatementParts,
     query: MakeQuery,
-    (texts, limit): ([&'a str; MAX_BINDS - 1], i64),
+    (texts, limit): ([&'a str; BINDS - 1], i64),
 ) -> QueryResult<CachedStatement<'a, MakeQuery, Q::SqlType>>
 where
     MakeQuery: FnOnce() -> Q,
@@ -65,40 +65,42 @@ where
     let parts = if let Some(parts) = parts.get() {
         parts
     } else {
-        let made = parts_of::<C::Backend>(&query())?;
-        parts.get_or_init(|| made)
+        let generated = split_at_binds::<C::Backend>(&query())?;
+        parts.get_or_init(|| generated)
     };
     Ok(CachedStatement {
         parts,
         texts,
         limit,
-        of: PhantomData,
+        types: PhantomData,
     })
 }
 
-fn parts_of<DB: Placeholders>(
+fn split_at_binds<DB: Placeholders>(
     query: &impl QueryFragment<DB>,
-) -> QueryResult<[String; MAX_BINDS + 1]> {
+) -> QueryResult<[String; BINDS + 1]> {
     let mut builder = DB::QueryBuilder::default();
     query.to_sql(&mut builder, &DB::BACKEND)?;
-    let (mut parts, text) = (<[String; MAX_BINDS + 1]>::default(), builder.finish());
+    let (mut parts, text) = (<[String; BINDS + 1]>::default(), builder.finish());
     let mut rest = text.as_str();
-    for (part, mark) in parts.iter_mut().zip(DB::PLACEHOLDERS) {
-        let found = rest.split_once(mark);
-        let (before, behind) = found.ok_or_else(|| wrong("binds less than its place says"))?;
+    for (part, placeholder) in parts.iter_mut().zip(DB::PLACEHOLDERS) {
+        let (before, after) = rest
+            .split_once(placeholder)
+            .ok_or_else(|| wrong_bind_count("fewer"))?;
         before.clone_into(part);
-        rest = behind;
+        rest = after;
     }
-    // Of `$1` the sign: another number follows it.
+    // Only the first character of a placeholder, because the number after a further `$` is another one.
     if rest.contains(&DB::PLACEHOLDERS[0][..1]) {
-        return Err(wrong("binds more than its place says"));
+        return Err(wrong_bind_count("more"));
     }
-    rest.clone_into(&mut parts[MAX_BINDS]);
+    rest.clone_into(&mut parts[BINDS]);
     Ok(parts)
 }
 
-fn wrong(what: &str) -> Error {
-    Error::QueryBuilderError(format!("a statement {what}").into())
+fn wrong_bind_count(comparison: &str) -> Error {
+    let text = format!("a cached statement must have {BINDS} binds, but has {comparison}");
+    Error::QueryBuilderError(text.into())
 }
 
 impl<MakeQuery, Columns, DB> QueryFragment<DB> for CachedStatement<'_, MakeQuery, Columns>
@@ -140,13 +142,13 @@ mod tests {
     use crate::schema::sandboxes;
 
     #[test]
-    fn a_statement_is_taken_apart_where_something_is_bound() {
+    fn a_statement_is_split_at_its_binds() {
         let query = sandboxes::table
             .select(sandboxes::id)
             .filter(sandboxes::owner.eq("x"))
             .filter(sandboxes::desired.ne("y"))
             .limit(7);
-        let [first, second, third, last] = parts_of::<Sqlite>(&query).unwrap();
+        let [first, second, third, last] = split_at_binds::<Sqlite>(&query).unwrap();
         assert!(
             first.ends_with("`owner` = ") || first.ends_with("`owner` = ("),
             "{first}"
@@ -157,19 +159,19 @@ mod tests {
     }
 
     #[test]
-    fn one_that_binds_another_number_is_refused() {
-        static LESS: StatementParts = StatementParts::new();
+    fn another_number_of_binds_is_refused() {
+        static FEWER: StatementParts = StatementParts::new();
         static MORE: StatementParts = StatementParts::new();
         let conn = SqliteConnection::establish(":memory:").unwrap();
         let ids = || sandboxes::table.select(sandboxes::id).limit(1);
         let bound = (["", ""], 1);
-        let less = cached_statement(
+        let fewer = cached_statement(
             &conn,
-            &LESS,
+            &FEWER,
             || ids().filter(sandboxes::owner.eq("x")),
             bound,
         );
-        assert!(less.is_err());
+        assert!(fewer.is_err());
         let more = || {
             let query = ids().filter(sandboxes::owner.eq("x"));
             query.filter(sandboxes::desired.ne("y")).offset(3)
@@ -179,25 +181,25 @@ mod tests {
 
     #[cfg(feature = "postgres")]
     #[test]
-    fn a_fourth_one_is_refused_where_they_are_numbered() {
+    fn a_fourth_numbered_bind_is_refused() {
         let query = || {
             let query = sandboxes::table.select(sandboxes::id);
             let query = query.filter(sandboxes::owner.eq("x"));
             query.filter(sandboxes::desired.ne("y")).limit(1)
         };
-        assert!(parts_of::<diesel::pg::Pg>(&query()).is_ok());
-        assert!(parts_of::<diesel::pg::Pg>(&query().offset(3)).is_err());
+        assert!(split_at_binds::<diesel::pg::Pg>(&query()).is_ok());
+        assert!(split_at_binds::<diesel::pg::Pg>(&query().offset(3)).is_err());
     }
 
     #[test]
-    fn two_statements_with_the_same_columns_are_two() {
+    fn statements_with_the_same_columns_are_distinct() {
         static ONE: StatementParts = StatementParts::new();
         static TWO: StatementParts = StatementParts::new();
         let mut conn = SqliteConnection::establish(":memory:").unwrap();
         let table = "CREATE TABLE sandboxes (id TEXT, owner TEXT, desired TEXT)";
         diesel::sql_query(table).execute(&mut conn).unwrap();
-        let made = "INSERT INTO sandboxes VALUES ('1', 'a', 'b'), ('2', 'b', 'a')";
-        diesel::sql_query(made).execute(&mut conn).unwrap();
+        let rows = "INSERT INTO sandboxes VALUES ('1', 'a', 'b'), ('2', 'b', 'a')";
+        diesel::sql_query(rows).execute(&mut conn).unwrap();
         let ids = || sandboxes::table.select(sandboxes::id).limit(1);
         let one = move || {
             let query = ids().filter(sandboxes::owner.eq(""));

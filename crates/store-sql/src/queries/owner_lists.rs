@@ -1,8 +1,8 @@
 //! The first pages of the listings that front ends request most: a user's conversations and sandboxes, newest first.
 //!
-//! The statement has no optional parts, so its SQL text is cached ([`crate::queries::cached_statement`]) and diesel finds the
-//! prepared statement by its type. Rows decode with the types of the actual database. The result equals that of
-//! `ConversationRepository::search` without a filter.
+//! These statements have no optional parts, so their SQL text is cached ([`crate::queries::cached_statement`]) and diesel finds
+//! the prepared statement by its type. Rows decode with the types of the actual database. The results equal the first page of
+//! `ConversationRepository::search` without a filter, and of `SandboxRepository::search`.
 
 use diesel::prelude::*;
 use domain::conversation::ConversationFilter;
@@ -24,14 +24,14 @@ pub(crate) fn owner_of<'a>(scope: &'a Scope, filter: &ConversationFilter) -> Opt
 }
 
 /// The newest conversations of a user, at most `limit`.
-pub(crate) fn first(
+pub(crate) fn first_conversations(
     conn: &mut AnyConnection,
     user: &str,
     limit: i64,
 ) -> Result<Vec<JoinedRow>, TransactionError> {
     let children = ChildIdsSql::on(conn);
-    let bound = ([DesiredState::Deleted.as_str(), user], limit);
-    let loaded: QueryResult<Vec<JoinedRow>> = on_backend!(conn, |c| {
+    let binds = ([DesiredState::Deleted.as_str(), user], limit);
+    let rows: QueryResult<Vec<JoinedRow>> = on_backend!(conn, |c| {
         static PARTS: StatementParts = StatementParts::new();
         let query = move || {
             conversations::table
@@ -50,9 +50,9 @@ pub(crate) fn first(
                     children,
                 ))
         };
-        cached_statement(c, &PARTS, query, bound).and_then(|it| it.load(c))
+        cached_statement(c, &PARTS, query, binds).and_then(|statement| statement.load(c))
     });
-    loaded.map_err(rows::damaged())
+    rows.map_err(rows::corrupt_if_undecodable())
 }
 
 /// The newest sandboxes of a user, without those whose deletion is requested.
@@ -61,7 +61,7 @@ pub(crate) fn first_sandboxes(
     user: &str,
     limit: i64,
 ) -> Result<Vec<ViewRow>, TransactionError> {
-    let bound = ([user, DesiredState::Deleted.as_str()], limit);
+    let binds = ([user, DesiredState::Deleted.as_str()], limit);
     Ok(on_backend!(conn, |c| {
         static PARTS: StatementParts = StatementParts::new();
         let query = || {
@@ -72,6 +72,6 @@ pub(crate) fn first_sandboxes(
                 .limit(0)
                 .select(ViewRow::as_select())
         };
-        cached_statement(c, &PARTS, query, bound)?.load(c)?
+        cached_statement(c, &PARTS, query, binds)?.load(c)?
     }))
 }

@@ -1,5 +1,6 @@
-//! Keyset tokens: `base64url(v1|listing|sort key|id)`. Opaque to clients, versioned, and bound to the listing (and its
-//! order) that minted them. Not authenticated: a token only names a position in what its scope may read anyway.
+//! Keyset tokens: `base64url(v1|listing|sort key|id)`. They are opaque to clients, versioned, and valid only for the listing
+//! (and its order) that issued them. They are not authenticated, because a token only names a position in what its scope may
+//! read anyway.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,7 +21,7 @@ pub(crate) struct Cursor<T> {
     pub(crate) tie: T,
 }
 
-fn mint<T: std::fmt::Display>(listing: &str, cursor: &Cursor<T>) -> PageToken {
+fn encode<T: std::fmt::Display>(listing: &str, cursor: &Cursor<T>) -> PageToken {
     PageToken(URL_SAFE_NO_PAD.encode(format!(
         "{VERSION}|{listing}|{}|{}",
         cursor.key.0.micros(),
@@ -29,7 +30,7 @@ fn mint<T: std::fmt::Display>(listing: &str, cursor: &Cursor<T>) -> PageToken {
 }
 
 /// The cursor of a request, `None` for a first page.
-pub(crate) fn read<T: std::str::FromStr>(
+pub(crate) fn decode<T: std::str::FromStr>(
     listing: &str,
     request: &PageRequest,
 ) -> Result<Option<Cursor<T>>, StoreError> {
@@ -43,58 +44,58 @@ pub(crate) fn read<T: std::str::FromStr>(
 fn parse<T: std::str::FromStr>(listing: &str, token: &PageToken) -> Option<Cursor<T>> {
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(&token.0).ok()?).ok()?;
     let mut parts = text.splitn(4, '|');
-    let (version, kind) = (parts.next()?, parts.next()?);
+    let (version, issuer) = (parts.next()?, parts.next()?);
     let (key, tie) = (parts.next()?, parts.next()?);
-    (version == VERSION && kind == listing).then_some(())?;
+    (version == VERSION && issuer == listing).then_some(())?;
     Some(Cursor {
         key: TimestampCol(Timestamp::from_micros(key.parse().ok()?)),
         tie: tie.parse().ok()?,
     })
 }
 
-/// Rows to load: one more than the limit shows whether there is a next page.
-pub(crate) fn probe(request: &PageRequest) -> i64 {
+/// Number of rows to load for a page: one more than its limit, which shows whether there is a next page.
+pub(crate) fn rows_to_load(request: &PageRequest) -> i64 {
     i64::try_from(request.limit.get()).map_or(i64::MAX, |limit| limit.saturating_add(1))
 }
 
-/// Number of documents that fit the budget, at least one.
-pub(crate) fn fitting<N: Copy + TryInto<usize>>(
+/// Number of documents whose sizes fit the budget together, at least one.
+pub(crate) fn count_within<N: Copy + TryInto<usize>>(
     budget: usize,
     sizes: impl IntoIterator<Item = N>,
 ) -> usize {
-    let mut left = budget;
+    let mut remaining = budget;
     let fits = sizes.into_iter().take_while(|bytes| {
-        let rest = left.checked_sub((*bytes).try_into().unwrap_or(usize::MAX));
-        left = rest.unwrap_or_default();
+        let rest = remaining.checked_sub((*bytes).try_into().unwrap_or(usize::MAX));
+        remaining = rest.unwrap_or_default();
         rest.is_some()
     });
     fits.count().max(1)
 }
 
 /// Reduces the limit to the number of documents that fit [`MAX_PAGE_BYTES`], at least one.
-pub(crate) fn within_budget<N: Copy + TryInto<usize>>(
+pub(crate) fn limit_by_bytes<N: Copy + TryInto<usize>>(
     limit: PageLimit,
     sizes: impl IntoIterator<Item = N>,
 ) -> PageLimit {
-    let most = fitting(MAX_PAGE_BYTES, sizes).min(limit.get());
-    let most = i64::try_from(most).ok().and_then(PageLimit::new);
-    most.unwrap_or(limit)
+    let fitting = count_within(MAX_PAGE_BYTES, sizes).min(limit.get());
+    let reduced = i64::try_from(fitting).ok().and_then(PageLimit::new);
+    reduced.unwrap_or(limit)
 }
 
-/// Builds a page of the rows that [`probe`] requested.
-pub(crate) fn cut<R, T: std::fmt::Display>(
+/// Builds a page of loaded rows, of which there are at most [`rows_to_load`].
+pub(crate) fn build_page<R, T: std::fmt::Display>(
     listing: &str,
     request: &PageRequest,
     mut rows: Vec<R>,
     cursor: impl Fn(&R) -> Cursor<T>,
 ) -> Page<R> {
     let limit = request.limit.get();
-    let more = rows.len() > limit;
+    let has_more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows
         .last()
-        .filter(|_| more)
-        .map(|last| mint(listing, &cursor(last)));
+        .filter(|_| has_more)
+        .map(|last| encode(listing, &cursor(last)));
     Page { items: rows, next }
 }
 
@@ -110,13 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn a_token_opens_only_the_listing_that_minted_it() {
+    fn a_token_is_valid_only_for_the_listing_that_issued_it() {
         let cursor = Cursor {
             key: TimestampCol(Timestamp::from_micros(-5)),
             tie: "a|b".to_owned(),
         };
-        let token = mint("list", &cursor);
-        assert_eq!(read("list", &after(&token.0)).unwrap(), Some(cursor));
+        let token = encode("list", &cursor);
+        assert_eq!(decode("list", &after(&token.0)).unwrap(), Some(cursor));
         for (listing, token) in [
             ("other", token.0.as_str()),
             ("list", ""),
@@ -128,7 +129,7 @@ mod tests {
         ] {
             assert!(
                 matches!(
-                    read::<String>(listing, &after(token)),
+                    decode::<String>(listing, &after(token)),
                     Err(StoreError::InvalidPageToken)
                 ),
                 "{listing} {token}"

@@ -9,12 +9,13 @@ use domain::host::HostRepository;
 use domain::id::HostId;
 
 use crate::database::connection::AnyConnection;
+use crate::database::pool::Workload;
 use crate::error::TransactionError;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::hosts;
 use crate::store::SqlStore;
 
-fn known(conn: &mut AnyConnection, host: &str) -> Result<bool, TransactionError> {
+fn is_known(conn: &mut AnyConnection, host: &str) -> Result<bool, TransactionError> {
     Ok(select(exists(hosts::table.find(host))).get_result(conn)?)
 }
 
@@ -23,15 +24,15 @@ impl HostRepository for SqlStore {
     async fn is_known(&self, host: &HostId) -> Result<bool, StoreError> {
         let host = host.to_string();
         self.db
-            .read_background(move |conn| known(conn, &host))
+            .read(Workload::Background, move |conn| is_known(conn, &host))
             .await
     }
 
     async fn register(&self, host: &HostId, at: Timestamp) -> Result<(), StoreError> {
         let host = host.to_string();
         self.db
-            .write_background(move |conn| {
-                if known(conn, &host)? {
+            .write(Workload::Background, move |conn| {
+                if is_known(conn, &host)? {
                     return Ok(());
                 }
                 let row = (

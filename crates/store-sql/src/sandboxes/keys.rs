@@ -8,10 +8,9 @@ use domain::sandbox::{DesiredState, NewSessionKey, Sandbox};
 use domain::scope::Scope;
 
 use super::rows::SandboxRow;
-use super::{load, store};
+use super::{load, save};
 use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;
-
 use crate::schema::sandboxes;
 
 /// The sandbox with this session key.
@@ -40,7 +39,7 @@ pub(crate) fn by_callback_token(
     Ok(row.map(Sandbox::try_from).transpose()?)
 }
 
-/// Replaces the session key if the intent is to run the sandbox and `old` is still its key. The caller owns the transaction.
+/// Replaces the session key if the intent is to run the sandbox and `old` is still its key. Runs in the caller's transaction.
 pub(crate) fn replace(
     conn: &mut AnyConnection,
     id: &SandboxId,
@@ -48,13 +47,13 @@ pub(crate) fn replace(
     new: &NewSessionKey,
     at: Timestamp,
 ) -> Result<Option<Sandbox>, TransactionError> {
-    let found = load(conn, &Scope::System, id.as_str())?;
-    let Some(mut sandbox) =
-        found.filter(|it| it.desired == DesiredState::Running && it.key_hash == *old)
+    let stored = load(conn, &Scope::System, id.as_str())?;
+    let Some(mut sandbox) = stored
+        .filter(|sandbox| sandbox.desired == DesiredState::Running && sandbox.key_hash == *old)
     else {
         return Ok(None);
     };
     sandbox.replace_session_key(new, at);
-    store(conn, &sandbox)?;
+    save(conn, &sandbox)?;
     Ok(Some(sandbox))
 }

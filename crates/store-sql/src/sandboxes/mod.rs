@@ -24,27 +24,28 @@ use domain::sandbox::{
 };
 use domain::scope::Scope;
 
-use self::retirement::{due, retire};
+use self::retirement::{retirable, retire};
 use self::rows::{SandboxRow, ViewRow, sandboxes_of};
 use crate::database::changes::announce;
-use crate::database::connection::{Any, AnyConnection};
+use crate::database::connection::{AnyBackend, AnyConnection};
+use crate::database::pool::Workload;
 use crate::error::TransactionError;
 use crate::idempotency;
 use crate::queries::owner_lists;
 use crate::queries::page_token::{self, Cursor};
-use crate::schema::codec::{IDS_PER_QUERY, in_order, owner, plain};
+use crate::schema::codec::{IDS_PER_QUERY, in_order, owner_filter, replace_nul};
 use crate::schema::column_types::TimestampCol;
 use crate::schema::{deleted_conversations, sandboxes};
 use crate::store::SqlStore;
 
 const LISTING: &str = "sandboxes";
 
-type BoxedSandboxQuery<'a> = sandboxes::BoxedQuery<'a, Any>;
+type BoxedSandboxQuery<'a> = sandboxes::BoxedQuery<'a, AnyBackend>;
 
 /// Sandboxes visible in the scope. Users do not see sandboxes whose deletion is requested.
 fn visible<'a>(scope: &Scope) -> BoxedSandboxQuery<'a> {
     let query = sandboxes::table.into_boxed();
-    match owner(scope) {
+    match owner_filter(scope) {
         Some(user) => query
             .filter(sandboxes::owner.eq(user))
             .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str())),
@@ -66,15 +67,16 @@ fn load(
 }
 
 /// Loads a sandbox whose deletion is not requested.
-pub(crate) fn load_wanted(
+pub(crate) fn load_undeleted(
     conn: &mut AnyConnection,
     id: &SandboxId,
 ) -> Result<Option<Sandbox>, TransactionError> {
-    Ok(load(conn, &Scope::System, id.as_str())?.filter(|it| it.desired != DesiredState::Deleted))
+    Ok(load(conn, &Scope::System, id.as_str())?
+        .filter(|sandbox| sandbox.desired != DesiredState::Deleted))
 }
 
-/// Visible rows, newest first, from the cursor on.
-fn from_there(
+/// Visible rows, newest first, after the cursor.
+fn load_page(
     conn: &mut AnyConnection,
     scope: &Scope,
     after: Option<&Cursor<SandboxId>>,
@@ -106,22 +108,22 @@ fn check_caps(
 ) -> Result<(), TransactionError> {
     let counted = || {
         sandboxes::table
-            .into_boxed::<Any>()
+            .into_boxed::<AnyBackend>()
             .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
             .filter(sandboxes::status.eq_any([
                 SandboxStatus::Starting.as_str(),
                 SandboxStatus::Running.as_str(),
             ]))
     };
-    let theirs: i64 = counted()
+    let of_user: i64 = counted()
         .filter(sandboxes::owner.eq(user.as_str()))
         .count()
         .get_result(conn)?;
-    if theirs >= i64::from(caps.per_user) {
+    if of_user >= i64::from(caps.per_user) {
         return Err(StoreError::CapReached(ReachedCap::PerUser(caps.per_user)).into());
     }
-    let all: i64 = counted().count().get_result(conn)?;
-    if all >= i64::from(caps.overall) {
+    let overall: i64 = counted().count().get_result(conn)?;
+    if overall >= i64::from(caps.overall) {
         return Err(StoreError::CapReached(ReachedCap::Overall(caps.overall)).into());
     }
     Ok(())
@@ -133,12 +135,12 @@ pub(crate) fn insert_within_caps(
     sandbox: &Sandbox,
     caps: SandboxCaps,
 ) -> Result<(), TransactionError> {
-    crate::users::refuse_deleted(conn, sandbox.owner.as_str())?;
+    crate::users::check_not_deleted(conn, sandbox.owner.as_str())?;
     check_caps(conn, &sandbox.owner, caps)?;
     diesel::insert_into(sandboxes::table)
         .values(SandboxRow::from(sandbox))
         .execute(conn)
-        .map_err(TransactionError::taken("sandbox"))?;
+        .map_err(TransactionError::conflict_if_duplicate("sandbox"))?;
     Ok(())
 }
 
@@ -151,20 +153,20 @@ pub(crate) fn mark_deleted(
     if ids.is_empty() {
         return Ok(());
     }
-    let wanted = sandboxes::table
+    let undeleted = sandboxes::table
         .filter(sandboxes::id.eq_any(ids))
         .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()));
-    let places: Vec<(String, String)> = wanted
+    let affected: Vec<(String, String)> = undeleted
         .clone()
         .select((sandboxes::id, sandboxes::host))
         .load(conn)?;
-    diesel::update(wanted)
+    diesel::update(undeleted)
         .set((
             sandboxes::desired.eq(DesiredState::Deleted.as_str()),
             sandboxes::updated_at.eq(TimestampCol(at)),
         ))
         .execute(conn)?;
-    for (id, host) in places {
+    for (id, host) in affected {
         if let (Ok(id), Ok(host)) = (SandboxId::parse(id), HostId::parse(host)) {
             announce(conn, &StoreChange::Sandbox { id, host })?;
         }
@@ -172,7 +174,8 @@ pub(crate) fn mark_deleted(
     Ok(())
 }
 
-pub(crate) fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), TransactionError> {
+/// Writes all columns of an existing sandbox, and announces the change.
+pub(crate) fn save(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), TransactionError> {
     diesel::update(sandboxes::table.find(sandbox.id.as_str()))
         .set(SandboxRow::from(sandbox))
         .execute(conn)?;
@@ -195,7 +198,7 @@ pub(crate) fn resume(
     sandbox.status_detail = None;
     sandbox.desired = DesiredState::Running;
     sandbox.updated_at = at;
-    store(conn, &sandbox)?;
+    save(conn, &sandbox)?;
     Ok(sandbox)
 }
 
@@ -219,12 +222,12 @@ impl SandboxRepository for SqlStore {
         let (sandbox, caps, answer) = (sandbox.clone(), *caps, answer.clone());
         calls
             .write(move |conn| {
-                let known = idempotency::repetition(conn, &answer.request)?;
-                if known == IdempotencyCheck::New {
+                let checked = idempotency::check(conn, &answer.request)?;
+                if checked == IdempotencyCheck::New {
                     insert_within_caps(conn, &sandbox, caps)?;
-                    idempotency::keep(conn, &answer)?;
+                    idempotency::store_response(conn, &answer)?;
                 }
-                Ok(known)
+                Ok(checked)
             })
             .await
     }
@@ -247,8 +250,8 @@ impl SandboxRepository for SqlStore {
         calls
             .read(move |conn| {
                 let mut found = HashMap::new();
-                for part in ids.chunks(IDS_PER_QUERY) {
-                    let texts: Vec<String> = part.iter().map(ToString::to_string).collect();
+                for batch in ids.chunks(IDS_PER_QUERY) {
+                    let texts: Vec<String> = batch.iter().map(ToString::to_string).collect();
                     let rows = visible(&scope)
                         .filter(sandboxes::id.eq_any(texts))
                         .select(SandboxRow::as_select())
@@ -270,16 +273,16 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Page<SandboxView>, StoreError> {
         let calls = self.db.for_scope(scope);
         let (scope, page) = (scope.clone(), page.clone());
-        let after: Option<Cursor<SandboxId>> = page_token::read(LISTING, &page)?;
+        let after: Option<Cursor<SandboxId>> = page_token::decode(LISTING, &page)?;
         // A single statement needs no transaction.
         calls
             .query(move |conn| {
-                let limit = page_token::probe(&page);
+                let limit = page_token::rows_to_load(&page);
                 let rows = match (scope.user(), &after) {
                     (Some(user), None) => owner_lists::first_sandboxes(conn, user.as_str(), limit)?,
-                    (_, after) => from_there(conn, &scope, after.as_ref(), limit)?,
+                    (_, after) => load_page(conn, &scope, after.as_ref(), limit)?,
                 };
-                let page = page_token::cut(LISTING, &page, rows, |row: &ViewRow| Cursor {
+                let page = page_token::build_page(LISTING, &page, rows, |row: &ViewRow| Cursor {
                     key: row.created_at,
                     tie: row.id.0.clone(),
                 });
@@ -291,14 +294,18 @@ impl SandboxRepository for SqlStore {
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
         let hash = hash.to_string();
         self.db
-            .query_intake(move |conn| keys::by_session_key(conn, &hash))
+            .query(Workload::Intake, move |conn| {
+                keys::by_session_key(conn, &hash)
+            })
             .await
     }
 
     async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
         let hash = hash.to_string();
         self.db
-            .query_intake(move |conn| keys::by_callback_token(conn, &hash))
+            .query(Workload::Intake, move |conn| {
+                keys::by_callback_token(conn, &hash)
+            })
             .await
     }
 
@@ -310,7 +317,7 @@ impl SandboxRepository for SqlStore {
         let calls = self.db.for_user(owner);
         let (owner, spec) = (owner.clone(), spec.clone());
         calls
-            .read(move |conn| occupancy::running(conn, &owner, &spec))
+            .read(move |conn| occupancy::list_running(conn, &owner, &spec))
             .await
     }
 
@@ -346,7 +353,7 @@ impl SandboxRepository for SqlStore {
                 }
                 sandbox.desired = desired;
                 sandbox.updated_at = at;
-                store(conn, &sandbox)?;
+                save(conn, &sandbox)?;
                 Ok(Some(sandbox))
             })
             .await
@@ -361,7 +368,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<bool, StoreError> {
         let (id, facts) = (id.clone(), facts.clone());
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let Some(before) = load(conn, &Scope::System, id.as_str())?
                     .filter(|sandbox| sandbox.desired == expected)
                 else {
@@ -369,12 +376,12 @@ impl SandboxRepository for SqlStore {
                 };
                 let mut sandbox = before.clone();
                 sandbox.apply_facts(&facts);
-                // The form in which the database stores the facts, for the comparison.
-                sandbox.status_detail = sandbox.status_detail.map(plain);
+                // For the comparison, in the form in which the database stores it.
+                sandbox.status_detail = sandbox.status_detail.map(replace_nul);
                 // The reconciler reports the same facts repeatedly. Equal facts are no change.
                 if sandbox != before {
                     sandbox.updated_at = at;
-                    store(conn, &sandbox)?;
+                    save(conn, &sandbox)?;
                 }
                 Ok(true)
             })
@@ -390,7 +397,9 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Option<Sandbox>, StoreError> {
         let (id, old, new) = (id.clone(), *old, new.clone());
         self.db
-            .write_background(move |conn| keys::replace(conn, &id, &old, &new, at))
+            .write(Workload::Background, move |conn| {
+                keys::replace(conn, &id, &old, &new, at)
+            })
             .await
     }
 
@@ -402,9 +411,9 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Vec<Sandbox>, StoreError> {
         let (host, after) = (host.to_string(), after.map(ToString::to_string));
         self.db
-            .read_background(move |conn| {
+            .read(Workload::Background, move |conn| {
                 let mut query = sandboxes::table
-                    .into_boxed::<Any>()
+                    .into_boxed::<AnyBackend>()
                     .filter(sandboxes::host.eq(host.clone()));
                 if let Some(after) = after.clone() {
                     query = query.filter(sandboxes::id.gt(after));
@@ -422,13 +431,13 @@ impl SandboxRepository for SqlStore {
     async fn list_retirable(
         &self,
         host: &HostId,
-        why: RetirementReason,
+        reason: RetirementReason,
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError> {
         let host = host.to_string();
         self.db
-            .read_background(move |conn| {
-                let rows = due(why)
+            .read(Workload::Background, move |conn| {
+                let rows = retirable(reason)
                     .filter(sandboxes::host.eq(host.clone()))
                     .order((sandboxes::updated_at.asc(), sandboxes::id.asc()))
                     .limit(i64::try_from(limit).unwrap_or(i64::MAX))
@@ -442,32 +451,34 @@ impl SandboxRepository for SqlStore {
     async fn retire(
         &self,
         id: &SandboxId,
-        why: RetirementReason,
+        reason: RetirementReason,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
         let id = id.to_string();
         self.db
-            .write_background(move |conn| retire(conn, &id, why, at))
+            .write(Workload::Background, move |conn| {
+                retire(conn, &id, reason, at)
+            })
             .await
     }
 
     async fn annotate(&self, host: &HostId, detail: Option<&str>) -> Result<u64, StoreError> {
-        let (host, detail) = (host.to_string(), detail.map(plain));
+        let (host, detail) = (host.to_string(), detail.map(replace_nul));
         self.db
-            .write_background(move |conn| {
-                let shown = [
+            .write(Workload::Background, move |conn| {
+                let annotated = [
                     SandboxStatus::Starting,
                     SandboxStatus::Running,
                     SandboxStatus::Paused,
                 ];
-                let annotated = diesel::update(
+                let count = diesel::update(
                     sandboxes::table
                         .filter(sandboxes::host.eq(&host))
-                        .filter(sandboxes::status.eq_any(shown.map(SandboxStatus::as_str))),
+                        .filter(sandboxes::status.eq_any(annotated.map(SandboxStatus::as_str))),
                 )
                 .set(sandboxes::status_detail.eq(&detail))
                 .execute(conn)?;
-                Ok(u64::try_from(annotated).unwrap_or(u64::MAX))
+                Ok(u64::try_from(count).unwrap_or(u64::MAX))
             })
             .await
     }
@@ -475,9 +486,9 @@ impl SandboxRepository for SqlStore {
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let removed = diesel::delete(sandboxes::table.find(&id)).execute(conn)? > 0;
-                // The agent server is gone with the sandbox, so no deletion there remains pending.
+                // The agent server is removed with its sandbox, so no deletion in it remains pending.
                 diesel::update(
                     deleted_conversations::table
                         .filter(deleted_conversations::pending)

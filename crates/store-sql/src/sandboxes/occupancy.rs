@@ -11,13 +11,14 @@ use crate::sandboxes::rows::SandboxRow;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::{conversations, sandboxes, start_tasks};
 
-/// Maximum sandboxes of one result.
+/// Maximum number of sandboxes in one result.
 const MAX_SANDBOXES: i64 = 500;
 
 /// Entity name in the error for a full sandbox.
 const SANDBOX_CONVERSATIONS_ENTITY: &str = "conversations in that sandbox";
 
-/// A row, its conversations, the starts that have none yet, the last change of a conversation, and the last start.
+/// A sandbox, the number of its conversations, the number of its starts without a conversation, the last change of a
+/// conversation, and the time of the last start.
 type OccupancyRow = (
     SandboxRow,
     Option<i64>,
@@ -26,8 +27,8 @@ type OccupancyRow = (
     Option<TimestampCol>,
 );
 
-/// See `SandboxRepository::running`.
-pub(crate) fn running(
+/// See `SandboxRepository::list_running`.
+pub(crate) fn list_running(
     conn: &mut AnyConnection,
     owner: &UserId,
     spec: &SpecId,
@@ -65,24 +66,28 @@ pub(crate) fn running(
         ))
         .load(conn)?;
     rows.into_iter()
-        .map(|(row, inside, starting, changed, asked)| {
+        .map(|(row, inside, starting, changed_at, started_at)| {
             let sandbox = Sandbox::try_from(row)?;
-            let used = changed.into_iter().chain(asked).map(|at| at.0).max();
+            let used_at = changed_at
+                .into_iter()
+                .chain(started_at)
+                .map(|at| at.0)
+                .max();
             let count = inside.unwrap_or_default() + starting.unwrap_or_default();
             Ok(SandboxOccupancy {
                 conversations: u32::try_from(count).unwrap_or(u32::MAX),
-                used_at: used.unwrap_or(sandbox.created_at),
+                used_at: used_at.unwrap_or(sandbox.created_at),
                 sandbox,
             })
         })
         .collect()
 }
 
-/// Returns an error if a sandbox has the maximum number of conversations. Runs in the caller's transaction.
+/// Returns an error if a sandbox has `max_conversations` already. Runs in the caller's transaction.
 pub(crate) fn check_room(
     conn: &mut AnyConnection,
     id: &SandboxId,
-    most: u32,
+    max_conversations: u32,
 ) -> Result<(), TransactionError> {
     let inside: i64 = conversations::table
         .filter(conversations::sandbox_id.eq(id.as_str()))
@@ -94,12 +99,12 @@ pub(crate) fn check_room(
         .filter(start_tasks::begun.eq(false))
         .count()
         .get_result(conn)?;
-    if inside + starting < i64::from(most) {
+    if inside + starting < i64::from(max_conversations) {
         return Ok(());
     }
     Err(StoreError::Full {
         entity: SANDBOX_CONVERSATIONS_ENTITY,
-        limit: most as usize,
+        limit: max_conversations as usize,
     }
     .into())
 }

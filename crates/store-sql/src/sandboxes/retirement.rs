@@ -7,55 +7,55 @@ use domain::conversation::ExecutionStatus;
 use domain::sandbox::{DesiredState, RetirementReason, Sandbox, SandboxStatus};
 
 use super::rows::SandboxRow;
-use super::store;
-use crate::database::connection::{Any, AnyConnection};
+use super::save;
+use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::error::TransactionError;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::{conversations, sandboxes, start_tasks};
 
 /// Sandboxes to which the reason applies.
 ///
-/// Callers decide by this within `Db::write`. On Postgres, a serializable transaction also tracks the absence of the
+/// [`retire`] checks this in a serializable transaction. On Postgres, such a transaction also tracks the absence of the
 /// conversations and start tasks that this query looks for. If another transaction adds one and reads the sandbox at the same
-/// time, Postgres orders the two or retries one.
-pub(crate) fn due<'a>(why: RetirementReason) -> sandboxes::BoxedQuery<'a, Any> {
+/// time, Postgres orders the two or makes one of them retry.
+pub(crate) fn retirable<'a>(reason: RetirementReason) -> sandboxes::BoxedQuery<'a, AnyBackend> {
     let inside = || conversations::table.filter(conversations::sandbox_id.eq(sandboxes::id));
-    let runs = inside()
+    let running = inside()
         .filter(conversations::execution_status.eq(ExecutionStatus::Running.as_str()))
         .select(conversations::id);
-    let starts = start_tasks::table
+    let starting = start_tasks::table
         .filter(start_tasks::sandbox_id.eq(sandboxes::id))
         .filter(start_tasks::is_open)
         .select(start_tasks::id);
-    let unused = sandboxes::table
-        .filter(not(exists(runs)))
-        .filter(not(exists(starts)))
-        .into_boxed::<Any>();
-    match why {
+    let unoccupied = sandboxes::table
+        .filter(not(exists(running)))
+        .filter(not(exists(starting)))
+        .into_boxed::<AnyBackend>();
+    match reason {
         RetirementReason::IdleSince(since) => {
             let changed = inside()
                 .filter(conversations::updated_at.ge(TimestampCol(since)))
                 .select(conversations::id);
-            unused
+            unoccupied
                 .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
                 .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
                 .filter(sandboxes::updated_at.lt(TimestampCol(since)))
                 .filter(not(exists(changed)))
         }
-        RetirementReason::OlderThan(born) => unused
+        RetirementReason::OlderThan(created_before) => unoccupied
             .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()))
-            .filter(sandboxes::created_at.lt(TimestampCol(born))),
+            .filter(sandboxes::created_at.lt(TimestampCol(created_before))),
     }
 }
 
-/// Retires the sandbox if it is still due.
+/// Retires the sandbox if the reason still applies. See `SandboxRepository::retire`.
 pub(super) fn retire(
     conn: &mut AnyConnection,
     id: &str,
-    why: RetirementReason,
+    reason: RetirementReason,
     at: Timestamp,
 ) -> Result<Option<Sandbox>, TransactionError> {
-    let row = due(why)
+    let row = retirable(reason)
         .filter(sandboxes::id.eq(id))
         .select(SandboxRow::as_select())
         .first(conn)
@@ -63,11 +63,11 @@ pub(super) fn retire(
     let Some(mut sandbox) = row.map(Sandbox::try_from).transpose()? else {
         return Ok(None);
     };
-    sandbox.desired = why.desired();
+    sandbox.desired = reason.desired();
     if sandbox.desired == DesiredState::Paused {
         sandbox.paused_at = Some(at);
     }
     sandbox.updated_at = at;
-    store(conn, &sandbox)?;
+    save(conn, &sandbox)?;
     Ok(Some(sandbox))
 }

@@ -8,7 +8,7 @@ use domain::identity::KeyHash;
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 
 use crate::error::TransactionError;
-use crate::schema::codec::plain;
+use crate::schema::codec::replace_nul;
 use crate::schema::column_types::{ExposedUrlsCol, InternedCol, TextCol, TimestampCol};
 use crate::schema::parse_cache::SharedUrl;
 use crate::schema::sandboxes;
@@ -78,14 +78,14 @@ impl From<&Sandbox> for SandboxRow {
             host: InternedCol(sandbox.host.clone()),
             desired: TextCol(sandbox.desired),
             status: TextCol(sandbox.status),
-            status_detail: sandbox.status_detail.clone().map(plain),
+            status_detail: sandbox.status_detail.clone().map(replace_nul),
             key_hash: TextCol(sandbox.key_hash),
             session_key: sandbox.session_key.as_text().to_owned(),
             secret_key: sandbox.secret_key.as_text().to_owned(),
             callback_token_hash: sandbox.callback_token_hash.map(TextCol),
             agent_url: sandbox.agent_url.clone().map(SharedUrl).map(TextCol),
             exposed_urls: ExposedUrlsCol(sandbox.exposed_urls.clone()),
-            workspace: sandbox.workspace.clone().map(plain),
+            workspace: sandbox.workspace.clone().map(replace_nul),
             created_at: TimestampCol(sandbox.created_at),
             updated_at: TimestampCol(sandbox.updated_at),
             paused_at: sandbox.paused_at.map(TimestampCol),
@@ -119,7 +119,6 @@ impl TryFrom<SandboxRow> for Sandbox {
     }
 }
 
-/// Converts rows.
 pub(crate) fn sandboxes_of(rows: Vec<SandboxRow>) -> Result<Vec<Sandbox>, TransactionError> {
     Ok(rows
         .into_iter()

@@ -13,8 +13,9 @@ use domain::sandbox::{
 };
 
 use crate::database::connection::{AnyConnection, on_backend};
+use crate::database::pool::Workload;
 use crate::error::TransactionError;
-use crate::schema::codec::{EntityDecoder, plain, to_json};
+use crate::schema::codec::{EntityDecoder, replace_nul, to_json};
 use crate::schema::column_types::{Instant, RawJsonCol, TimestampCol};
 use crate::schema::{sandboxes, warm_sandboxes};
 use crate::store::SqlStore;
@@ -43,7 +44,7 @@ impl TryFrom<&WarmSandbox> for WarmRow {
 
     fn try_from(warm: &WarmSandbox) -> Result<Self, StoreError> {
         let endpoints = warm.endpoints.as_ref();
-        let urls = endpoints.map_or(&[][..], |it| &it.exposed_urls);
+        let urls = endpoints.map_or(&[][..], |endpoints| &endpoints.exposed_urls);
         Ok(Self {
             id: warm.id.to_string(),
             spec_id: warm.spec_id.to_string(),
@@ -53,9 +54,9 @@ impl TryFrom<&WarmSandbox> for WarmRow {
             key_hash: warm.key_hash.to_string(),
             session_key: warm.session_key.as_text().to_owned(),
             secret_key: warm.secret_key.as_text().to_owned(),
-            agent_url: endpoints.map(|it| it.agent_url.to_string()),
+            agent_url: endpoints.map(|endpoints| endpoints.agent_url.to_string()),
             exposed_urls: to_json(&urls)?,
-            workspace: endpoints.map(|it| plain(it.workspace.as_str())),
+            workspace: endpoints.map(|endpoints| replace_nul(endpoints.workspace.as_str())),
             created_at: TimestampCol(warm.created_at),
             updated_at: TimestampCol(warm.updated_at),
         })
@@ -91,20 +92,20 @@ impl TryFrom<WarmRow> for WarmSandbox {
     }
 }
 
-/// Whether the limit allows one more warm sandbox.
+/// Whether `max_count` and the limit of the host allow one more warm sandbox.
 fn has_room(
     conn: &mut AnyConnection,
     warm: &WarmSandbox,
-    most: u32,
+    max_count: u32,
 ) -> Result<bool, TransactionError> {
-    let of_host = warm_sandboxes::table.filter(warm_sandboxes::host.eq(warm.host.as_str()));
-    let counted: i64 = of_host
+    let on_host = warm_sandboxes::table.filter(warm_sandboxes::host.eq(warm.host.as_str()));
+    let counted: i64 = on_host
         .filter(warm_sandboxes::spec_id.eq(warm.spec_id.as_str()))
         .filter(warm_sandboxes::state.ne(WarmState::Claimed.as_str()))
         .count()
         .get_result(conn)?;
-    let all: i64 = of_host.count().get_result(conn)?;
-    Ok(counted < i64::from(most)
+    let all: i64 = on_host.count().get_result(conn)?;
+    Ok(counted < i64::from(max_count)
         && usize::try_from(all).is_ok_and(|all| all < MAX_WARM_SANDBOXES_PER_HOST))
 }
 
@@ -152,17 +153,17 @@ fn claim(
 
 #[async_trait]
 impl WarmRepository for SqlStore {
-    async fn insert(&self, warm: &WarmSandbox, most: u32) -> Result<bool, StoreError> {
+    async fn insert(&self, warm: &WarmSandbox, max_count: u32) -> Result<bool, StoreError> {
         let warm = warm.clone();
         self.db
-            .write_background(move |conn| {
-                if !has_room(conn, &warm, most)? {
+            .write(Workload::Background, move |conn| {
+                if !has_room(conn, &warm, max_count)? {
                     return Ok(false);
                 }
                 diesel::insert_into(warm_sandboxes::table)
                     .values(WarmRow::try_from(&warm)?)
                     .execute(conn)
-                    .map_err(TransactionError::taken("warm sandbox"))?;
+                    .map_err(TransactionError::conflict_if_duplicate("warm sandbox"))?;
                 Ok(true)
             })
             .await
@@ -177,7 +178,7 @@ impl WarmRepository for SqlStore {
         let (id, endpoints) = (id.to_string(), endpoints.clone());
         let urls = to_json(&endpoints.exposed_urls)?;
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let booting = warm_sandboxes::table
                     .find(&id)
                     .filter(warm_sandboxes::state.eq(WarmState::Booting.as_str()));
@@ -186,7 +187,7 @@ impl WarmRepository for SqlStore {
                         warm_sandboxes::state.eq(WarmState::Ready.as_str()),
                         warm_sandboxes::agent_url.eq(endpoints.agent_url.as_str()),
                         warm_sandboxes::exposed_urls.eq(urls.clone()),
-                        warm_sandboxes::workspace.eq(plain(endpoints.workspace.as_str())),
+                        warm_sandboxes::workspace.eq(replace_nul(endpoints.workspace.as_str())),
                         warm_sandboxes::updated_at.eq(TimestampCol(at)),
                     ))
                     .execute(conn)?;
@@ -204,6 +205,7 @@ impl WarmRepository for SqlStore {
     ) -> Result<Option<WarmSandbox>, StoreError> {
         let (host, spec, recipe) = (host.to_string(), spec.to_string(), recipe.to_owned());
         self.db
+            .for_workload(Workload::Requests)
             .write_locked(move |conn| claim(conn, (&host, &spec, &recipe), at))
             .await
     }
@@ -211,12 +213,12 @@ impl WarmRepository for SqlStore {
     async fn release(&self, id: &SandboxId, at: Timestamp) -> Result<bool, StoreError> {
         let id = id.to_string();
         self.db
-            .write_background(move |conn| {
-                let became = sandboxes::table.find(&id).select(sandboxes::id);
+            .write(Workload::Background, move |conn| {
+                let sandbox = sandboxes::table.find(&id).select(sandboxes::id);
                 let claimed = warm_sandboxes::table
                     .find(&id)
                     .filter(warm_sandboxes::state.eq(WarmState::Claimed.as_str()))
-                    .filter(not(exists(became)));
+                    .filter(not(exists(sandbox)));
                 let changed = diesel::update(claimed)
                     .set((
                         warm_sandboxes::state.eq(WarmState::Ready.as_str()),
@@ -230,17 +232,17 @@ impl WarmRepository for SqlStore {
 
     async fn list_on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
         let host = host.to_string();
-        let most = i64::try_from(MAX_WARM_SANDBOXES_PER_HOST).unwrap_or(i64::MAX);
+        let limit = i64::try_from(MAX_WARM_SANDBOXES_PER_HOST).unwrap_or(i64::MAX);
         self.db
-            .read_background(move |conn| {
+            .read(Workload::Background, move |conn| {
                 let rows: Vec<WarmRow> = warm_sandboxes::table
                     .filter(warm_sandboxes::host.eq(&host))
                     .order((warm_sandboxes::created_at.asc(), warm_sandboxes::id.asc()))
-                    .limit(most)
+                    .limit(limit)
                     .select(WarmRow::as_select())
                     .load(conn)?;
-                let all: Result<Vec<_>, _> = rows.into_iter().map(WarmSandbox::try_from).collect();
-                Ok(all?)
+                let warm: Result<Vec<_>, _> = rows.into_iter().map(WarmSandbox::try_from).collect();
+                Ok(warm?)
             })
             .await
     }
@@ -248,7 +250,7 @@ impl WarmRepository for SqlStore {
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let removed = diesel::delete(warm_sandboxes::table.find(&id)).execute(conn)?;
                 Ok(removed > 0)
             })
@@ -258,7 +260,7 @@ impl WarmRepository for SqlStore {
     async fn dismiss(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let unclaimed = warm_sandboxes::table
                     .find(&id)
                     .filter(warm_sandboxes::state.ne(WarmState::Claimed.as_str()));

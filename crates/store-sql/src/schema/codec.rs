@@ -24,7 +24,7 @@ impl EntityDecoder {
         }
     }
 
-    /// An id or an enum.
+    /// Parses an id or an enum value.
     pub(crate) fn parse<T>(self, column: &str, text: &str) -> Result<T, StoreError>
     where
         T: FromStr,
@@ -33,7 +33,7 @@ impl EntityDecoder {
         text.parse().map_err(|cause| self.corrupt(column, cause))
     }
 
-    /// A JSON document.
+    /// Parses a JSON document.
     pub(crate) fn json<T: DeserializeOwned>(
         self,
         column: &str,
@@ -44,15 +44,15 @@ impl EntityDecoder {
     }
 }
 
-/// A JSON document as text. Fails only if a map key is not text.
+/// Serializes a JSON document. Fails only if a map key is not text.
 pub(crate) fn to_json(value: &impl Serialize) -> Result<RawJsonCol, StoreError> {
     let text = serde_json::to_string(value);
     text.map(RawJsonCol)
         .map_err(|cause| StoreError::Other(cause.into()))
 }
 
-/// Replaces NUL by U+FFFD in foreign text, on both databases, because Postgres rejects NUL. Domain types exclude NUL already.
-pub(crate) fn plain(text: impl Into<String>) -> String {
+/// Replaces NUL by U+FFFD in text from outside, on both databases, because Postgres rejects NUL. Ids exclude NUL already.
+pub(crate) fn replace_nul(text: impl Into<String>) -> String {
     let text = text.into();
     if text.contains('\0') {
         text.replace('\0', "\u{fffd}")
@@ -61,18 +61,15 @@ pub(crate) fn plain(text: impl Into<String>) -> String {
     }
 }
 
-/// The owner to filter by, as a column value.
-pub(crate) fn owner(scope: &Scope) -> Option<String> {
+/// The owner to filter by, as a column value. `None` for the service.
+pub(crate) fn owner_filter(scope: &Scope) -> Option<String> {
     scope.user().map(|user| user.as_str().to_owned())
 }
 
-/// Returns the found values in the order of the requested ids; a repeated id repeats its value.
-pub(crate) fn in_order<K: Eq + Hash, V: Clone>(
-    asked: &[K],
-    found: &HashMap<K, V>,
-) -> Vec<Option<V>> {
-    asked.iter().map(|id| found.get(id).cloned()).collect()
+/// Returns the found values in the order of the requested ids. A repeated id repeats its value.
+pub(crate) fn in_order<K: Eq + Hash, V: Clone>(ids: &[K], found: &HashMap<K, V>) -> Vec<Option<V>> {
+    ids.iter().map(|id| found.get(id).cloned()).collect()
 }
 
-/// Databases bound the number of parameters of a statement (`SQLite`: 32766); look-ups by id go in batches of this size.
+/// Batch size of look-ups by id. Databases limit the number of parameters of a statement (`SQLite`: 32766).
 pub(crate) const IDS_PER_QUERY: usize = 10_000;

@@ -4,15 +4,15 @@
 //! |--------------------|---------------------------------|-------------------------------|---------------|
 //! | [`Instant`]        | [`TimestampCol`]                | `INTEGER`, microseconds       | `timestamptz` |
 //! | [`Id`]             | [`UuidCol`]                     | `TEXT`, 32 hexadecimal digits | `uuid`        |
-//! | [`NormalizedJson`] | [`RawJsonCol`], our own JSON    | `TEXT`                        | `jsonb`       |
-//! | [`VerbatimJson`]   | [`RawJsonCol`], foreign JSON    | `TEXT`                        | `json`        |
+//! | [`NormalizedJson`] | [`RawJsonCol`], generated here  | `TEXT`                        | `jsonb`       |
+//! | [`VerbatimJson`]   | [`RawJsonCol`], from outside    | `TEXT`                        | `json`        |
 //!
 //! Rows of listings hold decoded values instead: [`TextCol`] for ids and enums in `Text`, [`JsonCol`] for documents. Both
 //! decode from the driver's buffer without an intermediate `String`.
 //!
 //! `jsonb` rejects `\u0000` and loses the order of keys, so documents of users and agents are `json`. The body of an event
-//! is text, because a query reads its length without reading the body. Ids of sandboxes, users, hosts and events are text,
-//! because their format is not fixed or not ours.
+//! is text, so that a query learns its length without reading it. Ids of sandboxes, users, hosts and events are text, because
+//! they are not always UUIDs.
 
 use std::cell::Cell;
 use std::fmt::{Debug, Display};
@@ -33,7 +33,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use crate::database::connection::Any;
+use crate::database::connection::AnyBackend;
 use crate::schema::parse_cache;
 
 pub(crate) use columns::{Id, Instant, NormalizedJson, VerbatimJson};
@@ -96,7 +96,7 @@ pub(crate) struct UuidCol(pub(crate) Uuid);
 #[diesel(sql_type = VerbatimJson)]
 pub(crate) struct RawJsonCol(pub(crate) String);
 
-/// An id or an enum value as text. Decoding fails on an invalid value: see `TransactionError::damaged`.
+/// An id or an enum value as text. Decoding fails on an invalid value: see `TransactionError::corrupt_if_undecodable`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Text)]
 pub(crate) struct TextCol<T>(pub(crate) T);
@@ -136,8 +136,8 @@ macro_rules! interned_values {
     ($($id:ident),*) => {$(
         impl InternedValue for $id {
             fn last_value() -> &'static LocalKey<Cell<Option<Self>>> {
-                thread_local!(static BEFORE: Cell<Option<$id>> = const { Cell::new(None) });
-                &BEFORE
+                thread_local!(static LAST_VALUE: Cell<Option<$id>> = const { Cell::new(None) });
+                &LAST_VALUE
             }
         }
     )*};
@@ -161,10 +161,10 @@ fn parse_text<T: TextValue>(text: &str) -> deserialize::Result<TextCol<T>> {
 
 fn parse_interned<T: InternedValue>(text: &str) -> deserialize::Result<InternedCol<T>> {
     let last_value = T::last_value();
-    let known = last_value.take().filter(|known| known.as_ref() == text);
-    let word = known.map_or_else(|| parse_text(text).map(|word| word.0), Ok)?;
-    last_value.set(Some(word.clone()));
-    Ok(InternedCol(word))
+    let same = last_value.take().filter(|last| last.as_ref() == text);
+    let value = same.map_or_else(|| parse_text(text).map(|parsed| parsed.0), Ok)?;
+    last_value.set(Some(value.clone()));
+    Ok(InternedCol(value))
 }
 
 fn parse_json<T: JsonValue>(text: &[u8]) -> deserialize::Result<JsonCol<T>> {
@@ -172,7 +172,7 @@ fn parse_json<T: JsonValue>(text: &[u8]) -> deserialize::Result<JsonCol<T>> {
     Ok(JsonCol(serde_json::from_slice(text)?))
 }
 
-macro_rules! keys_of {
+macro_rules! uuid_ids {
     ($($id:ident),*) => {$(
         impl From<$id> for UuidCol {
             fn from(id: $id) -> Self {
@@ -181,20 +181,20 @@ macro_rules! keys_of {
         }
 
         impl From<UuidCol> for $id {
-            fn from(key: UuidCol) -> Self {
-                Self::new(key.0)
+            fn from(uuid: UuidCol) -> Self {
+                Self::new(uuid.0)
             }
         }
     )*};
 }
 
-keys_of!(ApiKeyId, ConversationId, SecretId, StartTaskId);
+uuid_ids!(ApiKeyId, ConversationId, SecretId, StartTaskId);
 
-/// Column types that the combined backend does not know by itself.
-macro_rules! known_to_any {
+/// Makes the SQL types of this crate known to the combined backend.
+macro_rules! sql_types_of_any {
     ($($sql:ident),*) => {$(
-        impl HasSqlType<$sql> for Any {
-            #[expect(private_interfaces, reason = "the backend of a connection that is ours alone")]
+        impl HasSqlType<$sql> for AnyBackend {
+            #[expect(private_interfaces, reason = "the backend is private to this crate")]
             fn metadata(lookup: &mut Self::MetadataLookup) -> Self::TypeMetadata {
                 Self::lookup_sql_type::<$sql>(lookup)
             }
@@ -202,27 +202,27 @@ macro_rules! known_to_any {
     )*};
 }
 
-known_to_any!(Instant, Id, NormalizedJson, VerbatimJson);
+sql_types_of_any!(Instant, Id, NormalizedJson, VerbatimJson);
 
 /// Conversions of the combined backend for values of `$rust` in columns of `$sql`.
-macro_rules! on_any {
+macro_rules! values_on_any {
     ($($(<$T:ident: $bound:ident>)? $sql:ident: $rust:ty),* $(,)?) => {$(
-        impl$(<$T: $bound>)? ToSql<$sql, Any> for $rust {
-            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Any>) -> serialize::Result {
+        impl$(<$T: $bound>)? ToSql<$sql, AnyBackend> for $rust {
+            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, AnyBackend>) -> serialize::Result {
                 out.set_value(($sql, self));
                 Ok(IsNull::No)
             }
         }
 
-        impl$(<$T: $bound>)? FromSql<$sql, Any> for $rust {
-            fn from_sql(raw: <Any as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+        impl$(<$T: $bound>)? FromSql<$sql, AnyBackend> for $rust {
+            fn from_sql(raw: <AnyBackend as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
                 raw.from_sql::<Self, $sql>()
             }
         }
     )*};
 }
 
-on_any!(
+values_on_any!(
     Instant: TimestampCol,
     Id: UuidCol,
     NormalizedJson: RawJsonCol,
@@ -298,7 +298,9 @@ impl ToSql<NormalizedJson, Sqlite> for ExposedUrlsCol {
 
 impl FromSql<NormalizedJson, Sqlite> for ExposedUrlsCol {
     fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
-        Ok(Self(parse_cache::exposed(raw.read_text().as_bytes())?))
+        Ok(Self(parse_cache::parse_exposed_urls(
+            raw.read_text().as_bytes(),
+        )?))
     }
 }
 
@@ -347,12 +349,12 @@ mod on_postgres {
         parse_json, parse_text, serialize,
     };
 
-    /// Postgres counts from the year 2000. Our timestamps end long before its.
-    const EPOCH: i64 = 946_684_800_000_000;
+    /// Microseconds from the Unix epoch to that of Postgres, the year 2000. Every [`Timestamp`] is in the range of Postgres.
+    const POSTGRES_EPOCH_MICROS: i64 = 946_684_800_000_000;
 
     impl ToSql<Instant, Pg> for TimestampCol {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-            out.write_all(&(self.0.micros() - EPOCH).to_be_bytes())?;
+            out.write_all(&(self.0.micros() - POSTGRES_EPOCH_MICROS).to_be_bytes())?;
             Ok(IsNull::No)
         }
     }
@@ -360,7 +362,9 @@ mod on_postgres {
     impl FromSql<Instant, Pg> for TimestampCol {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
             let micros = i64::from_be_bytes(raw.as_bytes().try_into()?);
-            Ok(Self(Timestamp::from_micros(micros.saturating_add(EPOCH))))
+            Ok(Self(Timestamp::from_micros(
+                micros.saturating_add(POSTGRES_EPOCH_MICROS),
+            )))
         }
     }
 
@@ -378,32 +382,32 @@ mod on_postgres {
     }
 
     /// The only version of the binary format of `jsonb`; the text follows it.
-    const VERSION: u8 = 1;
+    const JSONB_VERSION: u8 = 1;
 
     impl ToSql<NormalizedJson, Pg> for RawJsonCol {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-            out.write_all(&[VERSION])?;
+            out.write_all(&[JSONB_VERSION])?;
             out.write_all(self.0.as_bytes())?;
             Ok(IsNull::No)
         }
     }
 
-    fn text_of<'a>(raw: &'a PgValue<'_>) -> deserialize::Result<&'a [u8]> {
+    fn jsonb_text<'a>(raw: &'a PgValue<'_>) -> deserialize::Result<&'a [u8]> {
         match raw.as_bytes().split_first() {
-            Some((&VERSION, text)) => Ok(text),
-            _ => Err("an unknown binary form of jsonb".into()),
+            Some((&JSONB_VERSION, text)) => Ok(text),
+            _ => Err("unknown version of the binary format of jsonb".into()),
         }
     }
 
     impl FromSql<NormalizedJson, Pg> for RawJsonCol {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            Ok(Self(str::from_utf8(text_of(&raw)?)?.to_owned()))
+            Ok(Self(str::from_utf8(jsonb_text(&raw)?)?.to_owned()))
         }
     }
 
     impl<T: JsonValue> ToSql<NormalizedJson, Pg> for JsonCol<T> {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-            out.write_all(&[VERSION])?;
+            out.write_all(&[JSONB_VERSION])?;
             serde_json::to_writer(out, &self.0)?;
             Ok(IsNull::No)
         }
@@ -411,13 +415,13 @@ mod on_postgres {
 
     impl<T: JsonValue> FromSql<NormalizedJson, Pg> for JsonCol<T> {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            parse_json(text_of(&raw)?)
+            parse_json(jsonb_text(&raw)?)
         }
     }
 
     impl ToSql<NormalizedJson, Pg> for ExposedUrlsCol {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-            out.write_all(&[VERSION])?;
+            out.write_all(&[JSONB_VERSION])?;
             serde_json::to_writer(out, &*self.0)?;
             Ok(IsNull::No)
         }
@@ -425,7 +429,7 @@ mod on_postgres {
 
     impl FromSql<NormalizedJson, Pg> for ExposedUrlsCol {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            Ok(Self(parse_cache::exposed(text_of(&raw)?)?))
+            Ok(Self(parse_cache::parse_exposed_urls(jsonb_text(&raw)?)?))
         }
     }
 
@@ -487,7 +491,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_common_word_is_that_of_the_row_before_only_if_it_is_the_same() {
+    fn an_interned_value_is_reused_only_for_the_same_text() {
         for text in ["a", "b", "b", "a"] {
             assert_eq!(parse_interned::<HostId>(text).unwrap().0.as_str(), text);
             assert!(parse_interned::<HostId>("").is_err());

@@ -1,5 +1,5 @@
-//! Caches parsed URLs of sandboxes, and lists of them, by their text. Parsing a URL costs as much as all other columns of a row
-//! together, and listings read the same URLs repeatedly.
+//! Caches parsed URLs of sandboxes, and lists of them, by their text. Parsing a URL costs as much as decoding all other columns
+//! of a row together, and listings read the same URLs repeatedly.
 //!
 //! The parsed value depends on the text alone, so entries never become stale. The cache is bounded. No text holds a key
 //! (`ExposedUrl`).
@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use domain::sandbox::ExposedUrl;
 use url::Url;
 
-/// Entries per cache. One more clears the cache.
+/// Maximum entries of a cache. Another entry clears the cache first.
 const MAX_CACHED_TEXTS: usize = 2_000;
 /// Longer texts are parsed each time.
 const MAX_CACHED_TEXT_BYTES: usize = 1024;
@@ -31,32 +31,32 @@ impl<T: ?Sized> Default for ParseCache<T> {
 
 impl<T: ?Sized> ParseCache<T> {
     /// The parsed value, which all rows with this text share.
-    fn of<E>(
+    fn get_or_parse<E>(
         &self,
         text: &str,
         parse: impl FnOnce(&str) -> Result<Arc<T>, E>,
     ) -> Result<Arc<T>, E> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.get(text) {
-            return Ok(Arc::clone(found));
+        let entries = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = entries.get(text) {
+            return Ok(Arc::clone(value));
         }
-        drop(known);
+        drop(entries);
         let value = parse(text)?;
         if text.len() <= MAX_CACHED_TEXT_BYTES {
-            let (key, kept) = (text.into(), Arc::clone(&value));
-            let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            let is_full = known.len() >= MAX_CACHED_TEXTS && !known.contains_key(text);
-            let forgotten = is_full.then(|| std::mem::take(&mut *known));
-            known.insert(key, kept);
-            drop(known);
-            // Free the old entries after releasing the lock.
-            drop(forgotten);
+            let (key, cached) = (text.into(), Arc::clone(&value));
+            let mut entries = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            let is_full = entries.len() >= MAX_CACHED_TEXTS && !entries.contains_key(text);
+            let removed = is_full.then(|| std::mem::take(&mut *entries));
+            entries.insert(key, cached);
+            drop(entries);
+            // Free the removed entries after releasing the lock.
+            drop(removed);
         }
         Ok(value)
     }
 }
 
-/// A URL in a row.
+/// A URL in a row, cached by its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SharedUrl(pub(crate) Arc<Url>);
 
@@ -65,7 +65,7 @@ impl FromStr for SharedUrl {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         URL_CACHE
-            .of(text, |text| Url::parse(text).map(Arc::new))
+            .get_or_parse(text, |text| Url::parse(text).map(Arc::new))
             .map(Self)
     }
 }
@@ -76,12 +76,12 @@ impl fmt::Display for SharedUrl {
     }
 }
 
-/// The exposed URLs of a JSON document.
-pub(crate) fn exposed(text: &[u8]) -> Result<Arc<[ExposedUrl]>, serde_json::Error> {
+/// Parses the exposed URLs of a sandbox from their JSON document.
+pub(crate) fn parse_exposed_urls(text: &[u8]) -> Result<Arc<[ExposedUrl]>, serde_json::Error> {
     let parse = |text: &[u8]| serde_json::from_slice::<Vec<_>>(text).map(Arc::from);
     // Invalid UTF-8 is not JSON either; serde returns the error.
     match str::from_utf8(text) {
-        Ok(text) => EXPOSED_URL_CACHE.of(text, |text| parse(text.as_bytes())),
+        Ok(text) => EXPOSED_URL_CACHE.get_or_parse(text, |text| parse(text.as_bytes())),
         Err(_) => parse(text),
     }
 }
@@ -90,45 +90,54 @@ pub(crate) fn exposed(text: &[u8]) -> Result<Arc<[ExposedUrl]>, serde_json::Erro
 mod tests {
     use super::*;
 
-    fn number<T: FromStr>(text: &str) -> Result<Arc<T>, T::Err> {
+    fn parse_number<T: FromStr>(text: &str) -> Result<Arc<T>, T::Err> {
         text.parse().map(Arc::new)
     }
 
     #[test]
-    fn a_text_is_parsed_once_and_each_by_itself() {
-        let parsed = ParseCache::default();
+    fn each_text_is_parsed_once() {
+        let cache = ParseCache::default();
         for (text, value) in [("1", 1_u8), ("2", 2), ("1", 1)] {
-            assert_eq!(parsed.of(text, number), Ok(Arc::new(value)));
-            let again = parsed.of(text, |_| Err("parsed twice"));
+            assert_eq!(cache.get_or_parse(text, parse_number), Ok(Arc::new(value)));
+            let again = cache.get_or_parse(text, |_| Err("parsed twice"));
             assert_eq!(again, Ok(Arc::new(value)));
         }
-        assert!(parsed.of("x", number).is_err());
-        assert!(parsed.of("x", number).is_err(), "still none");
+        assert!(cache.get_or_parse("x", parse_number).is_err());
+        assert!(
+            cache.get_or_parse("x", parse_number).is_err(),
+            "errors are not cached"
+        );
     }
 
     #[test]
-    fn there_is_a_bound() {
-        let parsed = ParseCache::default();
-        for wanted in 0..=MAX_CACHED_TEXTS {
-            let text = wanted.to_string();
-            assert_eq!(parsed.of(&text, number), Ok(Arc::new(wanted)));
-            assert!(parsed.0.read().unwrap().len() <= MAX_CACHED_TEXTS);
+    fn the_cache_is_bounded() {
+        let cache = ParseCache::default();
+        for number in 0..=MAX_CACHED_TEXTS {
+            let text = number.to_string();
+            assert_eq!(
+                cache.get_or_parse(&text, parse_number),
+                Ok(Arc::new(number))
+            );
+            assert!(cache.0.read().unwrap().len() <= MAX_CACHED_TEXTS);
         }
         let long = "0".repeat(MAX_CACHED_TEXT_BYTES + 1);
-        assert_eq!(parsed.of(&long, number), Ok(Arc::new(0_usize)));
-        assert!(!parsed.0.read().unwrap().contains_key(long.as_str()));
+        assert_eq!(
+            cache.get_or_parse(&long, parse_number),
+            Ok(Arc::new(0_usize))
+        );
+        assert!(!cache.0.read().unwrap().contains_key(long.as_str()));
     }
 
     #[test]
-    fn lists_are_read_as_serde_does() {
+    fn lists_are_parsed_like_serde_does() {
         let text = r#"[{"name":"A","url":"http://h:1/","port":1}]"#;
         for _ in 0..2 {
-            let urls = exposed(text.as_bytes()).unwrap();
+            let urls = parse_exposed_urls(text.as_bytes()).unwrap();
             assert_eq!(
                 *urls,
                 serde_json::from_str::<Vec<ExposedUrl>>(text).unwrap()
             );
         }
-        assert!(exposed(b"[{}]").is_err() && exposed(b"\xff").is_err());
+        assert!(parse_exposed_urls(b"[{}]").is_err() && parse_exposed_urls(b"\xff").is_err());
     }
 }

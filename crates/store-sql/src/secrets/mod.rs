@@ -17,33 +17,33 @@ use domain::secret::{
     SecretSummary, SecretValue,
 };
 
-use crate::database::connection::{Any, AnyConnection};
+use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::error::TransactionError;
 use crate::queries::page_token::{self, Cursor};
-use crate::schema::codec::{EntityDecoder, plain};
+use crate::schema::codec::{EntityDecoder, replace_nul};
 use crate::schema::column_types::{TimestampCol, UuidCol};
 use crate::schema::secrets;
 use crate::store::SqlStore;
-use crate::users::refuse_deleted;
+use crate::users::check_not_deleted;
 
 const LISTING: &str = "secrets";
 
 diesel::define_sql_function! {
-    /// ASCII letters only, like `SQLite` and like the column's collation on Postgres.
+    /// Folds only ASCII letters: `SQLite` always does, Postgres does so with the collation of the column.
     fn lower(text: Text) -> Text;
 }
 
 diesel::define_sql_function! {
-    /// Equal in `SQLite` and Postgres, and without wildcards.
+    /// Equal in both databases. Unlike `LIKE`, it has no wildcards.
     fn replace(text: Text, needle: Text, by: Text) -> Text;
 }
 
 diesel::define_sql_function! {
-    /// Neither database reads the value to compute its length.
+    /// Length in bytes, which neither database reads the value for.
     fn octet_length(text: Text) -> Integer;
 }
 
-/// Name, description, length of the sealed value.
+/// Name, description, and length of the sealed value.
 type SummaryRow = (String, String, i32);
 
 fn summary((name, description, length): SummaryRow) -> SecretSummary {
@@ -71,7 +71,7 @@ impl From<&CustomSecret> for SecretRow {
         Self {
             owner: secret.owner.to_string(),
             name: secret.name.clone(),
-            description: plain(secret.description.as_str()),
+            description: replace_nul(secret.description.as_str()),
             value_id: secret.value.id.into(),
             value: secret.value.sealed.as_text().to_owned(),
             created_at: TimestampCol(secret.created_at),
@@ -113,7 +113,7 @@ impl ChangedSecretColumns {
         let value = change.value.as_ref();
         Self {
             name: change.name.clone(),
-            description: change.description.as_deref().map(plain),
+            description: change.description.as_deref().map(replace_nul),
             value_id: value.map(|value| value.id.into()),
             value: value.map(|value| value.sealed.as_text().to_owned()),
             updated_at: TimestampCol(at),
@@ -123,14 +123,14 @@ impl ChangedSecretColumns {
 
 fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), TransactionError> {
     let owner = secret.owner.as_str();
-    refuse_deleted(conn, owner)?;
-    let theirs = secrets::table.filter(secrets::owner.eq(owner));
-    let names = theirs.filter(secrets::name.eq(&secret.name));
-    if names.count().get_result::<i64>(conn)? > 0 {
+    check_not_deleted(conn, owner)?;
+    let of_owner = secrets::table.filter(secrets::owner.eq(owner));
+    let same_name = of_owner.filter(secrets::name.eq(&secret.name));
+    if same_name.count().get_result::<i64>(conn)? > 0 {
         return Err(crate::error::conflict("secret"));
     }
     // The transaction is serializable, so concurrent inserts cannot exceed the limit together.
-    let count: i64 = theirs.count().get_result(conn)?;
+    let count: i64 = of_owner.count().get_result(conn)?;
     if usize::try_from(count).unwrap_or(usize::MAX) >= MAX_SECRETS_PER_USER {
         return Err(StoreError::Full {
             entity: SECRETS_ENTITY,
@@ -141,12 +141,12 @@ fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), Transac
     diesel::insert_into(secrets::table)
         .values(SecretRow::from(secret))
         .execute(conn)
-        .map_err(lost_race)?;
+        .map_err(duplicate_as_lost_race)?;
     Ok(())
 }
 
-/// Maps a unique violation to a lost race: another transaction stored the name first, and a retry sees it.
-fn lost_race(error: DriverError) -> TransactionError {
+/// Maps a unique violation to a serialization failure: another transaction stored the name first, and a retry sees it.
+fn duplicate_as_lost_race(error: DriverError) -> TransactionError {
     match error {
         DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, info) => {
             TransactionError::Driver(DriverError::DatabaseError(
@@ -158,7 +158,7 @@ fn lost_race(error: DriverError) -> TransactionError {
     }
 }
 
-/// Updates a secret. Returns the number of changed rows, 0 or 1.
+/// Updates a secret if it exists. Returns the number of changed rows, 0 or 1.
 fn update(
     conn: &mut AnyConnection,
     owner: &str,
@@ -168,7 +168,7 @@ fn update(
     diesel::update(secrets::table.find((owner, name)))
         .set(changed)
         .execute(conn)
-        .map_err(TransactionError::taken("secret"))
+        .map_err(TransactionError::conflict_if_duplicate("secret"))
 }
 
 /// Look-ups by sandboxes and starts do not use the connections of users' requests.
@@ -176,7 +176,7 @@ fn update(
 impl SecretRepository for SqlStore {
     async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError> {
         let calls = self.db.for_intake_of(owner);
-        let key = (owner.to_string(), plain(name));
+        let key = (owner.to_string(), replace_nul(name));
         calls
             .query(move |conn| {
                 let row = secrets::table
@@ -197,36 +197,36 @@ impl SecretRepository for SqlStore {
     ) -> Result<Page<SecretSummary>, StoreError> {
         let calls = self.db.for_user(owner);
         let (owner, page) = (owner.to_string(), page.clone());
-        let needle = name_contains.map(|text| plain(text.to_ascii_lowercase()));
+        let needle = name_contains.map(|text| replace_nul(text.to_ascii_lowercase()));
         let needle = needle.filter(|text| !text.is_empty());
         // Names are unique and define the order, so the time in the token is constant.
-        let after = page_token::read::<String>(LISTING, &page)?;
+        let after = page_token::decode::<String>(LISTING, &page)?;
         calls
             .read(move |conn| {
                 let mut query = secrets::table
                     .filter(secrets::owner.eq(owner.clone()))
-                    .into_boxed::<Any>();
+                    .into_boxed::<AnyBackend>();
                 if let Some(needle) = needle.clone() {
                     let folded = lower(secrets::name);
                     query = query.filter(replace(folded, needle, "").ne(lower(secrets::name)));
                 }
                 if let Some(after) = &after {
-                    query = query.filter(secrets::name.gt(plain(after.tie.as_str())));
+                    query = query.filter(secrets::name.gt(replace_nul(after.tie.as_str())));
                 }
                 let rows: Vec<SummaryRow> = query
                     .order(secrets::name.asc())
-                    .limit(page_token::probe(&page))
+                    .limit(page_token::rows_to_load(&page))
                     .select((
                         secrets::name,
                         secrets::description,
                         octet_length(secrets::value),
                     ))
                     .load(conn)?;
-                let cut = page_token::cut(LISTING, &page, rows, |row| Cursor {
+                let page = page_token::build_page(LISTING, &page, rows, |row| Cursor {
                     key: TimestampCol(Timestamp::from_micros(0)),
                     tie: row.0.clone(),
                 });
-                Ok(cut.map(summary))
+                Ok(page.map(summary))
             })
             .await
     }
@@ -262,7 +262,7 @@ impl SecretRepository for SqlStore {
         let changed = ChangedSecretColumns::new(change, secret.updated_at);
         calls
             .write(move |conn| {
-                refuse_deleted(conn, secret.owner.as_str())?;
+                check_not_deleted(conn, secret.owner.as_str())?;
                 if update(conn, secret.owner.as_str(), &secret.name, &changed)? > 0 {
                     return Ok(false);
                 }
@@ -280,7 +280,7 @@ impl SecretRepository for SqlStore {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let calls = self.db.for_user(owner);
-        let (owner, name) = (owner.to_string(), plain(name));
+        let (owner, name) = (owner.to_string(), replace_nul(name));
         let changed = ChangedSecretColumns::new(change, at);
         calls
             .write(move |conn| Ok(update(conn, &owner, &name, &changed)? > 0))
@@ -289,11 +289,12 @@ impl SecretRepository for SqlStore {
 
     async fn delete(&self, owner: &UserId, name: &str) -> Result<bool, StoreError> {
         let calls = self.db.for_user(owner);
-        let key = (owner.to_string(), plain(name));
+        let key = (owner.to_string(), replace_nul(name));
         calls
             .write(move |conn| {
-                let there = diesel::delete(secrets::table.find((&key.0, &key.1))).execute(conn)?;
-                Ok(there > 0)
+                let deleted =
+                    diesel::delete(secrets::table.find((&key.0, &key.1))).execute(conn)?;
+                Ok(deleted > 0)
             })
             .await
     }

@@ -8,7 +8,8 @@ use domain::sealed::{
     ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository,
 };
 
-use crate::database::connection::{Any, AnyConnection};
+use crate::database::connection::{AnyBackend, AnyConnection};
+use crate::database::pool::Workload;
 use crate::error::TransactionError;
 use crate::schema::codec::EntityDecoder;
 use crate::schema::column_types::UuidCol;
@@ -27,7 +28,7 @@ fn settings_page(
     after: Option<&SealedLocation>,
     limit: i64,
 ) -> Result<Vec<SealedRecord>, TransactionError> {
-    let mut query = settings::table.into_boxed::<Any>();
+    let mut query = settings::table.into_boxed::<AnyBackend>();
     if let Some(SealedLocation::Settings(owner)) = after {
         query = query.filter(settings::owner.gt(owner.to_string()));
     }
@@ -49,7 +50,7 @@ fn secrets_page(
     after: Option<&SealedLocation>,
     limit: i64,
 ) -> Result<Vec<SealedRecord>, TransactionError> {
-    let mut query = secrets::table.into_boxed::<Any>();
+    let mut query = secrets::table.into_boxed::<AnyBackend>();
     if let Some(SealedLocation::Secret(_, id)) = after {
         query = query.filter(secrets::value_id.gt(UuidCol::from(*id)));
     }
@@ -66,14 +67,14 @@ fn secrets_page(
         .collect()
 }
 
-/// Both sealed keys of sandboxes.
+/// Session keys or secret keys of sandboxes.
 fn sandboxes_page(
     conn: &mut AnyConnection,
     kind: SealedKind,
     after: Option<&SealedLocation>,
     limit: i64,
 ) -> Result<Vec<SealedRecord>, TransactionError> {
-    let mut query = sandboxes::table.into_boxed::<Any>();
+    let mut query = sandboxes::table.into_boxed::<AnyBackend>();
     if let Some(SealedLocation::SessionKey(id) | SealedLocation::SecretKey(id)) = after {
         query = query.filter(sandboxes::id.gt(id.to_string()));
     }
@@ -94,7 +95,7 @@ fn sandboxes_page(
         .collect()
 }
 
-/// Both sealed keys of warm sandboxes.
+/// Session keys or secret keys of warm sandboxes.
 fn warm_page(
     conn: &mut AnyConnection,
     kind: SealedKind,
@@ -102,9 +103,10 @@ fn warm_page(
     limit: i64,
 ) -> Result<Vec<SealedRecord>, TransactionError> {
     use warm_sandboxes::{id, secret_key, session_key, table};
-    let mut query = table.into_boxed::<Any>();
-    if let Some(SealedLocation::WarmSessionKey(it) | SealedLocation::WarmSecretKey(it)) = after {
-        query = query.filter(id.gt(it.to_string()));
+    let mut query = table.into_boxed::<AnyBackend>();
+    if let Some(SealedLocation::WarmSessionKey(last) | SealedLocation::WarmSecretKey(last)) = after
+    {
+        query = query.filter(id.gt(last.to_string()));
     }
     let rows: Vec<(String, String, String)> = query
         .order(id.asc())
@@ -113,11 +115,11 @@ fn warm_page(
         .load(conn)?;
     rows.into_iter()
         .map(|(text, session, secret)| {
-            let it = EntityDecoder("warm sandbox").parse("id", &text)?;
+            let sandbox = EntityDecoder("warm sandbox").parse("id", &text)?;
             Ok(if kind == SealedKind::WarmSecretKeys {
-                record(SealedLocation::WarmSecretKey(it), secret)
+                record(SealedLocation::WarmSecretKey(sandbox), secret)
             } else {
-                record(SealedLocation::WarmSessionKey(it), session)
+                record(SealedLocation::WarmSessionKey(sandbox), session)
             })
         })
         .collect()
@@ -131,13 +133,13 @@ fn replace_warm(
 ) -> QueryResult<usize> {
     use warm_sandboxes::{secret_key, session_key, table};
     match location {
-        SealedLocation::WarmSessionKey(it) => {
-            diesel::update(table.find(it.as_str()).filter(session_key.eq(before)))
+        SealedLocation::WarmSessionKey(id) => {
+            diesel::update(table.find(id.as_str()).filter(session_key.eq(before)))
                 .set(session_key.eq(after))
                 .execute(conn)
         }
-        SealedLocation::WarmSecretKey(it) => {
-            diesel::update(table.find(it.as_str()).filter(secret_key.eq(before)))
+        SealedLocation::WarmSecretKey(id) => {
+            diesel::update(table.find(id.as_str()).filter(secret_key.eq(before)))
                 .set(secret_key.eq(after))
                 .execute(conn)
         }
@@ -151,7 +153,7 @@ fn starts_page(
     limit: i64,
 ) -> Result<Vec<SealedRecord>, TransactionError> {
     let mut query = start_tasks::table
-        .into_boxed::<Any>()
+        .into_boxed::<AnyBackend>()
         .filter(start_tasks::sealed_secrets.is_not_null());
     if let Some(SealedLocation::StartSecrets(id)) = after {
         query = query.filter(start_tasks::id.gt(UuidCol::from(*id)));
@@ -167,10 +169,13 @@ fn starts_page(
         .collect())
 }
 
-/// Replaces a record if it still has the old value. The statement checks this itself.
-fn replace_one(conn: &mut AnyConnection, it: &ResealedRecord) -> Result<usize, TransactionError> {
-    let (before, after) = (it.before.as_text(), it.after.as_text());
-    let replaced = match &it.location {
+/// Replaces a record if it still has the old value, which the statement itself checks.
+fn replace_one(
+    conn: &mut AnyConnection,
+    record: &ResealedRecord,
+) -> Result<usize, TransactionError> {
+    let (before, after) = (record.before.as_text(), record.after.as_text());
+    let replaced = match &record.location {
         SealedLocation::Settings(owner) => diesel::update(
             settings::table
                 .find(owner.as_str())
@@ -201,7 +206,7 @@ fn replace_one(conn: &mut AnyConnection, it: &ResealedRecord) -> Result<usize, T
         .set(sandboxes::secret_key.eq(after))
         .execute(conn),
         SealedLocation::WarmSessionKey(_) | SealedLocation::WarmSecretKey(_) => {
-            replace_warm(conn, &it.location, (before, after))
+            replace_warm(conn, &record.location, (before, after))
         }
         SealedLocation::StartSecrets(id) => diesel::update(
             start_tasks::table
@@ -224,7 +229,7 @@ impl SealedRecordRepository for SqlStore {
     ) -> Result<Vec<SealedRecord>, StoreError> {
         let (after, limit) = (after.cloned(), i64::try_from(limit).unwrap_or(i64::MAX));
         self.db
-            .read_background(move |conn| {
+            .read(Workload::Background, move |conn| {
                 let after = after.as_ref();
                 match kind {
                     SealedKind::Settings => settings_page(conn, after, limit),
@@ -244,10 +249,10 @@ impl SealedRecordRepository for SqlStore {
     async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
         let batch = batch.to_vec();
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let mut count = 0;
-                for it in &batch {
-                    count += replace_one(conn, it)?;
+                for record in &batch {
+                    count += replace_one(conn, record)?;
                 }
                 Ok(count as u64)
             })

@@ -8,12 +8,13 @@ use domain::error::StoreError;
 use domain::vault::{INSTALLATION_SECRET_CONTEXT, KeyHolder, VaultRepository};
 
 use crate::database::connection::AnyConnection;
+use crate::database::pool::Workload;
 use crate::error::{TransactionError, stale};
 use crate::schema::column_types::TimestampCol;
 use crate::schema::{key_holders, vault};
 use crate::store::SqlStore;
 
-fn stored(conn: &mut AnyConnection) -> Result<Option<Sealed>, TransactionError> {
+fn installation_secret(conn: &mut AnyConnection) -> Result<Option<Sealed>, TransactionError> {
     let text: Option<String> = vault::table
         .find(INSTALLATION_SECRET_CONTEXT)
         .select(vault::sealed)
@@ -36,7 +37,9 @@ fn holder((id, keys, seals_with, seen_at): HolderRow) -> KeyHolder {
 #[async_trait]
 impl VaultRepository for SqlStore {
     async fn installation(&self) -> Result<Option<Sealed>, StoreError> {
-        self.db.read_background(stored).await
+        self.db
+            .read(Workload::Background, installation_secret)
+            .await
     }
 
     async fn create_installation(
@@ -46,9 +49,9 @@ impl VaultRepository for SqlStore {
     ) -> Result<Sealed, StoreError> {
         let sealed = sealed.clone();
         self.db
-            .write_background(move |conn| {
-                if let Some(first) = stored(conn)? {
-                    return Ok(first);
+            .write(Workload::Background, move |conn| {
+                if let Some(stored) = installation_secret(conn)? {
+                    return Ok(stored);
                 }
                 diesel::insert_into(vault::table)
                     .values((
@@ -70,7 +73,7 @@ impl VaultRepository for SqlStore {
     ) -> Result<(), StoreError> {
         let (before, after) = (before.clone(), after.clone());
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let unchanged = vault::table
                     .find(INSTALLATION_SECRET_CONTEXT)
                     .filter(vault::sealed.eq(before.as_text()));
@@ -91,16 +94,16 @@ impl VaultRepository for SqlStore {
     async fn announce(&self, holder: &KeyHolder) -> Result<(), StoreError> {
         let holder = holder.clone();
         self.db
-            .write_background(move |conn| {
-                let said = (
+            .write(Workload::Background, move |conn| {
+                let values = (
                     key_holders::master_keys.eq(holder.keys.join(" ")),
                     key_holders::seals_with.eq(&holder.seals_with),
                     key_holders::seen_at.eq(TimestampCol(holder.seen_at)),
                 );
-                let known = key_holders::table.find(&holder.id);
-                if diesel::update(known).set(said.clone()).execute(conn)? == 0 {
+                let row = key_holders::table.find(&holder.id);
+                if diesel::update(row).set(values.clone()).execute(conn)? == 0 {
                     diesel::insert_into(key_holders::table)
-                        .values((key_holders::name.eq(&holder.id), said))
+                        .values((key_holders::name.eq(&holder.id), values))
                         .execute(conn)?;
                 }
                 Ok(())
@@ -111,7 +114,7 @@ impl VaultRepository for SqlStore {
     async fn withdraw(&self, holder: &str) -> Result<(), StoreError> {
         let holder = holder.to_owned();
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 diesel::delete(key_holders::table.find(&holder)).execute(conn)?;
                 Ok(())
             })
@@ -120,7 +123,7 @@ impl VaultRepository for SqlStore {
 
     async fn list_holders(&self, since: Timestamp) -> Result<Vec<KeyHolder>, StoreError> {
         self.db
-            .read_background(move |conn| {
+            .read(Workload::Background, move |conn| {
                 let rows: Vec<HolderRow> = key_holders::table
                     .filter(key_holders::seen_at.ge(TimestampCol(since)))
                     .order(key_holders::name.asc())
@@ -133,17 +136,17 @@ impl VaultRepository for SqlStore {
     async fn prune_holders(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .write_background(move |conn| {
-                let silent: Vec<String> = key_holders::table
+            .write(Workload::Background, move |conn| {
+                let outdated: Vec<String> = key_holders::table
                     .filter(key_holders::seen_at.lt(TimestampCol(before)))
                     .order(key_holders::seen_at.asc())
                     .limit(limit)
                     .select(key_holders::name)
                     .load(conn)?;
-                for name in &silent {
+                for name in &outdated {
                     diesel::delete(key_holders::table.find(name)).execute(conn)?;
                 }
-                Ok(silent.len() as u64)
+                Ok(outdated.len() as u64)
             })
             .await
     }

@@ -1,4 +1,4 @@
-//! Inserts a start task with its place in a sandbox, and its idempotent response.
+//! Inserts a start task, assigns its sandbox, and stores its idempotent response.
 
 use diesel::prelude::*;
 use domain::change::StoreChange;
@@ -17,12 +17,13 @@ use crate::database::connection::AnyConnection;
 use crate::error::{TransactionError, conflict, not_found};
 use crate::idempotency;
 use crate::sandboxes::occupancy::check_room;
-use crate::sandboxes::{insert_within_caps, load_wanted, resume};
+use crate::sandboxes::{insert_within_caps, load_undeleted, resume};
 use crate::schema::column_types::UuidCol;
 use crate::schema::start_tasks;
 
-/// The earlier task of a start whose conversation id already exists.
-fn previous(
+/// The task of the same owner for this conversation id, if there is one that did not fail. `Conflict` if the id is taken in
+/// another way.
+fn find_existing(
     conn: &mut AnyConnection,
     task: &StartTask,
 ) -> Result<Option<StartTask>, TransactionError> {
@@ -36,9 +37,9 @@ fn previous(
         .first(conn)
         .optional()?;
     if let Some(row) = row {
-        let found = StartTask::try_from(row)?;
-        return if found.owner == task.owner {
-            Ok(Some(found))
+        let existing = StartTask::try_from(row)?;
+        return if existing.owner == task.owner {
+            Ok(Some(existing))
         } else {
             Err(conflict("conversation"))
         };
@@ -50,7 +51,8 @@ fn previous(
     }
 }
 
-fn take_place(
+/// Stores, resumes or checks the sandbox of a start. See [`SandboxAssignment`].
+fn assign_sandbox(
     conn: &mut AnyConnection,
     start: &NewStartTask,
     caps: SandboxCaps,
@@ -59,18 +61,20 @@ fn take_place(
     if let SandboxAssignment::New(sandbox) = &start.assignment {
         return insert_within_caps(conn, sandbox, caps);
     }
-    let sandbox = load_wanted(conn, &task.sandbox_id)?
+    let sandbox = load_undeleted(conn, &task.sandbox_id)?
         .filter(|sandbox| sandbox.owner == task.owner)
         .ok_or_else(|| not_found("sandbox"))?;
-    let runs = sandbox.desired == DesiredState::Running;
+    let should_run = sandbox.desired == DesiredState::Running;
     match start.assignment {
-        SandboxAssignment::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
+        SandboxAssignment::Shared { .. }
+            if !should_run || sandbox.status != SandboxStatus::Running =>
+        {
             Err(not_found("sandbox"))
         }
         SandboxAssignment::Shared { max_conversations } => {
             check_room(conn, &sandbox.id, max_conversations)
         }
-        _ if runs && sandbox.status.is_up() => Ok(()),
+        _ if should_run && sandbox.status.is_up() => Ok(()),
         _ => resume(conn, sandbox, caps, task.created_at).map(drop),
     }
 }
@@ -82,34 +86,34 @@ pub(super) fn insert(
 ) -> Result<StartTaskInsertOutcome, TransactionError> {
     let task = &start.task;
     if let Some(answer) = &start.answer {
-        let known = idempotency::repetition(conn, &answer.request)?;
-        if known != IdempotencyCheck::New {
-            return Ok(StartTaskInsertOutcome::KeyUsed(known));
+        let checked = idempotency::check(conn, &answer.request)?;
+        if checked != IdempotencyCheck::New {
+            return Ok(StartTaskInsertOutcome::KeyUsed(checked));
         }
     }
-    if let Some(found) = previous(conn, task)? {
-        return Ok(StartTaskInsertOutcome::Existing(found));
+    if let Some(existing) = find_existing(conn, task)? {
+        return Ok(StartTaskInsertOutcome::Existing(existing));
     }
-    let open: i64 = start_tasks::table
+    let unfinished: i64 = start_tasks::table
         .filter(start_tasks::owner.eq(task.owner.as_str()))
         .filter(start_tasks::is_open)
         .count()
         .get_result(conn)?;
-    if open >= i64::from(MAX_UNFINISHED_STARTS) {
+    if unfinished >= i64::from(MAX_UNFINISHED_STARTS) {
         return Err(StoreError::CapReached(ReachedCap::Starts(MAX_UNFINISHED_STARTS)).into());
     }
     if let Some(parent) = task.request.parent_conversation_id {
         conversations::load(conn, parent)?
-            .filter(|it| it.owner.0 == task.owner)
+            .filter(|parent| parent.owner.0 == task.owner)
             .ok_or_else(|| not_found(PARENT_CONVERSATION_ENTITY))?;
     }
-    take_place(conn, start, caps)?;
+    assign_sandbox(conn, start, caps)?;
     diesel::insert_into(start_tasks::table)
         .values(StartTaskRow::try_from(task)?)
         .execute(conn)
-        .map_err(TransactionError::taken("start task"))?;
+        .map_err(TransactionError::conflict_if_duplicate("start task"))?;
     if let Some(answer) = &start.answer {
-        idempotency::keep(conn, answer)?;
+        idempotency::store_response(conn, answer)?;
     }
     announce(conn, &StoreChange::StartTaskQueued(task.host.clone()))?;
     Ok(StartTaskInsertOutcome::New)

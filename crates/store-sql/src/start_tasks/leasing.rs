@@ -12,20 +12,20 @@ use crate::schema::column_types::{Id, Instant, TimestampCol, UuidCol};
 use crate::schema::start_tasks;
 use crate::start_tasks::rows::StartTaskRow;
 
-/// Selects the next tasks to lease. Leased tasks sort first within an owner, so the rank of a free task equals the number of
+/// Selects the next tasks to lease. Leased tasks sort first within an owner, so the rank of another task equals the number of
 /// leased tasks that its owner would have with it. Both databases accept `$1` for the first parameter.
 const NEXT_TASKS_SQL: &str = "SELECT id FROM (
     SELECT id, created_at, is_leased, row_number() OVER (
         PARTITION BY owner ORDER BY is_leased DESC, created_at, id
-    ) AS place
+    ) AS owner_rank
     FROM (
         SELECT id, owner, created_at,
             CASE WHEN lease_until > $1 THEN 1 ELSE 0 END AS is_leased
         FROM start_tasks WHERE host = $2 AND is_open
     ) AS unfinished
-) AS placed
-WHERE is_leased = 0 AND place <= $3
-ORDER BY place, created_at, id
+) AS ranked
+WHERE is_leased = 0 AND owner_rank <= $3
+ORDER BY owner_rank, created_at, id
 LIMIT $4";
 
 /// A row of [`NEXT_TASKS_SQL`].
@@ -43,12 +43,12 @@ pub(crate) fn claim(
     limit: ClaimLimit,
 ) -> Result<Vec<LeasedStartTask>, TransactionError> {
     let per_owner = i64::try_from(limit.per_owner).unwrap_or(i64::MAX);
-    let most = i64::try_from(limit.tasks.min(IDS_PER_QUERY)).unwrap_or(1);
+    let max_tasks = i64::try_from(limit.tasks.min(IDS_PER_QUERY)).unwrap_or(1);
     let next: Vec<NextTaskRow> = on_backend!(&mut *conn, |c| diesel::sql_query(NEXT_TASKS_SQL)
         .bind::<Instant, _>(TimestampCol(now))
         .bind::<Text, _>(host)
         .bind::<BigInt, _>(per_owner)
-        .bind::<BigInt, _>(most)
+        .bind::<BigInt, _>(max_tasks)
         .load(c)?);
     let ids: Vec<UuidCol> = next.into_iter().map(|row| row.id).collect();
     if ids.is_empty() {

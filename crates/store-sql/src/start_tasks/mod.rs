@@ -26,20 +26,21 @@ use uuid::Uuid;
 use self::insertion::insert;
 use self::leasing::claim;
 use self::rows::{StartTaskRow, StepColumns, StoredBytesSql};
-use crate::conversations::deletion::{has_lost_one, unneeded_sandboxes};
+use crate::conversations::deletion::{has_deletion_since, unneeded_sandboxes};
 use crate::conversations::rows as conversations;
 use crate::database::changes::announce;
-use crate::database::connection::{Any, AnyConnection};
+use crate::database::connection::{AnyBackend, AnyConnection};
+use crate::database::pool::Workload;
 use crate::error::{TransactionError, conflict, not_found, stale};
 use crate::queries::page_token::{self, Cursor};
-use crate::sandboxes::{load_wanted, mark_deleted};
-use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner};
+use crate::sandboxes::{load_undeleted, mark_deleted};
+use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner_filter};
 use crate::schema::column_types::{TimestampCol, UuidCol};
 use crate::schema::start_tasks;
 use crate::store::SqlStore;
 use crate::users::purge;
 
-type BoxedStartTaskQuery<'a> = start_tasks::BoxedQuery<'a, Any>;
+type BoxedStartTaskQuery<'a> = start_tasks::BoxedQuery<'a, AnyBackend>;
 
 fn load(
     conn: &mut AnyConnection,
@@ -52,8 +53,8 @@ fn load(
         .optional()?)
 }
 
-/// Loads a task and its status if the caller still holds the lease and the status may change to `to`.
-fn leased(
+/// Loads a task and its status. `Stale` unless the caller still holds the lease and the status may change to `to`.
+fn load_leased(
     conn: &mut AnyConnection,
     id: StartTaskId,
     fence: i64,
@@ -70,6 +71,7 @@ fn leased(
     }
 }
 
+/// Stores a step and announces it.
 fn write_step(
     conn: &mut AnyConnection,
     id: StartTaskId,
@@ -91,19 +93,19 @@ fn fail(
     step: &StartTaskUpdate,
     at: Timestamp,
 ) -> Result<StartTask, TransactionError> {
-    let (row, before) = leased(conn, id, fence, StartStatus::Error)?;
+    let (row, before) = load_leased(conn, id, fence, StartStatus::Error)?;
     let columns = StepColumns::new(before, StartStatus::Error, step, at)?;
     let task = write_step(conn, id, &columns)?;
     if row.begun {
         use crate::schema::conversations::table;
         diesel::delete(table.find(UuidCol::from(task.conversation_id))).execute(conn)?;
     }
-    let runs = |it: &Sandbox| it.desired == DesiredState::Running;
-    let owned =
-        task.owns_sandbox && load_wanted(conn, &task.sandbox_id)?.is_some_and(|it| runs(&it));
+    let should_run = |sandbox: Sandbox| sandbox.desired == DesiredState::Running;
+    let owns_running_sandbox =
+        task.owns_sandbox && load_undeleted(conn, &task.sandbox_id)?.is_some_and(should_run);
     let since = task.created_at.minus(CLOCK_SKEW_GRACE);
-    if owned || has_lost_one(conn, &row.sandbox_id, since)? {
-        // The task itself has ended above and does not count.
+    if owns_running_sandbox || has_deletion_since(conn, &row.sandbox_id, since)? {
+        // The task itself has ended above, so it does not count as a user of the sandbox.
         let unneeded = unneeded_sandboxes(conn, &[row.sandbox_id])?;
         mark_deleted(conn, &unneeded, at)?;
     }
@@ -117,8 +119,8 @@ fn begin(
     step: &StartTaskUpdate,
     at: Timestamp,
 ) -> Result<StartTask, TransactionError> {
-    let (row, before) = leased(conn, id, fence, step.status)?;
-    load_wanted(conn, &conversation.sandbox_id)?
+    let (row, before) = load_leased(conn, id, fence, step.status)?;
+    load_undeleted(conn, &conversation.sandbox_id)?
         .filter(|sandbox| sandbox.desired == DesiredState::Running)
         .ok_or_else(|| not_found("sandbox"))?;
     if !row.begun {
@@ -138,8 +140,8 @@ fn begin(
 }
 
 fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> BoxedStartTaskQuery<'a> {
-    let mut query = start_tasks::table.into_boxed::<Any>();
-    if let Some(user) = owner(scope) {
+    let mut query = start_tasks::table.into_boxed::<AnyBackend>();
+    if let Some(user) = owner_filter(scope) {
         query = query.filter(start_tasks::owner.eq(user));
     }
     if let Some(conversation) = filter.conversation_id {
@@ -153,8 +155,8 @@ fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> BoxedStartTaskQuery<
     query
 }
 
-/// Applies the order and the cursor. The other conditions imply the first comparison of each cursor, which lets the database
-/// seek in the index.
+/// Applies the order and the cursor. The second condition of a cursor implies the first one, which lets the database seek in the
+/// index.
 fn ordered(
     query: BoxedStartTaskQuery<'_>,
     order: StartTaskOrder,
@@ -205,8 +207,8 @@ impl StartTaskRepository for SqlStore {
         calls
             .read_documents(move |conn| {
                 let mut found = HashMap::new();
-                for part in ids.chunks(IDS_PER_QUERY) {
-                    let keys = part.iter().copied().map(UuidCol::from);
+                for batch in ids.chunks(IDS_PER_QUERY) {
+                    let keys = batch.iter().copied().map(UuidCol::from);
                     let rows = matching(&scope, &StartTaskFilter::default())
                         .filter(start_tasks::id.eq_any(keys))
                         .select(StartTaskRow::as_select())
@@ -235,41 +237,44 @@ impl StartTaskRepository for SqlStore {
             StartTaskOrder::UpdatedAt => "start-tasks+updated",
             StartTaskOrder::UpdatedAtDesc => "start-tasks-updated",
         };
-        let by_change = matches!(
+        let by_update = matches!(
             order,
             StartTaskOrder::UpdatedAt | StartTaskOrder::UpdatedAtDesc
         );
-        let after = page_token::read(listing, page)?;
+        let after = page_token::decode(listing, page)?;
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
         calls
             .read_documents(move |conn| {
                 // Load only positions and sizes first, to keep requests beyond the page limit out of memory.
-                let stored = StoredBytesSql::on(conn);
-                let places: Vec<(UuidCol, TimestampCol, TimestampCol, i64)> =
+                let stored_bytes = StoredBytesSql::on(conn);
+                let positions: Vec<(UuidCol, TimestampCol, TimestampCol, i64)> =
                     ordered(matching(&scope, &filter), order, after)
-                        .limit(page_token::probe(&page))
+                        .limit(page_token::rows_to_load(&page))
                         .select((
                             start_tasks::id,
                             start_tasks::created_at,
                             start_tasks::updated_at,
-                            stored,
+                            stored_bytes,
                         ))
                         .load(conn)?;
                 let mut page = page.clone();
-                page.limit = page_token::within_budget(page.limit, places.iter().map(|it| it.3));
-                let cut = page_token::cut(listing, &page, places, |place| Cursor {
-                    key: if by_change { place.2 } else { place.1 },
-                    tie: place.0.0,
+                page.limit = page_token::limit_by_bytes(
+                    page.limit,
+                    positions.iter().map(|position| position.3),
+                );
+                let page = page_token::build_page(listing, &page, positions, |position| Cursor {
+                    key: if by_update { position.2 } else { position.1 },
+                    tie: position.0.0,
                 });
                 // The transaction has one snapshot, so this selects the same rows.
                 let rows: Vec<StartTaskRow> = ordered(matching(&scope, &filter), order, after)
-                    .limit(i64::try_from(cut.items.len()).unwrap_or(i64::MAX))
+                    .limit(i64::try_from(page.items.len()).unwrap_or(i64::MAX))
                     .select(StartTaskRow::as_select())
                     .load(conn)?;
                 let items = rows.into_iter().map(StartTask::try_from);
                 Ok(Page {
                     items: items.collect::<Result<_, _>>()?,
-                    next: cut.next,
+                    next: page.next,
                 })
             })
             .await
@@ -295,13 +300,15 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<Vec<LeasedStartTask>, StoreError> {
         let host = host.to_string();
         self.db
-            .write_background(move |conn| claim(conn, &host, (now, until), limit))
+            .write(Workload::Background, move |conn| {
+                claim(conn, &host, (now, until), limit)
+            })
             .await
     }
 
     async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError> {
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let renewed = diesel::update(
                     start_tasks::table
                         .find(UuidCol::from(id))
@@ -320,8 +327,8 @@ impl StartTaskRepository for SqlStore {
 
     async fn release(&self, id: StartTaskId, fence: i64) -> Result<(), StoreError> {
         self.db
-            .write_background(move |conn| {
-                let (row, _) = leased(conn, id, fence, StartStatus::Error)?;
+            .write(Workload::Background, move |conn| {
+                let (row, _) = load_leased(conn, id, fence, StartStatus::Error)?;
                 diesel::update(start_tasks::table.find(UuidCol::from(id)))
                     .set((
                         start_tasks::lease_until.eq(None::<TimestampCol>),
@@ -343,12 +350,12 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTask, StoreError> {
         let step = step.clone();
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 // Only `fail` may set ERROR, because it also releases what the task holds.
                 if step.status == StartStatus::Error {
                     return fail(conn, id, fence, &step, at);
                 }
-                let (_, before) = leased(conn, id, fence, step.status)?;
+                let (_, before) = load_leased(conn, id, fence, step.status)?;
                 write_step(conn, id, &StepColumns::new(before, step.status, &step, at)?)
             })
             .await
@@ -364,7 +371,9 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTask, StoreError> {
         let (conversation, step) = (conversation.clone(), step.clone());
         self.db
-            .write_background(move |conn| begin(conn, (id, fence), &conversation, &step, at))
+            .write(Workload::Background, move |conn| {
+                begin(conn, (id, fence), &conversation, &step, at)
+            })
             .await
     }
 
@@ -377,14 +386,16 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTask, StoreError> {
         let step = step.clone();
         self.db
-            .write_background(move |conn| fail(conn, id, fence, &step, at))
+            .write(Workload::Background, move |conn| {
+                fail(conn, id, fence, &step, at)
+            })
             .await
     }
 
     async fn release_host(&self, host: &HostId) -> Result<u64, StoreError> {
         let host = host.to_string();
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let released = diesel::update(
                     start_tasks::table
                         .filter(start_tasks::host.eq(&host))
@@ -410,14 +421,14 @@ impl StartTaskRepository for SqlStore {
         let host = host.to_string();
         // Runs every few seconds, so it must neither wait for writers nor cause serialization failures.
         self.db
-            .read_background(move |conn| {
-                let open = || {
+            .read(Workload::Background, move |conn| {
+                let unfinished = || {
                     start_tasks::table
                         .filter(start_tasks::host.eq(&host))
                         .filter(start_tasks::is_open)
                 };
-                let all: i64 = open().count().get_result(conn)?;
-                let leased = open().filter(start_tasks::lease_until.gt(TimestampCol(now)));
+                let all: i64 = unfinished().count().get_result(conn)?;
+                let leased = unfinished().filter(start_tasks::lease_until.gt(TimestampCol(now)));
                 let leased: i64 = leased.count().get_result(conn)?;
                 Ok(StartQueueCounts {
                     leased: u64::try_from(leased).unwrap_or_default(),
@@ -429,7 +440,9 @@ impl StartTaskRepository for SqlStore {
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write_background(move |conn| purge::prune_start_tasks(conn, before, limit))
+            .write(Workload::Background, move |conn| {
+                purge::prune_start_tasks(conn, before, limit)
+            })
             .await
     }
 }

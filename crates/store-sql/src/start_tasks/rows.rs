@@ -11,7 +11,7 @@ use domain::error::StoreError;
 use domain::start_task::{StartStatus, StartTask, StartTaskUpdate};
 
 use crate::database::connection::AnyConnection;
-use crate::schema::codec::{EntityDecoder, plain, to_json};
+use crate::schema::codec::{EntityDecoder, replace_nul, to_json};
 use crate::schema::column_types::{RawJsonCol, TimestampCol, UuidCol};
 use crate::schema::start_tasks;
 
@@ -53,7 +53,7 @@ impl TryFrom<&StartTask> for StartTaskRow {
             owner: task.owner.to_string(),
             host: task.host.to_string(),
             status: task.status.to_string(),
-            detail: task.detail.clone().map(plain),
+            detail: task.detail.clone().map(replace_nul),
             notes: to_json(&task.notes)?,
             conversation_id: task.conversation_id.into(),
             sandbox_id: task.sandbox_id.to_string(),
@@ -102,7 +102,7 @@ impl TryFrom<StartTaskRow> for StartTask {
     }
 }
 
-/// The stored bytes of a task, computed without reading the documents.
+/// Bytes of the documents and texts of a task, computed without reading the documents.
 #[derive(Clone, Copy)]
 pub(crate) struct StoredBytesSql(&'static str);
 
@@ -150,7 +150,7 @@ impl QueryId for StoredBytesSql {
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-/// The columns that a step sets. `None` keeps the stored value.
+/// The columns that a step sets. `None` keeps the stored value, `Some(None)` clears it.
 #[derive(AsChangeset)]
 #[diesel(table_name = start_tasks)]
 #[expect(
@@ -170,24 +170,53 @@ pub(crate) struct StepColumns {
 }
 
 impl StepColumns {
-    /// A step to `status`. A final status also erases the secrets and ends the lease.
+    /// Builds a step to `status`. A final status also erases the secrets and ends the lease.
     pub(crate) fn new(
         before: StartStatus,
         status: StartStatus,
         step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<Self, StoreError> {
-        let ends = status.is_terminal();
+        let is_final = status.is_terminal();
         Ok(Self {
             status: status.to_string(),
-            detail: Some(step.detail.clone().map(plain)),
+            detail: Some(step.detail.clone().map(replace_nul)),
             notes: to_json(&step.notes)?,
             agent_server_url: step.agent_server_url.clone(),
             timings: to_json(&step.timings)?,
             updated_at: (status != before).then_some(TimestampCol(at)),
-            is_open: !ends,
-            sealed_secrets: ends.then_some(None),
-            lease_until: ends.then_some(None),
+            is_open: !is_final,
+            sealed_secrets: is_final.then_some(None),
+            lease_until: is_final.then_some(None),
         })
+    }
+}
+
+/// The columns that end a task in ERROR from outside of its lease: `detail` says why, and the secrets and the lease are erased.
+#[derive(AsChangeset)]
+#[diesel(table_name = start_tasks)]
+#[expect(
+    clippy::option_option,
+    reason = "diesel's changesets: keep, clear or set"
+)]
+pub(crate) struct FailureColumns {
+    status: &'static str,
+    detail: &'static str,
+    sealed_secrets: Option<Option<String>>,
+    is_open: bool,
+    lease_until: Option<Option<TimestampCol>>,
+    updated_at: TimestampCol,
+}
+
+impl FailureColumns {
+    pub(crate) fn new(detail: &'static str, at: Timestamp) -> Self {
+        Self {
+            status: StartStatus::Error.as_str(),
+            detail,
+            sealed_secrets: Some(None),
+            is_open: false,
+            lease_until: Some(None),
+            updated_at: TimestampCol(at),
+        }
     }
 }

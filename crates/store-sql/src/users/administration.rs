@@ -7,6 +7,7 @@ use domain::error::StoreError;
 use domain::identity::{AdminChange, AdministrationRepository, PurgeCounts};
 
 use crate::database::connection::AnyConnection;
+use crate::database::pool::Workload;
 use crate::error::{TransactionError, conflict, not_found};
 use crate::store::SqlStore;
 use crate::users::{self, api_keys, audit_log, purge};
@@ -14,15 +15,16 @@ use crate::users::{self, api_keys, audit_log, purge};
 const USER: &str = "user";
 const KEY: &str = "API key";
 
-/// Checks the actor's key and role. The transaction is serializable, so a concurrent revocation comes before or after it.
+/// Checks the actor's key and role. The transaction is serializable, so a concurrent revocation takes effect entirely before or
+/// after it.
 fn authorize(
     conn: &mut AnyConnection,
     change: &AdminChange,
     entry: &AuditEntry,
 ) -> Result<(), TransactionError> {
     if let Some(id) = AdminChange::caller_key(entry) {
-        let found = api_keys::known(conn, id)?;
-        change.authorize(entry, found.as_ref())?;
+        let key = api_keys::find_with_role(conn, id)?;
+        change.authorize(entry, key.as_ref())?;
     }
     Ok(())
 }
@@ -32,35 +34,37 @@ fn change(
     change: &AdminChange,
     at: Timestamp,
 ) -> Result<PurgeCounts, TransactionError> {
-    let found = |is_there: bool, entity| is_there.then_some(()).ok_or_else(|| not_found(entity));
+    let require = |exists: bool, entity| exists.then_some(()).ok_or_else(|| not_found(entity));
     match change {
-        AdminChange::CreateUser { user, role } => users::ensure(conn, user.as_str(), *role, at)?
-            .then_some(())
-            .ok_or_else(|| conflict(USER))?,
+        AdminChange::CreateUser { user, role } => {
+            users::ensure_exists(conn, user.as_str(), *role, at)?
+                .then_some(())
+                .ok_or_else(|| conflict(USER))?
+        }
         AdminChange::SetRole { user, role } => {
-            found(users::set_role(conn, user.as_str(), *role)?, USER)?;
+            require(users::set_role(conn, user.as_str(), *role)?, USER)?;
         }
         AdminChange::DeleteUser { user } => {
-            found(users::mark(conn, user.as_str(), at)?, USER)?;
+            require(users::mark_deleted(conn, user.as_str(), at)?, USER)?;
             return purge::erase_access(conn, user.as_str(), at);
         }
         AdminChange::CreateKey { key, new_user } => {
             let user = key.user.as_str();
             match new_user {
                 Some(role) => {
-                    users::ensure(conn, user, *role, at)?;
+                    users::ensure_exists(conn, user, *role, at)?;
                 }
-                None => found(users::is_there(conn, user)?, USER)?,
+                None => require(users::exists(conn, user)?, USER)?,
             }
             api_keys::insert(conn, key)?;
         }
         AdminChange::RotateKey { old, new, until } => {
-            let ended = api_keys::end(conn, *old, &new.user, new.created_at, *until)?;
-            found(ended, KEY)?;
-            found(users::is_there(conn, new.user.as_str())?, KEY)?;
+            let is_expiring = api_keys::expire(conn, *old, &new.user, new.created_at, *until)?;
+            require(is_expiring, KEY)?;
+            require(users::exists(conn, new.user.as_str())?, KEY)?;
             api_keys::insert(conn, new)?;
         }
-        AdminChange::RevokeKey { id, user } => found(api_keys::revoke(conn, *id, user)?, KEY)?,
+        AdminChange::RevokeKey { id, user } => require(api_keys::revoke(conn, *id, user)?, KEY)?,
     }
     Ok(PurgeCounts::default())
 }
@@ -74,7 +78,7 @@ impl AdministrationRepository for SqlStore {
     ) -> Result<PurgeCounts, StoreError> {
         let (change, entry) = (change.clone(), entry.clone());
         self.db
-            .write(move |conn| {
+            .write(Workload::Requests, move |conn| {
                 authorize(conn, &change, &entry)?;
                 let purged = self::change(conn, &change, entry.at)?;
                 audit_log::insert(conn, std::slice::from_ref(&entry))?;

@@ -7,7 +7,8 @@ use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::{ApiKey, ApiKeyRepository, ApiKeyWithRole, KeyHash, Role};
 
-use crate::database::connection::{Any, AnyConnection};
+use crate::database::connection::{AnyBackend, AnyConnection};
+use crate::database::pool::Workload;
 use crate::error::TransactionError;
 use crate::schema::codec::EntityDecoder;
 use crate::schema::column_types::{TimestampCol, UuidCol};
@@ -69,12 +70,12 @@ pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), Trans
     diesel::insert_into(api_keys::table)
         .values(ApiKeyRow::from(key))
         .execute(conn)
-        .map_err(TransactionError::taken("API key"))?;
+        .map_err(TransactionError::conflict_if_duplicate("API key"))?;
     Ok(())
 }
 
 /// Loads a key and the role of its user, in the caller's transaction. Ignores users whose deletion has begun.
-pub(crate) fn known(
+pub(crate) fn find_with_role(
     conn: &mut AnyConnection,
     id: ApiKeyId,
 ) -> Result<Option<ApiKeyWithRole>, TransactionError> {
@@ -85,10 +86,10 @@ pub(crate) fn known(
         .select((ApiKeyRow::as_select(), user_rows::role))
         .first(conn)
         .optional()?;
-    Ok(row.map(known_of).transpose()?)
+    Ok(row.map(key_with_role).transpose()?)
 }
 
-fn known_of((row, role): (ApiKeyRow, String)) -> Result<ApiKeyWithRole, StoreError> {
+fn key_with_role((row, role): (ApiKeyRow, String)) -> Result<ApiKeyWithRole, StoreError> {
     Ok(ApiKeyWithRole {
         key: row.try_into()?,
         role: EntityDecoder("user").parse("role", &role)?,
@@ -101,14 +102,14 @@ pub(crate) fn revoke(
     id: ApiKeyId,
     user: &UserId,
 ) -> Result<bool, TransactionError> {
-    let theirs = api_keys::table
+    let key = api_keys::table
         .find(UuidCol::from(id))
         .filter(api_keys::user_id.eq(user.as_str()));
-    Ok(diesel::delete(theirs).execute(conn)? > 0)
+    Ok(diesel::delete(key).execute(conn)? > 0)
 }
 
-/// Makes a user's key that is valid at `now` expire at `until` at the latest. Returns whether there was such a key.
-pub(crate) fn end(
+/// Makes a user's key expire at `until` at the latest. `false` if the user has no such key, or it has expired at `now`.
+pub(crate) fn expire(
     conn: &mut AnyConnection,
     id: ApiKeyId,
     user: &UserId,
@@ -127,9 +128,9 @@ pub(crate) fn end(
     if key.is_expired(now) {
         return Ok(false);
     }
-    let end = key.expires_at.map_or(until, |end| end.min(until));
+    let expiry = key.expires_at.map_or(until, |end| end.min(until));
     diesel::update(api_keys::table.find(UuidCol::from(id)))
-        .set(api_keys::expires_at.eq(TimestampCol(end)))
+        .set(api_keys::expires_at.eq(TimestampCol(expiry)))
         .execute(conn)?;
     Ok(true)
 }
@@ -139,8 +140,8 @@ impl ApiKeyRepository for SqlStore {
     async fn insert(&self, key: &ApiKey) -> Result<(), StoreError> {
         let (key, user) = (key.clone(), key.user.to_string());
         self.db
-            .write(move |conn| {
-                users::ensure(conn, &user, Role::User, key.created_at)?;
+            .write(Workload::Requests, move |conn| {
+                users::ensure_exists(conn, &user, Role::User, key.created_at)?;
                 insert(conn, &key)
             })
             .await
@@ -149,7 +150,7 @@ impl ApiKeyRepository for SqlStore {
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKeyWithRole>, StoreError> {
         let hash = hash.to_string();
         self.db
-            .query(move |conn| {
+            .query(Workload::Requests, move |conn| {
                 let row: Option<(ApiKeyRow, String)> = api_keys::table
                     .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
                     .filter(api_keys::hash.eq(&hash))
@@ -157,7 +158,7 @@ impl ApiKeyRepository for SqlStore {
                     .select((ApiKeyRow::as_select(), user_rows::role))
                     .first(conn)
                     .optional()?;
-                Ok(row.map(known_of).transpose()?)
+                Ok(row.map(key_with_role).transpose()?)
             })
             .await
     }
@@ -165,8 +166,8 @@ impl ApiKeyRepository for SqlStore {
     async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError> {
         let user = user.map(ToString::to_string);
         self.db
-            .query(move |conn| {
-                let mut query = api_keys::table.into_boxed::<Any>();
+            .query(Workload::Requests, move |conn| {
+                let mut query = api_keys::table.into_boxed::<AnyBackend>();
                 if let Some(user) = user.clone() {
                     query = query.filter(api_keys::user_id.eq(user));
                 }
@@ -184,7 +185,7 @@ impl ApiKeyRepository for SqlStore {
 
     async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError> {
         self.db
-            .write(move |conn| {
+            .write(Workload::Requests, move |conn| {
                 let revoked =
                     diesel::delete(api_keys::table.find(UuidCol::from(id))).execute(conn)?;
                 Ok(revoked > 0)
@@ -194,7 +195,7 @@ impl ApiKeyRepository for SqlStore {
 
     async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError> {
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 diesel::update(api_keys::table.find(UuidCol::from(id)))
                     .set(api_keys::last_used_at.eq(TimestampCol(at)))
                     .execute(conn)?;
@@ -206,14 +207,14 @@ impl ApiKeyRepository for SqlStore {
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let old: Vec<UuidCol> = api_keys::table
                     .filter(api_keys::expires_at.lt(TimestampCol(before)))
                     .select(api_keys::id)
                     .limit(limit)
                     .load(conn)?;
-                let gone = api_keys::table.filter(api_keys::id.eq_any(old));
-                Ok(diesel::delete(gone).execute(conn)? as u64)
+                let expired = api_keys::table.filter(api_keys::id.eq_any(old));
+                Ok(diesel::delete(expired).execute(conn)? as u64)
             })
             .await
     }

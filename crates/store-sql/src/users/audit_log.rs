@@ -8,7 +8,8 @@ use domain::error::StoreError;
 use domain::page::{Page, PageRequest};
 use uuid::Uuid;
 
-use crate::database::connection::{Any, AnyConnection, on_backend};
+use crate::database::connection::{AnyBackend, AnyConnection, on_backend};
+use crate::database::pool::Workload;
 use crate::error::TransactionError;
 use crate::queries::page_token::{self, Cursor};
 use crate::schema::audit_log;
@@ -18,7 +19,7 @@ use crate::store::SqlStore;
 
 const LISTING: &str = "audit";
 
-/// Maximum rows of one statement: each has twelve values, and databases accept about ten thousand or more.
+/// Maximum rows of one statement. A row has twelve parameters, and `SQLite` allows 32766.
 const MAX_ROWS_PER_STATEMENT: usize = 500;
 
 #[derive(Queryable, Selectable, Insertable)]
@@ -84,13 +85,15 @@ pub(crate) fn insert(
     conn: &mut AnyConnection,
     entries: &[AuditEntry],
 ) -> Result<(), TransactionError> {
-    for part in entries.chunks(MAX_ROWS_PER_STATEMENT) {
-        let ids: Vec<UuidCol> = part.iter().map(|entry| UuidCol(entry.id)).collect();
-        let known: Vec<UuidCol> = audit_log::table
+    for batch in entries.chunks(MAX_ROWS_PER_STATEMENT) {
+        let ids: Vec<UuidCol> = batch.iter().map(|entry| UuidCol(entry.id)).collect();
+        let stored: Vec<UuidCol> = audit_log::table
             .filter(audit_log::id.eq_any(ids))
             .select(audit_log::id)
             .load(conn)?;
-        let new = part.iter().filter(|it| !known.contains(&UuidCol(it.id)));
+        let new = batch
+            .iter()
+            .filter(|entry| !stored.contains(&UuidCol(entry.id)));
         let rows: Vec<AuditRow> = new.map(AuditRow::from).collect();
         on_backend!(&mut *conn, |c| diesel::insert_into(audit_log::table)
             .values(&rows)
@@ -99,8 +102,8 @@ pub(crate) fn insert(
     Ok(())
 }
 
-fn matching(filter: AuditFilter) -> audit_log::BoxedQuery<'static, Any> {
-    let mut query = audit_log::table.into_boxed::<Any>();
+fn matching(filter: AuditFilter) -> audit_log::BoxedQuery<'static, AnyBackend> {
+    let mut query = audit_log::table.into_boxed::<AnyBackend>();
     if let Some(actor) = filter.actor {
         query = query.filter(audit_log::actor.eq(actor.to_string()));
     }
@@ -127,7 +130,7 @@ impl AuditLog for SqlStore {
     async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
         let entries = entries.to_vec();
         self.db
-            .write_background(move |conn| insert(conn, &entries))
+            .write(Workload::Background, move |conn| insert(conn, &entries))
             .await
     }
 
@@ -137,8 +140,9 @@ impl AuditLog for SqlStore {
         page: &PageRequest,
     ) -> Result<Page<AuditEntry>, StoreError> {
         let (filter, page) = (filter.clone(), page.clone());
-        let after: Option<Cursor<Uuid>> = page_token::read(LISTING, &page)?;
+        let after: Option<Cursor<Uuid>> = page_token::decode(LISTING, &page)?;
         self.db
+            .for_workload(Workload::Requests)
             .scan(move |conn| {
                 let mut query = matching(filter.clone());
                 if let Some(Cursor { key, tie }) = after {
@@ -150,10 +154,10 @@ impl AuditLog for SqlStore {
                 }
                 let rows = query
                     .order((audit_log::at.desc(), audit_log::id.desc()))
-                    .limit(page_token::probe(&page))
+                    .limit(page_token::rows_to_load(&page))
                     .select(AuditRow::as_select())
                     .load(conn)?;
-                let page = page_token::cut(LISTING, &page, rows, |row: &AuditRow| Cursor {
+                let page = page_token::build_page(LISTING, &page, rows, |row: &AuditRow| Cursor {
                     key: row.at,
                     tie: row.id.0,
                 });
@@ -165,15 +169,15 @@ impl AuditLog for SqlStore {
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .write_background(move |conn| {
+            .write(Workload::Background, move |conn| {
                 let old: Vec<UuidCol> = audit_log::table
                     .filter(audit_log::at.lt(TimestampCol(before)))
                     .order((audit_log::at.asc(), audit_log::id.asc()))
                     .select(audit_log::id)
                     .limit(limit)
                     .load(conn)?;
-                let gone = audit_log::table.filter(audit_log::id.eq_any(old));
-                Ok(diesel::delete(gone).execute(conn)? as u64)
+                let entries = audit_log::table.filter(audit_log::id.eq_any(old));
+                Ok(diesel::delete(entries).execute(conn)? as u64)
             })
             .await
     }

@@ -16,8 +16,9 @@ use domain::identity::{
     DELETED_USER_ENTITY, PurgeCounts, Role, USER_NAME_REUSE_GRACE, User, UserRepository,
 };
 
-use self::purge::{has_rows, is_gone};
-use crate::database::connection::{Any, AnyConnection};
+use self::purge::{has_rows, is_purged};
+use crate::database::connection::{AnyBackend, AnyConnection};
+use crate::database::pool::Workload;
 use crate::error::{TransactionError, conflict, not_found};
 use crate::schema::codec::EntityDecoder;
 use crate::schema::column_types::TimestampCol;
@@ -56,7 +57,10 @@ fn load(conn: &mut AnyConnection, user: &str) -> Result<Option<UserRow>, Transac
 
 /// Returns an error if the user was deleted. In the caller's serializable transaction, a concurrent deletion either comes
 /// first or also deletes what the caller stores.
-pub(crate) fn refuse_deleted(conn: &mut AnyConnection, user: &str) -> Result<(), TransactionError> {
+pub(crate) fn check_not_deleted(
+    conn: &mut AnyConnection,
+    user: &str,
+) -> Result<(), TransactionError> {
     match load(conn, user)? {
         Some(row) if row.deleted_at.is_some() => Err(not_found(DELETED_USER_ENTITY)),
         _ => Ok(()),
@@ -64,7 +68,7 @@ pub(crate) fn refuse_deleted(conn: &mut AnyConnection, user: &str) -> Result<(),
 }
 
 /// Ensures in the caller's transaction that the user exists. A new user gets this role. Returns whether the user is new.
-pub(crate) fn ensure(
+pub(crate) fn ensure_exists(
     conn: &mut AnyConnection,
     user: &str,
     role: Role,
@@ -74,7 +78,7 @@ pub(crate) fn ensure(
         let Some(deleted_at) = row.deleted_at.map(|at| at.0) else {
             return Ok(false);
         };
-        if deleted_at.plus(USER_NAME_REUSE_GRACE) > at || !is_gone(conn, user)? {
+        if deleted_at.plus(USER_NAME_REUSE_GRACE) > at || !is_purged(conn, user)? {
             return Err(conflict(DELETED_USER_ENTITY));
         }
         diesel::delete(users::table.find(user)).execute(conn)?;
@@ -84,18 +88,18 @@ pub(crate) fn ensure(
 }
 
 /// Whether the user exists and their deletion has not begun.
-pub(crate) fn is_there(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
+pub(crate) fn exists(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
     Ok(load(conn, user)?.is_some_and(|row| row.deleted_at.is_none()))
 }
 
-/// Sets the role of a user. Returns whether the user exists.
+/// Sets the role of a user. `false` if the user does not exist or their deletion has begun.
 pub(crate) fn set_role(
     conn: &mut AnyConnection,
     user: &str,
     role: Role,
 ) -> Result<bool, TransactionError> {
-    let theirs = users::table.find(user).filter(users::deleted_at.is_null());
-    let changed = diesel::update(theirs)
+    let undeleted = users::table.find(user).filter(users::deleted_at.is_null());
+    let changed = diesel::update(undeleted)
         .set(users::role.eq(role.as_str()))
         .execute(conn)?;
     Ok(changed > 0)
@@ -119,8 +123,8 @@ fn insert(
     Ok(())
 }
 
-/// Marks a user as deleted, so that nothing of theirs can be stored. `false` if the user does not exist.
-pub(crate) fn mark(
+/// Marks a user as deleted, so that nothing of theirs can be stored. `false` if neither the user nor rows of that name exist.
+pub(crate) fn mark_deleted(
     conn: &mut AnyConnection,
     user: &str,
     at: Timestamp,
@@ -132,14 +136,14 @@ pub(crate) fn mark(
                 .set(users::deleted_at.eq(TimestampCol(at)))
                 .execute(conn)?;
         }
-        None if is_gone(conn, user)? => return Ok(false),
+        None if is_purged(conn, user)? => return Ok(false),
         None => insert(conn, user, Role::User, at, Some(at))?,
     }
     Ok(true)
 }
 
 /// Deleted users, in the order of their deletion.
-fn deleted<'a>() -> users::BoxedQuery<'a, Any> {
+fn deleted<'a>() -> users::BoxedQuery<'a, AnyBackend> {
     users::table
         .filter(users::deleted_at.is_not_null())
         .order((users::deleted_at.asc(), users::id.asc()))
@@ -152,8 +156,8 @@ impl UserRepository for SqlStore {
         let after = after.map(ToString::to_string);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .read(move |conn| {
-                let mut query = users::table.into_boxed::<Any>();
+            .read(Workload::Requests, move |conn| {
+                let mut query = users::table.into_boxed::<AnyBackend>();
                 if let Some(after) = after.clone() {
                     query = query.filter(users::id.gt(after));
                 }
@@ -172,7 +176,7 @@ impl UserRepository for SqlStore {
 
     async fn find_oldest(&self) -> Result<Option<User>, StoreError> {
         self.db
-            .query(|conn| {
+            .query(Workload::Requests, |conn| {
                 let row = users::table
                     .filter(users::deleted_at.is_null())
                     .order((users::created_at.asc(), users::id.asc()))
@@ -187,7 +191,9 @@ impl UserRepository for SqlStore {
     async fn find(&self, user: &UserId) -> Result<Option<User>, StoreError> {
         let user = user.to_string();
         self.db
-            .query(move |conn| Ok(load(conn, &user)?.map(User::try_from).transpose()?))
+            .query(Workload::Requests, move |conn| {
+                Ok(load(conn, &user)?.map(User::try_from).transpose()?)
+            })
             .await
     }
 
@@ -199,8 +205,8 @@ impl UserRepository for SqlStore {
     ) -> Result<Option<PurgeCounts>, StoreError> {
         let user = user.to_string();
         self.db
-            .write_background(move |conn| {
-                if !mark(conn, &user, at)? {
+            .write(Workload::Background, move |conn| {
+                if !mark_deleted(conn, &user, at)? {
                     return Ok(None);
                 }
                 purge::purge(conn, &user, at, limit).map(Some)
@@ -210,29 +216,29 @@ impl UserRepository for SqlStore {
 
     async fn list_partially_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
         self.db
-            .read_background(move |conn| {
-                let all: Vec<String> = deleted().select(users::id).load(conn)?;
-                let mut found = Vec::new();
-                for id in all {
-                    if found.len() < limit && has_rows(conn, &id)? {
-                        found.push(EntityDecoder("user").parse("id", &id)?);
+            .read(Workload::Background, move |conn| {
+                let ids: Vec<String> = deleted().select(users::id).load(conn)?;
+                let mut partially_deleted = Vec::new();
+                for id in ids {
+                    if partially_deleted.len() < limit && has_rows(conn, &id)? {
+                        partially_deleted.push(EntityDecoder("user").parse("id", &id)?);
                     }
                 }
-                Ok(found)
+                Ok(partially_deleted)
             })
             .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write_background(move |conn| {
-                let all: Vec<String> = deleted()
+            .write(Workload::Background, move |conn| {
+                let ids: Vec<String> = deleted()
                     .filter(users::deleted_at.lt(TimestampCol(before)))
                     .select(users::id)
                     .load(conn)?;
                 let mut count = 0;
-                for id in all {
-                    if count < limit && is_gone(conn, &id)? {
+                for id in ids {
+                    if count < limit && is_purged(conn, &id)? {
                         count += diesel::delete(users::table.find(&id)).execute(conn)?;
                     }
                 }

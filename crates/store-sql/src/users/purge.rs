@@ -1,16 +1,17 @@
-//! Deletes a user's rows: the steps of `UserRepository::purge`, in the caller's transaction.
+//! Deletes a user's rows (the steps of `UserRepository::purge`) and old rows, in the caller's transaction.
 
 use diesel::dsl::{exists, not, select};
 use diesel::prelude::*;
+use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::identity::PurgeCounts;
 use domain::sandbox::DesiredState;
 use domain::start_task::StartStatus;
 
 use crate::conversations::deletion::DELETION_BATCH_ROWS;
-use crate::conversations::pending_messages::forget_orphans;
+use crate::conversations::pending_messages::delete_orphans;
 use crate::database::changes::announce;
-use crate::database::connection::{Any, AnyConnection};
+use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::error::TransactionError;
 use crate::events::octet_length;
 use crate::sandboxes::mark_deleted;
@@ -19,12 +20,13 @@ use crate::schema::{
     api_keys, conversations, deleted_conversations, events, idempotency_keys, pending_messages,
     sandboxes, secrets, settings, start_tasks,
 };
+use crate::start_tasks::rows::FailureColumns;
 
 /// Detail of a start task whose owner was deleted; clients can read it.
 const DELETED_DURING_START: &str = "The user was deleted before the start had ended.";
 
 /// Whether the query finds a row.
-macro_rules! finds {
+macro_rules! has_row {
     ($conn:expr, $query:expr) => {
         select(exists($query)).get_result::<bool>($conn)?
     };
@@ -32,30 +34,30 @@ macro_rules! finds {
 
 /// Whether the user has rows other than sandboxes marked as deleted.
 pub(crate) fn has_rows(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
-    let wanted = sandboxes::table
+    let undeleted = sandboxes::table
         .filter(sandboxes::owner.eq(user))
         .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()));
-    Ok(finds!(
+    Ok(has_row!(
         conn,
         conversations::table.filter(conversations::owner.eq(user))
-    ) || finds!(
+    ) || has_row!(
         conn,
         pending_messages::table.filter(pending_messages::owner.eq(user))
-    ) || finds!(conn, start_tasks::table.filter(start_tasks::owner.eq(user)))
-        || finds!(
+    ) || has_row!(conn, start_tasks::table.filter(start_tasks::owner.eq(user)))
+        || has_row!(
             conn,
             idempotency_keys::table.filter(idempotency_keys::owner.eq(user))
         )
-        || finds!(conn, api_keys::table.filter(api_keys::user_id.eq(user)))
-        || finds!(conn, settings::table.filter(settings::owner.eq(user)))
-        || finds!(conn, secrets::table.filter(secrets::owner.eq(user)))
-        || finds!(conn, wanted))
+        || has_row!(conn, api_keys::table.filter(api_keys::user_id.eq(user)))
+        || has_row!(conn, settings::table.filter(settings::owner.eq(user)))
+        || has_row!(conn, secrets::table.filter(secrets::owner.eq(user)))
+        || has_row!(conn, undeleted))
 }
 
 /// Whether no row of the user is left.
-pub(crate) fn is_gone(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
+pub(crate) fn is_purged(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
     let sandboxes = sandboxes::table.filter(sandboxes::owner.eq(user));
-    Ok(!has_rows(conn, user)? && !finds!(conn, sandboxes))
+    Ok(!has_rows(conn, user)? && !has_row!(conn, sandboxes))
 }
 
 /// Deletes a bounded number of rows of a user who is marked as deleted.
@@ -66,13 +68,13 @@ pub(crate) fn purge(
     limit: usize,
 ) -> Result<PurgeCounts, TransactionError> {
     let mut purged = erase_access(conn, user, at)?;
-    let mut left = Budget(limit.max(1));
-    purged.others = purge_responses(conn, user, &mut left)?
-        + purge_pending_messages(conn, user, &mut left)?
-        + purge_deletion_records(conn, user, &mut left)?;
-    purged.start_tasks = purge_start_tasks(conn, user, &mut left)?;
-    (purged.conversations, purged.events) = purge_conversations(conn, user, &mut left)?;
-    purged.more = left.0 == 0;
+    let mut budget = Budget(limit.max(1));
+    purged.others = purge_responses(conn, user, &mut budget)?
+        + purge_pending_messages(conn, user, &mut budget)?
+        + purge_deletion_records(conn, user, &mut budget)?;
+    purged.start_tasks = purge_start_tasks(conn, user, &mut budget)?;
+    (purged.conversations, purged.events) = purge_conversations(conn, user, &mut budget)?;
+    purged.more = budget.0 == 0;
     Ok(purged)
 }
 
@@ -90,7 +92,7 @@ impl Budget {
     }
 }
 
-/// Deletes all keys, settings and secrets, marks sandboxes as deleted and fails unfinished starts, in one call.
+/// Deletes all keys, settings and secrets, marks sandboxes as deleted and fails unfinished starts, whatever the limit.
 pub(crate) fn erase_access(
     conn: &mut AnyConnection,
     user: &str,
@@ -99,97 +101,95 @@ pub(crate) fn erase_access(
     let keys = api_keys::table.filter(api_keys::user_id.eq(user));
     let api_keys = diesel::delete(keys).execute(conn)?;
     let settings = diesel::delete(settings::table.find(user)).execute(conn)?;
-    let theirs = secrets::table.filter(secrets::owner.eq(user));
-    let secrets = diesel::delete(theirs).execute(conn)?;
-    end_starts(conn, user, at)?;
-    let wanted: Vec<String> = sandboxes::table
+    let secrets = secrets::table.filter(secrets::owner.eq(user));
+    let secrets = diesel::delete(secrets).execute(conn)?;
+    fail_starts(conn, user, at)?;
+    let sandboxes: Vec<String> = sandboxes::table
         .filter(sandboxes::owner.eq(user))
         .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()))
         .select(sandboxes::id)
         .load(conn)?;
-    for part in wanted.chunks(DELETION_BATCH_ROWS) {
-        mark_deleted(conn, part, at)?;
+    for batch in sandboxes.chunks(DELETION_BATCH_ROWS) {
+        mark_deleted(conn, batch, at)?;
     }
     Ok(PurgeCounts {
         api_keys: api_keys as u64,
         settings: settings as u64,
         secrets: secrets as u64,
-        sandboxes: wanted.len() as u64,
+        sandboxes: sandboxes.len() as u64,
         ..PurgeCounts::default()
     })
 }
 
 /// Fails unfinished start tasks, so that workers and subscribers notice.
-fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(), TransactionError> {
-    let open: Vec<UuidCol> = start_tasks::table
+fn fail_starts(
+    conn: &mut AnyConnection,
+    user: &str,
+    at: Timestamp,
+) -> Result<(), TransactionError> {
+    let unfinished: Vec<UuidCol> = start_tasks::table
         .filter(start_tasks::owner.eq(user))
         .filter(start_tasks::is_open)
         .select(start_tasks::id)
         .load(conn)?;
-    for part in open.chunks(DELETION_BATCH_ROWS) {
-        diesel::update(start_tasks::table.filter(start_tasks::id.eq_any(part)))
+    for batch in unfinished.chunks(DELETION_BATCH_ROWS) {
+        diesel::update(start_tasks::table.filter(start_tasks::id.eq_any(batch)))
             .set((
-                start_tasks::status.eq(StartStatus::Error.as_str()),
-                start_tasks::detail.eq(DELETED_DURING_START),
-                start_tasks::sealed_secrets.eq(None::<String>),
-                start_tasks::is_open.eq(false),
-                start_tasks::lease_until.eq(None::<TimestampCol>),
+                FailureColumns::new(DELETED_DURING_START, at),
+                // The worker that holds the lease can no longer write.
                 start_tasks::fence.eq(start_tasks::fence + 1),
-                start_tasks::updated_at.eq(TimestampCol(at)),
             ))
             .execute(conn)?;
     }
-    for id in open {
-        announce(conn, &domain::change::StoreChange::StartTask(id.into()))?;
+    for id in unfinished {
+        announce(conn, &StoreChange::StartTask(id.into()))?;
     }
     Ok(())
 }
 
-/// Deletes stored responses to requests with an idempotency key.
 fn purge_responses(
     conn: &mut AnyConnection,
     user: &str,
-    left: &mut Budget,
+    budget: &mut Budget,
 ) -> Result<u64, TransactionError> {
     let keys: Vec<String> = idempotency_keys::table
         .filter(idempotency_keys::owner.eq(user))
         .select(idempotency_keys::key)
-        .limit(left.limit())
+        .limit(budget.limit())
         .load(conn)?;
-    for part in keys.chunks(DELETION_BATCH_ROWS) {
+    for batch in keys.chunks(DELETION_BATCH_ROWS) {
         diesel::delete(
             idempotency_keys::table
                 .filter(idempotency_keys::owner.eq(user))
-                .filter(idempotency_keys::key.eq_any(part)),
+                .filter(idempotency_keys::key.eq_any(batch)),
         )
         .execute(conn)?;
     }
-    Ok(left.spend(keys.len()))
+    Ok(budget.spend(keys.len()))
 }
 
-/// Deletes pending messages.
 fn purge_pending_messages(
     conn: &mut AnyConnection,
     user: &str,
-    left: &mut Budget,
+    budget: &mut Budget,
 ) -> Result<u64, TransactionError> {
     let ids: Vec<UuidCol> = pending_messages::table
         .filter(pending_messages::owner.eq(user))
         .select(pending_messages::id)
-        .limit(left.limit())
+        .limit(budget.limit())
         .load(conn)?;
-    for part in ids.chunks(DELETION_BATCH_ROWS) {
-        let theirs = pending_messages::table.filter(pending_messages::id.eq_any(part));
-        diesel::delete(theirs).execute(conn)?;
+    for batch in ids.chunks(DELETION_BATCH_ROWS) {
+        let messages = pending_messages::table.filter(pending_messages::id.eq_any(batch));
+        diesel::delete(messages).execute(conn)?;
     }
-    Ok(left.spend(ids.len()))
+    Ok(budget.spend(ids.len()))
 }
 
-/// Deletes records of earlier deleted conversations in the user's sandboxes. Other records do not name an owner.
+/// Deletes records of deleted conversations in the user's sandboxes. The records themselves do not name an owner.
 fn purge_deletion_records(
     conn: &mut AnyConnection,
     user: &str,
-    left: &mut Budget,
+    budget: &mut Budget,
 ) -> Result<u64, TransactionError> {
     let ids: Vec<UuidCol> = sandboxes::table
         .inner_join(
@@ -197,77 +197,77 @@ fn purge_deletion_records(
         )
         .filter(sandboxes::owner.eq(user))
         .select(deleted_conversations::id)
-        .limit(left.limit())
+        .limit(budget.limit())
         .load(conn)?;
-    for part in ids.chunks(DELETION_BATCH_ROWS) {
-        let theirs = deleted_conversations::table.filter(deleted_conversations::id.eq_any(part));
-        diesel::delete(theirs).execute(conn)?;
+    for batch in ids.chunks(DELETION_BATCH_ROWS) {
+        let records = deleted_conversations::table.filter(deleted_conversations::id.eq_any(batch));
+        diesel::delete(records).execute(conn)?;
     }
-    Ok(left.spend(ids.len()))
+    Ok(budget.spend(ids.len()))
 }
 
 fn purge_start_tasks(
     conn: &mut AnyConnection,
     user: &str,
-    left: &mut Budget,
+    budget: &mut Budget,
 ) -> Result<u64, TransactionError> {
     let ids: Vec<UuidCol> = start_tasks::table
         .filter(start_tasks::owner.eq(user))
         .select(start_tasks::id)
-        .limit(left.limit())
+        .limit(budget.limit())
         .load(conn)?;
-    for part in ids.chunks(DELETION_BATCH_ROWS) {
-        diesel::delete(start_tasks::table.filter(start_tasks::id.eq_any(part))).execute(conn)?;
+    for batch in ids.chunks(DELETION_BATCH_ROWS) {
+        diesel::delete(start_tasks::table.filter(start_tasks::id.eq_any(batch))).execute(conn)?;
     }
-    Ok(left.spend(ids.len()))
+    Ok(budget.spend(ids.len()))
 }
 
 /// Deletes events and conversations, and returns their numbers. A conversation is deleted with its last batch of events.
 fn purge_conversations(
     conn: &mut AnyConnection,
     user: &str,
-    left: &mut Budget,
+    budget: &mut Budget,
 ) -> Result<(u64, u64), TransactionError> {
     let ids: Vec<UuidCol> = conversations::table
         .filter(conversations::owner.eq(user))
         .select(conversations::id)
-        .limit(left.limit())
+        .limit(budget.limit())
         .load(conn)?;
-    let (mut emptied, mut count) = (Vec::new(), 0);
+    let (mut emptied, mut deleted_events) = (Vec::new(), 0);
     for id in ids {
-        let part: Vec<(i64, i32)> = events::table
+        let batch: Vec<(i64, i32)> = events::table
             .filter(events::conversation_id.eq(id))
             .order(events::seq.asc())
             .select((events::seq, octet_length(events::body)))
-            .limit(left.limit())
+            .limit(budget.limit())
             .load(conn)?;
-        if let Some((last, _)) = part.last() {
-            let gone = events::table.filter(events::conversation_id.eq(id));
-            diesel::delete(gone.filter(events::seq.le(*last))).execute(conn)?;
-            let bytes: i64 = part.iter().map(|(_, bytes)| i64::from(*bytes)).sum();
-            let number = i64::try_from(part.len()).unwrap_or(i64::MAX);
+        if let Some((last, _)) = batch.last() {
+            let log = events::table.filter(events::conversation_id.eq(id));
+            diesel::delete(log.filter(events::seq.le(*last))).execute(conn)?;
+            let bytes: i64 = batch.iter().map(|(_, bytes)| i64::from(*bytes)).sum();
+            let count = i64::try_from(batch.len()).unwrap_or(i64::MAX);
             diesel::update(conversations::table.find(id))
                 .set((
-                    conversations::event_count.eq(conversations::event_count - number),
+                    conversations::event_count.eq(conversations::event_count - count),
                     conversations::event_bytes.eq(conversations::event_bytes - bytes),
                 ))
                 .execute(conn)?;
         }
-        count += left.spend(part.len());
-        if left.0 == 0 {
+        deleted_events += budget.spend(batch.len());
+        if budget.0 == 0 {
             break;
         }
-        left.spend(1);
+        budget.spend(1);
         emptied.push(id);
-        if left.0 == 0 {
+        if budget.0 == 0 {
             break;
         }
     }
-    for part in emptied.chunks(DELETION_BATCH_ROWS) {
-        diesel::delete(conversations::table.filter(conversations::id.eq_any(part)))
+    for batch in emptied.chunks(DELETION_BATCH_ROWS) {
+        diesel::delete(conversations::table.filter(conversations::id.eq_any(batch)))
             .execute(conn)?;
     }
-    Ok((emptied.len() as u64, count))
+    Ok((emptied.len() as u64, deleted_events))
 }
 
 /// Deletes old finished start tasks, see `StartTaskRepository::prune`.
@@ -280,7 +280,7 @@ pub(crate) fn prune_start_tasks(
         .filter(sandboxes::id.eq(start_tasks::sandbox_id))
         .select(sandboxes::id);
     let old: Vec<(UuidCol, UuidCol)> = start_tasks::table
-        .into_boxed::<Any>()
+        .into_boxed::<AnyBackend>()
         .filter(not(start_tasks::is_open))
         .filter(start_tasks::updated_at.lt(TimestampCol(before)))
         .filter(
@@ -293,10 +293,10 @@ pub(crate) fn prune_start_tasks(
         .select((start_tasks::id, start_tasks::conversation_id))
         .load(conn)?;
     let (ids, conversations): (Vec<UuidCol>, Vec<UuidCol>) = old.into_iter().unzip();
-    for part in ids.chunks(DELETION_BATCH_ROWS) {
-        diesel::delete(start_tasks::table.filter(start_tasks::id.eq_any(part))).execute(conn)?;
+    for batch in ids.chunks(DELETION_BATCH_ROWS) {
+        diesel::delete(start_tasks::table.filter(start_tasks::id.eq_any(batch))).execute(conn)?;
     }
-    forget_orphans(conn, &conversations)?;
+    delete_orphans(conn, &conversations)?;
     Ok(ids.len() as u64)
 }
 
@@ -306,19 +306,19 @@ pub(crate) fn prune_deletion_records(
     before: Timestamp,
     limit: usize,
 ) -> Result<u64, TransactionError> {
-    use crate::schema::deleted_conversations as memory;
+    use crate::schema::deleted_conversations as records;
     let sandbox = sandboxes::table
-        .filter(sandboxes::id.eq(memory::sandbox_id))
+        .filter(sandboxes::id.eq(records::sandbox_id))
         .select(sandboxes::id);
-    let ids: Vec<UuidCol> = memory::table
-        .filter(memory::deleted_at.lt(TimestampCol(before)))
+    let ids: Vec<UuidCol> = records::table
+        .filter(records::deleted_at.lt(TimestampCol(before)))
         .filter(not(exists(sandbox)))
-        .order((memory::deleted_at.asc(), memory::id.asc()))
+        .order((records::deleted_at.asc(), records::id.asc()))
         .limit(i64::try_from(limit).unwrap_or(i64::MAX))
-        .select(memory::id)
+        .select(records::id)
         .load(conn)?;
-    for part in ids.chunks(DELETION_BATCH_ROWS) {
-        diesel::delete(memory::table.filter(memory::id.eq_any(part))).execute(conn)?;
+    for batch in ids.chunks(DELETION_BATCH_ROWS) {
+        diesel::delete(records::table.filter(records::id.eq_any(batch))).execute(conn)?;
     }
     Ok(ids.len() as u64)
 }

@@ -13,7 +13,7 @@ use crate::error::{TransactionError, stale};
 use crate::schema::column_types::TimestampCol;
 use crate::schema::settings;
 use crate::store::SqlStore;
-use crate::users::refuse_deleted;
+use crate::users::check_not_deleted;
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = settings)]
@@ -61,7 +61,7 @@ impl SettingsRepository for SqlStore {
         let (owner, document) = (owner.to_string(), document.clone());
         calls
             .write(move |conn| {
-                refuse_deleted(conn, &owner)?;
+                check_not_deleted(conn, &owner)?;
                 let next = expected.map_or(1, |revision| revision.0.saturating_add(1));
                 let values = (
                     settings::document.eq(document.as_text()),
@@ -80,11 +80,13 @@ impl SettingsRepository for SqlStore {
                     None => diesel::insert_into(settings::table)
                         .values((settings::owner.eq(&owner), values))
                         .execute(conn)
-                        .map_err(|error| match TransactionError::taken("settings")(error) {
-                            TransactionError::Store(StoreError::Conflict { entity }) => {
-                                stale(entity)
+                        .map_err(|error| {
+                            match TransactionError::conflict_if_duplicate("settings")(error) {
+                                TransactionError::Store(StoreError::Conflict { entity }) => {
+                                    stale(entity)
+                                }
+                                other => other,
                             }
-                            other => other,
                         })?,
                 };
                 if saved == 0 {

@@ -12,17 +12,17 @@ use domain::usage::{ShortenedEvents, Usage, UsageRepository};
 use crate::conversations::rows;
 use crate::database::connection::{AnyConnection, on_backend};
 use crate::error::TransactionError;
-use crate::queries::page_token::fitting;
+use crate::queries::page_token::count_within;
 use crate::schema::codec::{EntityDecoder, to_json};
 use crate::schema::column_types::{Id, RawJsonCol, UuidCol};
 use crate::schema::{conversations, events};
 use crate::store::SqlStore;
 
-/// The usage of a user. Event counters come from the conversations' rows, everything else from indexes. Both databases accept
-/// `$1` for the first parameter.
+/// The usage of a user. The figures of events come from counters in the conversations' rows, all others from indexes. Both
+/// databases accept `$1` for the first parameter.
 const USAGE_SQL: &str = "SELECT
-    theirs.conversations + (SELECT count(*) FROM start_tasks WHERE owner = $1 AND is_open AND NOT begun) AS conversations,
-    theirs.events, theirs.event_bytes, theirs.shortened_events,
+    owned.conversations + (SELECT count(*) FROM start_tasks WHERE owner = $1 AND is_open AND NOT begun) AS conversations,
+    owned.events, owned.event_bytes, owned.shortened_events,
     (SELECT CAST(coalesce(sum(request_bytes), 0) AS BIGINT) FROM start_tasks WHERE owner = $1 AND request_bytes > 0)
         + waiting.message_bytes AS request_bytes,
     (SELECT count(*) FROM secrets WHERE owner = $1) AS secrets,
@@ -32,13 +32,13 @@ FROM (
         CAST(coalesce(sum(event_bytes), 0) AS BIGINT) AS event_bytes,
         CAST(coalesce(sum(shortened_events), 0) AS BIGINT) AS shortened_events
     FROM conversations WHERE owner = $1
-) AS theirs, (
+) AS owned, (
     SELECT count(*) AS pending_messages, CAST(coalesce(sum(message_bytes), 0) AS BIGINT) AS message_bytes
     FROM pending_messages WHERE owner = $1
 ) AS waiting";
 
-/// The user's oldest conversation with a bulky observation. The condition must equal that of the index `events_bulky`
-/// literally, or the planner does not use the index.
+/// The user's oldest conversation with a bulky observation. The planner uses the index `events_bulky` only if its
+/// condition is repeated literally.
 const CONVERSATION_WITH_BULKY_EVENTS_SQL: &str =
     "SELECT id FROM conversations WHERE owner = $1 AND EXISTS (
     SELECT 1 FROM events WHERE conversation_id = conversations.id
@@ -73,7 +73,7 @@ struct UsageRow {
 
 impl From<UsageRow> for Usage {
     fn from(row: UsageRow) -> Self {
-        let figure = |it: i64| u64::try_from(it).unwrap_or_default();
+        let figure = |count: i64| u64::try_from(count).unwrap_or_default();
         Self {
             conversations: figure(row.conversations),
             events: figure(row.events),
@@ -108,15 +108,15 @@ fn usage(conn: &mut AnyConnection, user: &str) -> Result<Usage, TransactionError
 }
 
 fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, TransactionError> {
-    let found: Option<IdRow> = on_backend!(&mut *conn, |c| diesel::sql_query(
+    let conversation: Option<IdRow> = on_backend!(&mut *conn, |c| diesel::sql_query(
         CONVERSATION_WITH_BULKY_EVENTS_SQL
     )
     .bind::<Text, _>(user)
     .get_result(c)
     .optional()?);
     // The conversation may be deleted before it is locked. Then the next call finds another one.
-    let Some(row) = found
-        .map(|it| rows::lock(conn, it.id.into()))
+    let Some(row) = conversation
+        .map(|conversation| rows::lock(conn, conversation.id.into()))
         .transpose()?
         .flatten()
     else {
@@ -125,31 +125,32 @@ fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, Tran
     let bulky: Vec<BulkyRow> = on_backend!(&mut *conn, |c| diesel::sql_query(BULKY_EVENTS_SQL)
         .bind::<Id, _>(row.id)
         .load(c)?);
-    let fits = fitting(
+    let count = count_within(
         MAX_SHORTENED_BYTES_PER_TRANSACTION,
-        bulky.iter().map(|it| it.bytes),
+        bulky.iter().map(|event| event.bytes),
     );
-    let mut done = ShortenedEvents::default();
-    for it in bulky.iter().take(fits) {
-        let event = events::table.find((row.id, it.seq));
+    let mut shortened = ShortenedEvents::default();
+    for bulky_event in bulky.iter().take(count) {
+        let event = events::table.find((row.id, bulky_event.seq));
         let body: String = event.select(events::body).first(conn)?;
         let before = body.len();
         let body = EntityDecoder("event").json("body", &RawJsonCol(body))?;
         let body = to_json(&shorten_document(body))?.0;
-        done.events += 1;
-        done.bytes += before.saturating_sub(body.len()) as u64;
+        shortened.events += 1;
+        shortened.bytes += before.saturating_sub(body.len()) as u64;
         diesel::update(event)
             .set(events::body.eq(body))
             .execute(conn)?;
     }
-    let [events, bytes] = [done.events, done.bytes].map(|it| i64::try_from(it).unwrap_or(0));
+    let [events, bytes] =
+        [shortened.events, shortened.bytes].map(|figure| i64::try_from(figure).unwrap_or(0));
     diesel::update(conversations::table.find(row.id))
         .set((
             conversations::event_bytes.eq(conversations::event_bytes - bytes),
             conversations::shortened_events.eq(conversations::shortened_events + events),
         ))
         .execute(conn)?;
-    Ok(done)
+    Ok(shortened)
 }
 
 #[async_trait]
@@ -168,6 +169,6 @@ impl UsageRepository for SqlStore {
     async fn shorten_events(&self, user: &UserId) -> Result<ShortenedEvents, StoreError> {
         let calls = self.db.for_intake_of(user);
         let user = user.to_string();
-        calls.report(move |conn| shorten(conn, &user)).await
+        calls.write_locked(move |conn| shorten(conn, &user)).await
     }
 }

@@ -1,5 +1,5 @@
-//! Databases of every schema version that was ever released, with data, as `tests/fixtures` keeps them: one file of
-//! `INSERT`s per version, in words that both databases understand.
+//! Databases with data, of every released schema version that has a file in `tests/fixtures`. A file holds `INSERT`s that both
+//! databases accept.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,17 +27,23 @@ fn directory(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Names of the entries, sorted.
+/// Names of the directory's entries, sorted.
 fn names(directory: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(directory).expect("a directory");
+    let entries = std::fs::read_dir(directory).expect("readable directory");
     let mut names: Vec<_> = entries
-        .map(|entry| entry.expect("an entry").file_name().into_string().unwrap())
+        .map(|entry| {
+            entry
+                .expect("readable entry")
+                .file_name()
+                .into_string()
+                .unwrap()
+        })
         .collect();
     names.sort();
     names
 }
 
-/// The versions of which there is data, oldest first.
+/// The versions that have a fixture, oldest first.
 pub(crate) fn versions() -> Vec<String> {
     let files = names(&directory("tests/fixtures"));
     let versions: Vec<_> = files
@@ -49,7 +55,7 @@ pub(crate) fn versions() -> Vec<String> {
     versions
 }
 
-/// What makes an empty database (`sqlite`, `postgres`) one of that version with data.
+/// SQL that turns an empty database (`sqlite` or `postgres`) into one of that version with data.
 pub(crate) fn database_of(kind: &str, version: &str) -> String {
     let migrations = directory("migrations").join(kind);
     let mut sql =
@@ -57,25 +63,27 @@ pub(crate) fn database_of(kind: &str, version: &str) -> String {
                    run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP);"
             .to_owned();
     for name in names(&migrations) {
-        let (migration, _) = name.split_once('_').expect("VERSION_NAME");
+        let (migration, _) = name
+            .split_once('_')
+            .expect("a migration is named VERSION_NAME");
         if migration <= version {
             let up = std::fs::read_to_string(migrations.join(&name).join("up.sql"));
-            sql += &up.expect("up.sql");
+            sql += &up.expect("readable up.sql");
             sql += "INSERT INTO __diesel_schema_migrations (version) VALUES ('";
             sql += migration;
             sql += "');";
         }
     }
     let data = directory("tests/fixtures").join(format!("{version}.sql"));
-    sql + &std::fs::read_to_string(data).expect("the data")
+    sql + &std::fs::read_to_string(data).expect("readable fixture")
 }
 
-/// Stores what the fixtures have. A new fixture is a dump of a database that this has filled.
+/// Stores the same objects as the fixtures. A new fixture is a dump of a database that this function has filled.
 pub(crate) async fn fill(ports: &StorePorts) {
     let key = ApiKey {
         id: ApiKeyId::new(fixtures::uuid(7)),
         user: user("alice"),
-        hash: "a".repeat(64).parse().expect("a hash"),
+        hash: "a".repeat(64).parse().expect("valid hash"),
         prefix: "aw_12345".to_owned(),
         created_at: at(0),
         expires_at: Some(at(9_999)),
@@ -103,16 +111,20 @@ pub(crate) async fn fill(ports: &StorePorts) {
     conversations(ports).await;
 }
 
-/// One that is ready, one that has failed, one that is under way.
+/// One start that is ready, one that has failed, one that is unfinished.
 async fn starts(ports: &StorePorts) {
     for (n, end) in [(11, StartStatus::Ready), (12, StartStatus::Error)] {
         let sandbox = format!("own-{n}");
         let claimed = ports.claimed(&start(n, "alice", &sandbox, at(3))).await;
-        let it = conversation(n, "alice", &sandbox, at(4));
-        let begun = status_update(StartStatus::StartingConversation);
-        let begun = ports
-            .tasks
-            .begin_conversation(task_id(n), claimed.fence, &it, &begun, at(5));
+        let conversation = conversation(n, "alice", &sandbox, at(4));
+        let update = status_update(StartStatus::StartingConversation);
+        let begun = ports.tasks.begin_conversation(
+            task_id(n),
+            claimed.fence,
+            &conversation,
+            &update,
+            at(5),
+        );
         begun.await.unwrap();
         let mut last = status_update(end);
         last.notes = vec!["a note – é".to_owned()];
@@ -141,83 +153,83 @@ async fn conversations(ports: &StorePorts) {
         tags: BTreeMap::from([("k".to_owned(), "v – é".to_owned())]),
         ..conversation(1, "alice", "12345678901234567890", at(8))
     };
-    let part = Conversation {
+    let child = Conversation {
         parent: Some(conversation_id(1)),
         ..conversation(2, "alice", "12345678901234567890", at(9))
     };
-    let gone = conversation(3, "alice", "12345678901234567890", at(10));
+    let deleted = conversation(3, "alice", "12345678901234567890", at(10));
     let other = conversation(4, "bob", "b", at(8));
-    for it in [&full, &part, &gone, &other] {
-        ports.conversation(it).await;
+    for conversation in [&full, &child, &deleted, &other] {
+        ports.conversation(conversation).await;
     }
-    let odd: serde_json::Value = serde_json::from_str(
+    let unusual: serde_json::Value = serde_json::from_str(
         r#"{"z": 1, "a": [null, true, 1.5, 1e300, -9007199254740993, "\u0000 ' \" 🦀"], "": {}}"#,
     )
     .unwrap();
     let batch = [
         event("1", "MessageEvent", at(8)),
         Event {
-            body: odd,
+            body: unusual,
             ..event("2", "Odd Kind é", at(8))
         },
     ];
-    let said = report(ExecutionStatus::Running, at(9));
+    let report = report(ExecutionStatus::Running, at(9));
     let s = &full.sandbox_id;
-    let stored = ports.events.append(s, full.id, &batch, &said, at(9));
+    let stored = ports.events.append(s, full.id, &batch, &report, at(9));
     stored.await.unwrap();
     let alice = scope("alice");
-    let deleted = ports.conversations.delete(&alice, gone.id, at(11));
-    assert!(deleted.await.unwrap());
+    let is_deleted = ports.conversations.delete(&alice, deleted.id, at(11));
+    assert!(is_deleted.await.unwrap());
 }
 
-/// Everything that the ports show, as text.
-pub(crate) async fn shown(ports: &StorePorts) -> Vec<String> {
+/// Everything that the ports return, as text.
+pub(crate) async fn describe(ports: &StorePorts) -> Vec<String> {
     let system = Scope::System;
-    let mut shown = Vec::new();
+    let mut texts = Vec::new();
     for owner in ["alice", "bob"] {
         let filter = ConversationFilter {
             include_sub_conversations: true,
             ..ConversationFilter::default()
         };
-        let found = ports
+        let page_of_all = ports
             .conversations
             .search(&scope(owner), &filter, &page(100))
             .await
             .unwrap();
-        for it in found.items {
-            let (scope, id) = (scope(owner), it.conversation.id);
-            shown.push(format!("{it:#?}"));
+        for view in page_of_all.items {
+            let (scope, id) = (scope(owner), view.conversation.id);
+            texts.push(format!("{view:#?}"));
             let (all, order, page) = (EventFilter::default(), EventOrder::Timestamp, page(100));
             let events = ports.events.search(&scope, id, &all, order, &page);
-            shown.push(format!("{:#?}", events.await.unwrap().items));
+            texts.push(format!("{:#?}", events.await.unwrap().items));
         }
-        shown.push(format!("{:#?}", ports.settings.load(&user(owner)).await));
+        texts.push(format!("{:#?}", ports.settings.load(&user(owner)).await));
     }
     let sandboxes = ports.sandboxes.search(&system, &page(100)).await.unwrap();
-    shown.push(format!("{:#?}", sandboxes.items));
+    texts.push(format!("{:#?}", sandboxes.items));
     let (all, order) = (StartTaskFilter::default(), StartTaskOrder::CreatedAt);
     let tasks = ports.tasks.search(&system, &all, order, &page(100)).await;
-    shown.push(format!("{:#?}", tasks.unwrap().items));
+    texts.push(format!("{:#?}", tasks.unwrap().items));
     let claimed = ports
         .tasks
         .claim(&host(), at(100), at(200), ClaimLimit::tasks(100))
         .await;
-    shown.push(format!("{:#?}", claimed.unwrap()));
-    shown.push(format!("{:#?}", ports.keys.list(None).await.unwrap()));
-    shown.push(format!("{:#?}", ports.users.list(None, 100).await.unwrap()));
-    let forgotten = ports
+    texts.push(format!("{:#?}", claimed.unwrap()));
+    texts.push(format!("{:#?}", ports.keys.list(None).await.unwrap()));
+    texts.push(format!("{:#?}", ports.users.list(None, 100).await.unwrap()));
+    let pending_deletions = ports
         .conversations
         .list_pending_agent_deletions(100)
         .await
         .unwrap();
-    shown.push(format!("{forgotten:#?}"));
-    shown.push(secrets(ports).await);
-    shown.push(messages(ports).await);
-    shown.push(warm(ports).await);
-    shown
+    texts.push(format!("{pending_deletions:#?}"));
+    texts.push(secrets(ports).await);
+    texts.push(messages(ports).await);
+    texts.push(warm(ports).await);
+    texts
 }
 
-/// There were none in the first version: the table is there, and is used.
+/// The first version had no warm sandboxes. Their table exists and can be used.
 async fn warm(ports: &StorePorts) -> String {
     assert_eq!(ports.warm.list_on_host(&host()).await.unwrap(), []);
     let stored = ports.warm.insert(&fixtures::warm("warm", at(1)), 1).await;
@@ -225,7 +237,7 @@ async fn warm(ports: &StorePorts) -> String {
     format!("{:#?}", ports.warm.list_on_host(&host()).await)
 }
 
-/// As for the secrets: one can wait for what the first version has left.
+/// The first version had no pending messages. One can be queued for a conversation of that version.
 async fn messages(ports: &StorePorts) -> String {
     let target = MessageTarget::Conversation(conversation_id(1));
     let message = message(1, "alice", target);
@@ -237,7 +249,7 @@ async fn messages(ports: &StorePorts) -> String {
     )
 }
 
-/// There were none in the first version: the table is there, and is used.
+/// The first version had no secrets. Their table exists and can be used.
 async fn secrets(ports: &StorePorts) -> String {
     let alice = user("alice");
     assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);
@@ -246,38 +258,41 @@ async fn secrets(ports: &StorePorts) -> String {
     format!("{:#?}", ports.secrets.all(&alice).await)
 }
 
-/// What makes a database of an older version one with a user `admin`.
+/// SQL that adds a user `admin` to a database of an older version.
 pub(crate) const WITH_ADMIN: &str =
     "INSERT INTO users (id, created_at) SELECT 'admin', created_at FROM users;";
 
-/// The user of the first key administers, and nobody else of those who were there.
+/// Checks that the user `admin` is the only administrator.
 pub(crate) async fn check_roles(ports: &StorePorts) {
     let users = ports.users.list(None, 100).await.unwrap();
-    let roles: Vec<_> = users.iter().map(|it| (it.id.as_str(), it.role)).collect();
+    let roles: Vec<_> = users
+        .iter()
+        .map(|user| (user.id.as_str(), user.role))
+        .collect();
     assert_eq!(roles, [("admin", Role::Admin), ("alice", Role::User)]);
 }
 
-/// What no database takes, once there is a line in its audit log.
+/// A change of the audit log, which every database refuses if the log has an entry.
 pub(crate) const FORGERY: &str = "UPDATE audit_log SET actor = 'cli'";
 
-/// A line of the audit log.
-pub(crate) async fn write_a_line(ports: &StorePorts) {
+/// Adds an entry to the audit log.
+pub(crate) async fn add_audit_entry(ports: &StorePorts) {
     let change = AdminChange::CreateUser {
         user: user("bob"),
         role: Role::User,
     };
     let entry = port_conformance::suites::users::audit_log::entry(1, 1);
-    let done = ports.administration.administer(&change, &entry).await;
-    done.unwrap();
+    let administered = ports.administration.administer(&change, &entry).await;
+    administered.unwrap();
 }
 
-/// With a message that can be read.
-pub(crate) fn compare(version: &str, shown: &[String], expected: &[String]) {
-    for (shown, expected) in shown.iter().zip(expected) {
+/// Asserts that the texts are equal. The message of a failure keeps their lines.
+pub(crate) fn assert_same(version: &str, actual: &[String], expected: &[String]) {
+    for (actual, expected) in actual.iter().zip(expected) {
         assert!(
-            shown == expected,
-            "{version}: {shown}\ninstead of {expected}"
+            actual == expected,
+            "{version}: {actual}\ninstead of {expected}"
         );
     }
-    assert_eq!(shown.len(), expected.len(), "{version}");
+    assert_eq!(actual.len(), expected.len(), "{version}");
 }

@@ -1,4 +1,4 @@
-//! What one process commits, another on the same database hears.
+//! Change notifications between processes on the same database.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,22 +22,22 @@ async fn open(url: String) -> Arc<SqlStore> {
     store.expect("open")
 }
 
-/// Fails when the change does not come; others are passed over.
-async fn hears(changes: &mut BoxStream<'static, StoreChange>, wanted: &StoreChange) {
-    let heard = async {
+/// Waits for this change and skips others. Fails if it does not arrive.
+async fn expect_change(changes: &mut BoxStream<'static, StoreChange>, expected: &StoreChange) {
+    let arrival = async {
         while let Some(change) = changes.next().await {
-            if change == *wanted {
+            if change == *expected {
                 return;
             }
         }
         panic!("the feed ended");
     };
-    let heard = tokio::time::timeout(Duration::from_secs(30), heard).await;
-    heard.unwrap_or_else(|_| panic!("{wanted:?} is not heard"));
+    let arrived = tokio::time::timeout(Duration::from_secs(30), arrival).await;
+    arrived.unwrap_or_else(|_| panic!("{expected:?} did not arrive"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commits_are_heard_by_other_processes() {
+async fn other_processes_are_notified_of_commits() {
     let database = Cluster::shared().database();
     let (one, two) = (open(database.url()).await, open(database.url()).await);
     let mut changes = two.changes();
@@ -48,7 +48,7 @@ async fn commits_are_heard_by_other_processes() {
         .insert(&start, &fixtures::AMPLE_CAPS)
         .await
         .expect("stored");
-    hears(
+    expect_change(
         &mut changes,
         &StoreChange::StartTaskQueued(fixtures::host()),
     )
@@ -62,19 +62,19 @@ async fn commits_are_heard_by_other_processes() {
     let step = fixtures::status_update(StartStatus::WaitingForSandbox);
     let advanced = ports.tasks.advance(start.task.id, fence, &step, at).await;
     advanced.expect("advanced");
-    hears(&mut changes, &StoreChange::StartTask(start.task.id)).await;
+    expect_change(&mut changes, &StoreChange::StartTask(start.task.id)).await;
     let (scope, id) = (fixtures::scope("alice"), fixtures::sandbox_id("s"));
     let paused = ports
         .sandboxes
         .set_desired(&scope, &id, DesiredState::Paused, &fixtures::AMPLE_CAPS, at)
         .await;
     paused.expect("paused");
-    hears(&mut changes, &StoreChange::Sandbox { id, host }).await;
+    expect_change(&mut changes, &StoreChange::Sandbox { id, host }).await;
 }
 
-/// Said after the commit and not in it, by the process that stored them to others only.
+/// The process that stored events notifies only others, after the commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_events_are_heard_of_by_other_processes() {
+async fn other_processes_are_notified_of_new_events() {
     let database = Cluster::shared().database();
     let (one, two) = (open(database.url()).await, open(database.url()).await);
     let (mut own, mut changes) = (one.changes(), two.changes());
@@ -85,24 +85,24 @@ async fn more_events_are_heard_of_by_other_processes() {
     let append = async || {
         let batch = [fixtures::event("1", "A", fixtures::at(1))];
         let origin = fixtures::sandbox_id("s");
-        let nothing = ConversationReport::default();
+        let report = ConversationReport::default();
         let stored = ports
             .events
-            .append(&origin, id, &batch, &nothing, fixtures::at(1));
+            .append(&origin, id, &batch, &report, fixtures::at(1));
         stored.await.expect("stored")
     };
     assert_eq!(append().await, AppendOutcome::Stored { new: 1 });
-    hears(&mut changes, &StoreChange::Events(vec![id])).await;
+    expect_change(&mut changes, &StoreChange::Events(vec![id])).await;
     assert_eq!(append().await, AppendOutcome::Stored { new: 0 });
-    // Whatever else there was to hear of was heard before this.
+    // Earlier notifications arrive before this one.
     let start = fixtures::start(2, "alice", "s2", fixtures::at(0));
     let stored = ports.tasks.insert(&start, &fixtures::AMPLE_CAPS).await;
     stored.expect("stored");
-    let waits = StoreChange::StartTaskQueued(fixtures::host());
+    let queued = StoreChange::StartTaskQueued(fixtures::host());
     for changes in [&mut own, &mut changes] {
         while let Some(change) = changes.next().await {
             assert!(!matches!(change, StoreChange::Events(_)), "{change:?}");
-            if change == waits {
+            if change == queued {
                 break;
             }
         }
@@ -110,7 +110,7 @@ async fn more_events_are_heard_of_by_other_processes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_connection_is_a_gap_and_then_goes_on() {
+async fn a_lost_connection_is_reported_as_a_gap() {
     let database = Cluster::shared().database();
     let (one, two) = (open(database.url()).await, open(database.url()).await);
     let mut changes = two.changes();
@@ -120,9 +120,9 @@ async fn a_lost_connection_is_a_gap_and_then_goes_on() {
         let stored = ports.tasks.insert(&start, &fixtures::AMPLE_CAPS).await;
         stored.expect("stored");
     };
-    // The gap that every feed begins with is over then.
+    // Every feed begins with a gap, which is consumed here.
     started(1).await;
-    hears(
+    expect_change(
         &mut changes,
         &StoreChange::StartTaskQueued(fixtures::host()),
     )
@@ -133,9 +133,9 @@ async fn a_lost_connection_is_a_gap_and_then_goes_on() {
          WHERE datname = current_database() AND query LIKE 'LISTEN%'",
     )
     .expect("ended");
-    hears(&mut changes, &StoreChange::Gap).await;
+    expect_change(&mut changes, &StoreChange::Gap).await;
     started(2).await;
-    hears(
+    expect_change(
         &mut changes,
         &StoreChange::StartTaskQueued(fixtures::host()),
     )

@@ -1,9 +1,9 @@
-//! Throw-away Postgres servers.
+//! Temporary Postgres servers.
 //!
-//! One server is shared by all tests, also when each runs in a process of its own: whoever needs it first starts it, and
-//! every process holds a shared lock on a file. A small shell, which outlives its starter, waits for the exclusive lock,
-//! and so until nobody is left (however they ended), stops the server and deletes its files. Tests that must do something
-//! to the server itself start a private one, which goes the same way.
+//! All tests share one server, also when each runs in its own process. The first process that needs the server starts it, and
+//! every process holds a shared lock on a file. A shell script outlives the processes and waits for the exclusive lock, which is
+//! free when all of them have ended, also after a crash. It then stops the server and deletes its files. Tests that stop or
+//! configure a server start a private one, which the same script removes.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,9 +20,9 @@ use diesel::prelude::*;
 const INSTALL: &str =
     "these tests start a Postgres server of their own: apt-get install postgresql (14 or newer)";
 
-/// Waits until `$1/lock` has been free for a while (tests come and go), then ends the server in `$1/data` at once and
-/// deletes `$2`.
-const UNDERTAKER: &str = r#"(
+/// Waits until `$1/lock` has been free for two seconds, because other tests may follow. Then it stops the server in `$1/data` at
+/// once and deletes `$2`.
+const CLEANUP_SCRIPT: &str = r#"(
     while :; do
         flock -x "$1/lock" sleep 0
         sleep 2
@@ -34,38 +34,45 @@ const UNDERTAKER: &str = r#"(
     done
     ) &"#;
 
-/// A server, for as long as this lives.
+/// A Postgres server. It runs at least until this is dropped.
 pub(crate) struct Cluster {
     dir: PathBuf,
     options: String,
-    /// Held until the process ends or this is dropped.
+    /// Shared lock, which keeps the server running.
     _lock: File,
 }
 
-/// A database that is dropped with this.
+/// A database. Dropping this value drops the database.
 pub(crate) struct Database {
     server: String,
     name: String,
 }
 
 impl Cluster {
-    /// The one that all tests share. Do nothing to it beyond a database of your own.
+    /// The server that all tests share. A test may only use its own database on it.
     pub(crate) fn shared() -> &'static Self {
         static SHARED: OnceLock<Cluster> = OnceLock::new();
         SHARED.get_or_init(|| {
-            // One for each checkout, user and version. The path of a socket must not be long.
+            // One server per checkout, version of Postgres and user. The name is short, because paths of sockets are limited.
             let mut checkout = DefaultHasher::new();
             env!("CARGO_MANIFEST_DIR").hash(&mut checkout);
             programs().hash(&mut checkout);
-            let name = format!("store-sql-{:x}-{}", checkout.finish(), me());
+            let name = format!("store-sql-{:x}-{}", checkout.finish(), current_uid());
             let dir = std::env::temp_dir().join(name);
-            fs::create_dir_all(&dir).expect("a directory for the server");
-            let owner = fs::metadata(&dir).expect("its owner").uid();
-            assert_eq!(owner, me(), "{} is somebody else's", dir.display());
+            fs::create_dir_all(&dir).expect("create the server's directory");
+            let owner = fs::metadata(&dir)
+                .expect("read the directory's owner")
+                .uid();
+            assert_eq!(
+                owner,
+                current_uid(),
+                "{} belongs to another user",
+                dir.display()
+            );
             let cluster = Self::at(dir, "");
-            // Only one starts it; the others find it started.
+            // One process starts the server; the others wait here and find it running.
             let starting = open(&cluster.dir.join("starting"));
-            starting.lock().expect("lock");
+            starting.lock().expect("lock the file");
             if PgConnection::establish(&cluster.url("postgres")).is_err() {
                 let _ = fs::remove_dir_all(cluster.dir.join("data"));
                 cluster.create(&cluster.dir.join("data"));
@@ -74,27 +81,27 @@ impl Cluster {
         })
     }
 
-    /// One of its own, with these options of `postgres` beside the usual ones.
+    /// Starts a private server, with additional options of `postgres`.
     pub(crate) fn private(options: &str) -> Self {
-        let dir = tempfile::tempdir().expect("a directory").keep();
+        let dir = tempfile::tempdir().expect("temporary directory").keep();
         let cluster = Self::at(dir, options);
         cluster.create(&cluster.dir);
         cluster
     }
 
-    /// Gives a file to the user that the server runs as, who alone may read it.
-    pub(crate) fn give(file: &Path) {
-        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("rights");
+    /// Makes a file readable only by the user that the server runs as.
+    pub(crate) fn make_private(file: &Path) {
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("set permissions");
         if let Some((uid, gid)) = server_user() {
-            chown(file, Some(uid), Some(gid)).expect("the server's own file");
+            chown(file, Some(uid), Some(gid)).expect("change the file's owner");
         }
     }
 
     fn at(dir: PathBuf, options: &str) -> Self {
         // The server may run as another user.
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).expect("rights");
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).expect("set permissions");
         let lock = open(&dir.join("lock"));
-        lock.lock_shared().expect("lock");
+        lock.lock_shared().expect("lock the file");
         Self {
             dir,
             options: options.to_owned(),
@@ -102,19 +109,19 @@ impl Cluster {
         }
     }
 
-    /// Makes and starts the server, and sees to its end: then `leftovers` are deleted.
+    /// Creates and starts the server. The script that stops it also deletes `leftovers`.
     fn create(&self, leftovers: &Path) {
         let data = self.dir.join("data");
-        fs::create_dir(&data).expect("a data directory");
+        fs::create_dir(&data).expect("create the data directory");
         if let Some((uid, gid)) = server_user() {
-            chown(&data, Some(uid), Some(gid)).expect("the server's own directory");
+            chown(&data, Some(uid), Some(gid)).expect("change the directory's owner");
         }
-        fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).expect("rights");
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).expect("set permissions");
         let mut initdb = self.tool("initdb");
         initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]);
         run(initdb.args(["-N", "--no-instructions"]));
-        let undertaker = Command::new("sh")
-            .args(["-c", UNDERTAKER, "sh"])
+        let cleanup = Command::new("sh")
+            .args(["-c", CLEANUP_SCRIPT, "sh"])
             .args([&self.dir, leftovers])
             .current_dir("/")
             .process_group(0)
@@ -122,7 +129,7 @@ impl Cluster {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status();
-        assert!(undertaker.expect("a shell").success(), "no shell");
+        assert!(cleanup.expect("run `sh`").success(), "`sh` failed");
         self.start();
     }
 
@@ -142,12 +149,12 @@ impl Cluster {
             .arg(log));
     }
 
-    /// Stops the server: `immediate` as a crash would, `fast` by turning everybody out.
+    /// Stops the server: `immediate` acts like a crash, `fast` ends all connections first.
     pub(crate) fn stop(&self, mode: &str) {
         run(self.tool("pg_ctl").args(["stop", "-w", "-s", "-m", mode]));
     }
 
-    /// The URL of one of its databases.
+    /// The URL of a database of this server.
     pub(crate) fn url(&self, database: &str) -> String {
         let socket = self.dir.join("data").display().to_string();
         format!(
@@ -156,12 +163,12 @@ impl Cluster {
         )
     }
 
-    /// A connection of a superuser.
+    /// Connects as a superuser.
     pub(crate) fn admin(&self, database: &str) -> PgConnection {
-        PgConnection::establish(&self.url(database)).expect("a connection")
+        PgConnection::establish(&self.url(database)).expect("connect to the server")
     }
 
-    /// A new, empty database.
+    /// Creates an empty database.
     pub(crate) fn database(&self) -> Database {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
@@ -169,14 +176,14 @@ impl Cluster {
         let create = format!("CREATE DATABASE {name}");
         self.admin("postgres")
             .batch_execute(&create)
-            .expect("a database");
+            .expect("create a database");
         Database {
             server: self.url(""),
             name,
         }
     }
 
-    /// One of Postgres' programs, as the user that the server runs as.
+    /// A command that runs a program of Postgres as the user of the server.
     fn tool(&self, name: &str) -> Command {
         let mut command = Command::new(programs().join(name));
         if let Some((uid, gid)) = server_user() {
@@ -191,7 +198,6 @@ impl Cluster {
 }
 
 impl Database {
-    /// Its URL.
     pub(crate) fn url(&self) -> String {
         format!("{}{}", self.server, self.name)
     }
@@ -199,7 +205,7 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // Best effort: with the server goes everything in it.
+        // Best effort, because the server's files are deleted at its end anyway.
         if let Ok(mut admin) = PgConnection::establish(&format!("{}postgres", self.server)) {
             let _ = admin.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
         }
@@ -217,33 +223,33 @@ fn open(path: &Path) -> File {
     opened.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Our user.
-fn me() -> u32 {
-    fs::metadata("/proc/self").expect("our own process").uid()
+/// User id of this process.
+fn current_uid() -> u32 {
+    fs::metadata("/proc/self").expect("read /proc/self").uid()
 }
 
-/// As whom the server runs, if not as us: Postgres refuses to run as root.
+/// User and group of the server, if they are not those of this process. Postgres refuses to run as root.
 fn server_user() -> Option<(u32, u32)> {
-    if me() != 0 {
+    if current_uid() != 0 {
         return None;
     }
     let id = |flag: &str| {
         let output = Command::new("id").args([flag, "postgres"]).output();
-        let output = output.expect("the program `id`").stdout;
+        let output = output.expect("run `id`").stdout;
         let number = String::from_utf8_lossy(&output).trim().parse();
         number.unwrap_or_else(|_| panic!("there is no user `postgres`; {INSTALL}"))
     };
     Some((id("-u"), id("-g")))
 }
 
-/// Where the newest installed server's programs are, or those that `WORKSPACE_TEST_POSTGRES_BIN` names.
+/// Directory of the newest installed server's programs, or the one that `WORKSPACE_TEST_POSTGRES_BIN` names.
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place where these tests read their environment"
 )]
 fn programs() -> PathBuf {
-    if let Some(given) = std::env::var_os("WORKSPACE_TEST_POSTGRES_BIN") {
-        return given.into();
+    if let Some(directory) = std::env::var_os("WORKSPACE_TEST_POSTGRES_BIN") {
+        return directory.into();
     }
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let newest = versions
@@ -251,29 +257,25 @@ fn programs() -> PathBuf {
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry)))
         .filter(|(version, entry)| *version >= 14 && entry.path().join("bin/initdb").exists())
         .max_by_key(|(version, _)| *version);
-    let Some((_, found)) = newest else {
+    let Some((_, version)) = newest else {
         panic!("no server below /usr/lib/postgresql; {INSTALL}");
     };
-    found.path().join("bin")
+    version.path().join("bin")
 }
 
 fn run(command: &mut Command) {
-    // Not a pipe: the server would keep it open.
-    let log = tempfile::tempfile().expect("a file");
-    let said = || Stdio::from(log.try_clone().expect("a file"));
+    // A file, because the server inherits the outputs and would keep a pipe open.
+    let mut log = tempfile::tempfile().expect("temporary file");
+    let output = || Stdio::from(log.try_clone().expect("duplicate the file"));
     let status = command
         .stdin(Stdio::null())
-        .stdout(said())
-        .stderr(said())
+        .stdout(output())
+        .stderr(output())
         .status();
     let status = status.unwrap_or_else(|error| panic!("{command:?}: {error}; {INSTALL}"));
     if !status.success() {
-        let said = std::io::read_to_string(rewound(log)).unwrap_or_default();
-        panic!("{command:?}: {status}: {said}");
+        std::io::Seek::rewind(&mut log).expect("rewind the output");
+        let output = std::io::read_to_string(log).unwrap_or_default();
+        panic!("{command:?}: {status}: {output}");
     }
-}
-
-fn rewound(mut file: File) -> File {
-    std::io::Seek::rewind(&mut file).expect("a file");
-    file
 }

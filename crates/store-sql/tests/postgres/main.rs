@@ -1,4 +1,4 @@
-//! What holds on Postgres: conformance of every repository port, TLS, outages, upgrades.
+//! Tests on Postgres: conformance of every repository port, change notifications, TLS, outages, upgrades.
 #![cfg(feature = "postgres")]
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 

@@ -1,4 +1,4 @@
-//! A server that goes away, comes back, or is busy with something else.
+//! Outages of the server: stops, cut connections, locks, and concurrent migrations.
 
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,12 @@ use tokio::time::{sleep, timeout};
 
 use crate::cluster::{Cluster, Database};
 
-/// More than anything here takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
 async fn open(url: String) -> Result<StorePorts, OpenError> {
     let config = StoreConfig {
-        // So long that a busy machine has made a connection by then.
+        // Enough time to connect on a busy machine.
         wait: Duration::from_secs(5),
         ..StoreConfig::new(url)
     };
@@ -31,7 +31,7 @@ async fn open(url: String) -> Result<StorePorts, OpenError> {
     ))
 }
 
-/// One call through each pool: a user's read, a user's write, intake, background work.
+/// One call through each pool: a read and a write of a user, a report, and background work.
 async fn calls(ports: &StorePorts, n: i64) -> [Result<(), StoreError>; 4] {
     let page = PageRequest::default();
     let (sandbox, conversation) = (fixtures::sandbox_id("s"), fixtures::conversation_id(1));
@@ -41,86 +41,93 @@ async fn calls(ports: &StorePorts, n: i64) -> [Result<(), StoreError>; 4] {
         domain::cipher::Sealed::from_text("x"),
     );
     let batch = [fixtures::event(&name, "A", fixtures::at(n))];
-    let (nothing, at, host) = (
+    let (report, at, host) = (
         ConversationReport::default(),
         fixtures::at(n),
         fixtures::host(),
     );
-    let answers = tokio::join!(
+    let results = tokio::join!(
         ports.sandboxes.search(&Scope::System, &page),
         ports.settings.save(&user, &document, None, at),
         ports
             .events
-            .append(&sandbox, conversation, &batch, &nothing, at),
+            .append(&sandbox, conversation, &batch, &report, at),
         ports.tasks.claim(&host, at, at, ClaimLimit::tasks(1)),
     );
     [
-        answers.0.map(drop),
-        answers.1.map(drop),
-        answers.2.map(drop),
-        answers.3.map(drop),
+        results.0.map(drop),
+        results.1.map(drop),
+        results.2.map(drop),
+        results.3.map(drop),
     ]
 }
 
-async fn seeded(ports: &StorePorts) {
+async fn seed(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
-    let it = fixtures::conversation(1, "alice", "s", fixtures::at(0));
-    ports.conversation(&it).await;
+    let conversation = fixtures::conversation(1, "alice", "s", fixtures::at(0));
+    ports.conversation(&conversation).await;
 }
 
-fn assert_away(answer: &Result<(), StoreError>) {
-    let Err(error) = answer else {
-        panic!("it was answered");
+fn assert_unavailable(result: &Result<(), StoreError>) {
+    let Err(error) = result else {
+        panic!("the call succeeded");
     };
     assert_eq!(error.class(), ErrorClass::Unavailable, "{error:?}");
     assert!(error.retry_after().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_is_away_nothing_fails_for_good() {
+async fn calls_fail_as_unavailable_during_an_outage() {
     let cluster = Cluster::private("");
     let database = cluster.database();
     let ports = open(database.url()).await.unwrap();
     let usual = StoreConfig::new(database.url());
     let ready = SqlStore::open(usual, Handle::current()).await.unwrap();
     ready.ping().await.unwrap();
-    seeded(&ports).await;
+    seed(&ports).await;
     for (round, mode) in (1..).zip(["immediate", "fast"]) {
         for answer in calls(&ports, round * 10).await {
             answer.unwrap();
         }
         cluster.stop(mode);
-        // What `/ready` asks: the answer comes while its caller still waits.
+        // `/ready` calls this and needs a quick result.
         let answer = timeout(Duration::from_secs(2), ready.ping()).await;
-        assert_away(&answer.expect("an answer in time"));
+        assert_unavailable(&answer.expect("a result in time"));
         for n in 1..3 {
             let answers = timeout(LONG, calls(&ports, round * 10 + n)).await;
-            for answer in answers.expect("an answer in time") {
-                assert_away(&answer);
+            for answer in answers.expect("a result in time") {
+                assert_unavailable(&answer);
             }
         }
         cluster.start();
-        let back = Instant::now();
+        let restarted = Instant::now();
         loop {
             let answers = timeout(LONG, calls(&ports, round * 10 + 5)).await;
-            let answers = answers.expect("an answer in time");
-            // The write may have been done in an earlier turn of this loop.
-            let done =
-                |it: &Result<(), StoreError>| matches!(it, Ok(()) | Err(StoreError::Stale { .. }));
+            let answers = answers.expect("a result in time");
+            // An earlier iteration may have saved the settings.
+            let done = |result: &Result<(), StoreError>| {
+                matches!(result, Ok(()) | Err(StoreError::Stale { .. }))
+            };
             if answers.iter().all(done) {
                 break;
             }
-            answers.iter().filter(|it| !done(it)).for_each(assert_away);
-            assert!(back.elapsed() < LONG, "it does not come back: {answers:?}");
+            answers
+                .iter()
+                .filter(|result| !done(result))
+                .for_each(assert_unavailable);
+            assert!(
+                restarted.elapsed() < LONG,
+                "the store does not recover: {answers:?}"
+            );
             sleep(Duration::from_millis(50)).await;
         }
     }
     assert!(ports.view(fixtures::conversation_id(1)).await.is_some());
 }
 
-/// Known to be away: nobody waits for it, however long a call may wait for its turn.
+/// Calls fail without waiting, although the configured wait is an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn once_it_is_known_to_be_away_nobody_waits_for_it() {
+async fn calls_fail_at_once_in_a_known_outage() {
     let cluster = Cluster::private("");
     let database = cluster.database();
     let config = StoreConfig {
@@ -128,34 +135,36 @@ async fn once_it_is_known_to_be_away_nobody_waits_for_it() {
         ..StoreConfig::new(database.url())
     };
     let ports = StorePorts::of(SqlStore::open(config, Handle::current()).await.unwrap());
-    seeded(&ports).await;
+    seed(&ports).await;
     cluster.stop("fast");
-    // More than there are connections, so that some wait for their turn and others for a connection.
+    // More calls than connections, so that some wait for a slot and others for a connection.
     for n in 0..3 {
         let many = (0..10).map(|m| calls(&ports, n * 10 + m));
-        let answers = timeout(LONG, join_all(many)).await.expect("no waiting");
-        answers.iter().flatten().for_each(assert_away);
+        let answers = timeout(LONG, join_all(many))
+            .await
+            .expect("results without waiting");
+        answers.iter().flatten().for_each(assert_unavailable);
     }
     cluster.start();
-    // Whoever asks while it is still taken for away is refused; that ends by itself.
-    let back = async {
+    // The store still refuses calls until it has noticed that the server is back.
+    let recovery = async {
         let page = PageRequest::default();
         while ports.sandboxes.search(&Scope::System, &page).await.is_err() {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(LONG, back).await.expect("it is back");
+    timeout(LONG, recovery).await.expect("the store recovers");
 }
 
-/// Connections are cut while the server goes on: nobody is refused.
+/// The server cuts all connections and continues to run. No call fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cut_connection_is_replaced_before_anything_fails() {
+async fn a_cut_connection_is_replaced_without_a_failure() {
     let database = Cluster::shared().database();
     let ports = open(database.url()).await.unwrap();
-    seeded(&ports).await;
+    seed(&ports).await;
     let mut admin = PgConnection::establish(&database.url()).unwrap();
     for n in 1..5 {
-        // All of them have just been used, so none is asked beforehand whether it works.
+        // All connections have just been used, so the pool does not ping them.
         for answer in calls(&ports, n * 10).await {
             answer.unwrap();
         }
@@ -171,10 +180,11 @@ async fn a_cut_connection_is_replaced_before_anything_fails() {
     }
 }
 
-/// Waits until so many statements wait for locks. Over a connection of its own: a transaction sees what it saw first.
-async fn waiting(database: &Database, expected: i64) {
+/// Waits until so many statements wait for locks. Uses a new connection, because a transaction keeps its first view of the
+/// statistics.
+async fn wait_for_blocked(database: &Database, expected: i64) {
     let admin = &mut PgConnection::establish(&database.url()).unwrap();
-    let began = Instant::now();
+    let started = Instant::now();
     let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     loop {
         let count: i64 = diesel::dsl::sql::<diesel::sql_types::BigInt>(&format!("({query})"))
@@ -183,58 +193,58 @@ async fn waiting(database: &Database, expected: i64) {
         if count >= expected {
             return;
         }
-        assert!(began.elapsed() < LONG, "{count} wait");
+        assert!(started.elapsed() < LONG, "only {count} statements wait");
         sleep(Duration::from_millis(10)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_statement_that_is_cut_off_may_be_tried_again() {
+async fn a_cancelled_statement_fails_as_unavailable() {
     let cluster = Cluster::private("");
     let database = cluster.database();
     let ports = open(database.url()).await.unwrap();
-    seeded(&ports).await;
+    seed(&ports).await;
     let cancel =
         "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-    for cut in [cancel, ""] {
+    for sql in [cancel, ""] {
         let mut holder = PgConnection::establish(&database.url()).unwrap();
         holder
             .batch_execute("BEGIN; LOCK TABLE sandboxes, settings, conversations, start_tasks")
             .unwrap();
-        let under_way = Handle::current().spawn({
+        let blocked = Handle::current().spawn({
             let ports = ports.clone();
             async move { calls(&ports, 1).await }
         });
-        waiting(&database, 4).await;
-        if cut.is_empty() {
+        wait_for_blocked(&database, 4).await;
+        if sql.is_empty() {
             cluster.stop("fast");
         } else {
             let mut admin = PgConnection::establish(&database.url()).unwrap();
-            admin.batch_execute(cut).unwrap();
+            admin.batch_execute(sql).unwrap();
         }
-        let answers = timeout(LONG, under_way).await.expect("answers in time");
+        let answers = timeout(LONG, blocked).await.expect("results in time");
         for answer in &answers.unwrap() {
-            // A server that turns everybody out may let go of the lock first, and then one of them gets through.
-            if !(cut.is_empty() && answer.is_ok()) {
-                assert_away(answer);
+            // A server that stops may release the lock first, so that a call succeeds.
+            if !(sql.is_empty() && answer.is_ok()) {
+                assert_unavailable(answer);
             }
         }
     }
 }
 
-/// What sandboxes send waits for a lock, in any number; users and background work have connections of their own.
+/// Many reports wait for a lock. Calls of users and background work have their own connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_in_one_pool_does_not_hold_up_the_others() {
+async fn calls_that_wait_in_one_pool_do_not_delay_others() {
     let database = Cluster::shared().database();
     let ports = open(database.url()).await.unwrap();
-    seeded(&ports).await;
+    seed(&ports).await;
     let mut holder = PgConnection::establish(&database.url()).unwrap();
     holder.batch_execute("BEGIN; LOCK TABLE events").unwrap();
     let flood = Handle::current().spawn({
         let ports = ports.clone();
-        async move { join_all((0..50).map(|n| flooding(&ports, n))).await }
+        async move { join_all((0..50).map(|n| append_event(&ports, n))).await }
     });
-    waiting(&database, 2).await;
+    wait_for_blocked(&database, 2).await;
     for n in 100..110 {
         let page = PageRequest::default();
         let user = fixtures::user(&format!("user-{n}"));
@@ -260,44 +270,44 @@ async fn what_waits_in_one_pool_does_not_hold_up_the_others() {
     for answer in flood.await.unwrap() {
         match answer {
             Ok(()) => {}
-            refused => assert_away(&refused),
+            failed => assert_unavailable(&failed),
         }
     }
 }
 
-async fn flooding(ports: &StorePorts, n: i64) -> Result<(), StoreError> {
+async fn append_event(ports: &StorePorts, n: i64) -> Result<(), StoreError> {
     let batch = [fixtures::event(&format!("flood-{n}"), "A", fixtures::at(n))];
     let (sandbox, conversation) = (fixtures::sandbox_id("s"), fixtures::conversation_id(1));
-    let nothing = ConversationReport::default();
+    let report = ConversationReport::default();
     let appended = ports
         .events
-        .append(&sandbox, conversation, &batch, &nothing, fixtures::at(n));
+        .append(&sandbox, conversation, &batch, &report, fixtures::at(n));
     appended.await.map(drop)
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named_without_the_password() {
+async fn an_unreachable_server_is_named_without_the_password() {
     let url = "postgres://alice:hunter22@127.0.0.1:1/workspace";
     let refused = timeout(LONG, open(url.to_owned())).await.expect("in time");
     let Err(error @ OpenError::Connect(_)) = refused else {
-        panic!("it was opened");
+        panic!("the store opened");
     };
     let source = std::error::Error::source(&error).map(ToString::to_string);
-    let told = format!("{error} {error:?} {}", source.unwrap_or_default());
-    assert!(told.contains("127.0.0.1"), "{told}");
-    assert!(!told.contains("hunter22"), "{told}");
+    let text = format!("{error} {error:?} {}", source.unwrap_or_default());
+    assert!(text.contains("127.0.0.1"), "{text}");
+    assert!(!text.contains("hunter22"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_may_open_the_same_new_database_at_once() {
+async fn several_stores_open_a_new_database_at_once() {
     let database = Cluster::shared().database();
-    // As if another replica were at it.
+    // Holds the lock of migrations, like another replica.
     let mut other = PgConnection::establish(&database.url()).unwrap();
     other
         .batch_execute("BEGIN; SELECT pg_advisory_xact_lock(4707318202611210)")
         .unwrap();
     let opening = Handle::current().spawn(join_all((0..5).map(|_| open(database.url()))));
-    waiting(&database, 5).await;
+    wait_for_blocked(&database, 5).await;
     other.batch_execute("ROLLBACK").unwrap();
     for opened in timeout(LONG, opening).await.expect("in time").unwrap() {
         opened.unwrap();
@@ -305,16 +315,16 @@ async fn several_may_open_the_same_new_database_at_once() {
 }
 
 #[tokio::test]
-async fn a_database_of_a_newer_version_is_refused_untouched() {
+async fn a_newer_schema_is_refused() {
     let database = Cluster::shared().database();
     drop(open(database.url()).await.unwrap());
     let mut raw = PgConnection::establish(&database.url()).unwrap();
     raw.batch_execute("INSERT INTO __diesel_schema_migrations (version) VALUES ('29990101000000')")
         .unwrap();
-    let Err(OpenError::Migrate(error @ MigrationError::FromTheFuture { .. })) =
+    let Err(OpenError::Migrate(error @ MigrationError::NewerSchema { .. })) =
         open(database.url()).await
     else {
-        panic!("it was opened");
+        panic!("the store opened");
     };
     assert!(error.to_string().contains("29990101000000"), "{error}");
 }

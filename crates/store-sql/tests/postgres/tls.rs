@@ -1,4 +1,4 @@
-//! TLS as the URL asks for it.
+//! TLS as the parameters of the URL require.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 
 use crate::cluster::Cluster;
 
-/// A key and a certificate for `localhost` that it signs itself.
+/// Creates a key and a self-signed certificate for `localhost`.
 fn certificate(dir: &Path, name: &str) -> (PathBuf, PathBuf) {
     let (key, cert) = (
         dir.join(format!("{name}.key")),
@@ -34,69 +34,70 @@ fn certificate(dir: &Path, name: &str) -> (PathBuf, PathBuf) {
         .arg("-out")
         .arg(&cert)
         .output()
-        .expect("the program `openssl`: apt-get install openssl");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "openssl: {said}");
+        .expect("run `openssl`: apt-get install openssl");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "openssl: {stderr}");
     (key, cert)
 }
 
 async fn open(url: &str) -> Result<(), OpenError> {
     let opened = SqlStore::open(StoreConfig::new(url), Handle::current()).await?;
-    opened.ping().await.expect("an answer");
+    opened.ping().await.expect("a response");
     Ok(())
 }
 
-/// The server takes its time to read its configuration anew.
-async fn until(url: &str, opens: bool) {
-    let began = Instant::now();
+/// Waits until the URL can be opened, or cannot. The server rereads its configuration after a while.
+async fn wait_until_opens(url: &str, opens: bool) {
+    let started = Instant::now();
     loop {
         match open(url).await {
             Ok(()) if opens => return,
             Err(OpenError::Connect(_)) if !opens => return,
-            other => assert!(began.elapsed().as_secs() < 30, "{url}: {other:?}"),
+            other => assert!(started.elapsed().as_secs() < 30, "{url}: {other:?}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// A server that has a certificate for `localhost`.
-struct Secured {
+/// A server with a certificate for `localhost`.
+struct TlsServer {
     dir: TempDir,
     port: u16,
     cluster: Cluster,
-    /// Keeps the port from everybody else, who allow no reuse. It does not listen.
-    _held: TcpSocket,
+    /// Reserves the port: it is bound with reuse allowed, and does not listen.
+    _reservation: TcpSocket,
 }
 
-impl Secured {
+impl TlsServer {
     fn start() -> Self {
         let dir = TempDir::new().unwrap();
-        let rights = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(dir.path(), rights).unwrap();
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), permissions).unwrap();
         let (key, cert) = certificate(dir.path(), "server");
         certificate(dir.path(), "other");
-        Cluster::give(&key);
-        let held = TcpSocket::new_v4().unwrap();
-        held.set_reuseaddr(true).unwrap();
-        held.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+        Cluster::make_private(&key);
+        let reservation = TcpSocket::new_v4().unwrap();
+        reservation.set_reuseaddr(true).unwrap();
+        reservation
+            .bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
             .unwrap();
-        let port = held.local_addr().unwrap().port();
+        let port = reservation.local_addr().unwrap().port();
         let options = format!("-c listen_addresses=localhost -c port={port}");
-        let secured = Self {
+        let server = Self {
             dir,
             port,
             cluster: Cluster::private(&options),
-            _held: held,
+            _reservation: reservation,
         };
-        secured.set(&[
+        server.set(&[
             &format!("ssl_key_file = '{}'", key.display()),
             &format!("ssl_cert_file = '{}'", cert.display()),
             "ssl = on",
         ]);
-        secured
+        server
     }
 
-    /// Over the socket, which knows no TLS.
+    /// Changes settings, over the Unix socket, which does not use TLS.
     fn set(&self, settings: &[&str]) {
         let socket = format!("{}?port={}", self.cluster.url("postgres"), self.port);
         let mut admin = PgConnection::establish(&socket).unwrap();
@@ -112,8 +113,8 @@ impl Secured {
         format!("postgres://postgres@{host}:{port}/postgres?connect_timeout=10&sslmode={mode}")
     }
 
-    /// The server must prove who it is, by this certificate.
-    fn trusting(&self, host: &str, name: &str) -> String {
+    /// The URL of a client that verifies the server by this certificate.
+    fn verifying_url(&self, host: &str, name: &str) -> String {
         let root = self.dir.path().join(format!("{name}.crt"));
         let url = self.url(host, "verify-full");
         format!("{url}&sslrootcert={}", root.display())
@@ -121,11 +122,11 @@ impl Secured {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_url_says_how_far_the_server_is_trusted() {
-    let server = Secured::start();
+async fn the_url_determines_how_the_server_is_verified() {
+    let server = TlsServer::start();
     let require = server.url("localhost", "require");
-    until(&require, true).await;
-    for url in [&require, &server.trusting("localhost", "server")] {
+    wait_until_opens(&require, true).await;
+    for url in [&require, &server.verifying_url("localhost", "server")] {
         let opened = open(url).await;
         assert!(opened.is_ok(), "{url}: {opened:?}");
         let mut raw = PgConnection::establish(url).unwrap();
@@ -136,16 +137,16 @@ async fn the_url_says_how_far_the_server_is_trusted() {
         .unwrap();
         assert!(encrypted, "{url}");
     }
-    let strangers = [("localhost", "other"), ("127.0.0.1", "server")];
-    for (host, root) in strangers {
-        let refused = open(&server.trusting(host, root)).await;
+    let mismatches = [("localhost", "other"), ("127.0.0.1", "server")];
+    for (host, root) in mismatches {
+        let refused = open(&server.verifying_url(host, root)).await;
         assert!(
             matches!(refused, Err(OpenError::Connect(_))),
             "{host}, {root}: {refused:?}"
         );
     }
-    // There is no falling back to doing without.
+    // `sslmode=require` does not fall back to a connection without TLS.
     server.set(&["ssl = off"]);
-    until(&require, false).await;
+    wait_until_opens(&require, false).await;
     open(&server.url("localhost", "disable")).await.unwrap();
 }

@@ -17,24 +17,24 @@ async fn open(database: &Database) -> StorePorts {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_an_older_version_stored_is_shown_as_if_stored_now() {
+async fn data_of_older_versions_reads_like_new_data() {
     let fresh = Cluster::shared().database();
-    let now = open(&fresh).await;
-    upgrade::fill(&now).await;
-    let expected = upgrade::shown(&now).await;
+    let new = open(&fresh).await;
+    upgrade::fill(&new).await;
+    let expected = upgrade::describe(&new).await;
     for version in upgrade::versions() {
         let database = Cluster::shared().database();
         PgConnection::establish(&database.url())
             .unwrap()
             .batch_execute(&upgrade::database_of("postgres", &version))
             .unwrap_or_else(|error| panic!("{version}: {error}"));
-        let shown = upgrade::shown(&open(&database).await).await;
-        upgrade::compare(&version, &shown, &expected);
+        let actual = upgrade::describe(&open(&database).await).await;
+        upgrade::assert_same(&version, &actual, &expected);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_user_administers_and_the_log_is_not_changed() {
+async fn an_upgrade_makes_one_administrator_and_protects_the_audit_log() {
     let database = Cluster::shared().database();
     let connect = || PgConnection::establish(&database.url()).unwrap();
     let versions = upgrade::versions();
@@ -43,7 +43,7 @@ async fn the_first_user_administers_and_the_log_is_not_changed() {
     connect().batch_execute(&older).unwrap();
     let ports = open(&database).await;
     upgrade::check_roles(&ports).await;
-    upgrade::write_a_line(&ports).await;
+    upgrade::add_audit_entry(&ports).await;
     let refused = connect().batch_execute(upgrade::FORGERY).unwrap_err();
     assert!(refused.to_string().contains("only added to"), "{refused}");
 }
@@ -54,12 +54,12 @@ struct Column {
     name: String,
 }
 
-/// Times, ids of ours and documents have the types that Postgres has for them, but for the body of an event.
+/// Times, UUIDs and documents have Postgres' own types, except the body of an event.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn columns_are_native() {
+async fn columns_have_native_types() {
     let database = Cluster::shared().database();
     drop(open(&database).await);
-    let found = diesel::sql_query(
+    let others = diesel::sql_query(
         "SELECT table_name || '.' || column_name || ' ' || data_type AS name FROM information_schema.columns \
          WHERE table_schema = 'public' AND table_name NOT LIKE '\\_\\_%' AND ( \
             (column_name LIKE '%\\_at' OR column_name = 'lease_until') AND data_type <> 'timestamp with time zone' \
@@ -71,11 +71,11 @@ async fn columns_are_native() {
     )
     .load::<Column>(&mut PgConnection::establish(&database.url()).unwrap())
     .unwrap();
-    let names: Vec<_> = found.into_iter().map(|it| it.name).collect();
+    let names: Vec<_> = others.into_iter().map(|column| column.name).collect();
     assert_eq!(names, [""; 0]);
 }
 
-/// The first and the last moment that there is, and one beside the epoch.
+/// The first and the last representable time, and one next to the epoch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgrade_keeps_the_microseconds() {
     let moments = [-62_135_596_800_000_000, -1, 253_402_300_799_999_999];
@@ -92,11 +92,11 @@ async fn an_upgrade_keeps_the_microseconds() {
     let ports = open(&database).await;
     let ids = ["100", "101", "102"].map(|id| EventId::parse(id).unwrap());
     let id = fixtures::conversation_id(1);
-    let found = ports.events.find_many(&Scope::System, id, &ids).await;
-    let found: Vec<_> = found
+    let events = ports.events.find_many(&Scope::System, id, &ids).await;
+    let stored: Vec<_> = events
         .unwrap()
         .into_iter()
         .map(|event| event.unwrap().timestamp.micros())
         .collect();
-    assert_eq!(found, moments);
+    assert_eq!(stored, moments);
 }

@@ -31,7 +31,7 @@ async fn append(ports: &StorePorts, sandbox: &str, id: ConversationId) -> Append
 
 async fn desired(ports: &StorePorts, sandbox: &str) -> DesiredState {
     let row = ports.sandbox_row(&sandbox_id(sandbox)).await;
-    row.expect("the row is there").desired
+    row.expect("an existing sandbox").desired
 }
 
 async fn list_pending_agent_deletions(ports: &StorePorts) -> Vec<PendingAgentDeletion> {
@@ -70,10 +70,10 @@ pub async fn a_failed_start_of_another_user_stays(ports: &StorePorts) {
         new.task.conversation_id = conversation_id(9);
         let fence = ports.claimed(&new).await.fence;
         let begun = status_update(StartStatus::StartingConversation);
-        let it = conversation(9, owner, &format!("of-{owner}"), at(0));
+        let row = conversation(9, owner, &format!("of-{owner}"), at(0));
         let (tasks, id) = (&ports.tasks, new.task.id);
         tasks
-            .begin_conversation(id, fence, &it, &begun, at(1))
+            .begin_conversation(id, fence, &row, &begun, at(1))
             .await
             .unwrap();
         tasks
@@ -113,20 +113,23 @@ pub async fn sub_conversations_are_deleted_with_their_parent(ports: &StorePorts)
         assert_eq!(count.unwrap(), 0);
         assert_eq!(append(ports, "s", id).await, AppendOutcome::Deleted);
     }
-    assert!(!delete(ports, conversation_id(7)).await, "never was there");
+    assert!(
+        !delete(ports, conversation_id(7)).await,
+        "an unknown conversation"
+    );
 }
 
 /// After a deletion, late reports are dropped, and the id can be neither adopted nor started, also not by another user.
 pub async fn deleted_messages_stay_deleted(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
-    let it = conversation(1, "alice", "s", at(0));
-    let id = ports.conversation(&it).await;
+    let row = conversation(1, "alice", "s", at(0));
+    let id = ports.conversation(&row).await;
     ports
         .conversation(&conversation(2, "alice", "s", at(0)))
         .await;
     assert!(delete(ports, id).await);
     assert_eq!(append(ports, "s", id).await, AppendOutcome::Deleted);
-    let adopted = ports.conversations.adopt(&it).await.unwrap();
+    let adopted = ports.conversations.adopt(&row).await.unwrap();
     assert_eq!(adopted, AppendOutcome::Deleted);
     for new in [
         start(1, "alice", "new", at(3)),
@@ -250,7 +253,7 @@ pub async fn an_unfinished_start_ends_with_its_conversation(ports: &StorePorts) 
         .unwrap();
     assert!(delete(ports, conversation_id(1)).await);
     let found = ports.tasks.find_many(&scope("alice"), &[task_id(1)]).await;
-    let task = found.unwrap().remove(0).expect("the task is still there");
+    let task = found.unwrap().remove(0).expect("an existing task");
     assert_eq!((task.status, task.updated_at), (StartStatus::Error, at(9)));
     assert!(task.detail.is_some());
     assert_eq!(task.sealed_secrets, None);
@@ -336,7 +339,7 @@ pub async fn pending_deletions_are_listed_while_sandboxes_run(ports: &StorePorts
     assert_eq!(
         list_pending_agent_deletions(ports).await,
         [],
-        "nothing runs"
+        "no sandbox runs"
     );
     for sandbox in ["s", "t"] {
         run(ports, sandbox).await;

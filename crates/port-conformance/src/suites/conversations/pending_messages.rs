@@ -39,8 +39,8 @@ pub fn message(n: u64, owner: &str, target: MessageTarget) -> NewPendingMessage 
 }
 
 async fn queue(ports: &StorePorts, n: u64, target: MessageTarget) -> EnqueueOutcome {
-    let it = message(n, "alice", target);
-    ports.pending.enqueue(&it).await.expect("queue")
+    let message = message(n, "alice", target);
+    ports.pending.enqueue(&message).await.expect("queue")
 }
 
 async fn waiting(ports: &StorePorts, n: u64) -> Vec<u64> {
@@ -79,11 +79,11 @@ async fn store_conversation(ports: &StorePorts, n: u64) {
 
 /// Makes the leased start `n` store its conversation.
 async fn begin(ports: &StorePorts, n: u64, fence: i64) {
-    let it = conversation(n, "alice", &format!("s{n}"), at(2));
+    let row = conversation(n, "alice", &format!("s{n}"), at(2));
     let begun = status_update(StartStatus::StartingConversation);
     let begun = ports
         .tasks
-        .begin_conversation(task_id(n), fence, &it, &begun, at(2));
+        .begin_conversation(task_id(n), fence, &row, &begun, at(2));
     begun.await.unwrap();
 }
 
@@ -105,10 +105,17 @@ async fn ready(ports: &StorePorts, n: u64) {
 /// unchanged.
 pub async fn messages_are_queued_in_order_of_arrival(ports: &StorePorts) {
     let fence = ports.claimed(&start(1, "alice", "s1", at(0))).await.fence;
-    for (place, n, name) in [(1, 30, TASK(1)), (2, 20, CONVERSATION(1)), (3, 10, TASK(1))] {
-        assert_eq!(queue(ports, n, name).await, EnqueueOutcome::Queued(place));
+    for (position, n, name) in [(1, 30, TASK(1)), (2, 20, CONVERSATION(1)), (3, 10, TASK(1))] {
+        assert_eq!(
+            queue(ports, n, name).await,
+            EnqueueOutcome::Queued(position)
+        );
     }
-    assert_eq!(waiting(ports, 1).await, [0; 0], "it is not there yet");
+    assert_eq!(
+        waiting(ports, 1).await,
+        [0; 0],
+        "the conversation does not exist yet"
+    );
     begin(ports, 1, fence).await;
     assert_eq!(waiting(ports, 1).await, [30, 20, 10]);
     let found = ports
@@ -131,11 +138,11 @@ pub async fn messages_are_queued_in_order_of_arrival(ports: &StorePorts) {
 pub async fn the_queue_of_a_conversation_is_bounded(ports: &StorePorts) {
     ports.start(&start(1, "alice", "s1", at(0))).await;
     store_conversation(ports, 2).await;
-    for (n, place) in (1..).zip(1..=MAX_PENDING_MESSAGES) {
+    for (n, position) in (1..).zip(1..=MAX_PENDING_MESSAGES) {
         let name = if n % 2 == 0 { TASK } else { CONVERSATION };
         assert_eq!(
             queue(ports, n, name(1)).await,
-            EnqueueOutcome::Queued(place)
+            EnqueueOutcome::Queued(position)
         );
     }
     for name in [TASK(1), CONVERSATION(1)] {
@@ -158,8 +165,8 @@ pub async fn the_last_position_is_assigned_once(ports: &StorePorts) {
     for n in 1..MAX_PENDING_MESSAGES as u64 {
         queue(ports, n, CONVERSATION(1)).await;
     }
-    let asked = (100..108).map(|n| queue(ports, n, CONVERSATION(1)));
-    let given = join_all(asked).await;
+    let requests = (100..108).map(|n| queue(ports, n, CONVERSATION(1)));
+    let given = join_all(requests).await;
     let last = |it: &&EnqueueOutcome| **it == EnqueueOutcome::Queued(MAX_PENDING_MESSAGES);
     assert_eq!(given.iter().filter(last).count(), 1, "{given:?}");
     assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
@@ -272,7 +279,7 @@ pub async fn one_of_many_begins_a_delivery(ports: &StorePorts) {
 
 async fn task(ports: &StorePorts, n: u64) -> StartTask {
     let found = ports.tasks.find_many(&Scope::System, &[task_id(n)]).await;
-    found.unwrap().pop().flatten().expect("the task is there")
+    found.unwrap().pop().flatten().expect("an existing task")
 }
 
 /// A dropped message is deleted, the messages behind it stay, and a note tells the owner. The number of notes is
@@ -292,9 +299,9 @@ pub async fn a_dropped_message_leaves_a_note(ports: &StorePorts) {
         .await
         .unwrap();
     assert_eq!(waiting(ports, 1).await, [2]);
-    let it = task(ports, 1).await;
-    assert_eq!(it.notes, ["Too odd."]);
-    assert_eq!(it.detail.as_deref(), Some("Too odd."));
+    let noted = task(ports, 1).await;
+    assert_eq!(noted.notes, ["Too odd."]);
+    assert_eq!(noted.detail.as_deref(), Some("Too odd."));
     for n in 3..3 + MAX_START_TASK_NOTES as u64 {
         queue(ports, n, TASK(1)).await;
         ports
@@ -396,19 +403,19 @@ pub async fn old_messages_are_pruned(ports: &StorePorts) {
 pub async fn a_repeated_message_is_queued_once(ports: &StorePorts) {
     store_conversation(ports, 1).await;
     let keyed = |n: u64, fingerprint: &str| {
-        let mut it = message(n, "alice", CONVERSATION(1));
-        let answer = |place| IdempotentResponse {
+        let mut message = message(n, "alice", CONVERSATION(1));
+        let answer = |position| IdempotentResponse {
             request: IdempotentRequest {
                 owner: user("alice"),
                 key: "k".to_owned(),
                 fingerprint: fingerprint.to_owned(),
                 since: at(0),
             },
-            answer: format!("{n} is {place}"),
+            answer: format!("{n} is {position}"),
             at: at(1),
         };
-        it.answers = (1..=MAX_PENDING_MESSAGES).map(answer).collect();
-        it
+        message.answers = (1..=MAX_PENDING_MESSAGES).map(answer).collect();
+        message
     };
     queue(ports, 1, CONVERSATION(1)).await;
     let first = ports.pending.enqueue(&keyed(2, "a")).await.unwrap();

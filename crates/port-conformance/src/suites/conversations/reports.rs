@@ -124,13 +124,13 @@ pub async fn tags_and_model_are_merged(ports: &StorePorts) {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         pairs.iter().map(owned).collect()
     };
-    let said = |model: &str, pairs: &[(&str, &str)]| ConversationReport {
+    let report = |model: &str, pairs: &[(&str, &str)]| ConversationReport {
         llm_model: Some(model.to_owned()),
         tags: tags(pairs),
         ..ConversationReport::default()
     };
-    apply_report(ports, id, said("one", &[("a", "1"), ("b", "1")]), 1).await;
-    let row = apply_report(ports, id, said("two", &[("b", "2"), ("c", "2")]), 2).await;
+    apply_report(ports, id, report("one", &[("a", "1"), ("b", "1")]), 1).await;
+    let row = apply_report(ports, id, report("two", &[("b", "2"), ("c", "2")]), 2).await;
     assert_eq!(row.llm_model.as_deref(), Some("two"));
     assert_eq!(row.tags, tags(&[("a", "1"), ("b", "2"), ("c", "2")]));
 }
@@ -159,7 +159,7 @@ pub async fn a_report_changes_only_its_fields(ports: &StorePorts) {
     };
     assert_eq!(row, expected);
     let row = apply_report(ports, id, everything, 3).await;
-    assert_eq!(row.updated_at, at(2), "nothing new");
+    assert_eq!(row.updated_at, at(2), "an unchanged row");
 }
 
 /// A sandbox reports only about its own conversations.
@@ -168,10 +168,10 @@ pub async fn reports_of_others_change_nothing(ports: &StorePorts) {
     ports.sandbox("t", "alice").await;
     let before = ports.view(id).await;
     let observe = async |sandbox: &str, id| {
-        let said = report(ExecutionStatus::Error, at(1));
+        let report = report(ExecutionStatus::Error, at(1));
         ports
             .conversations
-            .apply_report(&sandbox_id(sandbox), id, &said, at(1))
+            .apply_report(&sandbox_id(sandbox), id, &report, at(1))
             .await
             .unwrap()
     };

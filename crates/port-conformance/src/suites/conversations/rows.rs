@@ -88,7 +88,10 @@ pub async fn pull_requests_are_recorded(ports: &StorePorts) {
         noted.await.unwrap()
     };
     assert!(noted(&alice, id, 7, 1).await);
-    assert!(noted(&alice, id, 3, 2).await, "known, and nothing changes");
+    assert!(
+        noted(&alice, id, 3, 2).await,
+        "a recorded number changes nothing"
+    );
     let row = ports.view(id).await.unwrap().conversation;
     assert_eq!((row.pr_numbers, row.updated_at), (vec![3, 7], at(1)));
     assert!(!noted(&scope("bob"), id, 8, 3).await);
@@ -105,7 +108,11 @@ pub async fn pull_requests_are_recorded(ports: &StorePorts) {
     );
     numbers.sort_unstable();
     numbers.dedup();
-    assert_eq!(numbers.len(), MAX_PULL_REQUESTS, "each once");
+    assert_eq!(
+        numbers.len(),
+        MAX_PULL_REQUESTS,
+        "each number once, up to the limit"
+    );
 }
 
 /// No method finds another user's conversation; the system sees all.
@@ -166,7 +173,7 @@ pub async fn a_change_applies_only_to_its_fields(ports: &StorePorts) {
             .conversations
             .update(&scope("alice"), id, &change, when)
             .await;
-        let view = view.unwrap().expect("it is there");
+        let view = view.unwrap().expect("an existing conversation");
         assert_eq!(ports.view(id).await.as_ref(), Some(&view));
         assert!(view.sandbox.is_some());
         view.conversation
@@ -270,8 +277,8 @@ pub async fn adoption_needs_the_sandbox(ports: &StorePorts) {
     let id = ports.sandbox("s", "alice").await.id;
     let others = conversation(2, "bob", "s", at(0));
     let going = conversation(3, "alice", "s", at(0));
-    for it in [&nowhere, &others] {
-        let adopted = ports.conversations.adopt(it).await.unwrap();
+    for row in [&nowhere, &others] {
+        let adopted = ports.conversations.adopt(row).await.unwrap();
         assert_eq!(adopted, AppendOutcome::Unknown);
     }
     ports
@@ -340,11 +347,11 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
         assert!(running.await.unwrap());
     }
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
-    let wanted =
+    let pausing =
         ports
             .sandboxes
             .set_desired(&alice, &paused, DesiredState::Paused, &AMPLE_CAPS, at(0));
-    assert!(wanted.await.unwrap().is_some());
+    assert!(pausing.await.unwrap().is_some());
     let stored = [
         ("b", 1, Some(ExecutionStatus::Running), false, 0),
         ("b", 2, Some(ExecutionStatus::Finished), true, 0),
@@ -356,13 +363,13 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
         ("paused", 7, None, true, 9),
     ];
     for (sandbox, n, execution_status, auto_title, created) in stored {
-        let it = Conversation {
+        let row = Conversation {
             execution_status,
             auto_title,
             title: Some("Größe".to_owned()),
             ..conversation(n, "alice", sandbox, at(created))
         };
-        ports.conversation(&it).await;
+        ports.conversation(&row).await;
     }
     let repo = &ports.conversations;
     let found = repo.list_unsettled(&host(), at(5), 10).await.unwrap();
@@ -379,7 +386,7 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
     ];
     assert_eq!(found, expected);
     let first = repo.list_unsettled(&host(), at(5), 2).await.unwrap();
-    assert_eq!(first, expected[..2], "at most so many");
+    assert_eq!(first, expected[..2], "at most `limit` rows");
     let elsewhere = HostId::parse("elsewhere").unwrap();
     assert_eq!(
         repo.list_unsettled(&elsewhere, at(5), 10).await.unwrap(),

@@ -74,11 +74,11 @@ pub async fn paging_is_stable(ports: &StorePorts) {
         .conversation(&conversation(6, "alice", "s", at(9)))
         .await;
     // The row that the token points at is deleted, too.
-    let gone = ports
+    let deleted = ports
         .conversations
         .delete(&alice, conversation_id(4), at(9))
         .await;
-    assert!(gone.unwrap());
+    assert!(deleted.unwrap());
     let second = search(ports, &alice, &all(), &after(2, first.next)).await;
     assert_eq!(numbers(&second.items), [3, 2]);
     let third = search(ports, &alice, &all(), &after(2, second.next)).await;
@@ -299,7 +299,7 @@ pub async fn children_are_shown_with_their_parent(ports: &StorePorts) {
     assert_eq!(
         matches(ports, ConversationFilter::default()).await,
         [1],
-        "count leaves them out, too"
+        "`count` omits sub-conversations, too"
     );
     assert_eq!(matches(ports, all()).await, [1, 3, 4, 5]);
     for include_sub_conversations in [true, false] {

@@ -40,12 +40,15 @@ async fn list_after(
 ) -> Vec<SequencedEvent> {
     let alice = scope("alice");
     let found = ports.events.list_after(&alice, id, after, limit).await;
-    found.expect("readable").expect("alice's conversation")
+    found
+        .expect("list the events")
+        .expect("alice's conversation")
 }
 
 async fn last(ports: &StorePorts, id: ConversationId) -> u64 {
     let last = ports.events.last_sequence(&scope("alice"), id).await;
-    last.expect("last").expect("alice's conversation")
+    last.expect("read the last number")
+        .expect("alice's conversation")
 }
 
 fn ids(events: &[SequencedEvent]) -> Vec<&str> {
@@ -73,7 +76,7 @@ pub async fn sequence_numbers_follow_the_order_of_commits(ports: &StorePorts) {
     assert_eq!(
         all[2].event,
         event("old", "B", at(0)),
-        "as it was stored, once"
+        "the event as first stored, once"
     );
     assert!(all.is_sorted_by(|one, two| one.seq < two.seq) && all[0].seq > 0);
     assert_eq!(last(ports, id).await, all[3].seq);

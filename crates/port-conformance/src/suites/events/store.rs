@@ -221,8 +221,8 @@ pub async fn filters_narrow(ports: &StorePorts) {
 pub async fn find_many_keeps_order(ports: &StorePorts) {
     let id = seeded(ports).await;
     append(ports, id, &[event("1", "A", at(1)), event("2", "A", at(2))]).await;
-    let wanted = ["2", "x", "1", "2"].map(|it| EventId::parse(it).unwrap());
-    let found = ports.events.find_many(&scope("alice"), id, &wanted).await;
+    let ids = ["2", "x", "1", "2"].map(|it| EventId::parse(it).unwrap());
+    let found = ports.events.find_many(&scope("alice"), id, &ids).await;
     let found: Vec<_> = found
         .unwrap()
         .into_iter()
@@ -276,15 +276,21 @@ pub async fn only_the_own_sandbox_appends(ports: &StorePorts) {
     let id = seeded(ports).await;
     ports.sandbox("t", "alice").await;
     let events = [event("1", "A", at(1))];
-    let said = report(ExecutionStatus::Error, at(1));
+    let report = report(ExecutionStatus::Error, at(1));
     let foreign = ports
         .events
-        .append(&sandbox_id("t"), id, &events, &said, at(1))
+        .append(&sandbox_id("t"), id, &events, &report, at(1))
         .await;
     assert_eq!(foreign.unwrap(), AppendOutcome::Foreign);
     let unknown = ports
         .events
-        .append(&sandbox_id("s"), conversation_id(9), &events, &said, at(1))
+        .append(
+            &sandbox_id("s"),
+            conversation_id(9),
+            &events,
+            &report,
+            at(1),
+        )
         .await;
     assert_eq!(unknown.unwrap(), AppendOutcome::Unknown);
     let count = ports

@@ -15,12 +15,12 @@ use uuid::Uuid;
 /// A launch of a new sandbox of `spec`. The caller chooses a random id, so that tests can share one backend.
 pub fn launch(id: Uuid, spec: &SpecId) -> SandboxLaunch {
     SandboxLaunch {
-        id: SandboxId::parse(id.simple().to_string()).expect("hex is a sandbox id"),
-        owner: UserId::parse("alice").expect("a valid name"),
+        id: SandboxId::parse(id.simple().to_string()).expect("hex digits are a valid sandbox id"),
+        owner: UserId::parse("alice").expect("valid user id"),
         spec: spec.clone(),
         session_key: SecretString::from(format!("session-{}", id.simple())),
         secret_key: SecretString::from(format!("secret-{}", id.simple())),
-        webhook_url: Url::parse("http://127.0.0.1:1/api/v1/webhooks").expect("a valid URL"),
+        webhook_url: Url::parse("http://127.0.0.1:1/api/v1/webhooks").expect("valid URL"),
         cors_origins: Vec::new(),
         dormant: false,
     }
@@ -54,7 +54,10 @@ pub async fn a_dormant_sandbox_behaves_like_any_other(
     assert_eq!(states, [BackendState::Running(endpoints.clone())]);
     assert!(is_running(backend, &launch.id).await);
     // A second start finds the running sandbox.
-    let found = backend.start(launch).await.expect("find the running one");
+    let found = backend
+        .start(launch)
+        .await
+        .expect("find the running sandbox");
     assert_eq!(found, endpoints);
     backend.stop(&launch.id).await.expect("stop");
     let state = backend.inspect(&launch.id).await.expect("inspect");
@@ -67,10 +70,16 @@ pub async fn a_dormant_sandbox_behaves_like_any_other(
 
 /// The recipe does not change when sandboxes start, and contains no key.
 pub async fn the_recipe_is_stable(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
-    let before = backend.recipe(&launch.spec).await.expect("a recipe");
+    let before = backend
+        .recipe(&launch.spec)
+        .await
+        .expect("determine the recipe");
     assert!(!before.is_empty());
     backend.start(launch).await.expect("start");
-    let after = backend.recipe(&launch.spec).await.expect("a recipe");
+    let after = backend
+        .recipe(&launch.spec)
+        .await
+        .expect("determine the recipe");
     assert_eq!(before, after);
     for key in [&launch.session_key, &launch.secret_key] {
         assert!(!after.contains(key.expose_secret()));
@@ -84,7 +93,7 @@ pub async fn two_starts_yield_one_sandbox(backend: &dyn SandboxBackend, launch: 
     let (one, two) = (one.expect("start"), two.expect("start at the same time"));
     assert_eq!(one, two, "two concurrent starts are one");
     let three = backend.start(launch).await.expect("start again");
-    assert_eq!(one, three, "a further start finds the running one");
+    assert_eq!(one, three, "a further start finds the running sandbox");
     assert!(
         one.exposed_urls
             .iter()
@@ -92,7 +101,7 @@ pub async fn two_starts_yield_one_sandbox(backend: &dyn SandboxBackend, launch: 
         "the agent server is among the exposed URLs"
     );
     let states = listed(backend, &launch.id).await;
-    assert_eq!(states, [BackendState::Running(one)], "list shows it once");
+    assert_eq!(states, [BackendState::Running(one)], "list returns it once");
     backend.remove(&launch.id).await.expect("remove");
 }
 
@@ -106,7 +115,7 @@ pub async fn stop_keeps_the_workspace_for_the_next_start(
         let refused = backend.stop(&launch.id).await;
         assert!(
             matches!(refused, Err(SandboxError::Unsupported { .. })),
-            "a backend that cannot pause says so: {refused:?}"
+            "a backend that cannot pause returns `Unsupported`: {refused:?}"
         );
         backend.remove(&launch.id).await.expect("remove");
         return;
@@ -118,7 +127,7 @@ pub async fn stop_keeps_the_workspace_for_the_next_start(
     assert_eq!(
         listed(backend, &launch.id).await,
         [BackendState::Stopped],
-        "list shows stopped ones"
+        "list returns stopped sandboxes"
     );
     let after = backend.start(launch).await.expect("start again");
     assert_eq!(before.workspace, after.workspace, "the workspace is kept");
@@ -132,13 +141,13 @@ pub async fn remove_leaves_nothing(backend: &dyn SandboxBackend, launch: &Sandbo
     backend
         .remove(&launch.id)
         .await
-        .expect("remove a running one");
+        .expect("remove a running sandbox");
     assert_eq!(backend.inspect(&launch.id).await.expect("inspect"), None);
     assert!(listed(backend, &launch.id).await.is_empty());
     backend
         .remove(&launch.id)
         .await
-        .expect("remove what is gone");
+        .expect("remove a removed sandbox");
 
     backend.start(launch).await.expect("start after remove");
     if backend.capabilities().pause {
@@ -147,7 +156,7 @@ pub async fn remove_leaves_nothing(backend: &dyn SandboxBackend, launch: &Sandbo
     backend
         .remove(&launch.id)
         .await
-        .expect("remove a stopped one");
+        .expect("remove a stopped sandbox");
     assert_eq!(backend.inspect(&launch.id).await.expect("inspect"), None);
 }
 
@@ -223,7 +232,7 @@ pub async fn an_exit_is_watched<F: Future<Output = ()>>(
     exit(launch.id.clone()).await;
     let reported = async {
         loop {
-            let fact = facts.next().await.expect("the watch does not end");
+            let fact = facts.next().await.expect("the stream continues");
             if fact.id == launch.id && !matches!(fact.state, BackendState::Running(_)) {
                 return fact.state;
             }
@@ -231,13 +240,13 @@ pub async fn an_exit_is_watched<F: Future<Output = ()>>(
     };
     let state = tokio::time::timeout(Duration::from_secs(30), reported)
         .await
-        .expect("the exit is reported");
+        .expect("an exit within the timeout");
     assert!(matches!(state, BackendState::Exited { .. }), "{state:?}");
     if let BackendState::Exited { detail } = &state {
         for key in [&launch.session_key, &launch.secret_key] {
             assert!(
                 !detail.contains(key.expose_secret()),
-                "the cause names no key"
+                "the cause contains no key"
             );
         }
     }
@@ -246,10 +255,10 @@ pub async fn an_exit_is_watched<F: Future<Output = ()>>(
         matches!(seen, Some(BackendState::Exited { .. })),
         "{seen:?}"
     );
-    let shown = listed(backend, &launch.id).await;
+    let states = listed(backend, &launch.id).await;
     assert!(
-        matches!(shown[..], [BackendState::Exited { .. }]),
-        "{shown:?}"
+        matches!(states[..], [BackendState::Exited { .. }]),
+        "{states:?}"
     );
     let after = backend.start(launch).await.expect("start after a crash");
     assert_eq!(before.workspace, after.workspace);
@@ -290,12 +299,12 @@ async fn read_to(logs: &mut LogStream, end: &str) -> String {
             let Some(piece) = logs.next().await else {
                 return;
             };
-            let piece = piece.expect("the log can be read");
-            text.push_str(std::str::from_utf8(&piece).expect("a piece is text"));
+            let piece = piece.expect("readable log");
+            text.push_str(std::str::from_utf8(&piece).expect("UTF-8 text"));
         }
     };
     let read = tokio::time::timeout(LOG_LINE_TIMEOUT, read).await;
-    assert!(read.is_ok(), "nothing comes after {text:?}");
+    assert!(read.is_ok(), "the log stops after {text:?}");
     text
 }
 
@@ -313,7 +322,10 @@ pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
             .await
     };
     let is_missing = |logs: Result<LogStream, _>| matches!(logs, Err(SandboxError::NotFound));
-    assert!(is_missing(open(10, true).await), "nothing of it is there");
+    assert!(
+        is_missing(open(10, true).await),
+        "the sandbox does not exist yet"
+    );
     backend.start(launch).await.expect("start");
     let mut followed = open(1_000, true).await.expect("follow");
     let key = launch.session_key.expose_secret();
@@ -327,7 +339,7 @@ pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
     let text = read_to(&mut followed, "third\n").await;
     assert!(text.ends_with("first\nthe key ***\nthird\n"), "{text:?}");
     let last = async |lines| {
-        let mut logs = open(lines, false).await.expect("the end of the log");
+        let mut logs = open(lines, false).await.expect("read the end of the log");
         read_to(&mut logs, "\0").await
     };
     assert_eq!(last(2).await, "the key ***\nthird\n");
@@ -343,12 +355,12 @@ pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
         read_to(&mut followed, "\0").await;
         let text = last(1_000).await;
         assert!(text.contains("the key ***\nthird\nfourth\n"), "{text:?}");
-        let mut stopped = open(1_000, true).await.expect("follow what is stopped");
+        let mut stopped = open(1_000, true).await.expect("follow a stopped sandbox");
         assert_eq!(read_to(&mut stopped, "\0").await, text);
     }
     backend.remove(&launch.id).await.expect("remove");
     read_to(&mut later, "\0").await;
-    assert!(is_missing(open(10, false).await), "it is gone");
+    assert!(is_missing(open(10, false).await), "the sandbox was removed");
 }
 
 /// `check` and `prepare` are fast and change nothing if nothing is missing, also concurrently.

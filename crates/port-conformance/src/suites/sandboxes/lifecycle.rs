@@ -117,7 +117,7 @@ pub async fn intents_are_committed(ports: &StorePorts) {
     assert_eq!(
         paused.status,
         SandboxStatus::Starting,
-        "a fact, not an intent"
+        "the status is a fact, not an intent"
     );
     assert_eq!(paused.updated_at, at(2));
     let again = set(DesiredState::Paused, at(3)).await;
@@ -130,7 +130,7 @@ pub async fn intents_are_committed(ports: &StorePorts) {
     assert_eq!(resumed.desired, DesiredState::Running);
     assert_eq!(resumed.status, SandboxStatus::Starting);
     let once_more = set(DesiredState::Paused, at(6)).await;
-    assert_eq!(once_more.paused_at, Some(at(6)), "paused anew");
+    assert_eq!(once_more.paused_at, Some(at(6)), "paused again");
 
     let failed = SandboxFacts::Error {
         detail: "it died".to_owned(),
@@ -270,23 +270,23 @@ pub async fn facts_replace_each_other(ports: &StorePorts) {
         assert!(known.unwrap());
         ports.sandbox_row(&id).await.unwrap()
     };
-    let place = endpoints(8000);
+    let addresses = endpoints(8000);
     let starting = SandboxFacts::Starting {
-        endpoints: place.clone(),
+        endpoints: addresses.clone(),
     };
     let row = record(starting, at(1)).await;
     assert_eq!(row.status, SandboxStatus::Starting);
-    assert_eq!(row.agent_url.as_deref(), Some(&place.agent_url));
+    assert_eq!(row.agent_url.as_deref(), Some(&addresses.agent_url));
     let running = SandboxFacts::Running {
-        endpoints: place.clone(),
+        endpoints: addresses.clone(),
     };
     let row = record(running.clone(), at(2)).await;
     assert_eq!(
         (row.status, row.updated_at),
         (SandboxStatus::Running, at(2))
     );
-    assert_eq!(*row.exposed_urls, place.exposed_urls);
-    assert_eq!(row.workspace, Some(place.workspace.clone()));
+    assert_eq!(*row.exposed_urls, addresses.exposed_urls);
+    assert_eq!(row.workspace, Some(addresses.workspace.clone()));
     let detail = "gone".to_owned();
     let ends = [
         (SandboxFacts::Paused, SandboxStatus::Paused, None),
@@ -310,7 +310,7 @@ pub async fn facts_replace_each_other(ports: &StorePorts) {
         let row = record(facts, at(4)).await;
         assert_eq!((row.status, row.status_detail), (status, detail));
         assert_eq!((row.agent_url, row.exposed_urls.len()), (None, 0));
-        assert_eq!(row.workspace.as_ref(), Some(&place.workspace));
+        assert_eq!(row.workspace.as_ref(), Some(&addresses.workspace));
     }
     let row = record(running, at(5)).await;
     assert_eq!(row.status_detail, None);
@@ -378,9 +378,9 @@ pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &StorePorts) 
     for detail in [Some("the engine is down"), Some("still down"), None] {
         let annotated = ports.sandboxes.annotate(&host(), detail).await;
         assert_eq!(annotated.unwrap(), 3, "{detail:?}");
-        for (row, shown) in rows.iter().zip([true, true, true, false, false]) {
+        for (row, is_annotated) in rows.iter().zip([true, true, true, false, false]) {
             let mut expected = row.clone();
-            if shown {
+            if is_annotated {
                 expected.status_detail = detail.map(str::to_owned);
             }
             assert_eq!(ports.sandbox_row(&row.id).await, Some(expected));

@@ -87,30 +87,38 @@ pub async fn scopes_are_isolated(ports: &StorePorts) {
 /// A sandbox that is marked for deletion is hidden from its owner at once and stays marked. The system still sees it,
 /// and it is found by its key.
 pub async fn deleted_is_hidden_and_final(ports: &StorePorts) {
-    let it = ports.sandbox("a1", "alice").await;
+    let stored = ports.sandbox("a1", "alice").await;
     let (alice, repo) = (scope("alice"), &ports.sandboxes);
     let deleted = repo
-        .set_desired(&alice, &it.id, DesiredState::Deleted, &AMPLE_CAPS, at(1))
+        .set_desired(
+            &alice,
+            &stored.id,
+            DesiredState::Deleted,
+            &AMPLE_CAPS,
+            at(1),
+        )
         .await;
     assert!(deleted.unwrap().is_some());
-    assert_eq!(repo.find(&alice, &it.id).await.unwrap(), None);
-    let many = repo.find_many(&alice, std::slice::from_ref(&it.id)).await;
+    assert_eq!(repo.find(&alice, &stored.id).await.unwrap(), None);
+    let many = repo
+        .find_many(&alice, std::slice::from_ref(&stored.id))
+        .await;
     assert_eq!(many.unwrap(), [None]);
     assert_eq!(repo.search(&alice, &page(10)).await.unwrap().items, []);
     for scope in [alice, Scope::System] {
         for desired in [DesiredState::Running, DesiredState::Paused] {
             let revived = repo
-                .set_desired(&scope, &it.id, desired, &AMPLE_CAPS, at(2))
+                .set_desired(&scope, &stored.id, desired, &AMPLE_CAPS, at(2))
                 .await;
             assert_eq!(revived.unwrap(), None);
         }
     }
-    let row = ports.sandbox_row(&it.id).await.unwrap();
+    let row = ports.sandbox_row(&stored.id).await.unwrap();
     assert_eq!(
         (row.desired, row.updated_at),
         (DesiredState::Deleted, at(1))
     );
-    let by_key = repo.find_by_key(&it.key_hash).await.unwrap();
+    let by_key = repo.find_by_key(&stored.key_hash).await.unwrap();
     assert_eq!(by_key, Some(row));
 }
 
@@ -149,8 +157,8 @@ pub async fn paging_is_stable(ports: &StorePorts) {
     let third = repo.search(&alice, &after(2, second.next)).await.unwrap();
     assert_eq!(names(&third.items), ["a"]);
     assert_eq!(third.next, None);
-    let shown = repo.find(&alice, &sandbox_id("a")).await.unwrap();
-    assert_eq!(third.items, [shown.expect("it is there").into()]);
+    let expected = repo.find(&alice, &sandbox_id("a")).await.unwrap();
+    assert_eq!(third.items, [expected.expect("an existing sandbox").into()]);
     let exact = repo.search(&alice, &page(5)).await.unwrap();
     assert_eq!((exact.items.len(), exact.next), (5, None));
     let walked = read_all_pages(9, async |token| {
@@ -214,17 +222,17 @@ pub async fn a_host_is_walked_by_id(ports: &StorePorts) {
 
 /// A removed row is gone; its conversations stay and show no sandbox.
 pub async fn conversations_outlive_their_sandbox(ports: &StorePorts) {
-    let it = ports.sandbox("a", "alice").await;
+    let stored = ports.sandbox("a", "alice").await;
     let id = ports
         .conversation(&conversation(1, "alice", "a", at(0)))
         .await;
-    assert_eq!(ports.view(id).await.unwrap().sandbox, Some(it.clone()));
+    assert_eq!(ports.view(id).await.unwrap().sandbox, Some(stored.clone()));
     // It is hidden already while it is only marked.
     ports
         .sandboxes
         .set_desired(
             &scope("alice"),
-            &it.id,
+            &stored.id,
             DesiredState::Deleted,
             &AMPLE_CAPS,
             at(1),
@@ -232,9 +240,9 @@ pub async fn conversations_outlive_their_sandbox(ports: &StorePorts) {
         .await
         .unwrap();
     assert_eq!(ports.view(id).await.unwrap().sandbox, None);
-    assert!(ports.sandboxes.remove(&it.id).await.unwrap());
-    assert!(!ports.sandboxes.remove(&it.id).await.unwrap());
-    assert_eq!(ports.sandbox_row(&it.id).await, None);
+    assert!(ports.sandboxes.remove(&stored.id).await.unwrap());
+    assert!(!ports.sandboxes.remove(&stored.id).await.unwrap());
+    assert_eq!(ports.sandbox_row(&stored.id).await, None);
     let view = ports.view(id).await.unwrap();
     assert_eq!(
         (view.sandbox, view.conversation.owner),

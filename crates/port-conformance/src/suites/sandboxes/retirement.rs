@@ -53,12 +53,12 @@ async fn store_conversation(
     status: Option<ExecutionStatus>,
     changed: i64,
 ) {
-    let it = Conversation {
+    let row = Conversation {
         execution_status: status,
         updated_at: at(changed),
         ..conversation(n, "alice", id, at(0))
     };
-    ports.conversation(&it).await;
+    ports.conversation(&row).await;
 }
 
 async fn list_retirable(ports: &StorePorts, why: RetirementReason, limit: usize) -> Vec<String> {
@@ -190,7 +190,7 @@ pub async fn retiring_commits_an_intent(ports: &StorePorts) {
     assert_eq!(paused.as_ref(), Some(&expected));
     assert_eq!(ports.sandbox_row(&expected.id).await, paused);
     let again = retire(ports, "a", IdleSince(at(99)), 99).await;
-    assert_eq!(again, None, "to be paused already");
+    assert_eq!(again, None, "the intent is paused already");
 
     let deleted = retire(ports, "a", OlderThan(at(40)), 60).await;
     let expected = Sandbox {
@@ -222,13 +222,13 @@ pub async fn reports_count_as_use(ports: &StorePorts) {
     }
     assert_eq!(retire(ports, "s", IdleSince(at(20)), 50).await, None);
     let found = list_retirable(ports, IdleSince(at(21)), 9).await;
-    assert_eq!(found, ["s"], "the event was known");
+    assert_eq!(found, ["s"], "a stored event is no use of the sandbox");
 
     let observe = async |status, when| {
-        let said = report(status, at(when));
+        let report = report(status, at(when));
         let stored = ports
             .conversations
-            .apply_report(&s, id, &said, at(when))
+            .apply_report(&s, id, &report, at(when))
             .await;
         assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
     };

@@ -103,7 +103,7 @@ pub async fn a_starting_conversation_keeps_its_sandbox(ports: &StorePorts) {
             .await;
         assert!(recorded.unwrap());
         let why = [IdleSince(at(40)), OlderThan(at(40))][usize::from(n % 4 < 2)];
-        let it = Conversation {
+        let row = Conversation {
             execution_status: Some(ExecutionStatus::Running),
             ..conversation(n, "alice", &id, at(3))
         };
@@ -112,7 +112,7 @@ pub async fn a_starting_conversation_keeps_its_sandbox(ports: &StorePorts) {
             let begun =
                 ports
                     .tasks
-                    .begin_conversation(task_id(n), claimed.fence, &it, &updates[0], at(5));
+                    .begin_conversation(task_id(n), claimed.fence, &row, &updates[0], at(5));
             begun.await.unwrap();
             let ready = ports
                 .tasks
@@ -130,11 +130,11 @@ pub async fn an_adoption_or_a_deletion_wins(ports: &StorePorts) {
     for n in 0..ROUNDS {
         let (id, why) = (format!("s{n}"), OlderThan(at(40)));
         running(ports, &id, 0, 10).await;
-        let it = Conversation {
+        let row = Conversation {
             execution_status: Some(ExecutionStatus::Running),
             ..conversation(n, "alice", &id, at(50))
         };
-        let adopting = ports.conversations.adopt(&it);
+        let adopting = ports.conversations.adopt(&row);
         let (retired, adopted) =
             join_in_order(n % 2 == 0, retire(ports, &id, why, 50), adopting).await;
         match (&retired, adopted) {
@@ -155,11 +155,11 @@ pub async fn a_run_prevents_or_follows_a_retirement(ports: &StorePorts) {
             .conversation(&conversation(n, "alice", &id, at(0)))
             .await;
         let why = [IdleSince(at(40)), OlderThan(at(40))][usize::from(n % 4 < 2)];
-        let said = report(ExecutionStatus::Running, at(50));
+        let report = report(ExecutionStatus::Running, at(50));
         let (origin, conversation) = (sandbox_id(&id), conversation_id(n));
         let observing = ports
             .conversations
-            .apply_report(&origin, conversation, &said, at(50));
+            .apply_report(&origin, conversation, &report, at(50));
         let (retired, observed) =
             join_in_order(n % 2 == 0, retire(ports, &id, why, 50), observing).await;
         assert_eq!(observed.unwrap(), AppendOutcome::Stored { new: 0 });
@@ -167,7 +167,7 @@ pub async fn a_run_prevents_or_follows_a_retirement(ports: &StorePorts) {
         let row = ports.view(conversation).await.unwrap().conversation;
         assert_eq!(row.execution_status, Some(ExecutionStatus::Running));
         let later = retire(ports, &id, why, 60).await;
-        assert_eq!(later, None, "it runs, or is retired already");
+        assert_eq!(later, None, "the sandbox runs, or is retired already");
     }
 }
 

@@ -13,14 +13,20 @@ use crate::assert_is;
 use crate::fixtures::{AMPLE_CAPS, at, endpoints, host, sandbox, sandbox_id, warm};
 
 /// Stores a READY warm sandbox at this port and returns it.
-async fn ready(ports: &StorePorts, mut it: WarmSandbox, port: u16) -> WarmSandbox {
-    assert!(ports.warm.insert(&it, 1_000).await.unwrap());
-    let place = endpoints(port);
-    assert!(ports.warm.mark_ready(&it.id, &place, at(1)).await.unwrap());
-    it.state = WarmState::Ready;
-    it.endpoints = Some(place);
-    it.updated_at = at(1);
-    it
+async fn ready(ports: &StorePorts, mut row: WarmSandbox, port: u16) -> WarmSandbox {
+    assert!(ports.warm.insert(&row, 1_000).await.unwrap());
+    let addresses = endpoints(port);
+    assert!(
+        ports
+            .warm
+            .mark_ready(&row.id, &addresses, at(1))
+            .await
+            .unwrap()
+    );
+    row.state = WarmState::Ready;
+    row.endpoints = Some(addresses);
+    row.updated_at = at(1);
+    row
 }
 
 /// Claims with the host, spec and recipe of the fixtures.
@@ -43,20 +49,26 @@ async fn ids(ports: &StorePorts) -> Vec<String> {
 
 /// Every field is stored, times to the microsecond, with and without addresses.
 pub async fn every_field_is_stored(ports: &StorePorts) {
-    let mut it = warm("12345678901234567890", at(0));
-    "é – 'recipe' \" {}".clone_into(&mut it.recipe);
-    assert!(ports.warm.insert(&it, 1).await.unwrap());
-    assert_eq!(all(ports).await, std::slice::from_ref(&it));
-    let place = SandboxEndpoints {
+    let mut row = warm("12345678901234567890", at(0));
+    "é – 'recipe' \" {}".clone_into(&mut row.recipe);
+    assert!(ports.warm.insert(&row, 1).await.unwrap());
+    assert_eq!(all(ports).await, std::slice::from_ref(&row));
+    let addresses = SandboxEndpoints {
         workspace: "/wörk/'space' \"".to_owned(),
         ..endpoints(8_000)
     };
-    assert!(ports.warm.mark_ready(&it.id, &place, at(1)).await.unwrap());
+    assert!(
+        ports
+            .warm
+            .mark_ready(&row.id, &addresses, at(1))
+            .await
+            .unwrap()
+    );
     let expected = WarmSandbox {
         state: WarmState::Ready,
-        endpoints: Some(place),
+        endpoints: Some(addresses),
         updated_at: at(1),
-        ..it
+        ..row
     };
     assert_eq!(all(ports).await, std::slice::from_ref(&expected));
     let claimed = ports
@@ -74,20 +86,20 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
 
 /// A sandbox that is stored with its addresses keeps them.
 pub async fn a_ready_sandbox_can_be_stored(ports: &StorePorts) {
-    let mut it = warm("1", at(0));
-    it.state = WarmState::Ready;
-    it.endpoints = Some(endpoints(8_000));
-    assert!(ports.warm.insert(&it, 1).await.unwrap());
-    assert_eq!(all(ports).await, [it]);
+    let mut row = warm("1", at(0));
+    row.state = WarmState::Ready;
+    row.endpoints = Some(endpoints(8_000));
+    assert!(ports.warm.insert(&row, 1).await.unwrap());
+    assert_eq!(all(ports).await, [row]);
 }
 
 /// Each change succeeds in one state only and returns whether it did.
 pub async fn states_follow_each_other(ports: &StorePorts) {
     let warm_rows = &ports.warm;
     let id = sandbox_id("1");
-    let place = endpoints(8_000);
+    let addresses = endpoints(8_000);
     // Not stored.
-    assert!(!warm_rows.mark_ready(&id, &place, at(1)).await.unwrap());
+    assert!(!warm_rows.mark_ready(&id, &addresses, at(1)).await.unwrap());
     assert!(!warm_rows.release(&id, at(1)).await.unwrap());
     assert!(!warm_rows.dismiss(&id).await.unwrap());
     assert!(!warm_rows.remove(&id).await.unwrap());
@@ -96,7 +108,7 @@ pub async fn states_follow_each_other(ports: &StorePorts) {
     assert_eq!(claim(ports).await, None);
     assert!(!warm_rows.release(&id, at(1)).await.unwrap());
     // READY.
-    assert!(warm_rows.mark_ready(&id, &place, at(1)).await.unwrap());
+    assert!(warm_rows.mark_ready(&id, &addresses, at(1)).await.unwrap());
     assert!(
         !warm_rows
             .mark_ready(&id, &endpoints(9), at(2))
@@ -104,18 +116,18 @@ pub async fn states_follow_each_other(ports: &StorePorts) {
             .unwrap()
     );
     assert!(!warm_rows.release(&id, at(2)).await.unwrap());
-    assert_eq!(all(ports).await[0].endpoints, Some(place.clone()));
+    assert_eq!(all(ports).await[0].endpoints, Some(addresses.clone()));
     // CLAIMED.
     assert_eq!(claim(ports).await.unwrap().id, id);
     assert_eq!(claim(ports).await, None);
-    assert!(!warm_rows.mark_ready(&id, &place, at(10)).await.unwrap());
+    assert!(!warm_rows.mark_ready(&id, &addresses, at(10)).await.unwrap());
     assert!(!warm_rows.dismiss(&id).await.unwrap());
     assert_eq!(all(ports).await[0].state, WarmState::Claimed);
     // READY again, and claimed again.
     assert!(warm_rows.release(&id, at(11)).await.unwrap());
     assert_eq!(all(ports).await[0].updated_at, at(11));
     assert!(!warm_rows.release(&id, at(12)).await.unwrap());
-    assert_eq!(claim(ports).await.unwrap().endpoints, Some(place));
+    assert_eq!(claim(ports).await.unwrap().endpoints, Some(addresses));
     // Removed.
     assert!(warm_rows.remove(&id).await.unwrap());
     assert!(!warm_rows.remove(&id).await.unwrap());
@@ -132,8 +144,8 @@ pub async fn a_dismissed_sandbox_is_never_claimed(ports: &StorePorts) {
         assert!(!ports.warm.dismiss(&sandbox_id(id)).await.unwrap());
     }
     assert_eq!(claim(ports).await, None);
-    let (id, place) = (sandbox_id("1"), endpoints(8_001));
-    assert!(!ports.warm.mark_ready(&id, &place, at(2)).await.unwrap());
+    let (id, addresses) = (sandbox_id("1"), endpoints(8_001));
+    assert!(!ports.warm.mark_ready(&id, &addresses, at(2)).await.unwrap());
 }
 
 /// The oldest is claimed first, ties by id.
@@ -208,12 +220,12 @@ pub async fn a_race_never_exceeds_the_maximum(ports: &StorePorts) {
 /// A host has a bounded number in all states, whatever the requested maximum.
 pub async fn the_number_of_a_host_is_bounded(ports: &StorePorts) {
     for n in 0..MAX_WARM_SANDBOXES_PER_HOST {
-        let mut it = warm(&format!("w{n:04}"), at(0));
-        it.spec_id = SpecId::parse(format!("spec-{}", n % 7)).unwrap();
+        let mut row = warm(&format!("w{n:04}"), at(0));
+        row.spec_id = SpecId::parse(format!("spec-{}", n % 7)).unwrap();
         if n % 2 == 0 {
-            it.state = WarmState::Claimed;
+            row.state = WarmState::Claimed;
         }
-        assert!(ports.warm.insert(&it, 1_000).await.unwrap(), "{n}");
+        assert!(ports.warm.insert(&row, 1_000).await.unwrap(), "{n}");
     }
     assert!(
         !ports
@@ -249,24 +261,24 @@ pub async fn each_claim_has_one_winner(ports: &StorePorts) {
 /// Of a concurrent claim and dismissal, one succeeds.
 pub async fn a_claim_or_a_dismissal_wins(ports: &StorePorts) {
     for round in 0..20 {
-        let it = ready(ports, warm(&format!("w{round}"), at(round)), 8_000).await;
-        let (claimed, dismissed) = tokio::join!(claim(ports), ports.warm.dismiss(&it.id));
+        let row = ready(ports, warm(&format!("w{round}"), at(round)), 8_000).await;
+        let (claimed, dismissed) = tokio::join!(claim(ports), ports.warm.dismiss(&row.id));
         let dismissed = dismissed.unwrap();
         assert_eq!(claimed.is_some(), !dismissed, "round {round}");
         assert_eq!(ids(ports).await.len(), usize::from(!dismissed));
-        ports.warm.remove(&it.id).await.unwrap();
+        ports.warm.remove(&row.id).await.unwrap();
     }
 }
 
 /// A warm sandbox whose id is a sandbox row is neither released nor claimed, even if it is READY.
 pub async fn a_warm_sandbox_with_a_row_is_never_claimed(ports: &StorePorts) {
-    let it = ready(ports, warm("1", at(0)), 8_000).await;
+    let row = ready(ports, warm("1", at(0)), 8_000).await;
     let claimed = claim(ports).await.unwrap();
     ports.sandbox("1", "alice").await;
-    assert!(!ports.warm.release(&it.id, at(3)).await.unwrap());
+    assert!(!ports.warm.release(&row.id, at(3)).await.unwrap());
     assert_eq!(all(ports).await, [claimed]);
-    assert!(ports.warm.remove(&it.id).await.unwrap());
-    assert!(ports.sandbox_row(&it.id).await.is_some());
+    assert!(ports.warm.remove(&row.id).await.unwrap());
+    assert!(ports.sandbox_row(&row.id).await.is_some());
 
     ready(ports, warm("2", at(1)), 8_000).await;
     let mut sandbox = sandbox("2", "alice", at(0));

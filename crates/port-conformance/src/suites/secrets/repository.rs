@@ -11,9 +11,9 @@ use crate::fixtures::{at, secret, secret_value, user};
 use crate::{StorePorts, assert_is};
 
 async fn insert(ports: &StorePorts, n: u64, owner: &str, name: &str) -> CustomSecret {
-    let it = secret(n, owner, name, at(i64::try_from(n).unwrap_or(0)));
-    ports.secrets.insert(&it).await.unwrap();
-    it
+    let secret = secret(n, owner, name, at(i64::try_from(n).unwrap_or(0)));
+    ports.secrets.insert(&secret).await.unwrap();
+    secret
 }
 
 async fn names(ports: &StorePorts, owner: &str) -> Vec<String> {
@@ -85,7 +85,7 @@ pub async fn a_name_is_taken_once(ports: &StorePorts) {
 /// A change sets only its fields.
 pub async fn a_change_applies_only_to_its_fields(ports: &StorePorts) {
     let (secrets, alice) = (&ports.secrets, user("alice"));
-    let mut it = insert(ports, 1, "alice", "A").await;
+    let mut expected = insert(ports, 1, "alice", "A").await;
     let nothing = SecretChange::default();
     for (n, change) in [
         (10, nothing.clone()),
@@ -100,14 +100,14 @@ pub async fn a_change_applies_only_to_its_fields(ports: &StorePorts) {
         ),
         (14, renamed("B")),
     ] {
-        let name = it.name.clone();
+        let name = expected.name.clone();
         assert!(secrets.change(&alice, &name, &change, at(n)).await.unwrap());
-        it.name = change.name.unwrap_or(it.name);
-        it.description = change.description.unwrap_or(it.description);
-        it.value = change.value.unwrap_or(it.value);
-        it.updated_at = at(n);
-        let found = secrets.find(&alice, &it.name).await.unwrap();
-        assert_eq!(found.as_ref(), Some(&it));
+        expected.name = change.name.unwrap_or(expected.name);
+        expected.description = change.description.unwrap_or(expected.description);
+        expected.value = change.value.unwrap_or(expected.value);
+        expected.updated_at = at(n);
+        let found = secrets.find(&alice, &expected.name).await.unwrap();
+        assert_eq!(found.as_ref(), Some(&expected));
     }
     assert_eq!(names(ports, "alice").await, ["B"]);
     insert(ports, 3, "alice", "C").await;
@@ -117,7 +117,7 @@ pub async fn a_change_applies_only_to_its_fields(ports: &StorePorts) {
         let changed = secrets.change(&user(owner), name, &nothing, at(20)).await;
         assert!(!changed.unwrap(), "{owner} {name}");
     }
-    assert_eq!(secrets.find(&alice, "B").await.unwrap(), Some(it));
+    assert_eq!(secrets.find(&alice, "B").await.unwrap(), Some(expected));
 }
 
 /// `put` stores a new secret or changes an existing one, and returns which.
@@ -159,7 +159,7 @@ pub async fn a_deleted_secret_is_gone(ports: &StorePorts) {
 
 /// Users neither see nor affect each other's secrets.
 pub async fn users_are_separate(ports: &StorePorts) {
-    let theirs = insert(ports, 1, "alice", "A").await;
+    let stored = insert(ports, 1, "alice", "A").await;
     assert_eq!(names(ports, "bob").await, [""; 0]);
     assert_eq!(search(ports, "bob", None).await, [""; 0]);
     assert_eq!(ports.secrets.find(&user("bob"), "A").await.unwrap(), None);
@@ -167,7 +167,7 @@ pub async fn users_are_separate(ports: &StorePorts) {
     assert!(ports.secrets.put(&own, &valued(2)).await.unwrap());
     assert!(ports.secrets.delete(&user("bob"), "A").await.unwrap());
     let found = ports.secrets.find(&user("alice"), "A").await.unwrap();
-    assert_eq!(found, Some(theirs));
+    assert_eq!(found, Some(stored));
 }
 
 /// The search term matches any part in any case, and has no wildcards.
@@ -207,8 +207,8 @@ pub async fn pages_are_stable(ports: &StorePorts) {
     }
     insert(ports, 9, "bob", "C").await;
     let first = secrets.search(&alice, None, &limit(2, None)).await.unwrap();
-    let shown = |page: &[SecretSummary]| page.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
-    assert_eq!(shown(&first.items), ["B", "D"]);
+    let names = |page: &[SecretSummary]| page.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&first.items), ["B", "D"]);
     // Before, at and after the position of the token.
     insert(ports, 10, "alice", "A").await;
     assert!(secrets.delete(&alice, "D").await.unwrap());
@@ -221,10 +221,10 @@ pub async fn pages_are_stable(ports: &StorePorts) {
     );
     let next = limit(2, first.next);
     let second = secrets.search(&alice, None, &next).await.unwrap();
-    assert_eq!(shown(&second.items), ["_x", "a"]);
+    assert_eq!(names(&second.items), ["_x", "a"]);
     let next = limit(2, second.next);
     let last = secrets.search(&alice, None, &next).await.unwrap();
-    assert_eq!(shown(&last.items), ["b", "z"]);
+    assert_eq!(names(&last.items), ["b", "z"]);
     assert_eq!(last.next, None);
     for token in ["", "2", "c", "é\0", "djF8b3RoZXJ8MHxh"] {
         let foreign = limit(2, Some(PageToken(token.to_owned())));
@@ -236,8 +236,8 @@ pub async fn pages_are_stable(ports: &StorePorts) {
 /// Of many concurrent writers of a name, one inserts; each later `put` changes it, and no writer fails.
 pub async fn one_of_many_writers_takes_a_name(ports: &StorePorts) {
     let inserted = join_all((0..20).map(|n| async move {
-        let it = secret(n, "alice", "A", at(1));
-        ports.secrets.insert(&it).await
+        let secret = secret(n, "alice", "A", at(1));
+        ports.secrets.insert(&secret).await
     }));
     let won = inserted.await.into_iter().filter(|it| match it {
         Ok(()) => true,
@@ -246,14 +246,17 @@ pub async fn one_of_many_writers_takes_a_name(ports: &StorePorts) {
     });
     assert_eq!(won.count(), 1);
     let put = join_all((0..50).map(|n| async move {
-        let it = secret(100 + n, "alice", "B", at(1));
-        ports.secrets.put(&it, &valued(100 + n)).await
+        let secret = secret(100 + n, "alice", "B", at(1));
+        ports.secrets.put(&secret, &valued(100 + n)).await
     }));
     let new = put.await.into_iter().filter(|it| *it.as_ref().unwrap());
     assert_eq!(new.count(), 1);
     let stored = ports.secrets.find(&user("alice"), "B").await.unwrap();
     let value = stored.unwrap().value;
-    assert!((100..150).any(|n| secret_value(n) == value), "one of them");
+    assert!(
+        (100..150).any(|n| secret_value(n) == value),
+        "the value of one of the writers"
+    );
     let renames = join_all((0..20).map(|n| async move {
         let name = format!("R{n}");
         insert(ports, 200 + n, "alice", &name).await;
@@ -277,8 +280,8 @@ pub async fn writers_lose_nothing(ports: &StorePorts) {
     let alice = &user("alice");
     join_all((0..50).map(|n| async move {
         let (name, other) = (format!("S{n}"), format!("T{n}"));
-        let it = secret(n, "alice", &name, at(1));
-        assert!(ports.secrets.put(&it, &valued(n)).await.unwrap());
+        let secret = secret(n, "alice", &name, at(1));
+        assert!(ports.secrets.put(&secret, &valued(n)).await.unwrap());
         let valued = valued(1000 + n);
         let changed = ports.secrets.change(alice, &name, &valued, at(2)).await;
         assert!(changed.unwrap());
@@ -303,11 +306,11 @@ pub async fn the_cap_is_exact(ports: &StorePorts) {
         insert(ports, n, "alice", &format!("S{n}")).await;
     }
     let writers = join_all((0..20).map(|n| async move {
-        let it = secret(10_000 + n, "alice", &format!("C{n}"), at(1));
+        let secret = secret(10_000 + n, "alice", &format!("C{n}"), at(1));
         if n % 2 == 0 {
-            ports.secrets.insert(&it).await
+            ports.secrets.insert(&secret).await
         } else {
-            ports.secrets.put(&it, &valued(n)).await.map(|_| ())
+            ports.secrets.put(&secret, &valued(n)).await.map(|_| ())
         }
     }));
     let stored = writers.await.into_iter().filter(|it| match it {

@@ -120,8 +120,8 @@ pub async fn only_what_is_unchanged_is_replaced(ports: &StorePorts) {
     let alice = user("alice");
     let before = ports.settings.load(&alice).await.unwrap().unwrap();
     for (kind, records) in expected {
-        let anew = |it: &SealedRecord, before: &Sealed| ResealedRecord {
-            location: it.location.clone(),
+        let anew = |stored: &SealedRecord, before: &Sealed| ResealedRecord {
+            location: stored.location.clone(),
             before: before.clone(),
             after: sealed("anew"),
         };
@@ -142,12 +142,12 @@ pub async fn only_what_is_unchanged_is_replaced(ports: &StorePorts) {
     let stored = ports.settings.load(&alice).await.unwrap().unwrap();
     let document = sealed("anew");
     assert_eq!(stored, StoredSettings { document, ..before });
-    let gone = ResealedRecord {
+    let missing = ResealedRecord {
         location: SealedLocation::Settings(user("stranger")),
         before: sealed("a"),
         after: sealed("b"),
     };
-    assert_eq!(ports.sealed.replace(&[gone]).await.unwrap(), 0);
+    assert_eq!(ports.sealed.replace(&[missing]).await.unwrap(), 0);
     assert_eq!(ports.settings.load(&user("stranger")).await.unwrap(), None);
 }
 

@@ -55,13 +55,13 @@ pub async fn a_stale_save_changes_nothing(ports: &StorePorts) {
 /// Users neither see nor affect each other's settings.
 pub async fn users_are_separate(ports: &StorePorts) {
     let (settings, alice, bob) = (&ports.settings, user("alice"), user("bob"));
-    let theirs = Sealed::from_text("alice's");
-    settings.save(&alice, &theirs, None, at(1)).await.unwrap();
+    let of_alice = Sealed::from_text("alice's");
+    settings.save(&alice, &of_alice, None, at(1)).await.unwrap();
     assert_eq!(settings.load(&bob).await.unwrap(), None);
-    let document = Sealed::from_text("bob's");
-    settings.save(&bob, &document, None, at(2)).await.unwrap();
+    let of_bob = Sealed::from_text("bob's");
+    settings.save(&bob, &of_bob, None, at(2)).await.unwrap();
     let stored = settings.load(&alice).await.unwrap().unwrap();
-    assert_eq!(stored.document, theirs);
+    assert_eq!(stored.document, of_alice);
 }
 
 /// 50 concurrent savers each add a letter and retry when they are stale. No letter is lost.
@@ -71,7 +71,7 @@ pub async fn no_update_is_lost(ports: &StorePorts) {
         loop {
             let before = ports.settings.load(&alice).await.unwrap();
             let (text, expected) = match &before {
-                Some(it) => (it.document.as_text().to_owned(), Some(it.revision)),
+                Some(stored) => (stored.document.as_text().to_owned(), Some(stored.revision)),
                 None => (String::new(), None),
             };
             let document = Sealed::from_text(text + "x");

@@ -69,8 +69,8 @@ pub async fn processes_announce_their_keys(ports: &StorePorts) {
     let mut one = holder("one", &["k1"], 1);
     one.seals_with = None;
     let two = holder("two", &["k1", "k2"], 5);
-    for it in [&one, &two] {
-        vault.announce(it).await.unwrap();
+    for holder in [&one, &two] {
+        vault.announce(holder).await.unwrap();
     }
     assert_eq!(
         vault.list_holders(at(1)).await.unwrap(),

@@ -116,7 +116,7 @@ pub async fn occupancy_is_counted(ports: &StorePorts) {
     assert_eq!(
         seen(&found),
         [(0, at(0)), (3, at(50))],
-        "begun is not counted twice"
+        "a begun start counts only as its conversation"
     );
 }
 
@@ -211,7 +211,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &StorePorts) {
     assert_eq!(
         row.status,
         SandboxStatus::Running,
-        "what is up stays as it is"
+        "a sandbox that is up is unchanged"
     );
 }
 
@@ -238,15 +238,15 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
         .await
         .fence;
     let alice = scope("alice");
-    let gone = ports
+    let deleted = ports
         .conversations
         .delete(&alice, conversation_id(1), at(3));
-    assert!(gone.await.unwrap());
+    assert!(deleted.await.unwrap());
     let row = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
     assert_eq!(
         row.desired,
         DesiredState::Running,
-        "the part still needs it"
+        "the sub-conversation needs the sandbox"
     );
     let mut part = conversation(11, "alice", "s", at(4));
     part.parent = Some(conversation_id(1));
@@ -272,7 +272,7 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
     assert_eq!(
         row.desired,
         DesiredState::Deleted,
-        "no conversation needs it"
+        "no conversation needs the sandbox"
     );
 }
 
@@ -289,10 +289,10 @@ pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &StorePorts) {
     let claimed = tasks.claim(&start.task.host, at(100), at(160), limit).await;
     let fence = claimed.unwrap()[0].fence;
     let alice = scope("alice");
-    let gone = ports
+    let deleted = ports
         .conversations
         .delete(&alice, conversation_id(1), at(70));
-    assert!(gone.await.unwrap());
+    assert!(deleted.await.unwrap());
     let failed = status_update(StartStatus::Error);
     tasks
         .fail(task_id(10), fence, &failed, at(101))
@@ -302,7 +302,7 @@ pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &StorePorts) {
     assert_eq!(
         row.desired,
         DesiredState::Deleted,
-        "no conversation needs it"
+        "no conversation needs the sandbox"
     );
 }
 

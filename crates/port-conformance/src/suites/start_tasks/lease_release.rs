@@ -58,7 +58,7 @@ pub async fn unfinished_tasks_are_counted(ports: &StorePorts) {
     ports.start(&elsewhere).await;
     let of = |leased, waiting| StartQueueCounts { leased, waiting };
     assert_eq!(queue(1).await, of(1, 1));
-    assert_eq!(queue(100_000).await, of(0, 2), "the lease has run out");
+    assert_eq!(queue(100_000).await, of(0, 2), "the lease has expired");
     let failed = status_update(StartStatus::Error);
     let ended = ports.tasks.fail(task_id(1), fence, &failed, at(2)).await;
     ended.unwrap();

@@ -18,7 +18,7 @@ use crate::{StorePorts, assert_is};
 
 async fn task(ports: &StorePorts, n: u64) -> StartTask {
     let found = ports.tasks.find_many(&Scope::System, &[task_id(n)]).await;
-    found.expect("find").remove(0).expect("the task is there")
+    found.expect("find").remove(0).expect("an existing task")
 }
 
 pub(super) async fn claim(ports: &StorePorts, now: i64, until: i64) -> Vec<LeasedStartTask> {
@@ -47,11 +47,11 @@ async fn begin(
     fence: i64,
     sandbox: &str,
 ) -> Result<StartTask, StoreError> {
-    let it = conversation(n, "alice", sandbox, at(3));
+    let row = conversation(n, "alice", sandbox, at(3));
     let update = status_update(StartStatus::StartingConversation);
     ports
         .tasks
-        .begin_conversation(task_id(n), fence, &it, &update, at(5))
+        .begin_conversation(task_id(n), fence, &row, &update, at(5))
         .await
 }
 
@@ -75,8 +75,8 @@ pub async fn a_race_for_a_task_has_one_winner(ports: &StorePorts) {
     let mut won: Vec<_> = claims.iter().flatten().map(|it| it.task.id).collect();
     won.sort();
     assert_eq!(won, (0..10).map(task_id).collect::<Vec<_>>());
-    for it in claims.into_iter().flatten() {
-        assert_eq!(it.task.attempts, 1);
+    for leased in claims.into_iter().flatten() {
+        assert_eq!(leased.task.attempts, 1);
     }
 }
 
@@ -140,9 +140,13 @@ pub async fn claims_are_fair_among_users(ports: &StorePorts) {
     assert_eq!(
         claim(100, 1, any).await,
         [21],
-        "those who have none go first"
+        "owners without leased tasks come first"
     );
-    assert_eq!(claim(100, 2, 1).await, [0; 0], "every owner has one");
+    assert_eq!(
+        claim(100, 2, 1).await,
+        [0; 0],
+        "every owner has one leased task"
+    );
     assert_eq!(claim(100, 9, 3).await, [2, 3, 12]);
     assert_eq!(claim(100, 9, 3).await, [0; 0]);
     // Expired leases and ended tasks do not count.
@@ -172,14 +176,14 @@ pub async fn a_lease_can_be_extended_and_expires(ports: &StorePorts) {
     assert_eq!(
         claim(ports, 121, 130).await.len(),
         1,
-        "nothing was prolonged"
+        "the lease was not extended"
     );
 }
 
 /// An update stores its fields and keeps the others; `updated_at` changes with the status.
 pub async fn an_update_is_stored(ports: &StorePorts) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
-    let said = StartTaskUpdate {
+    let update = StartTaskUpdate {
         status: StartStatus::WaitingForSandbox,
         detail: Some("detail".to_owned()),
         notes: vec!["one".to_owned()],
@@ -188,15 +192,15 @@ pub async fn an_update_is_stored(ports: &StorePorts) {
     };
     let stored = ports
         .tasks
-        .advance(task_id(1), claimed.fence, &said, at(5))
+        .advance(task_id(1), claimed.fence, &update, at(5))
         .await
         .unwrap();
     let expected = StartTask {
-        status: said.status,
-        detail: said.detail,
-        notes: said.notes,
-        agent_server_url: said.agent_server_url,
-        timings: said.timings,
+        status: update.status,
+        detail: update.detail,
+        notes: update.notes,
+        agent_server_url: update.agent_server_url,
+        timings: update.timings,
         updated_at: at(5),
         ..claimed.task
     };
@@ -304,10 +308,10 @@ pub async fn a_conversation_is_begun_once(ports: &StorePorts) {
     assert_eq!(view.conversation, conversation(1, "alice", "s", at(3)));
     assert_eq!(view.sandbox.unwrap().id, sandbox_id("s"));
 
-    let said = crate::fixtures::report(domain::conversation::ExecutionStatus::Running, at(4));
+    let report = crate::fixtures::report(domain::conversation::ExecutionStatus::Running, at(4));
     let stored = ports
         .conversations
-        .apply_report(&sandbox_id("s"), conversation_id(1), &said, at(4))
+        .apply_report(&sandbox_id("s"), conversation_id(1), &report, at(4))
         .await;
     assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
     let before = ports.view(conversation_id(1)).await;
@@ -373,13 +377,13 @@ pub async fn a_taken_conversation_is_not_begun(ports: &StorePorts) {
 pub async fn a_failure_releases_what_the_task_held(ports: &StorePorts) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     begin(ports, 1, fence, "s").await.unwrap();
-    let said = StartTaskUpdate {
+    let update = StartTaskUpdate {
         detail: Some("it died".to_owned()),
         ..status_update(StartStatus::Error)
     };
     let failed = ports
         .tasks
-        .fail(task_id(1), fence, &said, at(7))
+        .fail(task_id(1), fence, &update, at(7))
         .await
         .unwrap();
     assert_eq!(

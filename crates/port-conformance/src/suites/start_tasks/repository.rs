@@ -206,7 +206,12 @@ pub async fn a_race_never_exceeds_a_cap(ports: &StorePorts) {
     assert_eq!(count.unwrap(), 6);
     let sandboxes = ports.sandboxes.search(&alice, &page(100)).await.unwrap();
     assert_eq!(sandboxes.items.len(), 6);
-    let inside = start_in(99, "alice", won.expect("a winner").as_str(), at(1));
+    let inside = start_in(
+        99,
+        "alice",
+        won.expect("one start succeeds").as_str(),
+        at(1),
+    );
     let answer = ports.tasks.insert(&inside, &caps).await;
     assert_eq!(answer.unwrap(), StartTaskInsertOutcome::New);
 }

@@ -90,8 +90,8 @@ pub async fn many_starts_are_processed(ports: &StorePorts) {
         .map(|n| start(n, &format!("user-{n}"), &format!("s{n}"), at(0)))
         .collect();
     let inserted = join_all(starts.iter().map(|it| ports.tasks.insert(it, &AMPLE_CAPS))).await;
-    for it in inserted {
-        assert_eq!(it.unwrap(), StartTaskInsertOutcome::New);
+    for outcome in inserted {
+        assert_eq!(outcome.unwrap(), StartTaskInsertOutcome::New);
     }
     let host = host();
     let claims = join_all((0..MANY).map(|_| {

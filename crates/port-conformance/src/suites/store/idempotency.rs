@@ -11,11 +11,11 @@ use futures::future::join_all;
 use crate::fixtures::{AMPLE_CAPS, at, sandbox, sandbox_id, start, user};
 use crate::{StorePorts, assert_is};
 
-fn request(owner: &str, key: &str, asked: &str) -> IdempotentRequest {
+fn request(owner: &str, key: &str, fingerprint: &str) -> IdempotentRequest {
     IdempotentRequest {
         owner: user(owner),
         key: key.to_owned(),
-        fingerprint: asked.to_owned(),
+        fingerprint: fingerprint.to_owned(),
         since: at(0),
     }
 }
@@ -38,10 +38,10 @@ fn keyed_start(n: u64, answer: IdempotentResponse) -> NewStartTask {
 
 /// A repeated start creates nothing and gets the first response. Another request with the key gets a mismatch.
 pub async fn a_repeated_start_creates_once(ports: &StorePorts) {
-    let asked = request("alice", "k", "this");
-    let first = keyed_start(1, response(asked.clone(), "one"));
+    let keyed = request("alice", "k", "this");
+    let first = keyed_start(1, response(keyed.clone(), "one"));
     assert_eq!(
-        ports.idempotency.look_up(&asked).await.unwrap(),
+        ports.idempotency.look_up(&keyed).await.unwrap(),
         IdempotencyCheck::New
     );
     assert_is!(
@@ -49,13 +49,13 @@ pub async fn a_repeated_start_creates_once(ports: &StorePorts) {
         Ok(StartTaskInsertOutcome::New)
     );
     let same = IdempotencyCheck::Replay("one".to_owned());
-    assert_eq!(ports.idempotency.look_up(&asked).await.unwrap(), same);
+    assert_eq!(ports.idempotency.look_up(&keyed).await.unwrap(), same);
     // Not even the caps are checked.
     let none = SandboxCaps {
         per_user: 0,
         overall: 0,
     };
-    let again = keyed_start(2, response(asked, "two"));
+    let again = keyed_start(2, response(keyed, "two"));
     assert_eq!(
         ports.tasks.insert(&again, &none).await.unwrap(),
         StartTaskInsertOutcome::KeyUsed(same)
@@ -81,7 +81,7 @@ pub async fn a_repeated_start_creates_once(ports: &StorePorts) {
 
 /// The same for sandboxes.
 pub async fn a_repeated_sandbox_creates_once(ports: &StorePorts) {
-    let asked = request("alice", "k", "this");
+    let keyed = request("alice", "k", "this");
     let insert = async |name: &str, request: IdempotentRequest| {
         let row = sandbox(name, "alice", at(1));
         let answer = response(request, name);
@@ -91,9 +91,9 @@ pub async fn a_repeated_sandbox_creates_once(ports: &StorePorts) {
             .await;
         inserted.unwrap()
     };
-    assert_eq!(insert("a", asked.clone()).await, IdempotencyCheck::New);
+    assert_eq!(insert("a", keyed.clone()).await, IdempotencyCheck::New);
     assert_eq!(
-        insert("b", asked).await,
+        insert("b", keyed).await,
         IdempotencyCheck::Replay("a".to_owned())
     );
     let other = request("alice", "k", "that");
@@ -108,20 +108,20 @@ pub async fn a_refusal_stores_no_response(ports: &StorePorts) {
         per_user: 0,
         overall: 0,
     };
-    let asked = request("alice", "k", "this");
+    let keyed = request("alice", "k", "this");
     let refused = ports
         .tasks
-        .insert(&keyed_start(1, response(asked.clone(), "one")), &none)
+        .insert(&keyed_start(1, response(keyed.clone(), "one")), &none)
         .await;
     assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(0))));
     let row = sandbox("a", "alice", at(1));
     let refused = ports
         .sandboxes
-        .insert_once(&row, &none, &response(asked.clone(), "a"))
+        .insert_once(&row, &none, &response(keyed.clone(), "a"))
         .await;
     assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(0))));
     assert_eq!(
-        ports.idempotency.look_up(&asked).await.unwrap(),
+        ports.idempotency.look_up(&keyed).await.unwrap(),
         IdempotencyCheck::New
     );
 }
@@ -152,8 +152,8 @@ pub async fn a_race_creates_one(ports: &StorePorts) {
 
 /// A response that is too old is ignored, and its key is free for another request. Pruning deletes old responses.
 pub async fn old_responses_are_pruned(ports: &StorePorts) {
-    let asked = request("alice", "k", "this");
-    let first = keyed_start(1, response(asked.clone(), "one"));
+    let keyed = request("alice", "k", "this");
+    let first = keyed_start(1, response(keyed.clone(), "one"));
     ports.tasks.insert(&first, &AMPLE_CAPS).await.unwrap();
     let later = IdempotentRequest {
         since: at(2),
@@ -182,25 +182,25 @@ pub async fn old_responses_are_pruned(ports: &StorePorts) {
 /// The response to a request that created nothing is stored like any other: once, and only for that request.
 pub async fn a_response_without_a_creation_is_stored(ports: &StorePorts) {
     let idempotency = &ports.idempotency;
-    let asked = request("alice", "k", "this");
+    let keyed = request("alice", "k", "this");
     let first = idempotency
-        .store_response(&response(asked.clone(), "one"))
+        .store_response(&response(keyed.clone(), "one"))
         .await
         .unwrap();
     assert_eq!(first, IdempotencyCheck::New);
     let same = IdempotencyCheck::Replay("one".to_owned());
     let second = idempotency
-        .store_response(&response(asked.clone(), "two"))
+        .store_response(&response(keyed.clone(), "two"))
         .await
         .unwrap();
     assert_eq!(second, same);
-    assert_eq!(idempotency.look_up(&asked).await.unwrap(), same);
+    assert_eq!(idempotency.look_up(&keyed).await.unwrap(), same);
     let other = response(request("alice", "k", "that"), "three");
     assert_eq!(
         idempotency.store_response(&other).await.unwrap(),
         IdempotencyCheck::Mismatch
     );
-    let start = keyed_start(1, response(asked, "four"));
+    let start = keyed_start(1, response(keyed, "four"));
     let inserted = ports.tasks.insert(&start, &AMPLE_CAPS).await.unwrap();
     assert_eq!(inserted, StartTaskInsertOutcome::KeyUsed(same));
 }

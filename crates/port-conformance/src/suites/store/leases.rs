@@ -11,12 +11,12 @@ pub async fn a_lease_has_one_holder_until_its_end(ports: &StorePorts) {
         let taken = ports.leases.acquire("x", holder, at(now), at(until)).await;
         taken.unwrap()
     };
-    assert!(take("one", 0, 10).await, "it is free");
-    assert!(!take("two", 9, 20).await, "it is held");
-    assert!(take("one", 9, 15).await, "its holder prolongs it");
-    assert!(!take("two", 14, 20).await, "it was prolonged");
-    assert!(take("two", 15, 20).await, "it has ended");
-    assert!(!take("one", 16, 30).await, "it was lost");
+    assert!(take("one", 0, 10).await, "a free lease");
+    assert!(!take("two", 9, 20).await, "a held lease");
+    assert!(take("one", 9, 15).await, "its holder extends it");
+    assert!(!take("two", 14, 20).await, "an extended lease");
+    assert!(take("two", 15, 20).await, "an expired lease");
+    assert!(!take("one", 16, 30).await, "the former holder lost it");
     let other = ports.leases.acquire("y", "one", at(16), at(30)).await;
     assert!(other.unwrap(), "another name is another lease");
 }
@@ -55,12 +55,16 @@ pub async fn ended_leases_are_pruned(ports: &StorePorts) {
         let taken = leases.acquire(&name, "one", at(0), at(until)).await;
         assert!(taken.unwrap());
     }
-    assert_eq!(leases.prune(at(10), 9).await.unwrap(), 0, "ends, not ended");
+    assert_eq!(
+        leases.prune(at(10), 9).await.unwrap(),
+        0,
+        "a lease that ends at that time has not ended before it"
+    );
     assert_eq!(leases.prune(at(20), 2).await.unwrap(), 2);
     assert_eq!(leases.prune(at(20), 2).await.unwrap(), 1);
     assert_eq!(leases.prune(at(20), 2).await.unwrap(), 0);
     let held = leases.acquire("lease-4", "two", at(19), at(30)).await;
-    assert!(!held.unwrap(), "that one has not ended");
+    assert!(!held.unwrap(), "the other lease stays");
 }
 
 /// Generates the conformance tests of `LeaseRepository`.

@@ -31,8 +31,8 @@ async fn tasks(ports: &StorePorts, all: &[u64]) -> Vec<u64> {
 /// Pruning deletes ended tasks, longest unchanged first, up to the limit. Younger and unfinished ones stay.
 pub async fn ended_start_tasks_are_pruned(ports: &StorePorts) {
     for (n, when) in [(1, 30), (2, 20), (3, 10), (4, 40)] {
-        let it = start(n, "alice", &format!("s{n}"), at(0));
-        store_ended_start(ports, &it, StartStatus::Ready, when).await;
+        let start = start(n, "alice", &format!("s{n}"), at(0));
+        store_ended_start(ports, &start, StartStatus::Ready, when).await;
     }
     ports.start(&start(5, "alice", "s5", at(0))).await;
     let all = [1, 2, 3, 4, 5];
@@ -46,8 +46,8 @@ pub async fn ended_start_tasks_are_pruned(ports: &StorePorts) {
 /// A failed task stays until its sandbox is gone: without it a late report would be adopted.
 pub async fn a_failed_start_stays_while_its_sandbox_exists(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
-    let it = start_in(1, "alice", "s", at(0));
-    store_ended_start(ports, &it, StartStatus::Error, 2).await;
+    let start = start_in(1, "alice", "s", at(0));
+    store_ended_start(ports, &start, StartStatus::Error, 2).await;
     assert_eq!(ports.tasks.prune(at(99), 9).await.unwrap(), 0);
     ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
     assert_eq!(ports.tasks.prune(at(99), 9).await.unwrap(), 1);
@@ -63,11 +63,11 @@ async fn delete(ports: &StorePorts, id: ConversationId, when: i64) {
 }
 
 async fn is_remembered(ports: &StorePorts, n: u64, probe: u64) -> bool {
-    let mut it = start(probe, "alice", &format!("probe-{probe}"), at(0));
-    it.task.conversation_id = conversation_id(n);
+    let mut start = start(probe, "alice", &format!("probe-{probe}"), at(0));
+    start.task.conversation_id = conversation_id(n);
     // On another host, so that no test claims it.
-    it.task.host = HostId::parse("probes").unwrap();
-    ports.tasks.insert(&it, &AMPLE_CAPS).await.is_err()
+    start.task.host = HostId::parse("probes").unwrap();
+    ports.tasks.insert(&start, &AMPLE_CAPS).await.is_err()
 }
 
 /// Pruning deletes records of deleted conversations, oldest first, up to the limit, and never while their sandbox
@@ -76,8 +76,8 @@ pub async fn records_of_deleted_conversations_are_pruned(ports: &StorePorts) {
     for n in 1..=3 {
         let name = format!("s{n}");
         ports.sandbox(&name, "alice").await;
-        let it = conversation(n, "alice", &name, at(0));
-        let id = ports.conversation(&it).await;
+        let row = conversation(n, "alice", &name, at(0));
+        let id = ports.conversation(&row).await;
         delete(ports, id, i64::try_from(n).unwrap() * 10).await;
     }
     let conversations = &ports.conversations;
@@ -93,7 +93,7 @@ pub async fn records_of_deleted_conversations_are_pruned(ports: &StorePorts) {
     assert!(is_remembered(ports, 2, 102).await);
     assert_eq!(conversations.prune_deleted(at(30), 9).await.unwrap(), 1);
     assert!(!is_remembered(ports, 2, 103).await);
-    assert!(is_remembered(ports, 3, 104).await, "it is too young");
+    assert!(is_remembered(ports, 3, 104).await, "a younger record stays");
 }
 
 /// Generates the conformance tests of pruning. `$fresh` is a future of a value that derefs to [`StorePorts`].

@@ -84,7 +84,7 @@ pub async fn a_cause_may_contain_nul(ports: &StorePorts) {
 /// The report of an agent server, and the title and search terms of the owner.
 pub async fn a_conversation_may_contain_nul(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
-    let it = Conversation {
+    let row = Conversation {
         title: Some(text_with_nul()),
         selected_repository: Some(text_with_nul()),
         selected_branch: Some(text_with_nul()),
@@ -93,21 +93,21 @@ pub async fn a_conversation_may_contain_nul(ports: &StorePorts) {
         tags: BTreeMap::from([("k".to_owned(), text_with_nul())]),
         ..conversation(1, "alice", "s", at(0))
     };
-    let id = ports.conversation(&it).await;
+    let id = ports.conversation(&row).await;
     let seen = async || ports.view(id).await.unwrap().conversation;
     let row = seen().await;
     assert_nul_kept_or_replaced(row.title.as_deref());
     assert_nul_kept_or_replaced(row.selected_branch.as_deref());
     assert_nul_kept_or_replaced(Some(&row.agent_kind));
     assert_nul_kept_or_replaced(row.tags.get("k").map(String::as_str));
-    let said = ConversationReport {
+    let report = ConversationReport {
         title: Some(format!("{TEXT_WITH_NUL}{TEXT_WITH_NUL}")),
         llm_model: Some(text_with_nul()),
         ..ConversationReport::default()
     };
     let stored = ports
         .conversations
-        .apply_report(&sandbox_id("s"), id, &said, at(1))
+        .apply_report(&sandbox_id("s"), id, &report, at(1))
         .await;
     assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
     assert_nul_kept_or_replaced(seen().await.llm_model.as_deref());
@@ -160,9 +160,9 @@ pub async fn an_event_may_contain_nul(ports: &StorePorts) {
             .await
             .unwrap();
         assert_eq!(found.items.len(), expected, "{kind:?}");
-        for it in found.items {
-            assert_nul_kept_or_replaced(Some(&it.kind));
-            assert_eq!(it.body, body);
+        for event in found.items {
+            assert_nul_kept_or_replaced(Some(&event.kind));
+            assert_eq!(event.body, body);
         }
     }
 }

@@ -64,16 +64,20 @@ pub async fn users_have_roles(ports: &StorePorts) {
         administer(ports, 2, create("ada", Role::User)).await,
         Err(StoreError::Conflict { entity: "user" })
     );
-    let theirs = key(1, "ada", 0);
-    ports.keys.insert(&theirs).await.unwrap();
-    let found = known(ports, &theirs).await.unwrap();
-    assert_eq!(found.role, Role::Admin, "a key more does not change it");
+    let stored = key(1, "ada", 0);
+    ports.keys.insert(&stored).await.unwrap();
+    let found = known(ports, &stored).await.unwrap();
+    assert_eq!(
+        found.role,
+        Role::Admin,
+        "another key does not change the role"
+    );
     let set = |name| AdminChange::SetRole {
         user: user(name),
         role: Role::User,
     };
     administer(ports, 3, set("ada")).await.unwrap();
-    assert_eq!(known(ports, &theirs).await.unwrap().role, Role::User);
+    assert_eq!(known(ports, &stored).await.unwrap().role, Role::User);
     assert_is!(
         administer(ports, 4, set("bob")).await,
         Err(StoreError::NotFound { entity: "user" })
@@ -114,11 +118,11 @@ pub async fn keys_are_rotated(ports: &StorePorts) {
         new: new.clone(),
         until: at(until),
     };
-    let gone = || Err::<(), _>(StoreError::NotFound { entity: "API key" });
+    let not_found = || Err::<(), _>(StoreError::NotFound { entity: "API key" });
     let foreign = rotate(&one, &key(4, "bob", 2), 50);
     assert_eq!(
         format!("{:?}", administer(ports, 1, foreign).await),
-        format!("{:?}", gone())
+        format!("{:?}", not_found())
     );
     administer(ports, 2, rotate(&one, &two, 50)).await.unwrap();
     let former = known(ports, &one).await.unwrap().key;
@@ -134,7 +138,7 @@ pub async fn keys_are_rotated(ports: &StorePorts) {
     let late = key(6, "ada", 50);
     assert_eq!(
         format!("{:?}", administer(ports, 4, rotate(&one, &late, 90)).await),
-        format!("{:?}", gone())
+        format!("{:?}", not_found())
     );
     assert_eq!((known(ports, &late).await, entries(ports).await), (None, 2));
 }
@@ -164,11 +168,11 @@ pub async fn a_deletion_takes_effect_at_once(ports: &StorePorts) {
         administer(ports, 1, delete("bob")).await,
         Err(StoreError::NotFound { entity: "user" })
     );
-    let (theirs, document) = (
+    let (secret, document) = (
         secret(9, "ada", "TOKEN", at(1)),
         Sealed::from_text("sealed"),
     );
-    ports.secrets.insert(&theirs).await.unwrap();
+    ports.secrets.insert(&secret).await.unwrap();
     let saved = ports
         .settings
         .save(&user("ada"), &document, None, at(1))
@@ -215,13 +219,13 @@ pub async fn a_deletion_takes_effect_at_once(ports: &StorePorts) {
 
 /// One change of every kind by `ada`: first those to her own keys, then those that require an administrator.
 fn changes(n: u64, mine: &ApiKey, theirs: &ApiKey) -> ([AdminChange; 3], [AdminChange; 6]) {
-    let revoke = |it: &ApiKey| AdminChange::RevokeKey {
-        id: it.id,
-        user: it.user.clone(),
+    let revoke = |old: &ApiKey| AdminChange::RevokeKey {
+        id: old.id,
+        user: old.user.clone(),
     };
-    let rotate = |it: &ApiKey, n| AdminChange::RotateKey {
-        old: it.id,
-        new: key(n, it.user.as_str(), 1),
+    let rotate = |old: &ApiKey, n| AdminChange::RotateKey {
+        old: old.id,
+        new: key(n, old.user.as_str(), 1),
         until: at(9),
     };
     let own = [
@@ -250,11 +254,11 @@ async fn by(
     key: &ApiKey,
     change: &AdminChange,
 ) -> Result<PurgeCounts, StoreError> {
-    let asked = AuditEntry {
+    let entry = AuditEntry {
         key: Some(key.id),
         ..entry(n, 4)
     };
-    ports.administration.administer(change, &asked).await
+    ports.administration.administer(change, &entry).await
 }
 
 /// A caller whose key was revoked, has expired or belongs to another user, or whose user was deleted, changes nothing.
@@ -268,8 +272,8 @@ pub async fn callers_are_authorized_again(ports: &StorePorts) {
         expires_at: Some(at(4)),
         ..key(4, "ada", 0)
     };
-    for it in [&hers, &spare, &theirs, &expired] {
-        ports.keys.insert(it).await.unwrap();
+    for stored in [&hers, &spare, &theirs, &expired] {
+        ports.keys.insert(stored).await.unwrap();
     }
     let (own, others) = changes(10, &spare, &theirs);
     let before = ports.keys.list(None).await.unwrap();

@@ -75,8 +75,8 @@ async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
     let saved = ports.settings.save(&id, &document, None, at(1)).await;
     saved.unwrap();
     for (n, name) in [(n + 9, "A"), (n + 10, "B")] {
-        let it = secret(n, owner, name, at(1));
-        ports.secrets.insert(&it).await.unwrap();
+        let secret = secret(n, owner, name, at(1));
+        ports.secrets.insert(&secret).await.unwrap();
     }
     let name = |what: &str| format!("{owner}-{what}");
     for what in ["up", "paused", "deleted"] {
@@ -97,20 +97,20 @@ async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
         parent: Some(conversation_id(n + 2)),
         ..conversation(n + 3, owner, &name("up"), at(1))
     };
-    let gone = conversation(n + 5, owner, &name("up"), at(1));
-    for it in [
+    let deleted = conversation(n + 5, owner, &name("up"), at(1));
+    for row in [
         &conversation(n + 2, owner, &name("up"), at(1)),
         &part,
         &conversation(n + 4, owner, &name("paused"), at(1)),
-        &gone,
+        &deleted,
     ] {
-        ports.conversation(it).await;
+        ports.conversation(row).await;
     }
     append(ports, &name("up"), n + 2, 5).await;
     append(ports, &name("up"), n + 3, 2).await;
     let deleted = ports
         .conversations
-        .delete(&scope(owner), gone.id, at(2))
+        .delete(&scope(owner), deleted.id, at(2))
         .await;
     assert!(deleted.unwrap());
     let mut keyed = start(n + 6, owner, &name("own"), at(1));
@@ -132,8 +132,8 @@ async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
 /// The pending messages of these conversations.
 async fn waiting(ports: &StorePorts, all: &[ConversationView]) -> Vec<PendingMessage> {
     let mut waiting = Vec::new();
-    for it in all {
-        let found = ports.pending.list_waiting(it.conversation.id).await;
+    for view in all {
+        let found = ports.pending.list_waiting(view.conversation.id).await;
         waiting.extend(found.unwrap());
     }
     waiting
@@ -148,19 +148,19 @@ async fn visible_objects(ports: &StorePorts, owner: &str) -> Vec<String> {
     let (id, scope) = (user(owner), scope(owner));
     let found = ports.conversations.search(&scope, &all, &page(100)).await;
     let found = found.unwrap().items;
-    let mut shown = Vec::new();
-    for it in &found {
+    let mut objects = Vec::new();
+    for view in &found {
         let (all, order) = (EventFilter::default(), EventOrder::Timestamp);
         let events = ports
             .events
-            .search(&scope, it.conversation.id, &all, order, &page(100))
+            .search(&scope, view.conversation.id, &all, order, &page(100))
             .await;
-        shown.push(format!("{:?}", events.unwrap().items));
+        objects.push(format!("{:?}", events.unwrap().items));
     }
     let (all, order) = (StartTaskFilter::default(), StartTaskOrder::CreatedAt);
     let tasks = ports.tasks.search(&scope, &all, order, &page(100)).await;
     let sandboxes = ports.sandboxes.search(&scope, &page(100)).await.unwrap();
-    shown.extend([
+    objects.extend([
         format!("{found:?}"),
         format!("{:?}", tasks.unwrap().items),
         format!("{:?}", sandboxes.items),
@@ -173,7 +173,7 @@ async fn visible_objects(ports: &StorePorts, owner: &str) -> Vec<String> {
             ports.idempotency.look_up(&request(owner)).await.unwrap()
         ),
     ]);
-    shown
+    objects
 }
 
 /// Repeats the purge, with this limit, until it is complete. Panics if it does not end.
@@ -181,12 +181,12 @@ async fn purge(ports: &StorePorts, owner: &UserId, limit: usize) -> (PurgeCounts
     let mut sum = PurgeCounts::default();
     for calls in 1..200 {
         let purged = ports.users.purge(owner, at(9), limit).await.unwrap();
-        sum += purged.expect("the user is there");
+        sum += purged.expect("an existing user");
         if !sum.more {
             return (sum, calls);
         }
     }
-    panic!("purging does not end");
+    panic!("the purge does not end");
 }
 
 /// After the purge only the sandboxes to be removed are left, whatever the limit of a call.
@@ -282,7 +282,7 @@ pub async fn the_first_call_revokes_all_access(ports: &StorePorts) {
     assert_eq!(found.unwrap().items, []);
     let id = task_id(108);
     let task = ports.tasks.find_many(&Scope::System, &[id]).await.unwrap();
-    let task = task[0].clone().expect("one row was to go, another went");
+    let task = task[0].clone().expect("the call deletes another row first");
     assert_eq!(
         (task.status, task.sealed_secrets),
         (StartStatus::Error, None)
@@ -304,10 +304,10 @@ pub async fn the_first_call_revokes_all_access(ports: &StorePorts) {
         assert_is!(error, Some(StoreError::Stale { .. }));
     }
     let begun = status_update(StartStatus::StartingConversation);
-    let it = conversation(108, "alice", "alice-up", at(9));
+    let row = conversation(108, "alice", "alice-up", at(9));
     let begun = ports
         .tasks
-        .begin_conversation(id, fence, &it, &begun, at(9))
+        .begin_conversation(id, fence, &row, &begun, at(9))
         .await;
     assert_is!(begun, Err(StoreError::Stale { .. }));
     assert_eq!(
@@ -328,7 +328,7 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
     seed_user(ports, "alice", 100).await;
     let alice = user("alice");
     ports.users.purge(&alice, at(9), 1).await.unwrap();
-    let gone = |error: Option<StoreError>| {
+    let assert_refused = |error: Option<StoreError>| {
         assert_is!(
             error,
             Some(StoreError::NotFound {
@@ -337,10 +337,10 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
         );
     };
     let row = sandbox("new", "alice", at(9));
-    gone(ports.sandboxes.insert(&row, &AMPLE_CAPS).await.err());
+    assert_refused(ports.sandboxes.insert(&row, &AMPLE_CAPS).await.err());
     let mut answer = response("alice");
     "other".clone_into(&mut answer.request.key);
-    gone(
+    assert_refused(
         ports
             .sandboxes
             .insert_once(&row, &AMPLE_CAPS, &answer)
@@ -348,20 +348,20 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
             .err(),
     );
     let new = start(120, "alice", "new", at(9));
-    gone(ports.tasks.insert(&new, &AMPLE_CAPS).await.err());
+    assert_refused(ports.tasks.insert(&new, &AMPLE_CAPS).await.err());
     let document = Sealed::from_text("sealed again");
     let saved = ports.settings.save(&alice, &document, None, at(9)).await;
-    gone(saved.err());
+    assert_refused(saved.err());
     let late = message(
         131,
         "alice",
         MessageTarget::Conversation(conversation_id(102)),
     );
-    gone(ports.pending.enqueue(&late).await.err());
+    assert_refused(ports.pending.enqueue(&late).await.err());
     let late = secret(119, "alice", "A", at(9));
-    gone(ports.secrets.insert(&late).await.err());
+    assert_refused(ports.secrets.insert(&late).await.err());
     let change = SecretChange::default();
-    gone(ports.secrets.put(&late, &change).await.err());
+    assert_refused(ports.secrets.put(&late, &change).await.err());
     let inside = start_in(121, "alice", "alice-up", at(9));
     let inside = ports.tasks.insert(&inside, &AMPLE_CAPS).await;
     assert_is!(inside, Err(StoreError::NotFound { entity: "sandbox" }));
@@ -397,8 +397,8 @@ pub async fn late_reports_do_not_recreate_conversations(ports: &StorePorts) {
                 append(ports, "alice-up", n, 1).await,
                 AppendOutcome::Unknown
             );
-            let it = conversation(n, "alice", "alice-up", at(10));
-            let adopted = ports.conversations.adopt(&it).await.unwrap();
+            let row = conversation(n, "alice", "alice-up", at(10));
+            let adopted = ports.conversations.adopt(&row).await.unwrap();
             assert_eq!(adopted, AppendOutcome::Unknown, "round {round}, {n}");
         }
         ports
@@ -429,7 +429,7 @@ pub async fn a_call_deletes_a_bounded_part(ports: &StorePorts) {
             return;
         }
     }
-    panic!("purging does not end");
+    panic!("the purge does not end");
 }
 
 /// The local user of open mode has no row and is deleted like any other.

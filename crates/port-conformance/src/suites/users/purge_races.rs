@@ -25,9 +25,9 @@ pub async fn concurrent_writes_are_deleted_too(ports: &StorePorts) {
             let _ = ports.tasks.insert(&new, &AMPLE_CAPS).await;
             let _ = ports.sandboxes.insert(&row, &AMPLE_CAPS).await;
             let _ = ports.settings.save(alice, document, None, at(1)).await;
-            let it = secret(n, "alice", &format!("S{n}"), at(1));
-            let _ = ports.secrets.insert(&it).await;
-            let _ = ports.secrets.put(&it, &SecretChange::default()).await;
+            let secret = secret(n, "alice", &format!("S{n}"), at(1));
+            let _ = ports.secrets.insert(&secret).await;
+            let _ = ports.secrets.put(&secret, &SecretChange::default()).await;
             let _ = ports.keys.insert(&key(100 + n, "alice", 1)).await;
         }
     }));
@@ -42,7 +42,7 @@ pub async fn concurrent_writes_are_deleted_too(ports: &StorePorts) {
         {}
     };
     join(requests, purge).await;
-    // The rows that were found; none can have been stored since.
+    // Only sandboxes that are marked for removal are left.
     assert_eq!(ports.users.list_partially_deleted(9).await.unwrap(), []);
     assert_eq!(ports.keys.list(None).await.unwrap(), []);
     assert_eq!(ports.settings.load(&alice).await.unwrap(), None);

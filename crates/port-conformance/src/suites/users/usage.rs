@@ -57,8 +57,8 @@ async fn recount(ports: &StorePorts, name: &str) -> Usage {
         ..Usage::default()
     };
     let mut ids = BTreeSet::new();
-    for it in conversations(ports, name).await {
-        let id = it.conversation.id;
+    for view in conversations(ports, name).await {
+        let id = view.conversation.id;
         ids.insert(id);
         let log = events(ports, name, id).await;
         let bytes = log.iter().map(|it| text_bytes(&it.body) as u64);
@@ -84,8 +84,8 @@ async fn recount(ports: &StorePorts, name: &str) -> Usage {
 
 async fn check(ports: &StorePorts, what: &str) {
     for name in ["alice", "bob"] {
-        let (kept, counted) = (usage(ports, name).await, recount(ports, name).await);
-        assert_eq!(kept, counted, "{name}, {what}");
+        let (stored, counted) = (usage(ports, name).await, recount(ports, name).await);
+        assert_eq!(stored, counted, "{name}, {what}");
     }
 }
 
@@ -100,9 +100,9 @@ fn batch(from: u64, count: u64) -> Vec<Event> {
     let kinds = ["MessageEvent", "ObservationEvent", "é \u{1F980}"];
     let one = |n: u64| {
         let kind = kinds[usize::try_from(n % 3).unwrap()];
-        let mut it = event(&format!("e{n}"), kind, at(1));
-        it.body["text"] = json!("\u{0}é\"\n🦀".repeat(usize::try_from(n).unwrap()));
-        it
+        let mut event = event(&format!("e{n}"), kind, at(1));
+        event.body["text"] = json!("\u{0}é\"\n🦀".repeat(usize::try_from(n).unwrap()));
+        event
     };
     (from..from + count).map(one).collect()
 }
@@ -111,8 +111,8 @@ fn batch(from: u64, count: u64) -> Vec<Event> {
 pub async fn usage_is_counted_by_owner(ports: &StorePorts) {
     assert_eq!(usage(ports, "alice").await, Usage::default());
     ports.sandbox("s", "alice").await;
-    let it = conversation(1, "alice", "s", at(0));
-    ports.conversation(&it).await;
+    let row = conversation(1, "alice", "s", at(0));
+    ports.conversation(&row).await;
     let (alice, bob) = (user("alice"), scope("bob"));
     let seen = ports.usage.usage(&bob, &alice).await.unwrap();
     assert_eq!(seen, Usage::default());
@@ -186,11 +186,11 @@ pub async fn a_start_counts_as_its_conversation(ports: &StorePorts) {
     let now = usage(ports, "alice").await;
     assert_eq!(now.conversations, 1);
     assert!(now.request_bytes > 200, "{now:?}");
-    let it = conversation(5, "alice", "own", at(2));
+    let row = conversation(5, "alice", "own", at(2));
     let begun = status_update(StartStatus::StartingConversation);
     let begun = ports
         .tasks
-        .begin_conversation(task_id(5), claimed.fence, &it, &begun, at(3));
+        .begin_conversation(task_id(5), claimed.fence, &row, &begun, at(3));
     begun.await.unwrap();
     check(ports, "its conversation").await;
     let ended = status_update(StartStatus::Ready);
@@ -236,9 +236,10 @@ async fn bulky_log(ports: &StorePorts) -> [Event; 4] {
     ports.sandbox("s", "alice").await;
     ports.sandbox("t", "bob").await;
     let large = |id: &str, kind: &str| {
-        let mut it = event(id, kind, at(1));
-        it.body["observation"] = json!({"content": [{"type": "text", "text": "é".repeat(20_000)}]});
-        it
+        let mut event = event(id, kind, at(1));
+        event.body["observation"] =
+            json!({"content": [{"type": "text", "text": "é".repeat(20_000)}]});
+        event
     };
     let log = [
         large("1", "ObservationEvent"),
@@ -267,11 +268,11 @@ pub async fn bulky_observations_are_shortened(ports: &StorePorts) {
     assert!(first.events > 0 && first.bytes > 0, "{first:?}");
     check(ports, "some are shortened").await;
     let older = events(ports, "alice", conversation_id(2)).await;
-    assert_ne!(older[0].body, log[0].body, "the oldest first");
+    assert_ne!(older[0].body, log[0].body, "the oldest event comes first");
     assert_eq!(
         events(ports, "alice", conversation_id(1)).await,
         log,
-        "the older conversation first"
+        "the older conversation comes first"
     );
     let mut all = first;
     for _ in 0..10 {
@@ -286,11 +287,11 @@ pub async fn bulky_observations_are_shortened(ports: &StorePorts) {
     assert_eq!((all.events, now.shortened_events), (4, 4));
     assert_eq!(before.event_bytes - now.event_bytes, all.bytes);
     check(ports, "all are shortened").await;
-    let expected = log.clone().map(|mut it| {
-        if it.is_bulky_observation() {
-            it.body = shorten_document(it.body);
+    let expected = log.clone().map(|mut event| {
+        if event.is_bulky_observation() {
+            event.body = shorten_document(event.body);
         }
-        it
+        event
     });
     for n in [1, 2] {
         assert_eq!(events(ports, "alice", conversation_id(n)).await, expected);
@@ -307,7 +308,7 @@ pub async fn bulky_observations_are_shortened(ports: &StorePorts) {
     assert_eq!(
         events(ports, "alice", conversation_id(1)).await,
         expected,
-        "they stay short"
+        "shortened events stay short"
     );
 }
 

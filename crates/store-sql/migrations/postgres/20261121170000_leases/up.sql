@@ -1,4 +1,4 @@
--- Turns between processes that share the store (LeaseRepository).
+-- Leases between processes that share the store (LeaseRepository).
 CREATE TABLE leases (
     name TEXT NOT NULL PRIMARY KEY,
     holder TEXT NOT NULL,

@@ -1,9 +1,8 @@
--- Native types: `timestamptz` for times, `uuid` for ids of ours, `jsonb` for documents of ours and `json` for those that
--- users and agents wrote (`jsonb` takes no \u0000).
+-- Native types: `timestamptz` for times, `uuid` for generated ids, `jsonb` for documents that the service generates, and `json` for
+-- documents of users and agents (`jsonb` rejects \u0000).
 --
--- This rewrites the tables and is not for replicas of an earlier version that go on meanwhile: none can, because no earlier
--- version was built with Postgres. From here on migrations only add (expand), and take away what no supported version uses
--- any more (contract).
+-- This rewrites the tables, so replicas of an earlier version could not run meanwhile. There are none, because no earlier version
+-- supported Postgres. Later migrations only add (expand), and remove only what no supported version uses (contract).
 
 CREATE FUNCTION pg_temp.instant(micros BIGINT) RETURNS TIMESTAMPTZ LANGUAGE SQL IMMUTABLE AS
 $$ SELECT TIMESTAMPTZ 'epoch' + (micros / 1000000) * INTERVAL '1 second' + (micros % 1000000) * INTERVAL '1 microsecond' $$;
@@ -66,5 +65,5 @@ ALTER TABLE idempotency_keys
 ALTER TABLE events ADD CONSTRAINT events_conversation_id_fkey
     FOREIGN KEY (conversation_id) REFERENCES conversations (id) ON DELETE CASCADE;
 
--- What the planner knew of the columns went with their types.
+-- The change of types discarded the planner's statistics of the columns.
 ANALYZE users, api_keys, settings, sandboxes, conversations, deleted_conversations, events, start_tasks;

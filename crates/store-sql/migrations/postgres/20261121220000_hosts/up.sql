@@ -1,4 +1,4 @@
--- Sandbox hosts that are at home in this store (HostRepository). Those that have sandboxes here are.
+-- Hosts of sandboxes that this store serves (HostRepository). The hosts of existing sandboxes are registered here.
 CREATE TABLE hosts (
     id TEXT NOT NULL PRIMARY KEY,
     registered_at TIMESTAMPTZ NOT NULL

@@ -1,5 +1,5 @@
--- Users' own secrets (SecretRepository). `value` is sealed for `value_id`, which changes with it. Names are in order of
--- their bytes, whatever the database sorts by.
+-- Secrets of users (SecretRepository). `value` is sealed for `value_id`, which changes with it. Names sort by bytes, whatever the
+-- collation of the database.
 CREATE TABLE secrets (
     owner TEXT NOT NULL,
     name TEXT COLLATE "C" NOT NULL,
@@ -10,5 +10,5 @@ CREATE TABLE secrets (
     updated_at TIMESTAMPTZ NOT NULL,
     PRIMARY KEY (owner, name)
 );
--- For whoever goes through all sealed values.
+-- For the rotation of the master key, which pages through all sealed values.
 CREATE INDEX secrets_by_value ON secrets (value_id);

@@ -1,5 +1,5 @@
--- Sandboxes that were booted before anybody asked for them (WarmRepository). They are nobody's; `id` and the keys are those of
--- the sandbox that one becomes. Where it is, is known once it is ready.
+-- Sandboxes that were booted before a start needs them (WarmRepository). They have no owner. `id` and the keys are those of the
+-- sandbox that a warm sandbox becomes. The addresses are known once it is ready.
 CREATE TABLE warm_sandboxes (
     id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     spec_id TEXT COLLATE "C" NOT NULL,
@@ -15,5 +15,5 @@ CREATE TABLE warm_sandboxes (
     created_at TIMESTAMPTZ NOT NULL,
     updated_at TIMESTAMPTZ NOT NULL
 );
--- The claim takes the first entry of its range; those of a host and template are counted by it, too.
+-- A claim takes the first entry of its range. Counts of a host and spec use the index, too.
 CREATE INDEX warm_sandboxes_to_claim ON warm_sandboxes (host, spec_id, recipe, state, created_at, id);

@@ -1,10 +1,10 @@
--- What users may do (identity::Role). The user of the first key administers, as `admin` always did by being first.
+-- Roles of users (identity::Role). The existing user `admin`, to whom the first key belongs, becomes an administrator.
 ALTER TABLE users ADD COLUMN role TEXT NOT NULL DEFAULT 'user';
 UPDATE users SET role = 'admin' WHERE id = 'admin';
--- What the owner of a key calls it, and who made it.
+-- The name that the owner of a key chose, and the key's creator.
 ALTER TABLE api_keys ADD COLUMN name TEXT;
 ALTER TABLE api_keys ADD COLUMN made_by TEXT;
--- Who did what (AuditLog). No foreign keys: entries outlive what they are about.
+-- The audit log (AuditLog). It has no foreign keys, because entries outlive their objects.
 CREATE TABLE audit_log (
     id UUID NOT NULL PRIMARY KEY,
     at TIMESTAMPTZ NOT NULL,

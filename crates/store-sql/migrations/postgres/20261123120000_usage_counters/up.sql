@@ -1,5 +1,5 @@
--- What a user stores (UsageRepository) is summed over counters, which change in the transaction of what they count. Each is in
--- the row that such a transaction writes anyway: a row per user would make the reports of all their sandboxes wait for each other.
+-- Counters of what a user stores (UsageRepository). Each changes in the transaction that stores or deletes what it counts, in a row
+-- that this transaction writes anyway. With one row per user, the reports of all their sandboxes would wait for each other.
 ALTER TABLE conversations
     ADD COLUMN event_count BIGINT NOT NULL DEFAULT 0,
     ADD COLUMN event_bytes BIGINT NOT NULL DEFAULT 0,
@@ -9,9 +9,9 @@ UPDATE conversations SET event_count = counted.events, event_bytes = counted.byt
 ) AS counted WHERE counted.conversation_id = conversations.id;
 ALTER TABLE start_tasks ADD COLUMN request_bytes BIGINT NOT NULL DEFAULT 0;
 UPDATE start_tasks SET request_bytes = octet_length(request::text);
--- Partial, so that no planner takes it for a query about anything else.
+-- Partial, so that the planner uses it for no other query.
 CREATE INDEX start_tasks_by_size ON start_tasks (owner, request_bytes) WHERE request_bytes > 0;
 ALTER TABLE pending_messages ADD COLUMN message_bytes BIGINT NOT NULL DEFAULT 0;
 UPDATE pending_messages SET message_bytes = octet_length(message::text);
--- The events whose documents may be shortened, and none else (domain::event::BULKY_KIND and BULKY_BYTES).
+-- Only the events that may be shortened (domain::event::BULKY_EVENT_KIND and BULKY_EVENT_BYTES).
 CREATE INDEX events_bulky ON events (conversation_id, seq) WHERE kind = 'ObservationEvent' AND octet_length(body) > 16384;

@@ -1,5 +1,5 @@
 -- Times are microseconds since the Unix epoch. Ids are TEXT and the tables STRICT, so that an id of digits only stays
--- text. Lists and documents are JSON in TEXT, never looked into by SQL.
+-- text. Lists and documents are JSON in TEXT, which no query reads into.
 
 CREATE TABLE users (
     id         TEXT NOT NULL PRIMARY KEY,
@@ -17,7 +17,7 @@ CREATE TABLE api_keys (
 ) STRICT;
 CREATE INDEX api_keys_by_user ON api_keys (user_id, created_at);
 
--- No reference to users: in open mode the one local user has no key and so no row there.
+-- No foreign key to users, because the local user of open mode has no key and so no row in users.
 CREATE TABLE settings (
     owner      TEXT NOT NULL PRIMARY KEY,
     document   TEXT NOT NULL,
@@ -45,15 +45,15 @@ CREATE TABLE sandboxes (
 ) STRICT;
 CREATE INDEX sandboxes_by_owner ON sandboxes (owner, created_at DESC, id DESC);
 CREATE INDEX sandboxes_by_host ON sandboxes (host, id);
--- What the caps count, of one owner and of all.
+-- For the caps, which count sandboxes of one owner and of all.
 CREATE INDEX sandboxes_wanted ON sandboxes (desired, status, owner);
 
 CREATE TABLE conversations (
     id                  TEXT NOT NULL PRIMARY KEY,
     owner               TEXT NOT NULL,
-    sandbox_id          TEXT NOT NULL, -- stays when the sandbox goes: the conversation is then shown as MISSING
+    sandbox_id          TEXT NOT NULL, -- kept when the sandbox is removed; the conversation then shows MISSING
     title               TEXT,
-    title_folded        TEXT,          -- what a title search looks at, see domain::conversation::fold_title
+    title_folded        TEXT,          -- for title searches, see domain::conversation::fold_title
     auto_title          INTEGER NOT NULL,
     selected_repository TEXT,
     selected_branch     TEXT,
@@ -67,17 +67,17 @@ CREATE TABLE conversations (
     is_public           INTEGER,
     tags                TEXT NOT NULL,
     execution_status    TEXT,
-    status_at           INTEGER,        -- when the execution status was true, by the report
+    status_at           INTEGER,        -- time of the reported execution status
     created_at          INTEGER NOT NULL,
     updated_at          INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX conversations_by_owner ON conversations (owner, created_at DESC, id DESC);
 CREATE INDEX conversations_on_top ON conversations (owner, created_at DESC, id DESC) WHERE parent IS NULL;
--- With the owner second, so that also a planner without statistics prefers them to the two above.
+-- The owner is the second column, so that a planner without statistics prefers these to the two indexes above.
 CREATE INDEX conversations_by_parent ON conversations (parent, owner, created_at, id) WHERE parent IS NOT NULL;
 CREATE INDEX conversations_by_sandbox ON conversations (sandbox_id, owner, created_at, id);
 
--- Ids that must not come back. `pending`: the agent server still has to be told.
+-- Ids of deleted conversations, which late reports must not recreate. `pending`: the agent server still has the conversation.
 CREATE TABLE deleted_conversations (
     id         TEXT NOT NULL PRIMARY KEY,
     sandbox_id TEXT NOT NULL,

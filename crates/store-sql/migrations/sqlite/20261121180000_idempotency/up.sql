@@ -1,4 +1,4 @@
--- Answers to requests with an Idempotency-Key (IdempotencyRepository).
+-- Responses to requests with an Idempotency-Key (IdempotencyRepository).
 CREATE TABLE idempotency_keys (
     owner TEXT NOT NULL,
     key TEXT NOT NULL,

@@ -1,5 +1,5 @@
--- When the deletion of a user began (UserRepository). The row stays until nothing of theirs is left.
+-- Time at which the deletion of a user began (UserRepository). The row stays until no row of the user is left.
 ALTER TABLE users ADD COLUMN deleted_at INTEGER;
 CREATE INDEX users_deleted ON users (deleted_at) WHERE deleted_at IS NOT NULL;
--- What is remembered of the conversations of a sandbox.
+-- Finds the records of deleted conversations of a sandbox.
 CREATE INDEX deleted_conversations_by_sandbox ON deleted_conversations (sandbox_id);

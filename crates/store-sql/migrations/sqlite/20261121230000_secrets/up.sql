@@ -1,4 +1,4 @@
--- Users' own secrets (SecretRepository). `value` is sealed for `value_id`, which changes with it.
+-- Secrets of users (SecretRepository). `value` is sealed for `value_id`, which changes with it.
 CREATE TABLE secrets (
     owner TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -9,5 +9,5 @@ CREATE TABLE secrets (
     updated_at INTEGER NOT NULL,
     PRIMARY KEY (owner, name)
 );
--- For whoever goes through all sealed values.
+-- For the rotation of the master key, which pages through all sealed values.
 CREATE INDEX secrets_by_value ON secrets (value_id);

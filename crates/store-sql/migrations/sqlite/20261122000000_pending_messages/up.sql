@@ -1,5 +1,5 @@
--- Messages that wait for their conversation (PendingMessageRepository). `conversation_id` is the conversation's, or the one
--- that its start will make: no foreign key, because it may not be there yet. `place` is the order of arrival.
+-- Messages that wait for their conversation (PendingMessageRepository). `conversation_id` has no foreign key, because the start may
+-- not have created the conversation yet. `place` is the order of arrival.
 CREATE TABLE pending_messages (
     id TEXT NOT NULL PRIMARY KEY,
     owner TEXT NOT NULL,

@@ -1,2 +1,2 @@
--- How many starts of a user are open is asked at each start; without it all that the user ever started was looked at.
+-- Each start counts the user's unfinished starts. Without this index it would read all starts of the user.
 CREATE INDEX start_tasks_open ON start_tasks (owner) WHERE is_open;

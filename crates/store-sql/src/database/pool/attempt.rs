@@ -14,9 +14,9 @@ use crate::error::TransactionError;
 
 /// Result of an attempt.
 pub(super) struct AttemptOutcome<T, J> {
-    pub(super) answer: Result<T, TransactionError>,
-    /// Set after a lost race: what the next attempt needs.
-    pub(super) again: Option<(JobAttempt<J>, RunningJob, Slot)>,
+    pub(super) result: Result<T, TransactionError>,
+    /// What the next attempt needs. Set after a lost race.
+    pub(super) retry: Option<(JobAttempt<J>, RunningJob, Slot)>,
     /// The slot of a job with a large result, held until the caller has received the result.
     pub(super) slot: Option<Slot>,
 }
@@ -25,7 +25,7 @@ pub(super) struct AttemptOutcome<T, J> {
 pub(super) struct JobAttempt<J> {
     context: JobContext,
     intent: Intent,
-    /// Whether the caller holds the slot until it has received the result: this bounds the large results in memory.
+    /// Whether the caller holds the slot until it has received the result, which bounds the large results in memory.
     is_large: bool,
     span: Span,
     job: J,
@@ -47,7 +47,7 @@ impl<J> JobAttempt<J> {
     /// its caller keeps its slot until it ends. Returns the slot unless the next attempt or the caller holds it.
     pub(super) fn run<T>(
         mut self,
-        under_way: RunningJob,
+        running: RunningJob,
         slot: Slot,
         sender: oneshot::Sender<AttemptOutcome<T, J>>,
     ) -> Option<Slot>
@@ -56,17 +56,17 @@ impl<J> JobAttempt<J> {
     {
         let (context, job) = (&self.context, &mut self.job);
         let perform = || context.perform(self.intent, job);
-        let answer = catch_unwind(AssertUnwindSafe(|| self.span.in_scope(perform)));
+        let result = catch_unwind(AssertUnwindSafe(|| self.span.in_scope(perform)));
         // The panic hook has logged the panic. The pool discards the connection.
-        let answer = answer.unwrap_or_else(|_| {
-            let panicked = "a job of the database panicked";
+        let result = result.unwrap_or_else(|_| {
+            let panicked = "a database job panicked; the log has the panic's message";
             Err(StoreError::Other(panicked.into()).into())
         });
         // If the caller is gone, `send` drops the outcome and with it the slot.
-        if matches!(&answer, Err(fault) if fault.is_lost_race()) {
+        if matches!(&result, Err(error) if error.is_lost_race()) {
             let _ = sender.send(AttemptOutcome {
-                answer,
-                again: Some((self, under_way, slot)),
+                result,
+                retry: Some((self, running, slot)),
                 slot: None,
             });
             return None;
@@ -78,10 +78,10 @@ impl<J> JobAttempt<J> {
         } else {
             (None, Some(slot))
         };
-        drop((under_way, self));
+        drop((running, self));
         let _ = sender.send(AttemptOutcome {
-            answer,
-            again: None,
+            result,
+            retry: None,
             slot: kept,
         });
         free

@@ -24,7 +24,8 @@ type Rank = (usize, u64);
 
 struct TenantQueue<T> {
     held: usize,
-    since: u64,
+    /// Position in the round-robin order.
+    turn: u64,
     /// In the order of arrival.
     items: BTreeMap<u64, T>,
 }
@@ -63,7 +64,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         let is_first = entry.items.is_empty();
         entry.items.insert(number, item);
         if is_first {
-            entry.since = number;
+            entry.turn = number;
             let rank = (entry.held, number);
             self.waiting.insert(rank, tenant.clone());
         }
@@ -75,7 +76,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         let entry = self.tenants.get_mut(tenant)?;
         let item = entry.items.remove(&number)?;
         if entry.items.is_empty() {
-            self.waiting.remove(&(entry.held, entry.since));
+            self.waiting.remove(&(entry.held, entry.turn));
             self.forget_idle(tenant);
         }
         Some(item)
@@ -84,10 +85,10 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     /// Returns a slot of the tenant; the result is the next tenant and its item.
     pub(super) fn release(&mut self, tenant: &K) -> Option<(K, T)> {
         if let Some(entry) = self.tenants.get_mut(tenant) {
-            let rank = (entry.held, entry.since);
+            let rank = (entry.held, entry.turn);
             entry.held -= 1;
-            if let Some(waits) = self.waiting.remove(&rank) {
-                self.waiting.insert((entry.held, entry.since), waits);
+            if let Some(waiting) = self.waiting.remove(&rank) {
+                self.waiting.insert((entry.held, entry.turn), waiting);
             }
         }
         self.forget_idle(tenant);
@@ -103,9 +104,9 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         entry.held += 1;
         if !entry.items.is_empty() {
             self.next += 1;
-            entry.since = self.next;
+            entry.turn = self.next;
             self.waiting
-                .insert((entry.held, entry.since), tenant.clone());
+                .insert((entry.held, entry.turn), tenant.clone());
         }
         Some((tenant, item))
     }
@@ -115,13 +116,13 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
             .entry(tenant.clone())
             .or_insert_with(|| TenantQueue {
                 held: 0,
-                since: 0,
+                turn: 0,
                 items: BTreeMap::new(),
             })
     }
 
     fn forget_idle(&mut self, tenant: &K) {
-        let is_idle = |it: &TenantQueue<T>| it.held == 0 && it.items.is_empty();
+        let is_idle = |queue: &TenantQueue<T>| queue.held == 0 && queue.items.is_empty();
         if self.tenants.get(tenant).is_some_and(is_idle) {
             self.tenants.remove(tenant);
         }
@@ -134,11 +135,11 @@ mod tests {
 
     use super::*;
 
-    /// Tenants with so many jobs each, in line behind a slot; the tenants in the order in which they get it.
-    fn served(lines: &[(&'static str, usize)]) -> Vec<&'static str> {
+    /// Queues so many jobs of each tenant for a single slot. Returns the tenants in the order in which they get it.
+    fn serving_order(queued: &[(&'static str, usize)]) -> Vec<&'static str> {
         let mut queue = FairQueue::new(1);
         assert!(queue.try_take(&"holder"));
-        for (tenant, jobs) in lines {
+        for (tenant, jobs) in queued {
             for _ in 0..*jobs {
                 queue.push(tenant, ());
             }
@@ -157,13 +158,13 @@ mod tests {
     #[test]
     fn tenants_take_turns_at_a_single_slot() {
         assert_eq!(
-            served(&[("a", 4), ("b", 2), ("c", 1)]),
+            serving_order(&[("a", 4), ("b", 2), ("c", 1)]),
             ["a", "b", "c", "a", "b", "a", "a"]
         );
     }
 
     #[test]
-    fn an_item_that_leaves_is_not_served() {
+    fn a_removed_item_is_not_served() {
         let mut queue = FairQueue::new(1);
         assert!(queue.try_take(&"a"));
         let first = queue.push(&"b", 1);
@@ -179,21 +180,21 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        Enter(u16),
-        Leave(usize),
+        Enqueue(u16),
+        Withdraw(usize),
         Finish(usize),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
-            (0..5_u16).prop_map(Step::Enter),
-            any::<usize>().prop_map(Step::Leave),
+            (0..5_u16).prop_map(Step::Enqueue),
+            any::<usize>().prop_map(Step::Withdraw),
             any::<usize>().prop_map(Step::Finish),
         ];
         proptest::collection::vec(step, 0..200)
     }
 
-    /// The queue, and what is known of it from outside.
+    /// The queue, and its expected state.
     struct Model {
         queue: FairQueue<u16, ()>,
         waiting: Vec<(u16, u64)>,
@@ -213,8 +214,8 @@ mod tests {
             let fewest = self.waiting.iter().map(|(it, _)| self.held(*it)).min();
             assert_eq!(Some(self.held(next)), fewest);
             // The tenant's own jobs keep their order.
-            let own = self.waiting.iter().position(|(it, _)| *it == next);
-            self.waiting.remove(own.expect("it waited"));
+            let first = self.waiting.iter().position(|(it, _)| *it == next);
+            self.waiting.remove(first.expect("the tenant was waiting"));
             self.running.push(next);
             let others_wait = self.waiting.iter().any(|(it, _)| *it != next);
             let half = self.queue.slots().0.div_ceil(2);
@@ -227,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn half_of_the_slots_are_the_most_while_others_wait(size in 1..7_usize, steps in steps()) {
+        fn a_tenant_gets_at_most_half_of_the_slots_while_others_wait(size in 1..7_usize, steps in steps()) {
             let mut model = Model {
                 queue: FairQueue::new(size),
                 waiting: Vec::new(),
@@ -235,12 +236,12 @@ mod tests {
             };
             for step in steps {
                 match step {
-                    Step::Enter(tenant) if model.queue.try_take(&tenant) => model.running.push(tenant),
-                    Step::Enter(tenant) => {
+                    Step::Enqueue(tenant) if model.queue.try_take(&tenant) => model.running.push(tenant),
+                    Step::Enqueue(tenant) => {
                         let number = model.queue.push(&tenant, ());
                         model.waiting.push((tenant, number));
                     }
-                    Step::Leave(at) if !model.waiting.is_empty() => {
+                    Step::Withdraw(at) if !model.waiting.is_empty() => {
                         let (tenant, number) = model.waiting.remove(at % model.waiting.len());
                         prop_assert!(model.queue.remove(&tenant, number).is_some());
                     }
@@ -248,7 +249,7 @@ mod tests {
                         let tenant = model.running.swap_remove(at % model.running.len());
                         model.finish(tenant);
                     }
-                    Step::Leave(_) | Step::Finish(_) => {}
+                    Step::Withdraw(_) | Step::Finish(_) => {}
                 }
                 prop_assert_eq!(model.running.len() + model.queue.slots().1, size);
             }

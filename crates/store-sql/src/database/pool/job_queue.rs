@@ -76,8 +76,8 @@ impl JobQueue {
         })
     }
 
-    /// Spawns a thread that runs this job and then queued ones. A runtime that shuts down drops the closure. The slot is made
-    /// inside the closure, because dropping a slot starts the next job: the drops of all queued jobs would nest.
+    /// Spawns a thread that runs this job and then queued ones. A runtime that shuts down drops the closure, and dropping a
+    /// slot starts the next job. So the slot is created inside the closure; otherwise the drops of all queued jobs would nest.
     fn start(self: &Arc<Self>, tenant: Tenant, job: Job) {
         let queue = Arc::clone(self);
         self.runtime.spawn_blocking(move || {
@@ -140,9 +140,8 @@ impl QueuedJob {
 
 impl Drop for QueuedJob {
     fn drop(&mut self) {
-        // The caller went away before the job started.
-        let job = self.withdraw();
-        drop(job);
+        // The caller was cancelled before the job started.
+        drop(self.withdraw());
     }
 }
 
@@ -165,11 +164,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_slot_does_for_all_in_line_but_for_those_who_left() {
+    async fn one_slot_runs_all_queued_jobs_except_withdrawn_ones() {
         let (queue, end) = occupied();
         let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
         let jobs = 2 * MAX_JOBS_IN_A_ROW as u64;
-        let mut places: Vec<_> = (1..=jobs)
+        let mut queued: Vec<_> = (1..=jobs)
             .map(|number| {
                 let sender = sender.clone();
                 let job: Job = Box::new(move |slot| {
@@ -179,18 +178,18 @@ mod tests {
                 queue.enqueue(Tenant::Single(number), job)
             })
             .collect();
-        drop(places.remove(1));
+        drop(queued.remove(1));
         drop((end, sender));
         let mut done = Vec::new();
         while let Some(number) = receiver.recv().await {
             done.push(number);
         }
         assert_eq!(done, (1..=jobs).filter(|it| *it != 2).collect::<Vec<_>>());
-        assert!(places.iter().flatten().all(|it| it.withdraw().is_none()));
+        assert!(queued.iter().flatten().all(|it| it.withdraw().is_none()));
     }
 
     #[tokio::test]
-    async fn a_slot_that_is_kept_goes_to_the_next_one_when_it_is_dropped() {
+    async fn a_held_slot_passes_on_when_it_is_dropped() {
         let queue = Arc::new(JobQueue::new(1, Handle::current()));
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let keep: Job = Box::new(|slot| {
@@ -204,14 +203,14 @@ mod tests {
             let _ = sender.send(());
             Some(slot)
         });
-        let _place = queue.enqueue(Tenant::Single(2), next).unwrap();
+        let _queued = queue.enqueue(Tenant::Single(2), next).unwrap();
         assert_eq!(queue.slots(), (1, 0));
         drop(slot);
         receiver.await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_job_that_panics_gives_its_slot_back() {
+    async fn a_panicking_job_releases_its_slot() {
         let (queue, end) = occupied();
         let panics: Job = Box::new(|_slot| panic!("on purpose"));
         let _first = queue.enqueue(Tenant::Single(1), panics);

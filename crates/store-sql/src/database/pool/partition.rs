@@ -58,7 +58,7 @@ impl PoolPartition {
         let builder = Pool::builder()
             .max_size(slots + spare)
             .min_idle(Some(1))
-            // Jobs wait in our queue. The pool derives its backoff after a failure from this timeout: at most half of it.
+            // Jobs wait in the queue of this partition. The pool derives its backoff after a failure from this timeout: at most half of it.
             .connection_timeout(OUTAGE_GRACE)
             .error_handler(Box::new(PoolErrorHandler(Arc::clone(circuit))));
         let builder = match target {
@@ -92,24 +92,24 @@ impl PoolPartition {
         }
     }
 
-    /// `WaitStats` until the job has its slot. Returns an error, and never runs the job, when the wait times out or the database
-    /// is unavailable. Returns the outcome if a queued job has already finished.
+    /// Waits until the job has its slot. Returns an error, and never runs the job, when the wait times out or the database is
+    /// unavailable. Returns the outcome if a queued job has already finished.
     pub(super) async fn admit<T>(
         &self,
         tenant: Tenant,
         job: Job,
         receiver: &mut oneshot::Receiver<T>,
     ) -> Result<Option<T>, StoreError> {
-        let Some(place) = self.queue.enqueue(tenant, job) else {
+        let Some(queued) = self.queue.enqueue(tenant, job) else {
             return Ok(None);
         };
         let _waiting = self.waits.waiting.enter();
         let refusal = tokio::select! {
             biased;
             Ok(outcome) = receiver => return Ok(Some(outcome)),
-            refusal = self.give_up() => refusal,
+            refusal = self.wait_for_refusal() => refusal,
         };
-        match place.withdraw() {
+        match queued.withdraw() {
             Some(_never_run) => {
                 self.waits.refused.add(1);
                 Err(refusal)
@@ -120,7 +120,7 @@ impl PoolPartition {
     }
 
     /// Returns the error for a queued job once waiting is useless.
-    async fn give_up(&self) -> StoreError {
+    async fn wait_for_refusal(&self) -> StoreError {
         let circuit = &self.context.circuit;
         let outage = async {
             if !circuit.is_unavailable() {
@@ -133,21 +133,24 @@ impl PoolPartition {
         };
         tokio::select! {
             () = sleep(self.context.wait) => {
-                unavailable("a free connection", "all connections are busy")
+                unavailable(
+                    "database connection",
+                    "all connections are busy; raise `storage.connections` if this repeats",
+                )
             }
             () = outage => CircuitBreaker::unavailable_error(),
         }
     }
 
-    /// `lent`: connections of this pool that another partition uses.
-    fn stats(&self, name: &'static str, lent: u32) -> metrics::PoolStats {
-        let now = self.context.pool.state();
+    /// `shared` is the number of this pool's connections that another partition uses.
+    fn stats(&self, name: &'static str, shared: u32) -> metrics::PoolStats {
+        let pool = self.context.pool.state();
         let (slots, _) = self.queue.slots();
         metrics::PoolStats {
             name,
             max_connections: u32::try_from(slots).unwrap_or(u32::MAX),
-            open: now.connections.saturating_sub(lent),
-            idle: now.idle_connections,
+            open: pool.connections.saturating_sub(shared),
+            idle: pool.idle_connections,
             in_use: u64::from(self.in_use()),
             waiting: self.waits.waiting.get(),
             waits: self.waits.times.snapshot(),

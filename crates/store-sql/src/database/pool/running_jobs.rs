@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Start times of running jobs, at most one per slot.
+/// Start times by number; at most one per slot.
 #[derive(Default)]
 pub(super) struct RunningJobs {
     next: AtomicU64,
-    begun: Mutex<BTreeMap<u64, Instant>>,
+    started: Mutex<BTreeMap<u64, Instant>>,
 }
 
 /// Registers a job as running until it is dropped.
@@ -23,21 +23,25 @@ impl RunningJobs {
 
     pub(super) fn begin(self: &Arc<Self>) -> RunningJob {
         let number = self.number();
-        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        begun.insert(number, Instant::now());
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        started.insert(number, Instant::now());
         RunningJob(Arc::clone(self), number)
     }
 
     /// Run time of the oldest running job.
     pub(super) fn oldest(&self) -> Option<Duration> {
-        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        begun.values().map(Instant::elapsed).max()
+        let started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        started.values().map(Instant::elapsed).max()
     }
 }
 
 impl Drop for RunningJob {
     fn drop(&mut self) {
-        let mut begun = self.0.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        begun.remove(&self.1);
+        let mut started = self
+            .0
+            .started
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        started.remove(&self.1);
     }
 }

@@ -5,9 +5,9 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 
-/// Neither a caller nor the readiness waits for a database that says nothing; once it does, all is well again.
+/// The caller gets an error at the deadline, `is_stuck` reports the job, and other jobs run.
 #[tokio::test]
-async fn a_job_that_does_not_end_is_not_waited_for_and_makes_the_store_unready() {
+async fn a_stuck_job_fails_at_its_deadline_and_is_reported() {
     let directory = tempfile::TempDir::new().unwrap();
     let config = StoreConfig {
         connections: 2,
@@ -17,26 +17,28 @@ async fn a_job_that_does_not_end_is_not_waited_for_and_makes_the_store_unready()
     let target = Target::Sqlite(directory.path().join("a.db"));
     let db = Db::new(&target, &config, &Handle::current());
     let (end, ended) = mpsc::channel::<()>();
-    let stuck = db.query(move |_| {
+    let stuck = db.query(Workload::Requests, move |_| {
         let _ = ended.recv();
         Ok(())
     });
-    let answer = timeout(Duration::from_secs(30), stuck).await;
-    let answer = answer.expect("the caller is answered");
+    let result = timeout(Duration::from_secs(30), stuck).await;
+    let result = result.expect("a result at the deadline");
     assert!(
-        matches!(answer, Err(StoreError::Unavailable { .. })),
-        "{answer:?}"
+        matches!(result, Err(StoreError::Unavailable { .. })),
+        "{result:?}"
     );
-    // Its thread may have begun later than its caller.
-    becomes(&db, true).await;
-    assert!(db.query(|_| Ok(())).await.is_ok(), "others go on");
+    // The job's thread may start later than its caller.
+    wait_until_stuck_is(&db, true).await;
+    assert!(
+        db.query(Workload::Requests, |_| Ok(())).await.is_ok(),
+        "other jobs run"
+    );
     drop(end);
-    becomes(&db, false).await;
+    wait_until_stuck_is(&db, false).await;
 }
 
-/// Also of a caller that went away before.
 #[tokio::test]
-async fn a_job_whose_caller_went_away_is_known_to_be_stuck() {
+async fn a_stuck_job_of_a_cancelled_caller_is_reported() {
     let directory = tempfile::TempDir::new().unwrap();
     let config = StoreConfig {
         deadline: Duration::from_millis(200),
@@ -45,12 +47,12 @@ async fn a_job_whose_caller_went_away_is_known_to_be_stuck() {
     let target = Target::Sqlite(directory.path().join("a.db"));
     let db = Db::new(&target, &config, &Handle::current());
     let (end, ended) = mpsc::channel::<()>();
-    let stuck = db.query(move |_| {
+    let stuck = db.query(Workload::Requests, move |_| {
         let _ = ended.recv();
         Ok(())
     });
     assert!(timeout(Duration::from_millis(50), stuck).await.is_err());
-    becomes(&db, true).await;
+    wait_until_stuck_is(&db, true).await;
     drop(end);
 }
 
@@ -58,11 +60,11 @@ fn user(name: &str) -> UserId {
     UserId::parse(name).unwrap()
 }
 
-/// The users whose jobs were run, in this order: so many of one user were in line when the neighbour's first one came.
-async fn order(jobs: usize, is_write: bool) -> Vec<&'static str> {
+/// Queues `jobs` jobs of user `many`, then one of user `one`. Returns the users in the order in which their jobs ran.
+async fn execution_order(jobs: usize, is_write: bool) -> Vec<&'static str> {
     let directory = tempfile::TempDir::new().unwrap();
     let config = StoreConfig {
-        // With several, a thread may be held up with the neighbour's job while others do many.
+        // With several connections, other threads may run many jobs while one thread is delayed.
         connections: 1,
         wait: Duration::from_secs(60),
         ..StoreConfig::new("sqlite://unused")
@@ -75,7 +77,7 @@ async fn order(jobs: usize, is_write: bool) -> Vec<&'static str> {
     let call = |name: &'static str| {
         let (calls, gate, done) = (db.for_user(&user(name)), gate.clone(), done.clone());
         let job = move |_: &mut AnyConnection| {
-            // Ends when the gate is opened for good.
+            // Blocks until the test drops `open`.
             let _ = gate.lock().unwrap().recv();
             done.lock().unwrap().push(name);
             Ok(())
@@ -92,7 +94,7 @@ async fn order(jobs: usize, is_write: bool) -> Vec<&'static str> {
     for _ in 0..jobs {
         all.push(call("many"));
     }
-    // All are in line before the neighbour comes.
+    // All jobs of `many` are queued before that of `one`.
     assert!(futures::poll!(all.next()).is_pending());
     let mut one = Box::pin(call("one"));
     assert!(futures::poll!(&mut one).is_pending());
@@ -106,17 +108,16 @@ async fn order(jobs: usize, is_write: bool) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn many_jobs_of_one_user_do_not_keep_a_neighbours_from_its_slot() {
+async fn many_jobs_of_one_user_do_not_delay_another_user() {
     for is_write in [false, true] {
-        let order = order(200, is_write).await;
+        let order = execution_order(200, is_write).await;
         assert_eq!(order.len(), 201);
-        let neighbour = order.iter().position(|it| *it == "one");
-        // After the one that had begun, and one in turn.
-        assert!(neighbour.is_some_and(|at| at <= 2), "{neighbour:?}");
+        let position = order.iter().position(|user| *user == "one");
+        // It runs after the job that had started, and one in turn.
+        assert!(position.is_some_and(|at| at <= 2), "{position:?}");
     }
 }
 
-/// As many scans as there are slots for them are under way, and one waits.
 #[tokio::test]
 async fn scans_leave_the_slots_of_other_reads_alone() {
     let directory = tempfile::TempDir::new().unwrap();
@@ -148,10 +149,10 @@ async fn scans_leave_the_slots_of_other_reads_alone() {
     second.await.unwrap();
 }
 
-async fn becomes(db: &Db, stuck: bool) {
-    let give_up = Instant::now() + Duration::from_secs(30);
+async fn wait_until_stuck_is(db: &Db, stuck: bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
     while db.is_stuck() != stuck {
-        assert!(Instant::now() < give_up, "never stuck: {stuck}");
+        assert!(Instant::now() < deadline, "stuck never became {stuck}");
         sleep(Duration::from_millis(10)).await;
     }
 }

@@ -1,7 +1,10 @@
 //! `ConversationRepository`.
 
+mod deletion;
+mod events;
+mod pending_messages;
+
 use async_trait::async_trait;
-use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationReport,
@@ -18,40 +21,48 @@ use domain::scope::Scope;
 use crate::state::{ConversationRow, MemoryState};
 use crate::{MemoryStore, page};
 
-fn matches(it: &Conversation, filter: &ConversationFilter) -> bool {
-    let title = || it.title.as_deref().map(fold_title);
+fn matches(conversation: &Conversation, filter: &ConversationFilter) -> bool {
+    let title = || conversation.title.as_deref().map(fold_title);
     (match filter.parent {
-        // A filter by parent includes sub-conversations.
-        Some(parent) => it.parent == Some(parent),
-        None => filter.include_sub_conversations || it.parent.is_none(),
+        // A filter by parent selects sub-conversations.
+        Some(parent) => conversation.parent == Some(parent),
+        None => filter.include_sub_conversations || conversation.parent.is_none(),
     }) && filter.title_contains.as_deref().is_none_or(|search_term| {
         title().is_some_and(|title| title.contains(&fold_title(search_term)))
-    }) && filter.created_from.is_none_or(|from| it.created_at >= from)
-        && filter.created_before.is_none_or(|end| it.created_at < end)
-        && filter.updated_from.is_none_or(|from| it.updated_at >= from)
-        && filter.updated_before.is_none_or(|end| it.updated_at < end)
+    }) && filter
+        .created_from
+        .is_none_or(|from| conversation.created_at >= from)
+        && filter
+            .created_before
+            .is_none_or(|end| conversation.created_at < end)
+        && filter
+            .updated_from
+            .is_none_or(|from| conversation.updated_at >= from)
+        && filter
+            .updated_before
+            .is_none_or(|end| conversation.updated_at < end)
         && filter
             .sandbox_id
             .as_ref()
-            .is_none_or(|sandbox| it.sandbox_id == *sandbox)
+            .is_none_or(|sandbox| conversation.sandbox_id == *sandbox)
         && (filter.selected_repository.is_none()
-            || it.selected_repository == filter.selected_repository)
-        && (filter.trigger.is_none() || it.trigger == filter.trigger)
+            || conversation.selected_repository == filter.selected_repository)
+        && (filter.trigger.is_none() || conversation.trigger == filter.trigger)
 }
 
 impl MemoryState {
-    fn found<'a>(
+    fn matching_conversations<'a>(
         &'a self,
         scope: &'a Scope,
         filter: &'a ConversationFilter,
     ) -> impl Iterator<Item = &'a Conversation> {
         self.conversations
             .values()
-            .map(|row| &row.it)
+            .map(|row| &row.conversation)
             .filter(move |it| scope.sees(&it.owner) && matches(it, filter))
     }
 
-    /// The row that `origin` reports about, or why it has none.
+    /// The row that `origin` reports about, or why the report is refused.
     pub(crate) fn reported_by(
         &mut self,
         origin: &SandboxId,
@@ -64,27 +75,27 @@ impl MemoryState {
             .conversations
             .get_mut(&id)
             .ok_or(AppendOutcome::Unknown)?;
-        if row.it.sandbox_id == *origin {
+        if row.conversation.sandbox_id == *origin {
             Ok(row)
         } else {
             Err(AppendOutcome::Foreign)
         }
     }
 
-    pub(crate) fn insert_conversation(&mut self, it: &Conversation) {
+    pub(crate) fn insert_conversation(&mut self, conversation: &Conversation) {
         let row = ConversationRow {
-            it: it.clone(),
+            conversation: conversation.clone(),
             status_at: None,
             shortened_events: 0,
         };
-        self.conversations.insert(it.id, row);
+        self.conversations.insert(conversation.id, row);
     }
 }
 
 impl ConversationRow {
     pub(crate) fn apply_report(&mut self, report: &ConversationReport, at: Timestamp) {
-        if self.it.apply_report(report, &mut self.status_at) {
-            self.it.updated_at = at;
+        if self.conversation.apply_report(report, &mut self.status_at) {
+            self.conversation.updated_at = at;
         }
     }
 }
@@ -116,7 +127,7 @@ impl ConversationRepository for MemoryStore {
     ) -> Result<Page<ConversationView>, StoreError> {
         let state = self.lock();
         let rows = state
-            .found(scope, filter)
+            .matching_conversations(scope, filter)
             .map(|it| ((it.created_at.micros(), it.id.to_string()), it));
         let bytes = |it: &&Conversation| {
             let tags = it.tags.iter();
@@ -135,7 +146,7 @@ impl ConversationRepository for MemoryStore {
     }
 
     async fn count(&self, scope: &Scope, filter: &ConversationFilter) -> Result<u64, StoreError> {
-        let count = self.lock().found(scope, filter).count();
+        let count = self.lock().matching_conversations(scope, filter).count();
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
     }
 
@@ -150,18 +161,20 @@ impl ConversationRepository for MemoryStore {
         if let Some(row) = state
             .conversations
             .get_mut(&id)
-            .filter(|row| scope.sees(&row.it.owner) && !change.is_empty())
+            .filter(|row| scope.sees(&row.conversation.owner) && !change.is_empty())
         {
-            let (it, change) = (&mut row.it, change.clone());
-            it.auto_title &= change.title.is_keep();
-            change.title.apply(&mut it.title);
-            change.public.apply(&mut it.public);
+            let (conversation, change) = (&mut row.conversation, change.clone());
+            conversation.auto_title &= change.title.is_keep();
+            change.title.apply(&mut conversation.title);
+            change.public.apply(&mut conversation.public);
             change
                 .selected_repository
-                .apply(&mut it.selected_repository);
-            change.selected_branch.apply(&mut it.selected_branch);
-            change.git_provider.apply(&mut it.git_provider);
-            it.updated_at = at;
+                .apply(&mut conversation.selected_repository);
+            change
+                .selected_branch
+                .apply(&mut conversation.selected_branch);
+            change.git_provider.apply(&mut conversation.git_provider);
+            conversation.updated_at = at;
         }
         Ok(state.view(scope, id))
     }
@@ -175,11 +188,11 @@ impl ConversationRepository for MemoryStore {
     ) -> Result<bool, StoreError> {
         let mut state = self.lock();
         let row = state.conversations.get_mut(&id);
-        let Some(row) = row.filter(|row| scope.sees(&row.it.owner)) else {
+        let Some(row) = row.filter(|row| scope.sees(&row.conversation.owner)) else {
             return Ok(false);
         };
-        if add_pull_request_number(&mut row.it.pr_numbers, number) {
-            row.it.updated_at = at;
+        if add_pull_request_number(&mut row.conversation.pr_numbers, number) {
+            row.conversation.updated_at = at;
         }
         Ok(true)
     }
@@ -189,9 +202,9 @@ impl ConversationRepository for MemoryStore {
         match state.reported_by(&conversation.sandbox_id, conversation.id) {
             Ok(_) => return Ok(AppendOutcome::Stored { new: 0 }),
             Err(AppendOutcome::Unknown) => {}
-            Err(answer) => return Ok(answer),
+            Err(outcome) => return Ok(outcome),
         }
-        // An id that an unfinished start has reserved cannot be adopted: the task stores the row itself.
+        // An unfinished start task has reserved the id and stores the row itself.
         let reserved = state.tasks.values().find(|row| {
             row.task.conversation_id == conversation.id && !row.task.status.is_terminal()
         });
@@ -202,7 +215,7 @@ impl ConversationRepository for MemoryStore {
                 AppendOutcome::Foreign
             });
         }
-        // The start failed while its agent server was creating the conversation, which is not wanted any more.
+        // The start failed while the agent server created the conversation, so the conversation is not adopted.
         let failed = state.tasks.values().any(|row| {
             row.task.conversation_id == conversation.id
                 && row.task.sandbox_id == conversation.sandbox_id
@@ -210,9 +223,10 @@ impl ConversationRepository for MemoryStore {
         if failed {
             return Ok(AppendOutcome::Deleted);
         }
-        let inside = state.conversations.values();
-        let inside = inside.filter(|row| row.it.sandbox_id == conversation.sandbox_id);
-        if inside.count() >= MAX_CONVERSATIONS_FOR_ADOPTION as usize {
+        let in_sandbox = state.conversations.values();
+        let in_sandbox =
+            in_sandbox.filter(|row| row.conversation.sandbox_id == conversation.sandbox_id);
+        if in_sandbox.count() >= MAX_CONVERSATIONS_FOR_ADOPTION as usize {
             return Ok(AppendOutcome::Unknown);
         }
         match state.undeleted_sandbox(&conversation.sandbox_id) {
@@ -228,16 +242,16 @@ impl ConversationRepository for MemoryStore {
         &self,
         origin: &SandboxId,
         id: ConversationId,
-        observation: &ConversationReport,
+        report: &ConversationReport,
         at: Timestamp,
     ) -> Result<AppendOutcome, StoreError> {
         let mut state = self.lock();
         Ok(match state.reported_by(origin, id) {
             Ok(row) => {
-                row.apply_report(observation, at);
+                row.apply_report(report, at);
                 AppendOutcome::Stored { new: 0 }
             }
-            Err(answer) => answer,
+            Err(outcome) => outcome,
         })
     }
 
@@ -251,15 +265,12 @@ impl ConversationRepository for MemoryStore {
         let visible = state
             .conversations
             .get(&id)
-            .is_some_and(|row| scope.sees(&row.it.owner));
+            .is_some_and(|row| scope.sees(&row.conversation.owner));
         if visible {
             let sandbox = state.view(&Scope::System, id).and_then(|view| view.sandbox);
             state.delete_tree(id, at);
             if let Some(sandbox) = sandbox {
-                self.publish(StoreChange::Sandbox {
-                    id: sandbox.id,
-                    host: sandbox.host,
-                });
+                self.publish_sandbox(&sandbox);
             }
         }
         Ok(visible)
@@ -270,7 +281,7 @@ impl ConversationRepository for MemoryStore {
         limit: usize,
     ) -> Result<Vec<PendingAgentDeletion>, StoreError> {
         let state = self.lock();
-        let mut found: Vec<_> = state
+        let mut pending: Vec<_> = state
             .deleted
             .iter()
             .filter(|(_, deletion)| deletion.pending)
@@ -280,8 +291,8 @@ impl ConversationRepository for MemoryStore {
                 })
             })
             .collect();
-        found.sort_by_key(|(id, deletion)| (deletion.at, **id));
-        Ok(found
+        pending.sort_by_key(|(id, deletion)| (deletion.at, **id));
+        Ok(pending
             .into_iter()
             .take(limit)
             .map(|(id, deletion)| PendingAgentDeletion {
@@ -304,15 +315,15 @@ impl ConversationRepository for MemoryStore {
         limit: usize,
     ) -> Result<Vec<Conversation>, StoreError> {
         let state = self.lock();
-        let mut found: Vec<Conversation> = state
+        let mut conversations: Vec<Conversation> = state
             .conversations
             .values()
-            .filter(|row| row.it.sandbox_id == *sandbox)
-            .map(|row| row.it.clone())
+            .filter(|row| row.conversation.sandbox_id == *sandbox)
+            .map(|row| row.conversation.clone())
             .collect();
-        found.sort_by_key(|it| std::cmp::Reverse((it.created_at, it.id)));
-        found.truncate(limit);
-        Ok(found)
+        conversations.sort_by_key(|it| std::cmp::Reverse((it.created_at, it.id)));
+        conversations.truncate(limit);
+        Ok(conversations)
     }
 
     async fn list_unsettled(
@@ -334,8 +345,8 @@ impl ConversationRepository for MemoryStore {
                 .is_none_or(|status| status == ExecutionStatus::Running)
                 || it.auto_title && it.created_at > untitled_since
         };
-        let rows = state.conversations.values().map(|row| &row.it);
-        let mut found: Vec<UnsettledConversation> = rows
+        let rows = state.conversations.values().map(|row| &row.conversation);
+        let mut unsettled: Vec<UnsettledConversation> = rows
             .filter(|it| may_change(it) && runs(it))
             .map(|it| UnsettledConversation {
                 id: it.id,
@@ -344,9 +355,9 @@ impl ConversationRepository for MemoryStore {
                 execution_status: it.execution_status,
             })
             .collect();
-        found.sort_by(|a, b| (&a.sandbox_id, a.id).cmp(&(&b.sandbox_id, b.id)));
-        found.truncate(limit);
-        Ok(found)
+        unsettled.sort_by(|a, b| (&a.sandbox_id, a.id).cmp(&(&b.sandbox_id, b.id)));
+        unsettled.truncate(limit);
+        Ok(unsettled)
     }
 
     async fn settle_running(
@@ -357,12 +368,12 @@ impl ConversationRepository for MemoryStore {
     ) -> Result<u64, StoreError> {
         let mut settled = 0;
         for row in self.lock().conversations.values_mut().filter(|row| {
-            row.it.sandbox_id == *sandbox
-                && row.it.execution_status == Some(ExecutionStatus::Running)
+            row.conversation.sandbox_id == *sandbox
+                && row.conversation.execution_status == Some(ExecutionStatus::Running)
         }) {
-            row.it.execution_status = Some(to);
+            row.conversation.execution_status = Some(to);
             row.status_at = Some(at);
-            row.it.updated_at = at;
+            row.conversation.updated_at = at;
             settled += 1;
         }
         Ok(settled)

@@ -16,17 +16,17 @@ impl MemoryState {
         self.warm.values().filter(move |it| it.host == *host)
     }
 
-    /// Changes the state if it is the expected one.
+    /// Changes the state if it is `from`.
     fn change_warm_state(
         &mut self,
         id: &SandboxId,
         (from, to): (WarmState, WarmState),
         at: Timestamp,
     ) -> Option<&mut WarmSandbox> {
-        let it = self.warm.get_mut(id).filter(|it| it.state == from)?;
-        it.state = to;
-        it.updated_at = at;
-        Some(it)
+        let warm = self.warm.get_mut(id).filter(|it| it.state == from)?;
+        warm.state = to;
+        warm.updated_at = at;
+        Some(warm)
     }
 }
 
@@ -59,8 +59,8 @@ impl WarmRepository for MemoryStore {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let mut state = self.lock();
-        let turned = state.change_warm_state(id, (WarmState::Booting, WarmState::Ready), at);
-        Ok(turned
+        let changed = state.change_warm_state(id, (WarmState::Booting, WarmState::Ready), at);
+        Ok(changed
             .map(|it| it.endpoints = Some(endpoints.clone()))
             .is_some())
     }
@@ -93,8 +93,8 @@ impl WarmRepository for MemoryStore {
         if state.sandboxes.contains_key(id) {
             return Ok(false);
         }
-        let turned = state.change_warm_state(id, (WarmState::Claimed, WarmState::Ready), at);
-        Ok(turned.is_some())
+        let changed = state.change_warm_state(id, (WarmState::Claimed, WarmState::Ready), at);
+        Ok(changed.is_some())
     }
 
     async fn list_on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
@@ -111,8 +111,8 @@ impl WarmRepository for MemoryStore {
 
     async fn dismiss(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let mut state = self.lock();
-        let found = state.warm.get(id);
-        if found.is_none_or(|it| it.state == WarmState::Claimed) {
+        let warm = state.warm.get(id);
+        if warm.is_none_or(|it| it.state == WarmState::Claimed) {
             return Ok(false);
         }
         Ok(state.warm.remove(id).is_some())

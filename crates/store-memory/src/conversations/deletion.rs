@@ -13,18 +13,18 @@ impl MemoryState {
     pub(crate) fn delete_tree(&mut self, root: ConversationId, at: Timestamp) {
         let tree = self.tree(root);
         if let Some(row) = self.conversations.get(&root) {
-            let owner = row.it.owner.clone();
+            let owner = row.conversation.owner.clone();
             self.end_starts(&owner, &tree, at);
             self.pending
-                .retain(|it| it.owner != owner || !tree.contains(&it.conversation));
+                .retain(|it| it.owner != owner || !tree.contains(&it.conversation_id));
         }
         let mut sandboxes: BTreeSet<SandboxId> = BTreeSet::new();
         let mut deletions = Vec::new();
         for id in tree {
             self.events.remove(&id);
             if let Some(row) = self.conversations.remove(&id) {
-                sandboxes.insert(row.it.sandbox_id.clone());
-                deletions.push((id, row.it.sandbox_id));
+                sandboxes.insert(row.conversation.sandbox_id.clone());
+                deletions.push((id, row.conversation.sandbox_id));
             }
         }
         sandboxes.retain(|sandbox| self.delete_unless_needed(sandbox, at));
@@ -41,20 +41,29 @@ impl MemoryState {
 
     /// The conversation and all its descendants of the same owner.
     fn tree(&self, root: ConversationId) -> BTreeSet<ConversationId> {
-        let owner = self.conversations.get(&root).map(|row| &row.it.owner);
+        let owner = self
+            .conversations
+            .get(&root)
+            .map(|row| &row.conversation.owner);
         let mut tree = BTreeSet::from([root]);
         loop {
-            let below: Vec<_> = self
+            let children: Vec<_> = self
                 .conversations
                 .values()
-                .filter(|row| row.it.parent.is_some_and(|parent| tree.contains(&parent)))
-                .filter(|row| Some(&row.it.owner) == owner && !tree.contains(&row.it.id))
-                .map(|row| row.it.id)
+                .filter(|row| {
+                    row.conversation
+                        .parent
+                        .is_some_and(|parent| tree.contains(&parent))
+                })
+                .filter(|row| {
+                    Some(&row.conversation.owner) == owner && !tree.contains(&row.conversation.id)
+                })
+                .map(|row| row.conversation.id)
                 .collect();
-            if below.is_empty() {
+            if children.is_empty() {
                 return tree;
             }
-            tree.extend(below);
+            tree.extend(children);
         }
     }
 
@@ -66,12 +75,12 @@ impl MemoryState {
         conversations: &BTreeSet<ConversationId>,
         at: Timestamp,
     ) {
-        let ours =
+        let of_conversations =
             |it: &StartTask| it.owner == *owner && conversations.contains(&it.conversation_id);
         self.tasks
-            .retain(|_, row| !(ours(&row.task) && row.task.status.is_terminal()));
+            .retain(|_, row| !(of_conversations(&row.task) && row.task.status.is_terminal()));
         for row in self.tasks.values_mut() {
-            if ours(&row.task) {
+            if of_conversations(&row.task) {
                 row.task.status = StartStatus::Error;
                 row.task.detail =
                     Some("The conversation was deleted before its start had ended.".to_owned());

@@ -60,12 +60,12 @@ impl VaultRepository for MemoryStore {
 
     async fn prune_holders(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let mut state = self.lock();
-        let silent = state.key_holders.values().filter(|it| it.seen_at < before);
-        let silent: Vec<String> = silent.map(|it| it.id.clone()).take(limit).collect();
-        for id in &silent {
+        let outdated = state.key_holders.values().filter(|it| it.seen_at < before);
+        let outdated: Vec<String> = outdated.map(|it| it.id.clone()).take(limit).collect();
+        for id in &outdated {
             state.key_holders.remove(id);
         }
-        Ok(silent.len() as u64)
+        Ok(outdated.len() as u64)
     }
 }
 
@@ -144,8 +144,11 @@ fn sort_key(location: &SealedLocation) -> String {
     }
 }
 
-/// The stored value, if it exists.
-fn slot<'a>(state: &'a mut MemoryState, location: &SealedLocation) -> Option<&'a mut Sealed> {
+/// The stored value at this location, if it exists.
+fn stored_value<'a>(
+    state: &'a mut MemoryState,
+    location: &SealedLocation,
+) -> Option<&'a mut Sealed> {
     match location {
         SealedLocation::Settings(owner) => {
             let row = state.settings.get_mut(owner)?;
@@ -200,9 +203,10 @@ impl SealedRecordRepository for MemoryStore {
     async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
         let mut state = self.lock();
         let mut count = 0;
-        for it in batch {
-            if let Some(slot) = slot(&mut state, &it.location).filter(|slot| **slot == it.before) {
-                *slot = it.after.clone();
+        for record in batch {
+            let stored = stored_value(&mut state, &record.location);
+            if let Some(value) = stored.filter(|value| **value == record.before) {
+                *value = record.after.clone();
                 count += 1;
             }
         }

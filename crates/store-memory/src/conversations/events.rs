@@ -21,7 +21,7 @@ impl MemoryState {
         let visible = self
             .conversations
             .get(&conversation)
-            .is_some_and(|row| scope.sees(&row.it.owner));
+            .is_some_and(|row| scope.sees(&row.conversation.owner));
         match self.events.get(&conversation) {
             Some(events) if visible => events,
             _ => &[],
@@ -42,12 +42,12 @@ impl EventStore for MemoryStore {
         origin: &SandboxId,
         conversation: ConversationId,
         events: &[Event],
-        observation: &ConversationReport,
+        report: &ConversationReport,
         at: Timestamp,
     ) -> Result<AppendOutcome, StoreError> {
         let mut state = self.lock();
-        if let Err(answer) = state.reported_by(origin, conversation) {
-            return Ok(answer);
+        if let Err(outcome) = state.reported_by(origin, conversation) {
+            return Ok(outcome);
         }
         let log = state.events.entry(conversation).or_default();
         let before = log.len();
@@ -58,9 +58,9 @@ impl EventStore for MemoryStore {
         }
         let new = log.len() - before;
         if let Ok(row) = state.reported_by(origin, conversation) {
-            row.apply_report(observation, at);
+            row.apply_report(report, at);
             if new > 0 {
-                row.it.updated_at = at;
+                row.conversation.updated_at = at;
             }
         }
         Ok(AppendOutcome::Stored { new })
@@ -120,24 +120,24 @@ impl EventStore for MemoryStore {
     ) -> Result<Option<Vec<SequencedEvent>>, StoreError> {
         let state = self.lock();
         let row = state.conversations.get(&conversation);
-        if !row.is_some_and(|row| scope.sees(&row.it.owner)) {
+        if !row.is_some_and(|row| scope.sees(&row.conversation.owner)) {
             return Ok(None);
         }
-        let mut left = MAX_EVENT_BATCH_BYTES;
-        let mut arrived: Vec<SequencedEvent> = Vec::new();
+        let mut remaining = MAX_EVENT_BATCH_BYTES;
+        let mut batch: Vec<SequencedEvent> = Vec::new();
         for (seq, event) in (1..).zip(state.log(scope, conversation)) {
             if seq <= after {
                 continue;
             }
-            let rest = left.checked_sub(event.body.to_string().len());
-            left = rest.unwrap_or_default();
-            if arrived.len() == limit || (rest.is_none() && !arrived.is_empty()) {
+            let rest = remaining.checked_sub(event.body.to_string().len());
+            remaining = rest.unwrap_or_default();
+            if batch.len() == limit || (rest.is_none() && !batch.is_empty()) {
                 break;
             }
             let event = event.clone();
-            arrived.push(SequencedEvent { seq, event });
+            batch.push(SequencedEvent { seq, event });
         }
-        Ok(Some(arrived))
+        Ok(Some(batch))
     }
 
     async fn last_sequence(
@@ -147,7 +147,7 @@ impl EventStore for MemoryStore {
     ) -> Result<Option<u64>, StoreError> {
         let state = self.lock();
         let row = state.conversations.get(&conversation);
-        if !row.is_some_and(|row| scope.sees(&row.it.owner)) {
+        if !row.is_some_and(|row| scope.sees(&row.conversation.owner)) {
             return Ok(None);
         }
         let last = state.log(scope, conversation).len();

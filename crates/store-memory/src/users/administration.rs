@@ -10,13 +10,13 @@ use domain::identity::{AdminChange, AdministrationRepository, ApiKey, PurgeCount
 use crate::MemoryStore;
 use crate::state::MemoryState;
 
-const USER: StoreError = StoreError::NotFound { entity: "user" };
-const KEY: StoreError = StoreError::NotFound { entity: "API key" };
+const USER_NOT_FOUND: StoreError = StoreError::NotFound { entity: "user" };
+const KEY_NOT_FOUND: StoreError = StoreError::NotFound { entity: "API key" };
 
 impl MemoryState {
     fn key_of(&mut self, id: ApiKeyId, user: &UserId) -> Result<&mut ApiKey, StoreError> {
-        let theirs = self.keys.get_mut(&id).filter(|it| it.user == *user);
-        theirs.ok_or(KEY)
+        let key = self.keys.get_mut(&id).filter(|it| it.user == *user);
+        key.ok_or(KEY_NOT_FOUND)
     }
 
     fn administer(
@@ -32,12 +32,16 @@ impl MemoryState {
             }
             AdminChange::SetRole { user, role } => {
                 let row = self.users.get_mut(user);
-                let row = row.filter(|it| it.deleted_at.is_none()).ok_or(USER)?;
+                let row = row
+                    .filter(|it| it.deleted_at.is_none())
+                    .ok_or(USER_NOT_FOUND)?;
                 row.role = *role;
             }
             AdminChange::DeleteUser { user } => {
                 let is_there = self.mark_deleted(user, at);
-                return is_there.then(|| self.revoke_access(user, at)).ok_or(USER);
+                return is_there
+                    .then(|| self.revoke_access(user, at))
+                    .ok_or(USER_NOT_FOUND);
             }
             AdminChange::CreateKey { key, new_user } => {
                 self.check_key_is_new(key)?;
@@ -46,18 +50,18 @@ impl MemoryState {
                         self.ensure_user(&key.user, *role, at)?;
                     }
                     None if self.user_exists(&key.user) => {}
-                    None => return Err(USER),
+                    None => return Err(USER_NOT_FOUND),
                 }
                 self.keys.insert(key.id, key.clone());
             }
             AdminChange::RotateKey { old, new, until } => {
                 self.check_key_is_new(new)?;
                 if !self.user_exists(&new.user) {
-                    return Err(KEY);
+                    return Err(KEY_NOT_FOUND);
                 }
                 let key = self.key_of(*old, &new.user)?;
                 if key.is_expired(new.created_at) {
-                    return Err(KEY);
+                    return Err(KEY_NOT_FOUND);
                 }
                 key.expires_at = Some(key.expires_at.map_or(*until, |end| end.min(*until)));
                 self.keys.insert(new.id, new.clone());
@@ -80,7 +84,7 @@ impl AdministrationRepository for MemoryStore {
     ) -> Result<PurgeCounts, StoreError> {
         let mut state = self.lock();
         if let Some(id) = AdminChange::caller_key(entry) {
-            change.authorize(entry, state.known(id).as_ref())?;
+            change.authorize(entry, state.key_with_role(id).as_ref())?;
         }
         let purged = state.administer(change, entry.at)?;
         state.audit.insert(entry.id, entry.clone());

@@ -20,7 +20,7 @@ use crate::MemoryStore;
 use crate::state::{MemoryState, PendingRow};
 
 impl MemoryState {
-    /// The conversation of a target, or why no message can wait for it.
+    /// The target conversation, or why it cannot take pending messages.
     fn target(
         &self,
         owner: &UserId,
@@ -32,11 +32,11 @@ impl MemoryState {
             MessageTarget::Task(id) => theirs.into_iter().find(|it| it.id == id),
             MessageTarget::Conversation(id) => {
                 let row = self.conversations.get(&id);
-                if row.is_some_and(|row| row.it.owner == *owner) {
+                if row.is_some_and(|row| row.conversation.owner == *owner) {
                     return Ok(id);
                 }
-                let its = theirs.filter(|it| it.conversation_id == id);
-                its.max_by_key(|it| (!it.status.is_terminal(), it.created_at))
+                let starts = theirs.filter(|it| it.conversation_id == id);
+                starts.max_by_key(|it| (!it.status.is_terminal(), it.created_at))
             }
         };
         match start {
@@ -49,16 +49,19 @@ impl MemoryState {
     }
 
     fn waiting(&self, id: ConversationId) -> impl Iterator<Item = &PendingRow> {
-        let owner = self.conversations.get(&id).map(|row| &row.it.owner);
+        let owner = self
+            .conversations
+            .get(&id)
+            .map(|row| &row.conversation.owner);
         self.pending
             .iter()
-            .filter(move |it| it.conversation == id && Some(&it.owner) == owner)
+            .filter(move |it| it.conversation_id == id && Some(&it.owner) == owner)
     }
 
     /// Whether the conversation's messages can be delivered to a sandbox of this host.
     fn is_ready(&self, id: ConversationId, host: &HostId) -> bool {
         let row = self.conversations.get(&id);
-        let sandbox = row.and_then(|row| self.sandboxes.get(&row.it.sandbox_id));
+        let sandbox = row.and_then(|row| self.sandboxes.get(&row.conversation.sandbox_id));
         let runs = sandbox.is_some_and(|it| {
             it.host == *host
                 && it.desired == DesiredState::Running
@@ -72,11 +75,11 @@ impl MemoryState {
     pub(crate) fn delete_orphaned_messages(&mut self) {
         let mut pending = std::mem::take(&mut self.pending);
         pending.retain(|message| {
-            let row = self.conversations.get(&message.conversation);
+            let row = self.conversations.get(&message.conversation_id);
             let mut starts = self.tasks.values().map(|row| &row.task);
-            row.is_some_and(|row| row.it.owner == message.owner)
+            row.is_some_and(|row| row.conversation.owner == message.owner)
                 || starts.any(|it| {
-                    it.conversation_id == message.conversation && it.owner == message.owner
+                    it.conversation_id == message.conversation_id && it.owner == message.owner
                 })
         });
         self.pending = pending;
@@ -85,8 +88,8 @@ impl MemoryState {
     /// Deletes at most `limit` messages of a user; returns how many.
     pub(crate) fn purge_pending(&mut self, user: &UserId, limit: usize) -> usize {
         let theirs = self.pending.iter().filter(|it| it.owner == *user);
-        let theirs: BTreeSet<Uuid> = theirs.map(|it| it.it.id).take(limit).collect();
-        self.pending.retain(|it| !theirs.contains(&it.it.id));
+        let theirs: BTreeSet<Uuid> = theirs.map(|it| it.message.id).take(limit).collect();
+        self.pending.retain(|it| !theirs.contains(&it.message.id));
         theirs.len()
     }
 }
@@ -108,30 +111,28 @@ impl PendingMessageRepository for MemoryStore {
         };
         let waiting = state.pending.iter();
         let waiting =
-            waiting.filter(|it| it.conversation == conversation && it.owner == message.owner);
+            waiting.filter(|it| it.conversation_id == conversation && it.owner == message.owner);
         let count = waiting.count();
         if count >= MAX_PENDING_MESSAGES {
             return Ok(EnqueueOutcome::Full);
         }
         state.pending.push(PendingRow {
-            it: PendingMessage {
+            message: PendingMessage {
                 id: message.id,
                 message: message.message.clone(),
                 tried_at: None,
             },
             owner: message.owner.clone(),
-            conversation,
+            conversation_id: conversation,
             created_at: message.created_at,
         });
         if let Some(answer) = message.answers.get(count) {
             state.store_response(answer);
         }
         let row = state.conversations.get(&conversation);
-        if let Some(sandbox) = row.and_then(|row| state.sandboxes.get(&row.it.sandbox_id)) {
-            self.publish(StoreChange::Sandbox {
-                id: sandbox.id.clone(),
-                host: sandbox.host.clone(),
-            });
+        if let Some(sandbox) = row.and_then(|row| state.sandboxes.get(&row.conversation.sandbox_id))
+        {
+            self.publish_sandbox(sandbox);
         }
         Ok(EnqueueOutcome::Queued(count + 1))
     }
@@ -143,12 +144,12 @@ impl PendingMessageRepository for MemoryStore {
     ) -> Result<Vec<ConversationId>, StoreError> {
         let state = self.lock();
         let all: BTreeSet<ConversationId> =
-            state.pending.iter().map(|it| it.conversation).collect();
+            state.pending.iter().map(|it| it.conversation_id).collect();
         let ready = all.into_iter().filter(|id| state.is_ready(*id, host));
         let mut ready: Vec<_> = ready
             .filter_map(|id| {
                 let first = state.waiting(id).next()?;
-                Some((first.it.tried_at, first.created_at, id))
+                Some((first.message.tried_at, first.created_at, id))
             })
             .collect();
         ready.sort();
@@ -157,7 +158,7 @@ impl PendingMessageRepository for MemoryStore {
 
     async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
         let state = self.lock();
-        Ok(state.waiting(id).map(|it| it.it.clone()).collect())
+        Ok(state.waiting(id).map(|it| it.message.clone()).collect())
     }
 
     async fn begin_delivery(
@@ -167,10 +168,10 @@ impl PendingMessageRepository for MemoryStore {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let mut state = self.lock();
-        let row = state.pending.iter_mut().find(|it| it.it.id == id);
-        Ok(match row.filter(|row| row.it.tried_at == last) {
+        let row = state.pending.iter_mut().find(|it| it.message.id == id);
+        Ok(match row.filter(|row| row.message.tried_at == last) {
             Some(row) => {
-                row.it.tried_at = Some(at);
+                row.message.tried_at = Some(at);
                 true
             }
             None => false,
@@ -178,19 +179,19 @@ impl PendingMessageRepository for MemoryStore {
     }
 
     async fn complete_delivery(&self, id: Uuid) -> Result<(), StoreError> {
-        self.lock().pending.retain(|it| it.it.id != id);
+        self.lock().pending.retain(|it| it.message.id != id);
         Ok(())
     }
 
     async fn drop_with_note(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
         let mut state = self.lock();
-        let Some(place) = state.pending.iter().position(|it| it.it.id == id) else {
+        let Some(index) = state.pending.iter().position(|it| it.message.id == id) else {
             return Ok(());
         };
-        let row = state.pending.remove(place);
+        let row = state.pending.remove(index);
         let mut tasks = state.tasks.values_mut().map(|row| &mut row.task);
         let task = tasks.find(|it| {
-            it.conversation_id == row.conversation
+            it.conversation_id == row.conversation_id
                 && it.owner == row.owner
                 && it.status == StartStatus::Ready
         });
@@ -205,11 +206,11 @@ impl PendingMessageRepository for MemoryStore {
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let mut state = self.lock();
         let old = state.pending.iter().filter(|it| it.created_at < before);
-        let mut old: Vec<_> = old.map(|it| (it.created_at, it.it.id)).collect();
+        let mut old: Vec<_> = old.map(|it| (it.created_at, it.message.id)).collect();
         old.sort_unstable();
         old.truncate(limit);
         let ids: BTreeSet<Uuid> = old.into_iter().map(|(_, id)| id).collect();
-        state.pending.retain(|it| !ids.contains(&it.it.id));
+        state.pending.retain(|it| !ids.contains(&it.message.id));
         Ok(ids.len() as u64)
     }
 }

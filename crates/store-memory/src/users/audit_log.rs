@@ -9,19 +9,24 @@ use domain::page::{Page, PageRequest};
 use crate::MemoryStore;
 use crate::page;
 
-fn matches(filter: &AuditFilter, it: &AuditEntry) -> bool {
-    filter.actor.as_ref().is_none_or(|actor| *actor == it.actor)
+fn matches(filter: &AuditFilter, entry: &AuditEntry) -> bool {
+    filter
+        .actor
+        .as_ref()
+        .is_none_or(|actor| *actor == entry.actor)
         && filter
             .action
             .as_ref()
-            .is_none_or(|action| *action == it.action)
+            .is_none_or(|action| *action == entry.action)
         && filter
             .object
             .as_ref()
-            .is_none_or(|_| filter.object == it.object)
-        && filter.outcome.is_none_or(|outcome| outcome == it.outcome)
-        && filter.since.is_none_or(|since| it.at >= since)
-        && filter.until.is_none_or(|until| it.at < until)
+            .is_none_or(|_| filter.object == entry.object)
+        && filter
+            .outcome
+            .is_none_or(|outcome| outcome == entry.outcome)
+        && filter.since.is_none_or(|since| entry.at >= since)
+        && filter.until.is_none_or(|until| entry.at < until)
 }
 
 #[async_trait]
@@ -42,7 +47,7 @@ impl AuditLog for MemoryStore {
         let state = self.lock();
         let rows = state.audit.values().filter(|it| matches(filter, it));
         let rows = rows.map(|it| ((it.at.micros(), it.id.simple().to_string()), it.clone()));
-        page::cut("audit", request, true, rows)
+        page::page_by_count("audit", request, true, rows)
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {

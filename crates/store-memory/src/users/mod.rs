@@ -1,7 +1,12 @@
 //! `UserRepository`.
 
+mod administration;
+mod api_keys;
+mod audit_log;
+mod settings;
+mod usage;
+
 use async_trait::async_trait;
-use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ConversationId, UserId};
@@ -12,8 +17,8 @@ use domain::start_task::StartStatus;
 use crate::MemoryStore;
 use crate::state::MemoryState;
 
-/// The detail, visible to clients, of a start task whose owner was deleted.
-const DELETED_UNDER_IT: &str = "The user was deleted before the start had ended.";
+/// Detail of a start task whose owner was deleted; clients can read it.
+const DELETED_DURING_START: &str = "The user was deleted before the start had ended.";
 
 impl MemoryState {
     /// Refuses new objects of a deleted user.
@@ -31,7 +36,10 @@ impl MemoryState {
         self.keys.values().any(|it| it.user == *user)
             || self.settings.contains_key(user)
             || self.secrets.keys().any(|(owner, _)| owner == user)
-            || self.conversations.values().any(|it| it.it.owner == *user)
+            || self
+                .conversations
+                .values()
+                .any(|row| row.conversation.owner == *user)
             || self.tasks.values().any(|it| it.task.owner == *user)
             || self.pending.iter().any(|it| it.owner == *user)
             || self.answers.keys().any(|(owner, _)| owner == user)
@@ -46,7 +54,7 @@ impl MemoryState {
         !self.has_rows(user) && self.sandboxes.values().all(|it| it.owner != *user)
     }
 
-    /// Marks the user as deleted, so that nothing of them can be stored. `false` if there is no such user.
+    /// Marks the user as deleted, so that nothing of theirs can be stored. `false` if neither the user nor rows of that name exist.
     pub(crate) fn mark_deleted(&mut self, user: &UserId, at: Timestamp) -> bool {
         if !self.users.contains_key(user) && self.is_purged(user) {
             return false;
@@ -61,7 +69,7 @@ impl MemoryState {
         true
     }
 
-    /// Does what the first call of a purge does, whatever the limit.
+    /// Does what the first call of `UserRepository::purge` does, whatever its limit.
     pub(crate) fn revoke_access(&mut self, user: &UserId, at: Timestamp) -> PurgeCounts {
         let keys = self.keys.len();
         self.keys.retain(|_, it| it.user != *user);
@@ -74,7 +82,7 @@ impl MemoryState {
         for row in self.tasks.values_mut() {
             if row.task.owner == *user && !row.task.status.is_terminal() {
                 row.task.status = StartStatus::Error;
-                row.task.detail = Some(DELETED_UNDER_IT.to_owned());
+                row.task.detail = Some(DELETED_DURING_START.to_owned());
                 row.task.sealed_secrets = None;
                 row.task.updated_at = at;
                 row.lease_until = None;
@@ -92,54 +100,54 @@ impl MemoryState {
     }
 
     /// Deletes stored responses, pending messages and records of deleted conversations.
-    fn purge_others(&mut self, user: &UserId, left: &mut usize) -> u64 {
+    fn purge_others(&mut self, user: &UserId, budget: &mut usize) -> u64 {
         let answers = self.answers.keys().filter(|(owner, _)| owner == user);
-        let answers: Vec<_> = answers.take(*left).cloned().collect();
+        let answers: Vec<_> = answers.take(*budget).cloned().collect();
         for key in &answers {
             self.answers.remove(key);
         }
-        *left -= answers.len();
-        let pending = self.purge_pending(user, *left);
-        *left -= pending;
+        *budget -= answers.len();
+        let pending = self.purge_pending(user, *budget);
+        *budget -= pending;
         let theirs = |id| self.sandboxes.get(id).is_some_and(|it| it.owner == *user);
         let deletions = self.deleted.iter().filter(|(_, it)| theirs(&it.sandbox));
-        let deletions: Vec<_> = deletions.map(|(id, _)| *id).take(*left).collect();
+        let deletions: Vec<_> = deletions.map(|(id, _)| *id).take(*budget).collect();
         for id in &deletions {
             self.deleted.remove(id);
         }
-        *left -= deletions.len();
+        *budget -= deletions.len();
         (answers.len() + pending + deletions.len()) as u64
     }
 
-    fn purge_starts(&mut self, user: &UserId, left: &mut usize) -> u64 {
+    fn purge_starts(&mut self, user: &UserId, budget: &mut usize) -> u64 {
         let starts = self.tasks.values().map(|row| &row.task);
         let starts = starts.filter(|it| it.owner == *user).map(|it| it.id);
-        let starts: Vec<_> = starts.take(*left).collect();
+        let starts: Vec<_> = starts.take(*budget).collect();
         for id in &starts {
             self.tasks.remove(id);
         }
-        *left -= starts.len();
+        *budget -= starts.len();
         starts.len() as u64
     }
 
     /// Deletes conversations; returns the numbers of conversations and events.
-    fn purge_conversations(&mut self, user: &UserId, left: &mut usize) -> (u64, u64) {
-        let theirs = self.conversations.values().map(|row| &row.it);
+    fn purge_conversations(&mut self, user: &UserId, budget: &mut usize) -> (u64, u64) {
+        let theirs = self.conversations.values().map(|row| &row.conversation);
         let theirs = theirs.filter(|it| it.owner == *user).map(|it| it.id);
-        let theirs: Vec<ConversationId> = theirs.take(*left).collect();
+        let theirs: Vec<ConversationId> = theirs.take(*budget).collect();
         let (mut conversations, mut events) = (0, 0);
         for id in theirs {
             let log = self.events.entry(id).or_default();
-            let part = log.len().min(*left);
+            let part = log.len().min(*budget);
             log.drain(..part);
-            *left -= part;
+            *budget -= part;
             events += part as u64;
-            if *left == 0 {
+            if *budget == 0 {
                 break;
             }
             self.events.remove(&id);
             self.conversations.remove(&id);
-            *left -= 1;
+            *budget -= 1;
             conversations += 1;
         }
         (conversations, events)
@@ -150,10 +158,7 @@ impl MemoryStore {
     /// Publishes the change of all sandboxes of the user.
     pub(crate) fn publish_sandboxes(&self, state: &MemoryState, user: &UserId) {
         for sandbox in state.sandboxes.values().filter(|it| it.owner == *user) {
-            self.publish(StoreChange::Sandbox {
-                id: sandbox.id.clone(),
-                host: sandbox.host.clone(),
-            });
+            self.publish_sandbox(sandbox);
         }
     }
 }
@@ -190,36 +195,40 @@ impl UserRepository for MemoryStore {
             return Ok(None);
         }
         let mut purged = state.revoke_access(user, at);
-        let mut left = limit.max(1);
-        purged.others = state.purge_others(user, &mut left);
-        purged.start_tasks = state.purge_starts(user, &mut left);
-        (purged.conversations, purged.events) = state.purge_conversations(user, &mut left);
-        purged.more = left == 0;
+        let mut budget = limit.max(1);
+        purged.others = state.purge_others(user, &mut budget);
+        purged.start_tasks = state.purge_starts(user, &mut budget);
+        (purged.conversations, purged.events) = state.purge_conversations(user, &mut budget);
+        purged.more = budget == 0;
         self.publish_sandboxes(&state, user);
         Ok(Some(purged))
     }
 
     async fn list_partially_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
         let state = self.lock();
-        let mut found: Vec<_> = state
+        let mut partially_deleted: Vec<_> = state
             .users
             .values()
             .filter(|it| it.deleted_at.is_some() && state.has_rows(&it.id))
             .map(|it| (it.deleted_at, it.id.clone()))
             .collect();
-        found.sort();
-        Ok(found.into_iter().map(|(_, id)| id).take(limit).collect())
+        partially_deleted.sort();
+        Ok(partially_deleted
+            .into_iter()
+            .map(|(_, id)| id)
+            .take(limit)
+            .collect())
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let mut state = self.lock();
-        let gone = state.users.values();
-        let gone = gone.filter(|it| it.deleted_at.is_some_and(|at| at < before));
-        let gone = gone.filter(|it| state.is_purged(&it.id)).take(limit);
-        let gone: Vec<UserId> = gone.map(|it| it.id.clone()).collect();
-        for id in &gone {
+        let old = state.users.values();
+        let old = old.filter(|it| it.deleted_at.is_some_and(|at| at < before));
+        let old = old.filter(|it| state.is_purged(&it.id)).take(limit);
+        let old: Vec<UserId> = old.map(|it| it.id.clone()).collect();
+        for id in &old {
             state.users.remove(id);
         }
-        Ok(gone.len() as u64)
+        Ok(old.len() as u64)
     }
 }

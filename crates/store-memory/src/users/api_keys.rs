@@ -22,7 +22,7 @@ impl MemoryState {
         Ok(())
     }
 
-    /// Ensures that a user exists who may get a key, with this role if they are new; returns whether they are.
+    /// Ensures that the user exists. A new user gets this role. Returns whether the user is new.
     pub(crate) fn ensure_user(
         &mut self,
         user: &UserId,
@@ -50,7 +50,7 @@ impl MemoryState {
     }
 
     /// The key and the role of its user, unless the deletion of the user has begun.
-    pub(crate) fn known(&self, id: ApiKeyId) -> Option<ApiKeyWithRole> {
+    pub(crate) fn key_with_role(&self, id: ApiKeyId) -> Option<ApiKeyWithRole> {
         let key = self.keys.get(&id)?;
         let user = self.users.get(&key.user);
         let user = user.filter(|it| it.deleted_at.is_none())?;
@@ -80,19 +80,19 @@ impl ApiKeyRepository for MemoryStore {
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKeyWithRole>, StoreError> {
         let state = self.lock();
         let key = state.keys.values().find(|it| it.hash == *hash);
-        Ok(key.and_then(|key| state.known(key.id)))
+        Ok(key.and_then(|key| state.key_with_role(key.id)))
     }
 
     async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError> {
         let state = self.lock();
-        let mut found: Vec<ApiKey> = state
+        let mut keys: Vec<ApiKey> = state
             .keys
             .values()
             .filter(|it| user.is_none_or(|user| it.user == *user))
             .cloned()
             .collect();
-        found.sort_by_key(|it| (it.created_at, it.id));
-        Ok(found)
+        keys.sort_by_key(|it| (it.created_at, it.id));
+        Ok(keys)
     }
 
     async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError> {

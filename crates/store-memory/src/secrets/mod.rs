@@ -1,5 +1,7 @@
 //! `SecretRepository`.
 
+mod vault;
+
 use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
@@ -65,7 +67,7 @@ impl MemoryState {
     /// Deletes all secrets of a user; returns how many.
     pub(crate) fn purge_secrets(&mut self, owner: &UserId) -> u64 {
         let before = self.secrets.len();
-        self.secrets.retain(|(of, _), _| of != owner);
+        self.secrets.retain(|(user, _), _| user != owner);
         (before - self.secrets.len()) as u64
     }
 }
@@ -85,13 +87,13 @@ impl SecretRepository for MemoryStore {
     ) -> Result<Page<SecretSummary>, StoreError> {
         let search_term = name_contains.unwrap_or("").to_ascii_lowercase();
         let state = self.lock();
-        let found = state
+        let rows = state
             .secrets
             .values()
             .filter(|secret| secret.owner == *owner)
             .filter(|secret| secret.name.to_ascii_lowercase().contains(&search_term))
             .map(|secret| ((0, secret.name.clone()), SecretSummary::from(secret)));
-        page::cut(LISTING, page, false, found)
+        page::page_by_count(LISTING, page, false, rows)
     }
 
     async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError> {

@@ -1,5 +1,8 @@
 //! `SandboxRepository`.
 
+mod hosts;
+mod warm;
+
 use async_trait::async_trait;
 use domain::change::StoreChange;
 use domain::clock::Timestamp;
@@ -45,22 +48,22 @@ impl MemoryState {
         Ok(())
     }
 
-    /// Whether the reason for a retirement applies now.
+    /// Whether the reason applies to this sandbox, which no running conversation or unfinished start uses.
     fn can_retire(&self, sandbox: &Sandbox, reason: RetirementReason) -> bool {
         let mut conversations = self
             .conversations
             .values()
-            .map(|row| &row.it)
+            .map(|row| &row.conversation)
             .filter(|it| it.sandbox_id == sandbox.id);
-        let due = match reason {
+        let applies = match reason {
             RetirementReason::IdleSince(since) => {
                 sandbox.desired == DesiredState::Running
                     && sandbox.status == SandboxStatus::Running
                     && sandbox.updated_at < since
                     && conversations.clone().all(|it| it.updated_at < since)
             }
-            RetirementReason::OlderThan(born) => {
-                sandbox.desired != DesiredState::Deleted && sandbox.created_at < born
+            RetirementReason::OlderThan(created_before) => {
+                sandbox.desired != DesiredState::Deleted && sandbox.created_at < created_before
             }
         };
         let busy = conversations.any(|it| it.execution_status == Some(ExecutionStatus::Running));
@@ -68,7 +71,7 @@ impl MemoryState {
             .tasks
             .values()
             .any(|row| row.task.sandbox_id == sandbox.id && !row.task.status.is_terminal());
-        due && !busy && !starting
+        applies && !busy && !starting
     }
 
     /// Resumes a sandbox that is not up, within the caps.
@@ -89,7 +92,7 @@ impl MemoryState {
 
     /// The occupancy of a sandbox.
     pub(crate) fn occupancy(&self, sandbox: &Sandbox) -> SandboxOccupancy {
-        let inside = self.conversations.values().map(|row| &row.it);
+        let inside = self.conversations.values().map(|row| &row.conversation);
         let inside = inside.filter(|it| it.sandbox_id == sandbox.id);
         let starting = self
             .tasks
@@ -187,7 +190,7 @@ impl SandboxRepository for MemoryStore {
         let rows = state
             .visible_sandboxes(scope)
             .map(|it| ((it.created_at.micros(), it.id.to_string()), it.clone()));
-        Ok(page::cut("sandboxes", page, true, rows)?.map(SandboxView::from))
+        Ok(page::page_by_count("sandboxes", page, true, rows)?.map(SandboxView::from))
     }
 
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
@@ -219,8 +222,8 @@ impl SandboxRepository for MemoryStore {
                 && it.desired == DesiredState::Running
                 && it.status == SandboxStatus::Running
         };
-        let found = state.sandboxes.values().filter(running);
-        Ok(found.map(|it| state.occupancy(it)).collect())
+        let sandboxes = state.sandboxes.values().filter(running);
+        Ok(sandboxes.map(|it| state.occupancy(it)).collect())
     }
 
     async fn set_desired(
@@ -291,9 +294,9 @@ impl SandboxRepository for MemoryStore {
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
         let mut state = self.lock();
-        let found = state.sandboxes.get_mut(id);
+        let stored = state.sandboxes.get_mut(id);
         let Some(sandbox) =
-            found.filter(|it| it.desired == DesiredState::Running && it.key_hash == *old)
+            stored.filter(|it| it.desired == DesiredState::Running && it.key_hash == *old)
         else {
             return Ok(None);
         };
@@ -325,15 +328,15 @@ impl SandboxRepository for MemoryStore {
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError> {
         let state = self.lock();
-        let mut found: Vec<Sandbox> = state
+        let mut retirable: Vec<Sandbox> = state
             .sandboxes
             .values()
             .filter(|it| it.host == *host && state.can_retire(it, reason))
             .cloned()
             .collect();
-        found.sort_by(|a, b| (a.updated_at, &a.id).cmp(&(b.updated_at, &b.id)));
-        found.truncate(limit);
-        Ok(found)
+        retirable.sort_by(|a, b| (a.updated_at, &a.id).cmp(&(b.updated_at, &b.id)));
+        retirable.truncate(limit);
+        Ok(retirable)
     }
 
     async fn retire(
@@ -343,8 +346,8 @@ impl SandboxRepository for MemoryStore {
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
         let mut state = self.lock();
-        let found = state.sandboxes.get(id).cloned();
-        let Some(mut sandbox) = found.filter(|it| state.can_retire(it, reason)) else {
+        let stored = state.sandboxes.get(id).cloned();
+        let Some(mut sandbox) = stored.filter(|it| state.can_retire(it, reason)) else {
             return Ok(None);
         };
         sandbox.desired = reason.desired();
@@ -361,11 +364,11 @@ impl SandboxRepository for MemoryStore {
         let mut state = self.lock();
         let mut count = 0;
         for sandbox in state.sandboxes.values_mut() {
-            let shown = !matches!(
+            let is_annotated = !matches!(
                 sandbox.status,
                 SandboxStatus::Error | SandboxStatus::Missing
             );
-            if sandbox.host == *host && shown {
+            if sandbox.host == *host && is_annotated {
                 sandbox.status_detail = detail.map(str::to_owned);
                 count += 1;
             }

@@ -1,4 +1,4 @@
-//! `UsageRepository`. It counts anew at each call.
+//! `UsageRepository`, which counts everything at each call.
 
 use async_trait::async_trait;
 use domain::error::StoreError;
@@ -10,7 +10,7 @@ use domain::usage::{ShortenedEvents, Usage, UsageRepository};
 
 use crate::MemoryStore;
 
-/// Length of a text in bytes; 0 for an error.
+/// Length of a text in bytes, 0 for an error.
 fn bytes(text: serde_json::Result<String>) -> u64 {
     text.map_or(0, |text| text.len() as u64)
 }
@@ -26,9 +26,12 @@ impl UsageRepository for MemoryStore {
         for row in state
             .conversations
             .values()
-            .filter(|it| it.it.owner == *user)
+            .filter(|row| row.conversation.owner == *user)
         {
-            let log = state.events.get(&row.it.id).map_or(&[][..], Vec::as_slice);
+            let log = state
+                .events
+                .get(&row.conversation.id)
+                .map_or(&[][..], Vec::as_slice);
             usage.conversations += 1;
             usage.events += log.len() as u64;
             usage.event_bytes += log
@@ -44,7 +47,7 @@ impl UsageRepository for MemoryStore {
         }
         for row in state.pending.iter().filter(|it| it.owner == *user) {
             usage.pending_messages += 1;
-            usage.request_bytes += bytes(serde_json::to_string(&row.it.message));
+            usage.request_bytes += bytes(serde_json::to_string(&row.message.message));
         }
         let secrets = state.secrets.keys().filter(|(owner, _)| owner == user);
         usage.secrets = secrets.count() as u64;
@@ -54,11 +57,11 @@ impl UsageRepository for MemoryStore {
     async fn shorten_events(&self, user: &UserId) -> Result<ShortenedEvents, StoreError> {
         let mut state = self.lock();
         let state = &mut *state;
-        let theirs = state.conversations.values_mut();
-        let mut theirs: Vec<_> = theirs.filter(|it| it.it.owner == *user).collect();
-        theirs.sort_by_key(|row| (row.it.created_at, row.it.id));
-        for row in theirs {
-            let log = state.events.entry(row.it.id).or_default();
+        let rows = state.conversations.values_mut();
+        let mut owned: Vec<_> = rows.filter(|row| row.conversation.owner == *user).collect();
+        owned.sort_by_key(|row| (row.conversation.created_at, row.conversation.id));
+        for row in owned {
+            let log = state.events.entry(row.conversation.id).or_default();
             if let Some(event) = log.iter_mut().find(|it| it.is_bulky_observation()) {
                 let before = text_bytes(&event.body);
                 event.body = shorten_document(event.body.clone());

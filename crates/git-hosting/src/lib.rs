@@ -1,24 +1,16 @@
 //! The APIs of git providers over HTTP: [`HttpGitHosting`] implements [`domain::git::GitHosting`].
 //!
-//! Knows: how each provider is asked (one file each), how its pages become ours (`paging.rs`), and which hosts may be called
-//! (`guard.rs`, `address.rs`). A token goes to the host that was named with it and nowhere else.
+//! Knows: how each provider is asked (one file each in `providers`), how its pages become ours (`providers/paging.rs`), and which
+//! hosts may be called (`guard.rs`, `address.rs`). A token goes to the host that was named with it and nowhere else.
 //! Must never know: settings, stores, our own HTTP surface.
 
 mod address;
-mod api;
-mod azure;
-mod bitbucket;
-mod bitbucket_dc;
 mod client;
 mod clone;
 mod config;
-mod forgejo;
-mod github;
-mod gitlab;
 mod guard;
 mod names;
-mod paging;
-mod pull_request;
+mod providers;
 mod refusal;
 mod session;
 mod slots;
@@ -40,9 +32,9 @@ use url::Url;
 pub use address::{AllowedHost, PrivateHosts};
 pub use config::{CaCertificates, Config};
 
-use crate::api::Api;
 use crate::client::Http;
 use crate::guard::HostGuard;
+use crate::providers::Api;
 use crate::slots::RequestSlots;
 
 /// Concurrent calls in total, and per token and host. A call sends at most two requests at a time and keeps their responses in
@@ -77,14 +69,14 @@ impl HttpGitHosting {
     fn api(&self, access: &GitAccess) -> Result<Box<dyn Api>, GitError> {
         let http = &self.http;
         Ok(match access.provider {
-            GitProvider::Github => Box::new(github::Github::new(http, access)?),
-            GitProvider::Gitlab => Box::new(gitlab::Gitlab::new(http, access)?),
-            GitProvider::Bitbucket => Box::new(bitbucket::Bitbucket::new(http, access)?),
-            GitProvider::BitbucketDataCenter => {
-                Box::new(bitbucket_dc::BitbucketDataCenter::new(http, access)?)
-            }
-            GitProvider::Forgejo => Box::new(forgejo::Forgejo::new(http, access)?),
-            GitProvider::AzureDevops => Box::new(azure::Azure::new(http, access)?),
+            GitProvider::Github => Box::new(providers::github::Github::new(http, access)?),
+            GitProvider::Gitlab => Box::new(providers::gitlab::Gitlab::new(http, access)?),
+            GitProvider::Bitbucket => Box::new(providers::bitbucket::Bitbucket::new(http, access)?),
+            GitProvider::BitbucketDataCenter => Box::new(
+                providers::bitbucket_data_center::BitbucketDataCenter::new(http, access)?,
+            ),
+            GitProvider::Forgejo => Box::new(providers::forgejo::Forgejo::new(http, access)?),
+            GitProvider::AzureDevops => Box::new(providers::azure::Azure::new(http, access)?),
             GitProvider::EnterpriseSso => {
                 return Err(GitError::Unsupported {
                     provider: access.provider,

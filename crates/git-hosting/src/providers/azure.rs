@@ -9,12 +9,12 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::clone::azure_base;
 use crate::names::{below, is_segment, segments, web_base};
-use crate::paging::{ListId, ProviderPage, page};
-use crate::pull_request::{full, no_labels};
+use crate::providers::paging::{ListId, ProviderPage, page};
+use crate::providers::pull_request::{full, no_labels};
+use crate::providers::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, or_nothing, words};
 use crate::session::{
     ProviderResponse, ProviderSession, TokenScheme, flag, number, text, unavailable,
 };

@@ -12,11 +12,11 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
-use crate::paging::{ListId, ProviderPage, following, page, page_number};
-use crate::pull_request::{address, branch as short};
+use crate::providers::paging::{ListId, ProviderPage, following, page, page_number};
+use crate::providers::pull_request::{address, branch as short};
+use crate::providers::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, or_nothing, words};
 use crate::session::{
     ProviderResponse, ProviderSession, TokenScheme, flag, id, number, text, unavailable,
 };

@@ -1,5 +1,14 @@
 //! What every provider's file implements, and what several of them share.
 
+pub(crate) mod azure;
+pub(crate) mod bitbucket;
+pub(crate) mod bitbucket_data_center;
+pub(crate) mod forgejo;
+pub(crate) mod github;
+pub(crate) mod gitlab;
+mod paging;
+mod pull_request;
+
 use async_trait::async_trait;
 use domain::git::{
     GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser, NewPullRequest,

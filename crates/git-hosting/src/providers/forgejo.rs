@@ -10,11 +10,11 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
-use crate::paging::{ListId, ProviderPage, following, page, page_number};
-use crate::pull_request::{address, branch as short, no_labels, titled};
+use crate::providers::paging::{ListId, ProviderPage, following, page, page_number};
+use crate::providers::pull_request::{address, branch as short, no_labels, titled};
+use crate::providers::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, words};
 use crate::session::{ProviderSession, TokenScheme, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::Forgejo;

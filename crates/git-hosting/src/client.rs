@@ -25,7 +25,7 @@ use tower_service::Service;
 use url::Url;
 
 use crate::config::{CaCertificates, Config};
-use crate::guard::{ForbiddenHost, HostError, HostGuard};
+use crate::hosts::guard::{ForbiddenHost, HostError, HostGuard};
 
 const AGENT_NAME: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
 /// Redirects within one host: a repository that was renamed, a path that was.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use crate::address::PrivateHosts;
+use crate::hosts::private_hosts::PrivateHosts;
 
 /// Limits of requests to providers.
 #[derive(Clone)]

@@ -1,14 +1,13 @@
 //! The APIs of git providers over HTTP: [`HttpGitHosting`] implements [`domain::git::GitHosting`].
 //!
 //! Knows: how each provider is asked (one file each in `providers`), how its pages become ours (`providers/paging.rs`), and which
-//! hosts may be called (`guard.rs`, `address.rs`). A token goes to the host that was named with it and nowhere else.
+//! hosts may be called (`hosts`). A token goes to the host that was named with it and nowhere else.
 //! Must never know: settings, stores, our own HTTP surface.
 
-mod address;
 mod client;
 mod clone;
 mod config;
-mod guard;
+mod hosts;
 mod names;
 mod providers;
 mod refusal;
@@ -29,11 +28,11 @@ use domain::git::{
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-pub use address::{AllowedHost, PrivateHosts};
 pub use config::{CaCertificates, Config};
+pub use hosts::private_hosts::{AllowedHost, PrivateHosts};
 
 use crate::client::Http;
-use crate::guard::HostGuard;
+use crate::hosts::guard::HostGuard;
 use crate::providers::Api;
 use crate::slots::RequestSlots;
 

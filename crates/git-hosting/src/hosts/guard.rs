@@ -10,7 +10,7 @@ use domain::conversation::GitProvider;
 use domain::git::GitError;
 use url::{Host, Url};
 
-use crate::address::PrivateHosts;
+use crate::hosts::private_hosts::PrivateHosts;
 use crate::slots::RequestSlots;
 
 /// Timeout of a DNS look-up.
@@ -184,7 +184,7 @@ mod tests {
     use futures::future::join_all;
 
     use super::*;
-    use crate::address::AllowedHost;
+    use crate::hosts::private_hosts::AllowedHost;
 
     fn guard(entries: &[&str]) -> HostGuard {
         let list: Vec<AllowedHost> = entries.iter().map(|e| e.parse().unwrap()).collect();

@@ -4,15 +4,12 @@
 //! hosts may be called (`hosts`). A token goes to the host that was named with it and nowhere else.
 //! Must never know: settings, stores, our own HTTP surface.
 
-mod client;
 mod clone;
 mod config;
 mod hosts;
+mod http;
 mod names;
 mod providers;
-mod refusal;
-mod session;
-mod slots;
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -31,10 +28,10 @@ use url::Url;
 pub use config::{CaCertificates, Config};
 pub use hosts::private_hosts::{AllowedHost, PrivateHosts};
 
-use crate::client::Http;
 use crate::hosts::guard::HostGuard;
+use crate::http::client::Http;
+use crate::http::request_slots::RequestSlots;
 use crate::providers::Api;
-use crate::slots::RequestSlots;
 
 /// Concurrent calls in total, and per token and host. A call sends at most two requests at a time and keeps their responses in
 /// memory until it ends.
@@ -95,13 +92,13 @@ impl HttpGitHosting {
             let asker = (&access.host, access.token.expose_secret(), access.provider);
             let slot = self.questions.take(asker).await;
             let _slot =
-                slot.map_err(|busy| session::unavailable(access.provider, busy.to_string()))?;
+                slot.map_err(|busy| http::session::unavailable(access.provider, busy.to_string()))?;
             answer.await
         };
         let answer = tokio::time::timeout(self.timeout, whole).await;
         answer.unwrap_or_else(|_| {
             let what = format!("no answer within {:?}", self.timeout);
-            Err(session::unavailable(access.provider, what))
+            Err(http::session::unavailable(access.provider, what))
         })
     }
 }

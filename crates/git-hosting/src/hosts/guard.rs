@@ -11,7 +11,7 @@ use domain::git::GitError;
 use url::{Host, Url};
 
 use crate::hosts::private_hosts::PrivateHosts;
-use crate::slots::RequestSlots;
+use crate::http::request_slots::RequestSlots;
 
 /// Timeout of a DNS look-up.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);

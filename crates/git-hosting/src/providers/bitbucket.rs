@@ -12,12 +12,12 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::client::Http;
+use crate::http::client::Http;
+use crate::http::session::{ProviderSession, TokenScheme, flag, number, text, unavailable};
 use crate::names::{below, is_segment, segments, web_base};
 use crate::providers::paging::{ListId, ProviderPage, page, page_number};
 use crate::providers::pull_request::{address, branch as short, no_labels};
 use crate::providers::{Api, ParsedPullRequest, named_by_url, words};
-use crate::session::{ProviderSession, TokenScheme, flag, number, text, unavailable};
 
 const PROVIDER: GitProvider = GitProvider::Bitbucket;
 const MAX_PAGE_ITEMS: usize = 100;

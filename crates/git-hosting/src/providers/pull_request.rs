@@ -5,7 +5,7 @@ use domain::git::GitError;
 use serde_json::Value;
 use url::Url;
 
-use crate::session::{text, unavailable};
+use crate::http::session::{text, unavailable};
 
 /// The branch without the prefix that its full name has.
 pub(crate) fn branch(name: &str) -> &str {

@@ -11,9 +11,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
-use crate::client::{Http, HttpCall, HttpReply};
+use crate::http::client::{Http, HttpCall, HttpReply};
+use crate::http::refusal::RefusalReader;
 use crate::names::below;
-use crate::refusal::RefusalReader;
 
 const JSON: &str = "application/json";
 /// Memory that parsed JSON may take, in bytes: several times that of the longest pages of any provider.

@@ -4,12 +4,12 @@
 //! hosts may be called (`hosts`). A token goes to the host that was named with it and nowhere else.
 //! Must never know: settings, stores, our own HTTP surface.
 
-mod clone;
+mod clone_source;
 mod config;
 mod hosts;
 mod http;
-mod names;
 mod providers;
+mod repository_url;
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -170,7 +170,7 @@ impl GitHosting for HttpGitHosting {
         access: &GitAccess,
         repository: &str,
     ) -> Result<CloneSource, GitError> {
-        let source = clone::source(access, repository)?;
+        let source = clone_source::source(access, repository)?;
         // A provider's own host is as public as it is well known.
         if access.host.is_some() {
             self.guard.admit(access.provider, &source.url).await?;
@@ -190,7 +190,7 @@ impl GitHosting for HttpGitHosting {
             user: None,
         };
         Ok(CloneSource {
-            url: clone::address(&anonymous, repository)?,
+            url: clone_source::address(&anonymous, repository)?,
             username: String::new(),
             token: None,
         })

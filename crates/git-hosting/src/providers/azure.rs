@@ -9,15 +9,15 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::clone::azure_base;
+use crate::clone_source::azure_base;
 use crate::http::client::Http;
 use crate::http::session::{
     ProviderResponse, ProviderSession, TokenScheme, flag, number, text, unavailable,
 };
-use crate::names::{below, is_segment, segments, web_base};
 use crate::providers::paging::{ListId, ProviderPage, page};
 use crate::providers::pull_request::{full, no_labels};
 use crate::providers::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, or_nothing, words};
+use crate::repository_url::{below, is_segment, segments, web_base};
 
 const PROVIDER: GitProvider = GitProvider::AzureDevops;
 const VERSION: (&str, &str) = ("api-version", "7.0");

@@ -14,10 +14,10 @@ use url::Url;
 
 use crate::http::client::Http;
 use crate::http::session::{ProviderSession, TokenScheme, flag, number, text, unavailable};
-use crate::names::{below, is_segment, segments, web_base};
 use crate::providers::paging::{ListId, ProviderPage, page, page_number};
 use crate::providers::pull_request::{address, branch as short, no_labels};
 use crate::providers::{Api, ParsedPullRequest, named_by_url, words};
+use crate::repository_url::{below, is_segment, segments, web_base};
 
 const PROVIDER: GitProvider = GitProvider::Bitbucket;
 const MAX_PAGE_ITEMS: usize = 100;

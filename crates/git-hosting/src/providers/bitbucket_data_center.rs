@@ -11,10 +11,10 @@ use url::Url;
 
 use crate::http::client::Http;
 use crate::http::session::{ProviderSession, TokenScheme, flag, id, number, text};
-use crate::names::{below, is_segment, segments, web_base};
 use crate::providers::paging::{ListId, ProviderPage, page};
 use crate::providers::pull_request::{address, full, no_labels};
 use crate::providers::{Api, MAX_TASKS, ParsedPullRequest, words};
+use crate::repository_url::{below, is_segment, segments, web_base};
 
 const PROVIDER: GitProvider = GitProvider::BitbucketDataCenter;
 const MAX_PAGE_ITEMS: usize = 100;

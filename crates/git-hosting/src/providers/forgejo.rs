@@ -12,10 +12,10 @@ use url::Url;
 
 use crate::http::client::Http;
 use crate::http::session::{ProviderSession, TokenScheme, flag, id, number, text};
-use crate::names::{below, segments, web_base};
 use crate::providers::paging::{ListId, ProviderPage, following, page, page_number};
 use crate::providers::pull_request::{address, branch as short, no_labels, titled};
 use crate::providers::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, words};
+use crate::repository_url::{below, segments, web_base};
 
 const PROVIDER: GitProvider = GitProvider::Forgejo;
 /// As long as pages are unless an administrator says otherwise; longer ones are cut without a word.

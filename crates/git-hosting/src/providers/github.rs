@@ -16,10 +16,10 @@ use crate::http::client::Http;
 use crate::http::session::{
     ProviderResponse, ProviderSession, TokenScheme, flag, id, number, text, unavailable,
 };
-use crate::names::{below, segments, web_base};
 use crate::providers::paging::{ListId, ProviderPage, following, page, page_number};
 use crate::providers::pull_request::{address, branch as short};
 use crate::providers::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, or_nothing, words};
+use crate::repository_url::{below, segments, web_base};
 
 const PROVIDER: GitProvider = GitProvider::Github;
 /// Longest page, and as many repositories as a search shows at all.

@@ -14,10 +14,10 @@ use crate::http::client::Http;
 use crate::http::session::{
     ProviderResponse, ProviderSession, TokenScheme, flag, id, number, text,
 };
-use crate::names::{below, segments, web_base};
 use crate::providers::paging::{ListId, ProviderPage, page, page_number};
 use crate::providers::pull_request::{address, branch as short, titled};
 use crate::providers::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, or_nothing, words};
+use crate::repository_url::{below, segments, web_base};
 
 const PROVIDER: GitProvider = GitProvider::Gitlab;
 const MAX_PAGE_ITEMS: usize = 100;

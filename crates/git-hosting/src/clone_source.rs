@@ -5,7 +5,7 @@ use domain::git::{CloneSource, GitAccess, GitError};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use crate::names::{below, segments, web_base};
+use crate::repository_url::{below, segments, web_base};
 
 /// How to clone with this access. The host is not checked yet.
 pub(crate) fn source(access: &GitAccess, repository: &str) -> Result<CloneSource, GitError> {

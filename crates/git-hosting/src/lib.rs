@@ -1,8 +1,8 @@
 //! The APIs of git providers over HTTP: [`HttpGitHosting`] implements [`domain::git::GitHosting`].
 //!
-//! Knows: how each provider is asked (one file each in `providers`), how its pages become ours (`providers/paging.rs`), and which
-//! hosts may be called (`hosts`). A token goes to the host that was named with it and nowhere else.
-//! Must never know: settings, stores, our own HTTP surface.
+//! Knows: each provider's API (one file each in `providers`), how to cut pages of any length from a provider's pages
+//! (`providers/paging.rs`), and which hosts may be called (`hosts`). A token goes only to the host that it was stored with.
+//! Must never know: settings, stores, this service's own HTTP API.
 
 mod clone_source;
 mod config;
@@ -31,6 +31,7 @@ pub use hosts::private_hosts::{AllowedHost, PrivateHosts};
 use crate::hosts::guard::HostGuard;
 use crate::http::client::Http;
 use crate::http::request_slots::RequestSlots;
+use crate::http::session::unavailable;
 use crate::providers::Api;
 
 /// Concurrent calls in total, and per token and host. A call sends at most two requests at a time and keeps their responses in
@@ -38,26 +39,25 @@ use crate::providers::Api;
 const MAX_CONCURRENT_CALLS: usize = 32;
 const MAX_CONCURRENT_CALLS_PER_TOKEN: usize = 4;
 
-/// Calls the APIs of all providers.
 #[derive(Debug)]
 pub struct HttpGitHosting {
     http: Http,
     guard: HostGuard,
-    questions: RequestSlots,
+    request_slots: RequestSlots,
     timeout: Duration,
 }
 
 impl HttpGitHosting {
-    /// Reads the system's certificate authorities. Nothing is called before the first request.
+    /// Reads the system's certificate authorities. Sends nothing.
     ///
     /// # Errors
-    /// An authority of the configuration cannot be used.
+    /// A certificate authority of the configuration is not usable.
     pub fn new(config: &Config) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let guard = HostGuard::new(config.private_hosts.clone());
         Ok(Self {
             http: Http::new(config, guard.clone())?,
             guard,
-            questions: RequestSlots::new(MAX_CONCURRENT_CALLS, MAX_CONCURRENT_CALLS_PER_TOKEN),
+            request_slots: RequestSlots::new(MAX_CONCURRENT_CALLS, MAX_CONCURRENT_CALLS_PER_TOKEN),
             timeout: config.timeout,
         })
     }
@@ -76,7 +76,7 @@ impl HttpGitHosting {
             GitProvider::EnterpriseSso => {
                 return Err(GitError::Unsupported {
                     provider: access.provider,
-                    what: "this",
+                    what: "repositories",
                 });
             }
         })
@@ -86,19 +86,19 @@ impl HttpGitHosting {
     async fn bounded<T>(
         &self,
         access: &GitAccess,
-        answer: impl Future<Output = Result<T, GitError>> + Send,
+        call: impl Future<Output = Result<T, GitError>> + Send,
     ) -> Result<T, GitError> {
-        let whole = async {
-            let asker = (&access.host, access.token.expose_secret(), access.provider);
-            let slot = self.questions.take(asker).await;
+        let call_in_slot = async {
+            let caller = (&access.host, access.token.expose_secret(), access.provider);
+            let slot = self.request_slots.take(caller).await;
             let _slot =
-                slot.map_err(|busy| http::session::unavailable(access.provider, busy.to_string()))?;
-            answer.await
+                slot.map_err(|exhausted| unavailable(access.provider, exhausted.to_string()))?;
+            call.await
         };
-        let answer = tokio::time::timeout(self.timeout, whole).await;
-        answer.unwrap_or_else(|_| {
-            let what = format!("no answer within {:?}", self.timeout);
-            Err(http::session::unavailable(access.provider, what))
+        let result = tokio::time::timeout(self.timeout, call_in_slot).await;
+        result.unwrap_or_else(|_| {
+            let what = format!("no response within {:?} (git.timeout)", self.timeout);
+            Err(unavailable(access.provider, what))
         })
     }
 }
@@ -171,7 +171,7 @@ impl GitHosting for HttpGitHosting {
         repository: &str,
     ) -> Result<CloneSource, GitError> {
         let source = clone_source::source(access, repository)?;
-        // A provider's own host is as public as it is well known.
+        // A provider's own host is public: only a host that the user named needs the check.
         if access.host.is_some() {
             self.guard.admit(access.provider, &source.url).await?;
         }
@@ -197,7 +197,7 @@ impl GitHosting for HttpGitHosting {
     }
 
     async fn resolve_allowed_host(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed> {
-        let found = self.guard.addresses(url).await;
-        found.map_err(|failed| HostNotAllowed(failed.to_string()))
+        let addresses = self.guard.addresses(url).await;
+        addresses.map_err(|error| HostNotAllowed(error.to_string()))
     }
 }

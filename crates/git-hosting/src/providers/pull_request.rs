@@ -1,4 +1,4 @@
-//! What the providers' pull requests have in common.
+//! Helpers for pull requests that several providers share.
 
 use domain::conversation::GitProvider;
 use domain::git::GitError;
@@ -7,37 +7,42 @@ use url::Url;
 
 use crate::http::session::{text, unavailable};
 
-/// The branch without the prefix that its full name has.
-pub(crate) fn branch(name: &str) -> &str {
+/// The name of a branch without `refs/heads/`.
+pub(crate) fn short_branch_name(name: &str) -> &str {
     name.strip_prefix("refs/heads/").unwrap_or(name)
 }
 
-/// The full name of a branch.
-pub(crate) fn full(name: &str) -> String {
-    format!("refs/heads/{}", branch(name))
+/// The name of a branch with `refs/heads/`.
+pub(crate) fn full_branch_name(name: &str) -> String {
+    format!("refs/heads/{}", short_branch_name(name))
 }
 
-/// The title of a draft, where a word in front of it is what makes one.
-pub(crate) fn titled(title: &str, is_draft: bool, word: &str) -> String {
+/// Prefixes the title of a draft, for providers that recognise drafts by their titles.
+pub(crate) fn with_draft_prefix(title: &str, is_draft: bool, prefix: &str) -> String {
     let lower = title.trim_start().to_ascii_lowercase();
-    let has_one = ["draft:", "[draft]", "(draft)", "wip:", "[wip]"]
+    let has_prefix = ["draft:", "[draft]", "(draft)", "wip:", "[wip]"]
         .iter()
         .any(|mark| lower.starts_with(mark));
-    if is_draft && !has_one {
-        format!("{word} {title}")
+    if is_draft && !has_prefix {
+        format!("{prefix} {title}")
     } else {
         title.to_owned()
     }
 }
 
-/// The address for people, where the answer has it.
-pub(crate) fn address(provider: GitProvider, answer: &Value, path: &str) -> Result<Url, GitError> {
+/// The URL of the pull request's web page, read from the response.
+pub(crate) fn web_url(provider: GitProvider, answer: &Value, path: &str) -> Result<Url, GitError> {
     let url: Option<Url> = text(answer, path).and_then(|url| url.parse().ok());
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
-    url.ok_or_else(|| unavailable(provider, "a pull request without an address".into()))
+    url.ok_or_else(|| {
+        unavailable(
+            provider,
+            "the response names no URL of the pull request".into(),
+        )
+    })
 }
 
-/// For providers whose pull requests have no labels.
+/// The error for labels where this crate cannot set them.
 pub(crate) fn no_labels(provider: GitProvider) -> Result<(), GitError> {
     let what = "labels here";
     Err(GitError::Unsupported { provider, what })
@@ -56,15 +61,15 @@ mod tests {
             ("WIP: Add it", true, "WIP: Add it"),
             ("Drafty", true, "Draft: Drafty"),
         ] {
-            assert_eq!(titled(title, is_draft, "Draft:"), expected);
+            assert_eq!(with_draft_prefix(title, is_draft, "Draft:"), expected);
         }
     }
 
     #[test]
     fn branches_have_short_and_full_names() {
         for name in ["fix/it", "refs/heads/fix/it"] {
-            assert_eq!(branch(name), "fix/it");
-            assert_eq!(full(name), "refs/heads/fix/it");
+            assert_eq!(short_branch_name(name), "fix/it");
+            assert_eq!(full_branch_name(name), "refs/heads/fix/it");
         }
     }
 }

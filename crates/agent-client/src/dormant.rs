@@ -14,7 +14,7 @@ use hyper::Method;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-use crate::fault::{Scrubber, refused};
+use crate::errors::{Scrubber, refused};
 use crate::runtime::HttpAgentRuntime;
 use crate::transport::{AgentAddress, AgentCall};
 

@@ -7,7 +7,7 @@
 
 mod config;
 mod dormant;
-mod fault;
+mod errors;
 mod launch;
 mod mcp;
 mod models;

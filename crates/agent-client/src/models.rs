@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::fault::{Scrubber, refused};
+use crate::errors::{Scrubber, refused};
 use crate::launch;
 use crate::runtime::{HttpAgentRuntime, document, of_conversation};
 use crate::transport::{AgentCall, AgentReply};

@@ -21,7 +21,7 @@ use tracing::{Instrument, debug_span};
 use url::Url;
 
 use crate::config::Config;
-use crate::fault::{CallError, Scrubber, refused};
+use crate::errors::{CallError, Scrubber, refused};
 use crate::launch;
 use crate::mcp::{self, McpEntry};
 use crate::plugins;

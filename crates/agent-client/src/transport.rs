@@ -19,7 +19,7 @@ use serde_json::Value;
 use url::{Position, Url};
 
 use crate::config::{Config, TraceHeaderSource};
-use crate::fault::CallError;
+use crate::errors::CallError;
 
 const KEY_HEADER: &str = "x-session-api-key";
 /// A dormant agent server has no session key yet; it knows us by its encryption key.

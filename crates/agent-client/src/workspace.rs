@@ -14,7 +14,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tracing::{Instrument, debug_span};
 
-use crate::fault::{CallError, Scrubber, refused};
+use crate::errors::{CallError, Scrubber, refused};
 use crate::runtime::{HttpAgentRuntime, document};
 use crate::transport::{AgentCall, AgentReply};
 

@@ -5,11 +5,11 @@
     reason = "test code: a panic is the failure report"
 )]
 
-mod answers;
 mod dormant;
 mod exchange;
 mod launch;
 mod models;
+mod responses;
 mod stub;
 mod support;
 mod workspace;

@@ -1,4 +1,4 @@
-//! The adapter against a stub of the agent server: what it sends, and what it makes of every kind of answer.
+//! The adapter against a stub of the agent server: its requests, and its results for all kinds of responses.
 
 #![expect(
     clippy::unwrap_used,

@@ -13,7 +13,7 @@ use url::Url;
 
 use crate::http::client::{Http, HttpCall, HttpReply};
 use crate::http::refusal::RefusalReader;
-use crate::repository_url::below;
+use crate::repository_url::join_segments;
 
 const JSON: &str = "application/json";
 /// Memory that parsed JSON may take, in bytes: several times that of any provider's longest page.

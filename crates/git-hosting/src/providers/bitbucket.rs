@@ -222,7 +222,7 @@ impl Api for Bitbucket {
         } else {
             "-updated_on"
         };
-        let filter = quoted(name);
+        let filter = name_filter(name);
         let mut parameters = vec![("role", "member"), ("sort", sort)];
         if !name.is_empty() {
             parameters.push(("q", &filter));
@@ -265,7 +265,7 @@ impl Api for Bitbucket {
             return Err(GitError::NotFound { provider: PROVIDER });
         };
         let path = ["repositories", workspace, name, "refs", "branches"];
-        let filter = quoted(search_text);
+        let filter = name_filter(search_text);
         let parameters = [("sort", "-target.date"), ("q", filter.as_str())];
         let parameters = if search_text.is_empty() {
             &parameters[..1]

@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::limits::{ForwardSlot, TrafficKind};
-use crate::pool::ConnectionLease;
 use crate::tasks::BodyTask;
+use crate::upstream::ConnectionLease;
 use crate::{ForwardError, ForwardTarget, Revocation, SharedGateway};
 
 /// A slot with its gauge: the gauge falls when the slot is released.

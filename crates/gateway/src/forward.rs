@@ -15,11 +15,11 @@ use tokio::time::{Duration, timeout};
 use url::Position;
 
 use crate::download::{DownloadBody, MeteredSlot, PendingUpload, poll_first_piece};
-use crate::fast_path::{self, CompleteResponse};
 use crate::limits::TrafficKind;
-use crate::pool::{ConnectionLease, PooledResponse};
-use crate::unauthenticated::Admission;
+use crate::tunnel::unauthenticated::Admission;
 use crate::upload::{UploadBody, channel, pump};
+use crate::upstream::fast_path::{self, CompleteResponse};
+use crate::upstream::{ConnectionLease, PooledResponse};
 use crate::{ForwardError, ForwardTarget, Gateway, Revocation, headers, tunnel};
 
 /// Time before the first access recheck: most responses arrive earlier.

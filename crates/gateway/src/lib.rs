@@ -13,20 +13,15 @@
 
 mod download;
 mod error;
-mod fast_path;
 mod forward;
-mod frames;
 mod headers;
 mod limits;
 mod meter;
-mod pool;
-mod replay_stream;
 mod revocation;
 mod tasks;
-mod timers;
 mod tunnel;
-mod unauthenticated;
 mod upload;
+mod upstream;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -43,8 +38,8 @@ pub use meter::{GatewayCounts, GatewayMetrics};
 pub use revocation::Revocation;
 
 use limits::ForwardSlots;
-use pool::Pool;
-use unauthenticated::UnauthenticatedTunnels;
+use tunnel::unauthenticated::UnauthenticatedTunnels;
+use upstream::Pool;
 
 /// The destination of a request.
 #[derive(Debug, Clone)]

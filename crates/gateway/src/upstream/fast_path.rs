@@ -2,7 +2,7 @@
 //!
 //! The parser is strict. hyper handles every response that does not clearly qualify: one without a single `Content-Length`,
 //! with another version, a transfer coding, an interim response, excess bytes or a syntax error. hyper then reads
-//! everything that arrived through [`ReplayStream`](crate::replay_stream::ReplayStream), as if it had sent the request
+//! everything that arrived through [`ReplayStream`](crate::upstream::replay_stream::ReplayStream), as if it had sent the request
 //! itself.
 
 use std::io;

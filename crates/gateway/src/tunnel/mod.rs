@@ -4,6 +4,9 @@
 //! small task copies the bytes as fast as the upstream reads. A buffer exists only while it holds data, so thousands of
 //! silent tunnels need little memory.
 
+pub(crate) mod frames;
+pub(crate) mod unauthenticated;
+
 use std::cell::Cell;
 use std::error::Error;
 use std::future::pending;
@@ -28,12 +31,12 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::download::MeteredSlot;
-use crate::frames::{CloseReason, FrameTracker};
 use crate::limits::TrafficKind;
-use crate::pool::ConnectionLease;
-use crate::replay_stream::ReplayStream;
 use crate::tasks::BodyTask;
-use crate::unauthenticated::Admission;
+use crate::tunnel::frames::{CloseReason, FrameTracker};
+use crate::tunnel::unauthenticated::Admission;
+use crate::upstream::ConnectionLease;
+use crate::upstream::replay_stream::ReplayStream;
 use crate::{ForwardError, ForwardTarget, Revocation, SharedGateway, forward, headers};
 
 /// Bytes that are read from the upstream at once.

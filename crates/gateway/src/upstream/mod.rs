@@ -3,8 +3,12 @@
 //! A pool belongs to one worker: it needs no locks, and the tasks of its connections run on the same thread. There is no
 //! queue: a request without an idle connection opens one, up to the limit of concurrent requests.
 //!
-//! There are two kinds of connections: those of the [`fast_path`](crate::fast_path), without a task, and hyper's. A
+//! There are two kinds of connections: those of the [`fast_path`](crate::upstream::fast_path), without a task, and hyper's. A
 //! fast-path connection becomes a hyper connection with the first response that does not qualify, and stays one.
+
+pub(crate) mod fast_path;
+pub(crate) mod replay_stream;
+pub(crate) mod timers;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -20,11 +24,11 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::fast_path::{CompleteResponse, ExchangeOutcome, FastPathConnection};
-use crate::replay_stream::ReplayStream;
 use crate::tasks::spawn_connection_task;
-use crate::timers::TimerPool;
 use crate::upload::UploadBody;
+use crate::upstream::fast_path::{CompleteResponse, ExchangeOutcome, FastPathConnection};
+use crate::upstream::replay_stream::ReplayStream;
+use crate::upstream::timers::TimerPool;
 use crate::{ForwardError, GatewayLimits};
 
 /// Unanswered keep-alive probes before a connection is closed.

@@ -146,7 +146,7 @@ async fn a_slow_upload_with_a_length_is_ended_and_a_chunked_one_is_not() {
     let answered = timeout(TEST_TIMEOUT, from.read_exact(&mut response));
     tokio::select! {
         read = answered => read.unwrap().unwrap(),
-        () = drip => panic!("cut with_upstream it was answered"),
+        () = drip => panic!("disconnected before the response"),
     };
     assert_eq!(&response, b"HTTP/1.1 408");
 

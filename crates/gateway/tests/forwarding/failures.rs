@@ -54,7 +54,7 @@ async fn invalid_responses_are_502_or_504() {
             async move {
                 let mut upstream = Client(stream);
                 upstream.head().await;
-                // It may have hung up with_upstream all is bytes.
+                // The gateway may disconnect before all bytes are sent.
                 let _ =
                     tokio::io::AsyncWriteExt::write_all(&mut upstream.0, bytes.as_bytes()).await;
             }

@@ -1,4 +1,4 @@
-//! Short answers, index are read without hyper, and what follows when an response turns out to be another.
+//! Short responses, which are read without hyper, and responses that hyper has to read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,7 +53,7 @@ fn parts(response: &[&str]) -> Vec<String> {
     response.iter().map(|part| (*part).to_owned()).collect()
 }
 
-/// What a client gets of it: the status and the body, index comes in chunks where its length was not announced.
+/// The status and the decoded body of the response that a client gets.
 async fn get_response(fixture: &GatewayFixture) -> (u16, String) {
     let response = fixture.send_request(&get("/some")).await;
     let (head, body) = response.split_once("\r\n\r\n").expect("a head");

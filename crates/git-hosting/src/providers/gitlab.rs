@@ -126,7 +126,7 @@ fn task(value: &Value, task_type: SuggestedTaskType, repo: String) -> Option<Sug
 
 fn issue(value: &Value) -> Option<SuggestedTask> {
     // `group/project#7`
-    let reference = text(value, "/references/full_branch_name")?;
+    let reference = text(value, "/references/full")?;
     let (repo, _) = reference.rsplit_once('#')?;
     task(value, SuggestedTaskType::OpenIssue, repo.to_owned())
 }

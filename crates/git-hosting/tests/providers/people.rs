@@ -32,7 +32,7 @@ fn all_users(received: &ReceivedRequest) -> ScriptedResponse {
         "/rest/api/1.0/projects" => {
             return ScriptedResponse::json(&json!({"values": []})).header("X-AUSERNAME", "ad%61");
         }
-        "/rest/api/1.0/users_of_all_providers" => {
+        "/rest/api/1.0/users" => {
             json!({"values": [{"id": 9, "name": "adalbert"}, {"id": 1, "name": "ada",
             "displayName": "Ada", "emailAddress": "ada@example.com"}]})
         }

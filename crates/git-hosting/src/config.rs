@@ -45,6 +45,7 @@ impl fmt::Debug for Config {
     }
 }
 
+/// Certificate authorities that are trusted beside those of the system.
 #[derive(Clone, Default)]
 pub struct CaCertificates(pub(crate) Vec<CertificateDer<'static>>);
 

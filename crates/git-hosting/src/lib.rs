@@ -39,6 +39,7 @@ use crate::providers::Api;
 const MAX_CONCURRENT_CALLS: usize = 32;
 const MAX_CONCURRENT_CALLS_PER_TOKEN: usize = 4;
 
+/// [`GitHosting`] over HTTP, for all providers.
 #[derive(Debug)]
 pub struct HttpGitHosting {
     http: Http,

@@ -27,6 +27,7 @@ use crate::naming::in_order;
 /// Timeout of reading the directories, because a network file system may hang.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Directories of skills, and settings of git.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Directories whose skills are `global`. For equal names, the first directory wins.

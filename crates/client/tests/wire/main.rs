@@ -45,7 +45,7 @@ const TASK: &str = r#"{"id":"t","created_by_user_id":null,"status":"READY","deta
     "updated_at":"2026-01-01T00:00:00Z","notes":[],"timings":{},"of_a_newer_service":1}"#;
 
 #[test]
-fn a_cut_stream_goes_on_behind_the_last_event_and_repeats_nothing() {
+fn a_broken_stream_continues_after_the_last_event() {
     let service = ScriptedServer::new(vec![
         Step::Say(stream(
             "retry: 10\n\nid: 1\ndata: {\"id\":\"a\"}\n\nid: 4\ndata: {\"id\":\"b\"}\n\nid: 5\ndata: {\"id",
@@ -90,7 +90,7 @@ fn a_cut_stream_goes_on_behind_the_last_event_and_repeats_nothing() {
 }
 
 #[test]
-fn only_what_is_over_for_good_is_the_end() {
+fn only_final_reasons_end_a_stream() {
     let end = |reason| {
         stream(&format!(
             "retry: 1\n\nevent: end\ndata: {{\"reason\":\"{reason}\"}}\n\n"
@@ -110,7 +110,7 @@ fn only_what_is_over_for_good_is_the_end() {
 }
 
 #[test]
-fn a_service_that_fails_again_and_again_is_given_up() {
+fn repeated_failures_end_a_stream() {
     const MAX_ATTEMPTS: usize = 10;
     let failed = || {
         Step::Say(stream(
@@ -128,7 +128,7 @@ fn a_service_that_fails_again_and_again_is_given_up() {
 }
 
 #[test]
-fn following_from_now_keeps_its_place_also_before_the_first_event() {
+fn following_from_now_keeps_its_position_before_the_first_event() {
     let service = ScriptedServer::new(vec![
         Step::Say(stream("retry: 10\nid: 7\n\n")),
         Step::Say(stream("event: end\ndata: {\"reason\":\"deleted\"}\n\n")),
@@ -144,7 +144,7 @@ fn following_from_now_keeps_its_place_also_before_the_first_event() {
 }
 
 #[test]
-fn a_stream_that_is_refused_or_never_there_is_an_error_at_once() {
+fn a_refused_or_missing_stream_is_an_immediate_error() {
     let refusal = "{\"detail\":\"No such conversation\"}";
     let service = ScriptedServer::new(vec![answer("404 Not Found", "", refusal)]);
     let client = client(&service);
@@ -160,7 +160,7 @@ fn a_stream_that_is_refused_or_never_there_is_an_error_at_once() {
 }
 
 #[test]
-fn a_start_whose_answer_is_lost_is_sent_again_with_the_same_key() {
+fn a_start_with_a_lost_response_is_repeated_with_the_same_key() {
     let service = ScriptedServer::new(vec![
         Step::Say(String::new()),
         Step::Hold("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{\"id\"".into()),
@@ -187,7 +187,7 @@ fn a_start_whose_answer_is_lost_is_sent_again_with_the_same_key() {
 }
 
 #[test]
-fn what_is_refused_for_good_is_not_sent_again() {
+fn permanent_refusals_are_not_repeated() {
     let service = ScriptedServer::new(vec![answer(
         "429 Too Many Requests",
         "Retry-After: 3\r\n",
@@ -207,7 +207,7 @@ fn what_is_refused_for_good_is_not_sent_again() {
 }
 
 #[test]
-fn states_of_a_start_come_one_by_one_and_a_cut_list_is_an_error() {
+fn states_of_a_start_are_streamed_and_a_truncated_list_is_an_error() {
     let states = format!("[\n{}", TASK.replace("READY", "WORKING"));
     let whole = format!("{states},\n{TASK}]");
     for (body, states, ends_well) in [(whole, 2, true), (states, 1, false)] {
@@ -227,7 +227,7 @@ fn states_of_a_start_come_one_by_one_and_a_cut_list_is_an_error() {
 }
 
 #[test]
-fn pages_are_asked_for_one_by_one_and_only_if_wanted() {
+fn pages_are_requested_on_demand() {
     let page = |next: &str| {
         let item = r#"{"id":"s","created_by_user_id":null,"sandbox_spec_id":"x","status":"FROZEN","session_api_key":"canary",
             "exposed_urls":null,"created_at":"2026-01-01T00:00:00Z","status_detail":null}"#;
@@ -252,7 +252,7 @@ fn pages_are_asked_for_one_by_one_and_only_if_wanted() {
 }
 
 #[test]
-fn a_read_whose_connection_breaks_before_the_answer_is_sent_once_more() {
+fn a_read_is_repeated_once_if_its_connection_breaks() {
     let cut = || Step::Say(String::new());
     let service = ScriptedServer::new(vec![cut(), answer("200 OK", "", "7"), cut(), cut()]);
     let conversations = client(&service).conversations();
@@ -263,7 +263,7 @@ fn a_read_whose_connection_breaks_before_the_answer_is_sent_once_more() {
 }
 
 #[test]
-fn silence_and_nonsense_are_errors_without_the_key() {
+fn timeouts_and_malformed_responses_are_errors_without_the_key() {
     let service = ScriptedServer::new(vec![
         Step::Hold(String::new()),
         answer("200 OK", "", "<html>"),
@@ -287,7 +287,7 @@ fn silence_and_nonsense_are_errors_without_the_key() {
 }
 
 #[test]
-fn a_download_that_is_cut_is_no_archive() {
+fn a_truncated_download_is_an_error() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let service = ScriptedServer::new(vec![
         Step::Say(format!("{head}3\r\nabc\r\n0\r\n\r\n")),

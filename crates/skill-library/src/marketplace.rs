@@ -18,7 +18,6 @@ use crate::git::{Git, GitFailure};
 use crate::manifest;
 use crate::naming::{SKILL_FILE, in_order, is_hidden, is_markdown, skill};
 
-/// Concurrent fetches of repositories.
 const MAX_CONCURRENT_FETCHES: usize = 4;
 /// Timeouts of the wait for a free fetch, and of the fetch.
 const FETCH_QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,7 +28,6 @@ const READ_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_LISTING_BYTES: u64 = 8 * 1024 * 1024;
 const MAX_FILE_BYTES: u64 = 256 * 1024;
 const MAX_TOTAL_BYTES: u64 = 4 * 1024 * 1024;
-/// Skills of one marketplace.
 const MAX_MARKETPLACE_SKILLS: usize = 500;
 /// Age at which directories of interrupted fetches are removed.
 const STALE_SCRATCH_TTL: Duration = Duration::from_secs(60 * 60);

@@ -372,10 +372,7 @@ mod tests {
         let result = git
             .fetch(&url, &addresses, "HEAD", Duration::from_secs(60))
             .await;
-        assert!(
-            matches!(result, Err(GitFailure::Refused(_))),
-            "{result:?}"
-        );
+        assert!(matches!(result, Err(GitFailure::Refused(_))), "{result:?}");
         let connection = timeout(Duration::from_millis(10), listener.accept()).await;
         assert!(connection.is_err(), "the listener was called");
         for url in [
@@ -386,10 +383,7 @@ mod tests {
         ] {
             let url = url.parse().unwrap();
             let result = git.fetch(&url, &[], "HEAD", Duration::from_secs(60)).await;
-            assert!(
-                matches!(result, Err(GitFailure::Refused(_))),
-                "{result:?}"
-            );
+            assert!(matches!(result, Err(GitFailure::Refused(_))), "{result:?}");
         }
     }
 }

@@ -128,12 +128,8 @@ async fn redirects_to_another_host_are_not_followed() {
 #[tokio::test]
 async fn redirects_within_one_host_are_followed() {
     let server = Server::start(|received| match received.path.as_str() {
-        "/api/v4/user" => {
-            ScriptedResponse::status(301).header("location", "/api/v4/users/1")
-        }
-        "/api/v4/users/1" => {
-            ScriptedResponse::json(&json!({"id": 1, "username": "ada"}))
-        }
+        "/api/v4/user" => ScriptedResponse::status(301).header("location", "/api/v4/users/1"),
+        "/api/v4/users/1" => ScriptedResponse::json(&json!({"id": 1, "username": "ada"})),
         _ => ScriptedResponse::status(404),
     })
     .await;

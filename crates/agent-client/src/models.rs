@@ -104,7 +104,7 @@ impl HttpAgentRuntime {
 
 /// The document of a model, with a `usage_id` that contains a digest of the document. The agent server (1.34) keeps the first
 /// configuration under a `usage_id`, and its costs, so a changed configuration needs another one. Reports contain the
-/// `usage_id`; the digest includes the sandbox's key, so that nobody without that key can guess a model key from it.
+/// `usage_id`; the digest includes the sandbox's key, so that a reader without that key cannot guess a model key from it.
 fn llm_with_digest(profile: &LlmProfile, key: &SecretString, streams: bool) -> Value {
     let usage = format!("profile:{}", profile.name);
     let mut llm = launch::llm(&profile.llm, &usage, streams);

@@ -32,12 +32,12 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 
 /// Numbers of events, or why it ended.
 async fn followed(events: impl Stream<Item = Result<FollowItem, Error>>) -> Vec<String> {
-    let told = events.map(|next| match next {
+    let yielded = events.map(|next| match next {
         Ok(FollowItem::Event { seq, event }) => format!("{seq} {}", event.id()),
         Ok(FollowItem::Ended { reason }) => reason,
         Err(error) => format!("{error}"),
     });
-    told.collect().await
+    yielded.collect().await
 }
 
 const TASK: &str = r#"{"id":"t","created_by_user_id":null,"status":"READY","detail":null,"app_conversation_id":"c",
@@ -119,9 +119,9 @@ fn repeated_failures_end_a_stream() {
     };
     let service = ScriptedServer::new((0..=MAX_ATTEMPTS).map(|_| failed()).collect());
     let events = client(&service).events("x").follow(FollowFrom::Start, None);
-    let told = run(followed(events));
-    assert_eq!(told.len(), 1);
-    assert!(told[0].contains("broke before"), "{told:?}");
+    let yielded = run(followed(events));
+    assert_eq!(yielded.len(), 1);
+    assert!(yielded[0].contains("broke before"), "{yielded:?}");
     for _ in 0..=MAX_ATTEMPTS {
         service.request();
     }
@@ -148,15 +148,15 @@ fn a_refused_or_missing_stream_is_an_immediate_error() {
     let refusal = "{\"detail\":\"No such conversation\"}";
     let service = ScriptedServer::new(vec![answer("404 Not Found", "", refusal)]);
     let client = client(&service);
-    let told = run(followed(client.events("x").follow(FollowFrom::Start, None)));
-    assert_eq!(told, ["refused with status 404: No such conversation"]);
+    let yielded = run(followed(client.events("x").follow(FollowFrom::Start, None)));
+    assert_eq!(yielded, ["refused with status 404: No such conversation"]);
     let gone = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
     let client = Client::new(&format!("http://{gone}"), None).unwrap();
-    let told = run(followed(client.events("x").follow(FollowFrom::Start, None)));
-    assert_eq!(told, [format!("cannot reach http://{gone}")]);
+    let yielded = run(followed(client.events("x").follow(FollowFrom::Start, None)));
+    assert_eq!(yielded, [format!("cannot reach http://{gone}")]);
 }
 
 #[test]
@@ -214,15 +214,15 @@ fn states_of_a_start_are_streamed_and_a_truncated_list_is_an_error() {
         let text = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{body}");
         let service = ScriptedServer::new(vec![Step::Say(text)]);
         let conversations = client(&service).conversations();
-        let told: Vec<_> = run(async {
+        let yielded: Vec<_> = run(async {
             let key = IdempotencyKey::random();
             let states = conversations
                 .stream_start(&StartRequest::default(), &key)
                 .await;
             states.unwrap().collect().await
         });
-        assert_eq!(told.iter().filter(|state| state.is_ok()).count(), states);
-        assert_eq!(told.iter().all(Result::is_ok), ends_well);
+        assert_eq!(yielded.iter().filter(|state| state.is_ok()).count(), states);
+        assert_eq!(yielded.iter().all(Result::is_ok), ends_well);
     }
 }
 

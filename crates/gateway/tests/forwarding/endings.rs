@@ -29,8 +29,9 @@ async fn responding_with(response: &'static [u8]) -> (GatewayFixture, mpsc::Unbo
 }
 
 async fn assert_closed(fixture: &GatewayFixture, mut ended: mpsc::UnboundedReceiver<()>) {
-    let told = timeout(TEST_TIMEOUT, ended.recv()).await;
-    told.expect("the upstream sees the end of its connection")
+    let closed_signal = timeout(TEST_TIMEOUT, ended.recv()).await;
+    closed_signal
+        .expect("the upstream sees the end of its connection")
         .unwrap();
     let open = || fixture.shared.meter().counts().requests_open;
     eventually("no request is open", || open() == 0).await;

@@ -1,9 +1,9 @@
-//! Leads a whole conversation with a running agent server: `converse URL KEY LLM_URL [DIR]`.
+//! Runs whole conversations on a running agent server: `converse URL KEY LLM_URL [DIR]`.
 //!
-//! Written for the scripted model of the `acceptance` package (`cargo run -p acceptance --bin scripted-llm`): starts a
-//! conversation that writes a file, says something more, interrupts a slow run, reads the log back, deletes. Prints what
-//! it sees and fails at the first thing that is not as it should be. `DIR` is where the sandbox may work (default: below
-//! the temporary directory); files are checked only if it is on this machine.
+//! It needs the scripted model of the package `acceptance` (`cargo run -p acceptance --bin scripted-llm`). It starts a
+//! conversation that writes a file, sends another message, reads the log, deletes the conversation, and interrupts a slow run.
+//! It prints its observations and fails at the first unexpected one. `DIR` is the directory in which the sandbox works
+//! (default: below the temporary directory); the example checks files only if `DIR` is on this machine.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -26,7 +26,7 @@ use serde_json::{Map, json};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-struct Lab {
+struct Example {
     runtime: HttpAgentRuntime,
     at: AgentEndpoint,
     llm_url: String,
@@ -48,7 +48,7 @@ async fn main() -> Outcome<()> {
         Arc::new(SystemClock),
         Arc::new(Unguarded),
     );
-    let lab = Lab {
+    let example = Example {
         runtime,
         at: AgentEndpoint {
             sandbox: "any".parse()?,
@@ -59,24 +59,30 @@ async fn main() -> Outcome<()> {
         dir,
     };
 
-    say(&format!(
+    print(&format!(
         "alive: {}",
-        lab.runtime.is_alive(&lab.at.sandbox, &lab.at.url).await
+        example
+            .runtime
+            .is_alive(&example.at.sandbox, &example.at.url)
+            .await
     ))?;
-    say(&format!("version: {}", lab.runtime.version(&lab.at).await?))?;
-    lab.write_a_file(AgentType::Default).await?;
-    lab.interrupt_a_slow_run().await?;
-    lab.plan().await
+    print(&format!(
+        "version: {}",
+        example.runtime.version(&example.at).await?
+    ))?;
+    example.write_a_file(AgentType::Default).await?;
+    example.interrupt_a_slow_run().await?;
+    example.plan().await
 }
 
-impl Lab {
+impl Example {
     async fn write_a_file(&self, agent_type: AgentType) -> Outcome<()> {
         let mut request = self.request("openai/scripted", agent_type);
         request.initial_message = Some(message("RUN: echo $GREETING > hello.txt"));
         let id = request.conversation_id;
         let started = Instant::now();
         let info = self.runtime.start(&self.at, &request).await?;
-        say(&format!(
+        print(&format!(
             "started in {:?}: {:?}",
             started.elapsed(),
             info.execution_status
@@ -85,12 +91,12 @@ impl Lab {
         self.check(id, "hello.txt")?;
 
         let again = self.runtime.start(&self.at, &request).await?;
-        say(&format!("started again: {:?}", again.execution_status))?;
+        print(&format!("started again: {:?}", again.execution_status))?;
         let sent = self
             .runtime
             .send(&self.at, id, &message("RUN: echo 2 > second.txt"))
             .await?;
-        say(&format!("second message: {sent:?}"))?;
+        print(&format!("second message: {sent:?}"))?;
         self.wait(id, ExecutionStatus::Finished).await?;
         self.check(id, "second.txt")?;
 
@@ -98,15 +104,15 @@ impl Lab {
         self.runtime.delete_conversation(&self.at, id).await?;
         self.runtime.delete_conversation(&self.at, id).await?;
         let gone = self.runtime.snapshot_many(&self.at, &[id]).await?;
-        expect(gone == [None], "a forgotten conversation is gone")?;
+        expect(gone == [None], "a deleted conversation is gone")?;
         let lost = self.runtime.send(&self.at, id, &message("x")).await;
-        say(&format!(
-            "message to a forgotten conversation: {}",
+        print(&format!(
+            "message to a deleted conversation: {}",
             lost.expect_err("not there")
         ))
     }
 
-    /// The whole log page by page, then only what follows the last event that is known.
+    /// Reads the whole log page by page, then only the events from a given one on.
     async fn read_back(&self, id: ConversationId) -> Outcome<()> {
         let total = self.runtime.count_events(&self.at, id).await?;
         let mut page = self.runtime.events(&self.at, id, None, None).await?;
@@ -120,11 +126,11 @@ impl Lab {
         }
         expect(u64::try_from(log.len())? == total, "the log is complete")?;
         let kinds: Vec<_> = log.iter().map(|e| e.kind.as_str()).collect();
-        say(&format!("log of {total}: {kinds:?}"))?;
-        let third = &log[3];
+        print(&format!("log of {total}: {kinds:?}"))?;
+        let fourth = &log[3];
         let tail = self
             .runtime
-            .events(&self.at, id, None, Some(third.id.as_str()))
+            .events(&self.at, id, None, Some(fourth.id.as_str()))
             .await?;
         expect(
             tail.items == log[3..],
@@ -132,9 +138,9 @@ impl Lab {
         )?;
         let later = self
             .runtime
-            .events(&self.at, id, Some(third.timestamp), None)
+            .events(&self.at, id, Some(fourth.timestamp), None)
             .await?;
-        say(&format!(
+        print(&format!(
             "from the fourth event's time on: {}",
             later.items.len()
         ))
@@ -147,10 +153,10 @@ impl Lab {
         let id = request.conversation_id;
         self.runtime.start(&self.at, &request).await?;
         self.wait(id, ExecutionStatus::Running).await?;
-        let asked = Instant::now();
+        let started = Instant::now();
         self.runtime.interrupt(&self.at, id).await?;
         self.wait(id, ExecutionStatus::Paused).await?;
-        say(&format!("interrupted after {:?}", asked.elapsed()))?;
+        print(&format!("interrupted after {:?}", started.elapsed()))?;
         self.runtime.interrupt(&self.at, id).await?;
         self.runtime.delete_conversation(&self.at, id).await?;
         let lost = self
@@ -158,7 +164,7 @@ impl Lab {
             .interrupt(&self.at, id)
             .await
             .expect_err("not there");
-        say(&format!("interrupt of a forgotten conversation: {lost}"))
+        print(&format!("interrupt of a deleted conversation: {lost}"))
     }
 
     async fn plan(&self) -> Outcome<()> {
@@ -175,7 +181,7 @@ impl Lab {
         self.runtime.start(&self.at, &request).await?;
         self.wait(request.conversation_id, ExecutionStatus::Finished)
             .await?;
-        say(&format!(
+        print(&format!(
             "planned despite a broken MCP server in {:?}",
             started.elapsed()
         ))?;
@@ -237,7 +243,7 @@ impl Lab {
             if info.execution_status == Some(wanted) {
                 let metrics = info.metrics.as_ref().map(|m| m.prompt_tokens);
                 let (title, model) = (&info.title, &info.llm_model);
-                return say(&format!(
+                return print(&format!(
                     "{wanted:?} after {:?}: title {title:?}, model {model:?}, prompt tokens {metrics:?}",
                     started.elapsed()
                 ));
@@ -257,7 +263,7 @@ impl Lab {
         let dir = format!("{}/{id}", self.dir);
         if Path::new(&dir).is_dir() {
             let text = std::fs::read_to_string(format!("{dir}/{name}"))?;
-            say(&format!("{name}: {text:?}"))?;
+            print(&format!("{name}: {text:?}"))?;
         }
         Ok(())
     }
@@ -279,6 +285,6 @@ fn expect(holds: bool, what: &str) -> Outcome<()> {
     }
 }
 
-fn say(text: &str) -> Outcome<()> {
+fn print(text: &str) -> Outcome<()> {
     Ok(writeln!(std::io::stdout(), "{text}")?)
 }

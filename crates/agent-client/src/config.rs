@@ -2,35 +2,35 @@
 
 use std::time::Duration;
 
-/// Headers that name the trace of the current span, by name and value.
+/// Returns the headers that name the trace of the current span, as pairs of name and value.
 pub type TraceHeaderSource = fn() -> Vec<(&'static str, String)>;
 
-/// Deadlines and sizes. Each deadline covers a whole exchange: connecting, sending, and reading the answer.
+/// Deadlines and sizes. Each deadline covers a whole exchange: connecting, sending, and reading the response.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Establishing a connection.
     pub connect: Duration,
-    /// `/alive`: a paused sandbox accepts connections and never answers.
+    /// `/alive`. A paused sandbox accepts connections and never responds.
     pub alive: Duration,
     /// Initializing a dormant agent server. It takes milliseconds, or longer with many stored conversations.
     pub wake: Duration,
-    /// Reading: infos, events, counts, the server's version.
+    /// Reads: conversations, events, counts, files, and the server's version.
     pub read: Duration,
-    /// Creating a conversation (the agent server prepares the agent and may start MCP servers before it answers).
+    /// Creating a conversation. The agent server prepares the agent and may start MCP servers before it responds.
     pub start: Duration,
-    /// Testing all MCP servers and plugins before a start.
+    /// Testing all MCP servers before a start, and testing one plugin. All plugins together may take three times as long.
     pub probe: Duration,
-    /// Sending a message.
+    /// Sending a message, or writing a file.
     pub send: Duration,
     /// Git changes and diffs of a repository.
     pub git: Duration,
     /// Switching a conversation's model. An agent server first waits for the agent's current step, or for the ACP program.
     pub switch: Duration,
-    /// Interrupting or deleting.
+    /// Interrupting a conversation, or deleting it or a profile.
     pub stop: Duration,
     /// Largest response body, in bytes.
     pub max_body: usize,
-    /// Headers that name the trace of the current span, for every request; `None` where no traces are exported.
+    /// Trace headers of every request; `None` if no traces are exported.
     pub trace: Option<TraceHeaderSource>,
 }
 

@@ -1,9 +1,9 @@
 //! Dormant agent servers, booted with `OH_DEFERRED_INIT=1`. They respond to requests and wait for `POST /api/init`.
 //!
 //! ```text
-//!   GET /api/init   404 (1.34, 1.58: booted awake), 401 (before them): awake
+//!   GET /api/init   404: booted awake (1.34 and later); 401: an older release, which is always awake
 //!                   200 {"state": dormant | initializing | ready}
-//!   POST /api/init  200 woken; 400 "already in state …"; 401 another key; 500 it failed, and is dormant again
+//!   POST /api/init  200: initialized; 400 "already in state …"; 401: wrong key; 500: failed, dormant again
 //! ```
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use hyper::Method;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-use crate::fault::{Scrubber, refused};
+use crate::errors::{Scrubber, refused};
 use crate::runtime::HttpAgentRuntime;
 use crate::transport::{AgentAddress, AgentCall};
 
@@ -24,7 +24,7 @@ const INIT_PATH: [&str; 2] = ["api", "init"];
 const PREWARM_PATHS: [&[&str]; 2] = [&["server_info"], &["agent-workspace", "no-such-path"]];
 /// Pause between two checks of an agent server that another request initializes.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Responses hold a state or an error.
+/// Responses contain only a state or an error.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// State of a dormant agent server.
@@ -49,8 +49,8 @@ impl HttpAgentRuntime {
             return Err(refused(reply.status, &reply.body, &Scrubber::none()));
         }
         // An image without this route may respond with anything, also with HTML.
-        let said: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
-        Ok(match said["state"].as_str() {
+        let document: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+        Ok(match document["state"].as_str() {
             Some("dormant") if reply.is_success() => DormancyStage::Dormant,
             Some("initializing") if reply.is_success() => DormancyStage::Waking,
             _ => DormancyStage::Awake,
@@ -59,17 +59,21 @@ impl HttpAgentRuntime {
 
     /// Sends requests whose first response is slow (docs/explanation/agent-server.md, "Dormant").
     pub(crate) async fn send_prewarm_requests(&self, at: AgentAddress<'_>) {
-        for place in PREWARM_PATHS {
-            let Ok(call) = AgentCall::open(Method::GET, at, place, self.config.wake) else {
+        for path in PREWARM_PATHS {
+            let Ok(call) = AgentCall::open(Method::GET, at, path, self.config.wake) else {
                 return;
             };
-            if let Err(fault) = self
+            if let Err(error) = self
                 .transport
                 .exchange(&call.at_most(MAX_RESPONSE_BYTES))
                 .await
             {
-                let error = AgentError::from(fault);
-                tracing::debug!(error = %chain(&error), "a dormant agent server could not be asked in advance");
+                let error = AgentError::from(error);
+                tracing::debug!(
+                    sandbox.id = %at.sandbox,
+                    error = %chain(&error),
+                    "a prewarm request failed; the first conversation of this sandbox starts more slowly"
+                );
             }
         }
     }
@@ -81,9 +85,8 @@ impl HttpAgentRuntime {
         request: &InitRequest,
     ) -> Result<(), AgentError> {
         let limit = self.config.wake;
-        let whole = self.initialize_until_ready(at, request);
-        let ended = tokio::time::timeout(limit, whole).await;
-        ended.unwrap_or(Err(AgentError::TimedOut(limit)))
+        let result = tokio::time::timeout(limit, self.initialize_until_ready(at, request)).await;
+        result.unwrap_or(Err(AgentError::TimedOut(limit)))
     }
 
     async fn initialize_until_ready(
@@ -116,9 +119,9 @@ impl HttpAgentRuntime {
     }
 }
 
-/// What one that is not dormant finds in its environment. Paths, limits, switches and the keys are there when it boots, dormant
-/// or not. Nothing goes into its environment: the agent server does not look for webhooks there later, and the agent server begins a process for
-/// each variable when an agent gets its terminal.
+/// The settings that a cold start passes in the environment. Paths, limits, switches and keys are in the environment of both at
+/// boot. The member `env` is absent: the agent server does not read webhooks from variables that come later, and each variable
+/// costs a process when an agent gets its terminal.
 fn body(request: &InitRequest) -> Value {
     let webhooks = request.webhook_url.as_str().trim_end_matches('/');
     json!({

@@ -1,4 +1,4 @@
-//! The body of `POST /api/conversations`, from fields that both dialects know.
+//! The body of `POST /api/conversations`, with fields that all supported releases accept.
 
 use domain::agent::{
     AcpAgent, AgentTool, CondenserConfig, LaunchRequest, LaunchSecret, LlmConfig, Plugin,
@@ -12,11 +12,11 @@ use crate::mcp::McpEntry;
 use crate::plugins;
 use crate::server_info::ServerInfo;
 
-/// Longest tag value that the agent server accepts; its keys are lower-case letters and digits.
+/// Longest value of a tag that the agent server accepts.
 const MAX_TAG_CHARS: usize = 256;
 
-/// What the planning prompt asks a plan to look like: the sections that the agent server's planning tool writes into the
-/// document it begins with.
+/// The structure of a plan, for the planning prompt. These are the sections of the document that the agent server's planning
+/// tool begins with.
 const PLAN_STRUCTURE: &str = "The plan has exactly these sections, in this order:\n\n\
     1. OBJECTIVE: what is to be achieved, and the problem in operational terms.\n\
     2. CONTEXT SUMMARY: the files, components and data that matter, dependencies and constraints.\n\
@@ -28,8 +28,8 @@ fn exposed(secret: &SecretString) -> Value {
     Value::String(secret.expose_secret().to_owned())
 }
 
-/// The whole body, and notes for the user about deviations from the request. The body contains plain keys, which the protocol
-/// requires: never log it. `mcp` and `plugins` are the usable ones.
+/// Builds the whole body, and notes for the user about deviations from the request. `mcp` and `plugins` are those that passed
+/// their tests. The body contains plain keys, which the protocol requires: never log it.
 pub(crate) fn body(
     request: &LaunchRequest,
     server: &ServerInfo,
@@ -47,7 +47,7 @@ pub(crate) fn body(
         "secrets": secrets(request),
     });
     match &request.acp {
-        // As settings and not as an agent: the agent server knows the programs that it can run, and their versions.
+        // Settings instead of an agent: the agent server knows the ACP programs that it can run, and their versions.
         Some(acp) => body["agent_settings"] = acp_settings(acp, request, mcp),
         None => body["agent"] = agent(request, server, mcp, &mut notes),
     }
@@ -58,7 +58,10 @@ pub(crate) fn body(
         body["initial_message"] = message(first);
     }
     if !plugins.is_empty() {
-        body["plugins"] = plugins.iter().map(|it| plugins::document(it)).collect();
+        body["plugins"] = plugins
+            .iter()
+            .map(|plugin| plugins::document(plugin))
+            .collect();
     }
     if let Some(hooks) = &request.hooks {
         body["hook_config"] = hooks.clone();
@@ -66,7 +69,7 @@ pub(crate) fn body(
     (body, notes)
 }
 
-/// The body of a message, alone or as the first one.
+/// The document of a message: the body of `POST …/events`, or the first message of a launch.
 pub(crate) fn message(message: &MessageInput) -> Value {
     json!({"role": message.role, "content": message.content, "run": message.run})
 }
@@ -77,9 +80,9 @@ fn mcp_config(mcp: &[McpEntry]) -> Map<String, Value> {
         .collect()
 }
 
-/// Skills of the user's home and of public repositories stay off: the home is the sandbox's own, and public ones are
-/// fetched from the network before the first answer.
-fn context(request: &LaunchRequest) -> Value {
+/// Turns off skills of the home directory, which belongs to the sandbox, and public skills, which the agent server would fetch
+/// from the network before its first response.
+fn agent_context(request: &LaunchRequest) -> Value {
     let mut context = json!({
         "system_message_suffix": request.system_message_suffix,
         "load_user_skills": false,
@@ -100,11 +103,11 @@ fn agent(
 ) -> Value {
     let mut agent = json!({
         "kind": "Agent",
-        "llm": llm(&request.llm, "agent", server.keeps_fragments()),
+        "llm": llm(&request.llm, "agent", server.hides_stream_fragments()),
         "tools": tools(request, server, notes),
         "mcp_config": mcp_config(mcp),
-        "agent_context": context(request),
-        // A user can confirm actions, but there is no interactive terminal.
+        "agent_context": agent_context(request),
+        // There is no interactive terminal.
         "system_prompt_kwargs": {"cli_mode": false},
     });
     if let Some(config) = &request.condenser {
@@ -117,9 +120,9 @@ fn agent(
     agent
 }
 
-/// The settings of a program that is the agent. No model key is among them: such a program has its own ways to its model,
-/// and takes keys from the conversation's secrets (`ANTHROPIC_API_KEY`, ...). Its data stays with the conversation, so
-/// that it finds its session again after a pause.
+/// The settings of an ACP agent: a program that is the agent. They contain no model key, because the program takes keys from
+/// the conversation's secrets (`ANTHROPIC_API_KEY`, ...). Its data stays with the conversation, so that it finds its session
+/// again after a pause.
 fn acp_settings(acp: &AcpAgent, request: &LaunchRequest, mcp: &[McpEntry]) -> Value {
     let mut settings = acp.options.clone();
     settings.extend(Map::from_iter([
@@ -131,7 +134,7 @@ fn acp_settings(acp: &AcpAgent, request: &LaunchRequest, mcp: &[McpEntry]) -> Va
         ("acp_session_mode".to_owned(), json!(acp.session_mode)),
         ("acp_isolate_data_dir".to_owned(), json!(true)),
         ("mcp_config".to_owned(), json!(mcp_config(mcp))),
-        ("agent_context".to_owned(), context(request)),
+        ("agent_context".to_owned(), agent_context(request)),
     ]));
     if let Some(seconds) = acp.prompt_timeout {
         settings.insert("acp_prompt_timeout".to_owned(), json!(seconds));
@@ -139,11 +142,10 @@ fn acp_settings(acp: &AcpAgent, request: &LaunchRequest, mcp: &[McpEntry]) -> Va
     Value::Object(settings)
 }
 
-/// `stream` is what the user set, else `streams`: old agent servers post every fragment of a streamed answer to the
-/// webhook, where fragments crowd out events.
-pub(crate) fn llm(config: &LlmConfig, usage: &str, streams: bool) -> Value {
+/// The document of a model. `default_stream` is the value of `stream` unless the user sets one.
+pub(crate) fn llm(config: &LlmConfig, usage: &str, default_stream: bool) -> Value {
     let mut llm = config.options.clone();
-    llm.entry("stream").or_insert(json!(streams));
+    llm.entry("stream").or_insert(json!(default_stream));
     for (name, secret) in &config.secret_options {
         llm.insert(name.clone(), exposed(secret));
     }
@@ -167,8 +169,8 @@ fn condenser(config: &CondenserConfig, model: &LlmConfig) -> Value {
     json!({"kind": "LLMSummarizingCondenser", "llm": model, "max_size": max_size, "keep_first": keep_first})
 }
 
-/// A tool that an installation cannot serve is accepted at the start and fails the first run, so optional ones are asked
-/// for only where they are offered, and those that the user chose are left out where they are not.
+/// The agent server accepts a tool that it cannot serve, and the first run fails. So the list includes optional tools only if
+/// the server offers them, and omits tools of the user's choice that it does not offer.
 fn tools(request: &LaunchRequest, server: &ServerInfo, notes: &mut Vec<String>) -> Value {
     let (basic, optional): (&[&str], &[&str]) = match request.agent_type {
         AgentType::Plan => return planning_tools(request),
@@ -219,13 +221,14 @@ fn confirmation(request: &LaunchRequest) -> &'static str {
         request.security_analyzer.as_deref(),
     ) {
         (false, _) => "NeverConfirm",
-        // Only the model itself grades its actions, so only then is there something to tell risky ones by.
+        // Only with this analyzer the model states the risk of an action.
         (true, Some("llm")) => "ConfirmRisky",
         (true, _) => "AlwaysConfirm",
     }
 }
 
-/// An analyzer that the agent server does not have would refuse the launch; without one a policy that asks still asks.
+/// Omits an analyzer that the agent server does not have, because it would refuse the launch. A confirmation policy works
+/// without an analyzer.
 fn analyzer(name: Option<&str>) -> Value {
     match name {
         Some("llm") => json!({"kind": "LLMSecurityAnalyzer"}),
@@ -257,9 +260,10 @@ fn secrets(request: &LaunchRequest) -> Map<String, Value> {
         .collect()
 }
 
-/// Only tags that the agent server accepts: one invalid key would fail the launch.
+/// Omits tags that the agent server does not accept, because one of them would fail the launch. Keys are lower-case letters and
+/// digits.
 fn tags(request: &LaunchRequest) -> Map<String, Value> {
-    let fits = |key: &str, value: &str| {
+    let is_valid = |key: &str, value: &str| {
         !key.is_empty()
             && key
                 .bytes()
@@ -269,7 +273,7 @@ fn tags(request: &LaunchRequest) -> Map<String, Value> {
     request
         .tags
         .iter()
-        .filter(|(key, value)| fits(key, value))
+        .filter(|(key, value)| is_valid(key, value))
         .map(|(key, value)| (key.clone(), json!(value)))
         .collect()
 }

@@ -1,13 +1,13 @@
 //! The agent server's HTTP protocol: [`HttpAgentRuntime`] implements [`domain::agent::AgentRuntime`].
 //!
-//! Knows: the routes, documents and quirks of the agent server from 1.34.0 to 1.58.x (`docs/explanation/agent-server.md` lists what
-//! was observed), one connection pool, and the deadline and size of every exchange.
-//! Must never know: users, stores, sandbox backends, or why a call is made. It decides nothing about retries beyond one
-//! repetition of an idempotent request whose connection broke.
+//! Knows: the routes, documents and quirks of the agent server from 1.34.0 to 1.58.x (`docs/explanation/agent-server.md` lists
+//! observations), one connection pool, and the deadline and size of every exchange.
+//! Must never know: users, stores, sandbox backends, or the purpose of a call. Its only retry is one repetition of an
+//! idempotent request whose connection broke.
 
 mod config;
 mod dormant;
-mod fault;
+mod errors;
 mod launch;
 mod mcp;
 mod models;

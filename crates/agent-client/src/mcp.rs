@@ -1,4 +1,4 @@
-//! The MCP servers of a launch: the agent's list, and which of them answer.
+//! The MCP servers of a launch: the agent's list, and a test of each server.
 
 use std::time::Duration;
 
@@ -24,15 +24,15 @@ pub(crate) struct McpEntry {
     pub(crate) document: Value,
 }
 
-/// The MCP servers of a launch, the search service among them. A server of the user's with the name of the search
-/// service takes its place. A program that is the agent gets only the user's own, as it brings its own search.
+/// The MCP servers of a launch, with the search service. A server of the user with the same name replaces the search service.
+/// An ACP agent gets only the user's servers, because it has its own search.
 pub(crate) fn entries(request: &LaunchRequest) -> Vec<McpEntry> {
     let mut entries: Vec<McpEntry> = request.mcp.iter().map(entry).collect();
     if let Some(key) = &request.search_api_key
         && request.acp.is_none()
         && entries.iter().all(|entry| entry.name != SEARCH_NAME)
     {
-        // The key goes into a header and not into the URL, as in Tavily's examples: URLs are answered and logged.
+        // The key goes into a header, not into the URL as in Tavily's examples, because URLs appear in logs and responses.
         let document = json!({"url": SEARCH_URL, "transport": "http", "auth": bearer(key)});
         entries.push(McpEntry {
             name: SEARCH_NAME.to_owned(),
@@ -88,21 +88,26 @@ fn bearer(key: &SecretString) -> Value {
     json!({"strategy": "bearer", "value": key.expose_secret()})
 }
 
-/// The servers that respond, in order. All are tested at once within `time_limit`, so a start waits that long at most.
+/// Tests all servers concurrently within `time_limit`, so a start waits that long at most. The results are in the order of
+/// `entries`.
 pub(crate) async fn reachable_servers(
     transport: &Transport,
     at: &AgentEndpoint,
     entries: &[McpEntry],
     time_limit: Duration,
 ) -> Vec<bool> {
-    let asked = entries.iter().map(|entry| async move {
+    let tests = entries.iter().map(|entry| async move {
         let is_reachable = is_reachable(transport, at, entry, time_limit).await;
         if !is_reachable {
-            warn!(mcp.server = entry.name, "MCP server does not answer");
+            warn!(
+                mcp.server = entry.name,
+                sandbox.id = %at.sandbox,
+                "MCP server does not respond; the conversation starts without it"
+            );
         }
         is_reachable
     });
-    join_all(asked).await
+    join_all(tests).await
 }
 
 async fn is_reachable(
@@ -121,8 +126,8 @@ async fn is_reachable(
         .idempotent();
     match transport.exchange(&call).await {
         Ok(reply) if reply.is_success() => {
-            let verdict: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
-            verdict["ok"] == true
+            let result: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+            result["ok"] == true
         }
         // An agent server without this route cannot test, so the entry counts as reachable.
         Ok(reply) => matches!(reply.status, 404 | 405),

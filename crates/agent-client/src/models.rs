@@ -1,4 +1,4 @@
-//! Other models for conversations, and the agent server's own list of them.
+//! Switches the model of a conversation, and writes the agent server's list of model profiles.
 
 use std::fmt::Write as _;
 
@@ -9,12 +9,12 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::fault::{Scrubber, refused};
+use crate::errors::{Scrubber, refused};
 use crate::launch;
 use crate::runtime::{HttpAgentRuntime, document, of_conversation};
 use crate::transport::{AgentCall, AgentReply};
 
-/// Profiles of an agent server that are checked. An agent server keeps 50.
+/// Profiles in the agent server's list that are checked. An agent server keeps 50.
 const MAX_LISTED_PROFILES: usize = 200;
 /// Hexadecimal digits of the digest in a profile's name.
 const PROFILE_DIGEST_CHARS: usize = 12;
@@ -26,13 +26,13 @@ impl HttpAgentRuntime {
         id: ConversationId,
         profile: &LlmProfile,
     ) -> Result<(), AgentError> {
-        let streams = self.server_info(at).await?.keeps_fragments();
-        let body = json!({"llm": switched(profile, &at.key, streams)});
+        let streams = self.server_info(at).await?.hides_stream_fragments();
+        let body = json!({"llm": llm_with_digest(profile, &at.key, streams)});
         let call = of_conversation(Method::POST, at, id, &["switch_llm"], self.config.switch)?;
-        // Twice the same is one entry there, and in use.
+        // Idempotent: the second request selects the entry of the first.
         let call = call.json(&body).idempotent();
         let reply = self.change("agent: switching the model", &call).await?;
-        done(&reply, &Scrubber::of_llm(&at.key, &profile.llm))
+        check_status(&reply, &Scrubber::of_llm(&at.key, &profile.llm))
     }
 
     pub(crate) async fn use_acp_model(
@@ -45,10 +45,11 @@ impl HttpAgentRuntime {
         let call = of_conversation(Method::POST, at, id, &rest, self.config.switch)?;
         let call = call.json(&json!({"model": model})).idempotent();
         let reply = self.change("agent: switching the model", &call).await?;
-        done(&reply, &Scrubber::of_key(&at.key))
+        check_status(&reply, &Scrubber::of_key(&at.key))
     }
 
-    /// One after the other: the agent server has a lock around its list. One that it refuses does not keep back the others.
+    /// Makes the agent server's list equal to `profiles`. Sends one request at a time, because the agent server locks its list. A
+    /// refused profile does not stop the others.
     pub(crate) async fn keep_profiles(
         &self,
         at: &AgentEndpoint,
@@ -58,7 +59,7 @@ impl HttpAgentRuntime {
         for profile in profiles {
             match self.keep_profile(at, profile).await {
                 Err(refusal @ AgentError::Rejected { .. }) => outcome = Err(refusal),
-                done => done?,
+                result => result?,
             }
         }
         let call = AgentCall::new(Method::GET, at, &["api", "profiles"], self.config.read)?;
@@ -67,7 +68,7 @@ impl HttpAgentRuntime {
             &Scrubber::of_key(&at.key),
         )?;
         let listed = list["profiles"].as_array().into_iter().flatten();
-        let names = listed.filter_map(|it| it["name"].as_str());
+        let names = listed.filter_map(|profile| profile["name"].as_str());
         let stale = names
             .take(MAX_LISTED_PROFILES)
             .filter(|name| profiles.iter().all(|profile| profile.name != **name));
@@ -76,7 +77,11 @@ impl HttpAgentRuntime {
             let call = AgentCall::new(Method::DELETE, at, &segments, self.config.stop)?;
             let reply = self.change("agent: removing a profile", &call).await?;
             if !reply.is_success() {
-                tracing::debug!(status = reply.status, "a stale profile stays in a sandbox");
+                tracing::debug!(
+                    sandbox.id = %at.sandbox,
+                    status = reply.status,
+                    "the agent server did not delete a stale profile"
+                );
             }
         }
         outcome
@@ -93,31 +98,31 @@ impl HttpAgentRuntime {
         let call = AgentCall::new(Method::POST, at, &segments, self.config.read)?;
         let call = call.json(&body).idempotent();
         let reply = self.change("agent: keeping a profile", &call).await?;
-        done(&reply, &Scrubber::of_llm(&at.key, &profile.llm))
+        check_status(&reply, &Scrubber::of_llm(&at.key, &profile.llm))
     }
 }
 
-/// The model's document under a name of its own: an agent server keeps the first configuration that it gets under a name
-/// (1.34) and what was spent with it, so a changed one needs another name. The name shows up in reports, so what marks the
-/// configuration reveals no key to a reader without the sandbox's key.
-fn switched(profile: &LlmProfile, key: &SecretString, streams: bool) -> Value {
+/// The document of a model, with a `usage_id` that contains a digest of the document. The agent server (1.34) keeps the first
+/// configuration under a `usage_id`, and its costs, so a changed configuration needs another one. Reports contain the
+/// `usage_id`; the digest includes the sandbox's key, so that a reader without that key cannot guess a model key from it.
+fn llm_with_digest(profile: &LlmProfile, key: &SecretString, streams: bool) -> Value {
     let usage = format!("profile:{}", profile.name);
     let mut llm = launch::llm(&profile.llm, &usage, streams);
     let mut hash = Sha256::new();
     hash.update(key.expose_secret());
     hash.update([0]);
     hash.update(llm.to_string());
-    let mut mark = String::new();
+    let mut digest = String::new();
     for byte in hash.finalize() {
         // Writing to a String cannot fail.
-        let _ = write!(mark, "{byte:02x}");
+        let _ = write!(digest, "{byte:02x}");
     }
-    llm["usage_id"] = format!("{usage}:{}", &mark[..PROFILE_DIGEST_CHARS]).into();
+    llm["usage_id"] = format!("{usage}:{}", &digest[..PROFILE_DIGEST_CHARS]).into();
     llm
 }
 
-/// Checks the status; the body carries no information.
-fn done(reply: &AgentReply, scrub: &Scrubber<'_>) -> Result<(), AgentError> {
+/// Checks the status. The body of a success carries no information.
+fn check_status(reply: &AgentReply, scrub: &Scrubber<'_>) -> Result<(), AgentError> {
     if reply.is_success() {
         return Ok(());
     }

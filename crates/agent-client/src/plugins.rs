@@ -1,4 +1,4 @@
-//! The plugins of a launch: the agent server's documents, and which of them load.
+//! The plugins of a launch: their documents for the agent server, and a test of each plugin.
 
 use std::time::{Duration, Instant};
 
@@ -11,42 +11,46 @@ use tracing::warn;
 
 use crate::transport::{AgentCall, Transport};
 
-/// Plugins tested at the same time. Each test clones a repository in the sandbox.
+/// Plugins tested concurrently. Each test clones a repository in the sandbox.
 const MAX_CONCURRENT_TESTS: usize = 4;
 /// Timeout of all tests together, as a multiple of the timeout of one.
 const TIMEOUT_FACTOR: u32 = 3;
-/// Largest response that is read.
 const MAX_RESPONSE_BYTES: usize = 2 << 20;
 
-/// `PluginSource` of the agent server. Parameters are for the agent to read, not for it.
+/// `PluginSource` of the agent server. It has no parameters: these are a text for the agent.
 pub(crate) fn document(plugin: &Plugin) -> Value {
     json!({"source": plugin.source, "ref": plugin.reference, "repo_path": plugin.repo_path})
 }
 
-/// Which of the plugins load, in their order. One that does not would fail every run of the conversation. A few
-/// are asked at once, each for `time_limit` at most; plugins that are not tried in time count as not loadable.
+/// Tests which plugins load, because a plugin that does not load would fail every run of the conversation. Each test takes
+/// `time_limit` at most. Plugins without a test when the total time is over count as not loadable. The results are in the order
+/// of `plugins`.
 ///
-/// An agent server has no route that only tries: it is installed, which fetches and reads it (and leaves what was fetched
-/// in its cache, for the launch), and taken away again.
+/// The agent server has no route for such a test. So a test installs the plugin and removes it. The installation fetches the
+/// plugin into the agent server's cache, where the launch finds it.
 pub(crate) async fn loadable_plugins(
     transport: &Transport,
     at: &AgentEndpoint,
     plugins: &[Plugin],
     time_limit: Duration,
 ) -> Vec<bool> {
-    let until = Instant::now() + time_limit.saturating_mul(TIMEOUT_FACTOR);
-    let tried: Vec<_> = plugins
+    let deadline = Instant::now() + time_limit.saturating_mul(TIMEOUT_FACTOR);
+    let tests: Vec<_> = plugins
         .iter()
         .map(|plugin| async move {
             let is_loadable =
-                Instant::now() < until && is_loadable(transport, at, plugin, time_limit).await;
+                Instant::now() < deadline && is_loadable(transport, at, plugin, time_limit).await;
             if !is_loadable {
-                warn!(plugin = label(plugin), "plugin does not load");
+                warn!(
+                    plugin = label(plugin),
+                    sandbox.id = %at.sandbox,
+                    "plugin does not load; the conversation starts without it"
+                );
             }
             is_loadable
         })
         .collect();
-    stream::iter(tried)
+    stream::iter(tests)
         .buffered(MAX_CONCURRENT_TESTS)
         .collect()
         .await
@@ -58,9 +62,9 @@ async fn is_loadable(
     plugin: &Plugin,
     time_limit: Duration,
 ) -> bool {
-    // The agent server fills in secrets of the conversation, which is not there yet.
-    let named = plugin.reference.iter().chain([&plugin.source]);
-    if named.into_iter().any(|text| text.contains("${")) {
+    // A placeholder `${NAME}` stands for a secret of the conversation, which does not exist yet, so no test is possible.
+    let mut texts = plugin.reference.iter().chain([&plugin.source]);
+    if texts.any(|text| text.contains("${")) {
         return true;
     }
     let install = ["api", "plugins", "install"];
@@ -83,24 +87,29 @@ async fn is_loadable(
         ) && let Err(error) = transport.exchange(&call).await
         {
             let error = AgentError::from(error);
-            warn!(error = %chain(&error), plugin = label(plugin), "a plugin that was tried stays installed");
+            warn!(
+                error = %chain(&error),
+                plugin = label(plugin),
+                sandbox.id = %at.sandbox,
+                "plugin stays installed in the sandbox after its test"
+            );
         }
     }
-    // 409: it is installed already; 404 and 405: a server too old for this route tells us nothing.
+    // 409: installed already. 404 and 405: an old agent server has no such route, so the plugin counts as loadable.
     reply.is_success() || matches!(reply.status, 404 | 405 | 409)
 }
 
-/// What a person calls it: no URL, which may hold credentials.
+/// A short name for logs and notes. Not the URL, which may contain credentials.
 pub(crate) fn label(plugin: &Plugin) -> String {
     let path = plugin.repo_path.as_deref().unwrap_or(&plugin.source);
     let last = path
         .trim_end_matches(['/', '\\'])
         .rsplit(['/', '\\', ':', '@'])
         .next();
-    let plain = |c: &char| c.is_ascii_alphanumeric() || "._-".contains(*c);
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || "._-".contains(*c);
     last.unwrap_or_default()
         .chars()
-        .filter(plain)
+        .filter(is_plain)
         .take(60)
         .collect()
 }

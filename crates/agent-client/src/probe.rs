@@ -1,4 +1,4 @@
-//! Whether a URL answers, for `doctor`.
+//! A request to any URL, for the command `doctor`.
 
 use std::error::Error as _;
 use std::fmt::Write as _;
@@ -11,29 +11,30 @@ use url::Url;
 /// Response of a probed URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeResponse {
-    /// Its HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// Time of the server: the header `Date`.
+    /// The header `Date`: the server's clock.
     pub date: Option<String>,
 }
 
-/// Asks a URL once, and follows no redirect. The error is for a person and says what failed, with its causes.
+/// Sends one GET request and follows no redirect. The error is a text for the operator, with all causes.
 pub async fn probe(url: Url, deadline: Duration) -> Result<ProbeResponse, String> {
     let client = reqwest::Client::builder()
         .redirect(Policy::none())
         .timeout(deadline)
         .build()
-        .map_err(in_full)?;
-    let answer = client.get(url).send().await.map_err(in_full)?;
-    let date = answer.headers().get(DATE).and_then(|it| it.to_str().ok());
+        .map_err(describe)?;
+    let response = client.get(url).send().await.map_err(describe)?;
+    let date = response.headers().get(DATE);
+    let date = date.and_then(|value| value.to_str().ok());
     Ok(ProbeResponse {
-        status: answer.status().as_u16(),
+        status: response.status().as_u16(),
         date: date.map(str::to_owned),
     })
 }
 
-/// A failure with its causes, without the URL, which the reader knows.
-fn in_full(error: reqwest::Error) -> String {
+/// The error with its causes, without the URL, which the caller prints.
+fn describe(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
     let mut cause = error.source();

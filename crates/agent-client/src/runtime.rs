@@ -1,4 +1,4 @@
-//! The port, call by call.
+//! [`HttpAgentRuntime`] and its implementation of [`AgentRuntime`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use tracing::{Instrument, debug_span};
 use url::Url;
 
 use crate::config::Config;
-use crate::fault::{CallError, Scrubber, refused};
+use crate::errors::{CallError, Scrubber, refused};
 use crate::launch;
 use crate::mcp::{self, McpEntry};
 use crate::plugins;
 use crate::server_info::ServerInfo;
 use crate::transport::{AgentAddress, AgentCall, AgentReply, Transport};
 
-/// Ids asked for at once: the agent server refuses 100, and an info carries the whole agent and its statistics.
+/// Conversations per request. The agent server accepts up to 99 ids; each one returns the whole agent and its statistics.
 const IDS_PER_CALL: usize = 20;
-/// Page sizes tried in turn when a page is larger than we read: the agent server bounds neither events nor pages.
+/// Page sizes to try one after the other while a page exceeds the size limit. The agent server does not limit the size of events.
 const PAGE_SIZES: [&str; 3] = ["100", "10", "1"];
 
 /// [`AgentRuntime`] over one shared HTTP client.
@@ -41,8 +41,8 @@ pub struct HttpAgentRuntime {
 }
 
 impl HttpAgentRuntime {
-    /// Builds the client. `clock` dates events that carry no readable time; `guard` proves of each connection that the sandbox
-    /// has accepted it.
+    /// Builds the client. `clock` dates events without a readable time. `guard` proves for each connection that the sandbox
+    /// accepted it.
     pub fn new(config: Config, clock: Arc<dyn Clock>, guard: Arc<dyn EndpointGuard>) -> Self {
         Self {
             transport: Transport::new(&config, guard),
@@ -57,27 +57,27 @@ impl HttpAgentRuntime {
         ServerInfo::read(&document(&reply, &Scrubber::of_key(&at.key))?)
     }
 
-    /// The MCP servers and plugins of a launch that may be used, and a note for each that may not: the user's work matters
-    /// more than one tool. How long it asks bounds how late a start may be.
+    /// Tests the MCP servers and plugins of a launch. Returns the usable ones, and a note for the user about each of the others.
+    /// A conversation without one tool is better than no conversation.
     ///
-    /// With an MCP server that does not answer, an old agent server refuses every run, and a newer one (1.58) waits half a
-    /// minute and then goes without the tools of all others too. A plugin that does not load fails the runs of both.
-    async fn usable<'a>(
+    /// An MCP server that hangs fails every run at 1.34. At 1.58 it costs half a minute and the tools of all MCP servers. A plugin
+    /// that does not load fails every run at both.
+    async fn usable_servers_and_plugins<'a>(
         &self,
         at: &AgentEndpoint,
         request: &'a LaunchRequest,
     ) -> (Vec<McpEntry>, Vec<&'a Plugin>, Vec<String>) {
         let entries = mcp::entries(request);
         let time_limit = self.config.probe;
-        let (answering, loading) = futures::join!(
+        let (reachable, loadable) = futures::join!(
             mcp::reachable_servers(&self.transport, at, &entries, time_limit),
             plugins::loadable_plugins(&self.transport, at, &request.plugins, time_limit),
         );
         let mut notes = Vec::new();
-        let mut kept = Vec::new();
-        for (entry, answers) in entries.into_iter().zip(answering) {
-            if answers {
-                kept.push(entry);
+        let mut usable_entries = Vec::new();
+        for (entry, is_reachable) in entries.into_iter().zip(reachable) {
+            if is_reachable {
+                usable_entries.push(entry);
             } else {
                 let name = entry.name;
                 notes.push(format!(
@@ -85,10 +85,10 @@ impl HttpAgentRuntime {
                 ));
             }
         }
-        let mut good = Vec::new();
-        for (plugin, loads) in request.plugins.iter().zip(loading) {
-            if loads {
-                good.push(plugin);
+        let mut usable_plugins = Vec::new();
+        for (plugin, is_loadable) in request.plugins.iter().zip(loadable) {
+            if is_loadable {
+                usable_plugins.push(plugin);
             } else {
                 let label = plugins::label(plugin);
                 notes.push(format!(
@@ -96,7 +96,7 @@ impl HttpAgentRuntime {
                 ));
             }
         }
-        (kept, good, notes)
+        (usable_entries, usable_plugins, notes)
     }
 
     async fn launch(
@@ -105,9 +105,9 @@ impl HttpAgentRuntime {
         request: &LaunchRequest,
     ) -> Result<AgentConversation, AgentError> {
         let server = self.server_info(at).await?;
-        let (mcp, plugins, mut notes) = self.usable(at, request).await;
-        let (body, more) = launch::body(request, &server, &mcp, &plugins);
-        notes.extend(more);
+        let (mcp, plugins, mut notes) = self.usable_servers_and_plugins(at, request).await;
+        let (body, body_notes) = launch::body(request, &server, &mcp, &plugins);
+        notes.extend(body_notes);
         let call = AgentCall::new(
             Method::POST,
             at,
@@ -115,18 +115,23 @@ impl HttpAgentRuntime {
             self.config.start,
         )?
         .json(&body);
-        let making = self.change("agent: making the conversation", &call);
-        let reply = making.await?;
+        let reply = self.change("agent: making the conversation", &call).await?;
         let info = document(&reply, &Scrubber::of_launch(&at.key, request))?;
-        let mut conversation = conversation(&info)?;
+        let conversation = AgentConversation::from_document(&info);
+        let mut conversation = conversation
+            .ok_or_else(|| AgentError::Malformed("the conversation has no valid id".to_owned()))?;
         conversation.notes = notes;
-        // A start that died half way leaves a conversation to which nothing was said; the agent server then only
-        // returns it. Where it does not tell, assume that the message is there: nothing may be said twice.
-        let silent = info.get("last_user_message_id") == Some(&Value::Null);
+        // An interrupted start can leave a conversation without its first message. The agent server answers 200 to the repeated
+        // request and does not add the message. A document without this member counts as one with the message, because a message
+        // must not be sent twice.
+        let has_no_message = info.get("last_user_message_id") == Some(&Value::Null);
         if let Some(first) = &request.initial_message
             && reply.status == 200
-            && silent
-            && self.say(at, request.conversation_id, first).await? == MessageDelivery::RunRefused
+            && has_no_message
+            && self
+                .send_message(at, request.conversation_id, first)
+                .await?
+                == MessageDelivery::RunRefused
         {
             let reason = "the sandbox is at its limit of concurrent runs".to_owned();
             return Err(AgentError::Rejected {
@@ -137,7 +142,7 @@ impl HttpAgentRuntime {
         Ok(conversation)
     }
 
-    async fn say(
+    async fn send_message(
         &self,
         at: &AgentEndpoint,
         id: ConversationId,
@@ -153,15 +158,15 @@ impl HttpAgentRuntime {
         }
     }
 
-    /// An exchange that changes something there.
+    /// An exchange that changes the state of the agent server, with crash points before and after it.
     pub(crate) async fn change(
         &self,
-        deed: &'static str,
+        crash_point_name: &'static str,
         call: &AgentCall,
     ) -> Result<AgentReply, CallError> {
-        crash_point::before(deed);
+        crash_point::before(crash_point_name);
         let outcome = self.transport.exchange(call).await;
-        crash_point::after(deed);
+        crash_point::after(crash_point_name);
         outcome
     }
 
@@ -175,7 +180,7 @@ impl HttpAgentRuntime {
     ) -> Result<AgentReply, CallError> {
         let mut call =
             of_conversation(Method::GET, at, id, &["events", "search"], self.config.read)?;
-        // The log's own order, which is not quite that of the timestamps.
+        // The value `TIMESTAMP` selects the order of the log, which can differ from that of the timestamps.
         call = call.query("limit", limit).query("sort_order", "TIMESTAMP");
         match (cursor, from) {
             (Some(cursor), _) => call = call.query("page_id", cursor),
@@ -194,8 +199,8 @@ impl AgentRuntime for HttpAgentRuntime {
 
     async fn prewarm(&self, sandbox: &SandboxId, url: &Url) {
         let span = debug_span!("agent.prewarm");
-        let asked = self.send_prewarm_requests(AgentAddress { sandbox, url });
-        asked.instrument(span).await;
+        let requests = self.send_prewarm_requests(AgentAddress { sandbox, url });
+        requests.instrument(span).await;
     }
 
     async fn wake(
@@ -205,25 +210,17 @@ impl AgentRuntime for HttpAgentRuntime {
         init_request: &InitRequest,
     ) -> Result<(), AgentError> {
         let span = debug_span!("agent.wake");
-        let woken = self.initialize(AgentAddress { sandbox, url }, init_request);
-        woken.instrument(span).await
+        let initialization = self.initialize(AgentAddress { sandbox, url }, init_request);
+        initialization.instrument(span).await
     }
 
     async fn is_alive(&self, sandbox: &SandboxId, url: &Url) -> bool {
-        let call = AgentCall::open(
-            Method::GET,
-            AgentAddress { sandbox, url },
-            &["alive"],
-            self.config.alive,
-        );
-        match call {
-            Ok(call) => self
-                .transport
-                .exchange(&call)
-                .await
-                .is_ok_and(|reply| reply.is_success()),
-            Err(_) => false,
-        }
+        let at = AgentAddress { sandbox, url };
+        let Ok(call) = AgentCall::open(Method::GET, at, &["alive"], self.config.alive) else {
+            return false;
+        };
+        let reply = self.transport.exchange(&call).await;
+        reply.is_ok_and(|reply| reply.is_success())
     }
 
     async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError> {
@@ -249,21 +246,26 @@ impl AgentRuntime for HttpAgentRuntime {
         at: &AgentEndpoint,
         ids: &[ConversationId],
     ) -> Result<Vec<Option<AgentConversation>>, AgentError> {
-        let mut known = HashMap::new();
-        for some in ids.chunks(IDS_PER_CALL) {
+        let mut conversations = HashMap::new();
+        for chunk in ids.chunks(IDS_PER_CALL) {
             let mut call =
                 AgentCall::new(Method::GET, at, &["api", "conversations"], self.config.read)?;
-            for id in some {
+            for id in chunk {
                 call = call.query("ids", &id.dashed());
             }
             let reply = self.transport.exchange(&call).await?;
             let Value::Array(infos) = document(&reply, &Scrubber::of_key(&at.key))? else {
-                return Err(AgentError::Malformed("a batch that is no list".to_owned()));
+                return Err(AgentError::Malformed(
+                    "the conversations are not a JSON list".to_owned(),
+                ));
             };
-            let read = infos.iter().filter_map(AgentConversation::from_document);
-            known.extend(read.map(|info| (info.id, info)));
+            let parsed = infos.iter().filter_map(AgentConversation::from_document);
+            conversations.extend(parsed.map(|conversation| (conversation.id, conversation)));
         }
-        Ok(ids.iter().map(|id| known.get(id).cloned()).collect())
+        Ok(ids
+            .iter()
+            .map(|id| conversations.get(id).cloned())
+            .collect())
     }
 
     async fn events(
@@ -283,14 +285,14 @@ impl AgentRuntime for HttpAgentRuntime {
         let mut page = document(&reply?, &Scrubber::of_key(&at.key))?;
         let Value::Array(items) = page["items"].take() else {
             return Err(AgentError::Malformed(
-                "a page of events without items".to_owned(),
+                "the page of events has no list `items`".to_owned(),
             ));
         };
-        let received = self.clock.now();
+        let received_at = self.clock.now();
         Ok(AgentEventPage {
             items: items
                 .into_iter()
-                .filter_map(|e| Event::from_document(e, received))
+                .filter_map(|event| Event::from_document(event, received_at))
                 .collect(),
             next: page["next_page_id"].as_str().map(str::to_owned),
         })
@@ -305,7 +307,7 @@ impl AgentRuntime for HttpAgentRuntime {
         let reply = self.transport.exchange(&call).await?;
         document(&reply, &Scrubber::of_key(&at.key))?
             .as_u64()
-            .ok_or_else(|| AgentError::Malformed("a count that is no number".to_owned()))
+            .ok_or_else(|| AgentError::Malformed("the count of events is not a number".to_owned()))
     }
 
     async fn send(
@@ -315,7 +317,7 @@ impl AgentRuntime for HttpAgentRuntime {
         message: &MessageInput,
     ) -> Result<MessageDelivery, AgentError> {
         let span = debug_span!("agent.send", conversation.id = %id);
-        self.say(at, id, message).instrument(span).await
+        self.send_message(at, id, message).instrument(span).await
     }
 
     async fn interrupt(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
@@ -324,7 +326,7 @@ impl AgentRuntime for HttpAgentRuntime {
         let reply = self.change("agent: interrupting", &call).await?;
         match reply.status {
             _ if reply.is_success() => Ok(()),
-            // 1.34 answers 400 and nothing else to an id it does not have.
+            // 1.34 answers 400 for an unknown id, and for no other reason.
             400 => Err(AgentError::NotFound),
             status => Err(refused(status, &reply.body, &Scrubber::of_key(&at.key))),
         }
@@ -365,7 +367,7 @@ impl AgentRuntime for HttpAgentRuntime {
         let reply = self.change("agent: forgetting", &call).await?;
         match reply.status {
             _ if reply.is_success() => Ok(()),
-            // Not there: 400 from 1.34, 404 from 1.58.
+            // Unknown id: 400 from 1.34, 404 from 1.58.
             400 | 404 => Ok(()),
             status => Err(refused(status, &reply.body, &Scrubber::of_key(&at.key))),
         }
@@ -389,12 +391,7 @@ pub(crate) fn document(reply: &AgentReply, scrub: &Scrubber<'_>) -> Result<Value
     if !reply.is_success() {
         return Err(refused(reply.status, &reply.body, scrub));
     }
-    // The parser's message could quote the document.
+    // The error omits the parser's message, which could quote the document.
     serde_json::from_slice(&reply.body)
-        .map_err(|_| AgentError::Malformed("an answer that is not JSON".to_owned()))
-}
-
-fn conversation(info: &Value) -> Result<AgentConversation, AgentError> {
-    AgentConversation::from_document(info)
-        .ok_or_else(|| AgentError::Malformed("a conversation without an id".to_owned()))
+        .map_err(|_| AgentError::Malformed("the response is not valid JSON".to_owned()))
 }

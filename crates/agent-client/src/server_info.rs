@@ -1,15 +1,14 @@
-//! `/server_info`: which dialect an agent server speaks.
+//! `/server_info`: the release of an agent server and what it offers.
 
 use domain::agent::AgentError;
 use serde_json::Value;
 
-/// What we read of `/server_info`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ServerInfo {
     pub(crate) version: String,
-    /// Names for `agent.tools` that this installation can serve. Empty when it does not say.
+    /// Tools that this installation can serve. Empty if the response has no such list.
     pub(crate) usable_tools: Vec<String>,
-    /// Seconds since it was last asked to do something.
+    /// Seconds since the last request that made the agent server work.
     pub(crate) idle_time: Option<f64>,
 }
 
@@ -21,21 +20,25 @@ impl ServerInfo {
         let tools = document["usable_tools"].as_array().into_iter().flatten();
         Ok(Self {
             version: version
-                .ok_or_else(|| AgentError::Malformed("server_info names no version".to_owned()))?
+                .ok_or_else(|| {
+                    AgentError::Malformed(
+                        "/server_info has no `version` of at most 100 characters".to_owned(),
+                    )
+                })?
                 .to_owned(),
             usable_tools: tools.filter_map(Value::as_str).map(str::to_owned).collect(),
             idle_time: document["idle_time"].as_f64(),
         })
     }
 
-    /// 1.58 and later: the fragments of a streamed answer stay out of webhooks. 1.34 posts them. What lies between was not
-    /// tried and counts as old.
-    pub(crate) fn keeps_fragments(&self) -> bool {
+    /// Whether the agent server keeps the fragments of a streamed model response out of webhooks, so that streaming can be on by
+    /// default. 1.58 does; 1.34 posts each fragment, which crowds out events. Releases between them are untested and count as old.
+    pub(crate) fn hides_stream_fragments(&self) -> bool {
         let mut parts = self.version.split('.').map(|p| p.parse::<u32>().ok());
         let (major, minor) = (parts.next().flatten(), parts.next().flatten());
         match (major, minor) {
             (Some(major), Some(minor)) => (major, minor) >= (1, 58),
-            // A build without a number is newer than any release.
+            // A version without numbers is a development build, which counts as newer than any release.
             _ => true,
         }
     }
@@ -52,8 +55,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_decides() {
-        for (version, keeps) in [
+    fn releases_before_1_58_post_stream_fragments() {
+        for (version, hides) in [
             ("1.34.0", false),
             ("1.57.9", false),
             ("1.58.0", true),
@@ -62,7 +65,7 @@ mod tests {
             ("main", true),
         ] {
             let info = ServerInfo::read(&json!({"version": version})).unwrap();
-            assert_eq!(info.keeps_fragments(), keeps, "{version}");
+            assert_eq!(info.hides_stream_fragments(), hides, "{version}");
         }
         assert!(ServerInfo::read(&json!({})).is_err());
         assert!(ServerInfo::read(&json!({"version": 3})).is_err());

@@ -1,4 +1,4 @@
-//! One exchange: a bounded, deadlined request over the shared connection pool.
+//! Exchanges over the shared connection pool, each with a deadline and a size limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use serde_json::Value;
 use url::{Position, Url};
 
 use crate::config::{Config, TraceHeaderSource};
-use crate::fault::CallError;
+use crate::errors::CallError;
 
 const KEY_HEADER: &str = "x-session-api-key";
-/// A dormant agent server has no session key yet; it knows us by its encryption key.
+/// A dormant agent server has no session key yet. It accepts its encryption key in this header.
 const WAKE_HEADER: &str = "x-init-api-key";
 
 /// Idle time before TCP keep-alive probes.
 const TCP_KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// An agent server: the base URL, and the sandbox that must be there.
+/// An agent server: its base URL, and the sandbox that must listen there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AgentAddress<'a> {
     pub(crate) sandbox: &'a SandboxId,
@@ -55,7 +55,7 @@ pub(crate) struct AgentCall {
     content_type: &'static str,
     deadline: Duration,
     idempotent: bool,
-    /// Bytes of the answer, when not the configured `max_body`.
+    /// Size limit of the response in bytes; `None`: the configured `max_body`.
     at_most: Option<usize>,
 }
 
@@ -64,11 +64,11 @@ const JSON_MEMORY_FACTOR: usize = 8;
 /// Lower and upper bound of the memory for parsed JSON, in bytes.
 const JSON_MEMORY_BYTES_RANGE: (usize, usize) = (1 << 20, 64 << 20);
 
-/// Boundary of form parts, which does not occur in files by chance.
+/// Boundary of form parts. It does not occur in files by chance.
 const BOUNDARY: &str = "agent-workspace-5f1c9f0e8d2b4a7c-part";
 const FORM: &str = "multipart/form-data; boundary=agent-workspace-5f1c9f0e8d2b4a7c-part";
 
-/// The status, and at most `max_body` bytes of the body (or the limit of the call).
+/// A whole response within the size limit.
 pub(crate) struct AgentReply {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
@@ -81,7 +81,7 @@ impl AgentReply {
 }
 
 impl AgentCall {
-    /// A request to `segments` below the endpoint's URL, with its key.
+    /// A request to `segments` below the endpoint's URL, with the session key.
     pub(crate) fn new(
         method: Method,
         at: &AgentEndpoint,
@@ -102,14 +102,15 @@ impl AgentCall {
     }
 
     fn with_key(mut self, header: &'static str, key: &SecretString) -> Result<Self, CallError> {
-        let mut key = HeaderValue::from_str(key.expose_secret())
-            .map_err(|_| CallError::Unusable("the key cannot be sent in a header"))?;
+        let mut key = HeaderValue::from_str(key.expose_secret()).map_err(|_| {
+            CallError::InvalidRequest("the key contains a character that a header cannot carry")
+        })?;
         key.set_sensitive(true);
         self.key = Some((header, key));
         Ok(self)
     }
 
-    /// A request that needs no key.
+    /// A request without a key.
     pub(crate) fn open(
         method: Method,
         at: AgentAddress<'_>,
@@ -118,10 +119,10 @@ impl AgentCall {
     ) -> Result<Self, CallError> {
         let mut url = at.url.clone();
         url.path_segments_mut()
-            .map_err(|()| CallError::Unusable("the agent server's address is no base URL"))?
+            .map_err(|()| CallError::InvalidRequest("the agent server's URL cannot have a path"))?
             .pop_if_empty()
             .extend(segments);
-        // Everything but POST may be repeated; a POST says so itself.
+        // The other methods are idempotent. A POST that is calls `idempotent`.
         let idempotent = method != Method::POST;
         Ok(Self {
             method,
@@ -187,7 +188,7 @@ impl Transport {
         tcp.set_keepalive(Some(TCP_KEEP_ALIVE));
         let connector = Connector::new(tcp, config.connect, guard);
         let client = Client::builder(TokioExecutor::new())
-            // Agent servers close idle connections after 5 s (uvicorn's keep-alive); be the first to let go.
+            // Shorter than the 5 s after which agent servers close idle connections (uvicorn's keep-alive).
             .pool_idle_timeout(Duration::from_secs(4))
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(8)
@@ -199,16 +200,16 @@ impl Transport {
         }
     }
 
-    /// Sends the request and reads the answer within its deadline; once more if it is idempotent and the connection
-    /// broke (the agent server drops connections after a 500, and a pooled one may have died unnoticed).
+    /// Sends the request and reads the response within the call's deadline. Repeats an idempotent request once if the connection
+    /// broke: the agent server closes connections after a 500, and a pooled connection may have died unnoticed.
     pub(crate) async fn exchange(&self, call: &AgentCall) -> Result<AgentReply, CallError> {
-        let whole = async {
+        let attempts = async {
             match self.attempt(call).await {
                 Err(CallError::Broken(_)) if call.idempotent => self.attempt(call).await,
                 other => other,
             }
         };
-        tokio::time::timeout(call.deadline, whole)
+        tokio::time::timeout(call.deadline, attempts)
             .await
             .unwrap_or(Err(CallError::TimedOut(call.deadline)))
     }
@@ -240,26 +241,27 @@ impl Transport {
             }
             body.extend_from_slice(&chunk);
         }
-        // A sandbox is not trusted, and almost every answer is read as JSON.
-        let heaviest = limit
+        // A sandbox is not trusted, and almost every response is parsed as JSON.
+        let max_memory = limit
             .saturating_mul(JSON_MEMORY_FACTOR)
             .clamp(JSON_MEMORY_BYTES_RANGE.0, JSON_MEMORY_BYTES_RANGE.1);
-        if estimate_memory_bytes(&body) > heaviest {
-            return Err(CallError::TooLarge(heaviest));
+        if estimate_memory_bytes(&body) > max_memory {
+            return Err(CallError::TooLarge(max_memory));
         }
         Ok(AgentReply { status, body })
     }
 
     fn request(&self, call: &AgentCall) -> Result<Request<Full<Bytes>>, CallError> {
-        let unusable = || CallError::Unusable("the agent server's address cannot be called");
+        let invalid_url =
+            || CallError::InvalidRequest("the agent server's URL is not a valid http URL");
         if call.url.scheme() != "http" {
-            return Err(unusable());
+            return Err(invalid_url());
         }
-        // The sandbox's name is for the connector alone: it is no part of what is sent.
+        // The user part of the URI tells the connector the sandbox. It is not sent.
         let server = &call.url[Position::BeforeHost..Position::AfterPort];
         let path = &call.url[Position::BeforePath..Position::AfterQuery];
         let uri = format!("http://{}@{server}{path}", call.sandbox);
-        let uri: Uri = uri.parse().map_err(|_| unusable())?;
+        let uri: Uri = uri.parse().map_err(|_| invalid_url())?;
         let body = call.body.clone().unwrap_or_default();
         let mut request = Request::new(Full::new(Bytes::from(body)));
         *request.method_mut() = call.method.clone();
@@ -272,7 +274,7 @@ impl Transport {
         if let Some((header, key)) = &call.key {
             headers.insert(*header, key.clone());
         }
-        for (name, value) in self.trace.map(|current| current()).unwrap_or_default() {
+        for (name, value) in self.trace.map(|headers| headers()).unwrap_or_default() {
             if let Ok(value) = HeaderValue::from_str(&value) {
                 headers.insert(name, value);
             }

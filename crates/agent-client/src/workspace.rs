@@ -1,8 +1,7 @@
-//! `SandboxWorkspace`: commands and files through the agent server.
+//! Commands and files in a sandbox: the implementation of [`SandboxWorkspace`].
 //!
-//! A command runs by `POST /api/bash/execute_bash_command`, which both dialects have and which answers when the command
-//! has ended: nothing is polled. The agent server itself ends a command at its `timeout` (the whole process group:
-//! SIGTERM, a second later SIGKILL) and then answers exit code -1.
+//! `POST /api/bash/execute_bash_command` runs a command and responds when the command has ended. At its `timeout` the agent
+//! server ends the whole process group (SIGTERM, a second later SIGKILL) and responds with exit code -1.
 
 use std::time::Duration;
 
@@ -14,25 +13,25 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tracing::{Instrument, debug_span};
 
-use crate::fault::{CallError, Scrubber, refused};
+use crate::errors::{CallError, Scrubber, refused};
 use crate::runtime::{HttpAgentRuntime, document};
 use crate::transport::{AgentCall, AgentReply};
 
-/// Bytes at the end of a command's output that are passed on.
+/// The last bytes of a command's output that a caller gets.
 const MAX_OUTPUT_BYTES: usize = 4 << 10;
-/// An answer to a command holds at most 1 MiB of each stream (`MAX_CONTENT_CHAR_LENGTH` of the agent server) as JSON, in
-/// which a character may take six bytes.
+/// A response contains at most 1 MiB of each output stream (the agent server's `MAX_CONTENT_CHAR_LENGTH`). In JSON a character
+/// may take six bytes.
 const MAX_COMMAND_RESPONSE_BYTES: usize = 16 << 20;
 /// Skills or hooks of one project, in bytes.
 const MAX_PROJECT_RESPONSE_BYTES: usize = 4 << 20;
-/// Changes of a repository, or both sides of a diff: the agent server compares files of at most 1 MiB. As JSON, in which few
-/// characters take more than a byte or two.
+/// Changes of a repository, or both sides of a diff. The agent server compares files of at most 1 MiB, and in JSON few of their
+/// characters take more than two bytes.
 const MAX_GIT_RESPONSE_BYTES: usize = 4 << 20;
-/// What ending a command at its deadline may take the agent server (twice one second of grace), and the way there and back.
+/// Time beyond a command's deadline for ending it (two grace periods of a second) and for the exchange.
 const COMMAND_GRACE: Duration = Duration::from_secs(10);
 /// Skills of one project that are read.
 const MAX_PROJECT_SKILLS: usize = 1_000;
-/// Bytes of the names of listed files: less than what an answer holds of a stream.
+/// Bytes of the names of listed files. Less than the agent server returns of an output stream.
 const MAX_LISTING_BYTES: usize = 512 << 10;
 /// Directories whose many generated files are not listed.
 const EXCLUDED_DIRECTORIES: [&str; 6] = [
@@ -43,8 +42,9 @@ const EXCLUDED_DIRECTORIES: [&str; 6] = [
     "__pycache__",
     "target",
 ];
-/// Exit code and message of the agent server for a command that it terminated or could not start.
+/// Exit code of a command that the agent server terminated or could not start.
 const TERMINATED_EXIT_CODE: i64 = -1;
+/// Beginning of `stderr` if the agent server could not start the command.
 const START_FAILURE_PREFIX: &str = "Error executing command:";
 
 #[async_trait]
@@ -59,7 +59,7 @@ impl SandboxWorkspace for HttpAgentRuntime {
                 exit_code: None,
                 output: String::new(),
             }),
-            Some(answer) => outcome(&answer),
+            Some(output) => outcome(&output),
         }
     }
 
@@ -82,12 +82,12 @@ impl SandboxWorkspace for HttpAgentRuntime {
         if reply.is_success() {
             return Ok(());
         }
-        // A refusal could quote what it refuses.
-        let hidden = [&at.key, content];
+        // The refusal could quote the content.
+        let secrets = [&at.key, content];
         Err(refused(
             reply.status,
             &reply.body,
-            &Scrubber::of_all(hidden),
+            &Scrubber::of_all(secrets),
         ))
     }
 
@@ -104,14 +104,14 @@ impl SandboxWorkspace for HttpAgentRuntime {
             self.config.read,
         )?
         .query("path", path)
-        // An error's text may be longer than what is allowed of the file.
+        // The text of an error may be longer than the limit of the file.
         .at_most(limit.max(4 << 10));
         match self.transport.exchange(&call).await {
             Ok(reply) if reply.is_success() => {
                 let text = String::from_utf8(reply.body).ok();
                 Ok(text.filter(|text| text.len() <= limit))
             }
-            // 404: nothing there; 400: no file (a directory).
+            // 404: no such path. 400: not a file but a directory.
             Ok(reply) if matches!(reply.status, 400 | 404) => Ok(None),
             Ok(reply) => Err(refused(
                 reply.status,
@@ -119,7 +119,7 @@ impl SandboxWorkspace for HttpAgentRuntime {
                 &Scrubber::of_key(&at.key),
             )),
             Err(CallError::TooLarge(_)) => Ok(None),
-            Err(fault) => Err(fault.into()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -130,16 +130,17 @@ impl SandboxWorkspace for HttpAgentRuntime {
         limit: usize,
     ) -> Result<Vec<String>, AgentError> {
         let command = ShellCommand {
-            script: listing(directory, limit),
+            script: list_script(directory, limit),
             directory: None,
             deadline: self.config.read,
         };
-        let answer = self.execute(at, &command).await?.unwrap_or_default();
-        if !outcome(&answer)?.is_success() {
-            let reason = "files that could not be listed in time".to_owned();
+        let output = self.execute(at, &command).await?.unwrap_or_default();
+        if !outcome(&output)?.is_success() {
+            let reason = "the command that lists files failed or did not end in time".to_owned();
             return Err(AgentError::Malformed(reason));
         }
-        Ok(listed(answer["stdout"].as_str().unwrap_or_default(), limit))
+        let stdout = output["stdout"].as_str().unwrap_or_default();
+        Ok(parse_list(stdout, limit))
     }
 
     async fn changes(
@@ -148,10 +149,12 @@ impl SandboxWorkspace for HttpAgentRuntime {
         path: &str,
         reference: Option<&str>,
     ) -> Result<Value, AgentError> {
-        let changes = self.of_git(at, "changes", path, reference).await?;
+        let changes = self.get_git(at, "changes", path, reference).await?;
         match &changes {
             Value::Array(items) if items.iter().all(Value::is_object) => Ok(changes),
-            _ => Err(AgentError::Malformed("changes that are no list".to_owned())),
+            _ => Err(AgentError::Malformed(
+                "the git changes are not a list of objects".to_owned(),
+            )),
         }
     }
 
@@ -161,10 +164,12 @@ impl SandboxWorkspace for HttpAgentRuntime {
         path: &str,
         reference: Option<&str>,
     ) -> Result<Value, AgentError> {
-        let diff = self.of_git(at, "diff", path, reference).await?;
+        let diff = self.get_git(at, "diff", path, reference).await?;
         match &diff {
             Value::Object(_) => Ok(diff),
-            _ => Err(AgentError::Malformed("a diff that is no object".to_owned())),
+            _ => Err(AgentError::Malformed(
+                "the git diff is not a JSON object".to_owned(),
+            )),
         }
     }
 
@@ -177,24 +182,26 @@ impl SandboxWorkspace for HttpAgentRuntime {
             "load_public": false, "load_user": false, "load_org": false, "load_project": true,
             "project_dir": project,
         });
-        let mut answer = self.of_project(at, "skills", &body).await?;
-        let Value::Array(skills) = answer["skills"].take() else {
-            return Err(AgentError::Malformed("skills that are no list".to_owned()));
+        let mut document = self.read_project(at, "skills", &body).await?;
+        let Value::Array(skills) = document["skills"].take() else {
+            return Err(AgentError::Malformed(
+                "the skills are not a JSON list".to_owned(),
+            ));
         };
-        let read = skills.iter().filter_map(skill);
-        Ok(read.take(MAX_PROJECT_SKILLS).collect())
+        let skills = skills.iter().filter_map(skill);
+        Ok(skills.take(MAX_PROJECT_SKILLS).collect())
     }
 
     async fn hooks(&self, at: &AgentEndpoint, project: &str) -> Result<Option<Value>, AgentError> {
         let body = json!({"project_dir": project});
-        let mut answer = self.of_project(at, "hooks", &body).await?;
-        let hooks = answer["hook_config"].take();
+        let mut document = self.read_project(at, "hooks", &body).await?;
+        let hooks = document["hook_config"].take();
         Ok(hooks.is_object().then_some(hooks))
     }
 }
 
 impl HttpAgentRuntime {
-    /// Runs a command: what the agent server says of it, or `None` if it says nothing in time.
+    /// Runs a command and returns the agent server's `BashOutput`, or `None` if it does not respond in time.
     async fn execute(
         &self,
         at: &AgentEndpoint,
@@ -202,7 +209,7 @@ impl HttpAgentRuntime {
     ) -> Result<Option<Value>, AgentError> {
         let seconds = whole_seconds(command.deadline);
         let limit = Duration::from_secs(seconds).saturating_add(COMMAND_GRACE);
-        // The agent server hands the text to `sh`, and other shells than bash understand less.
+        // The agent server runs the text with `sh`, which may lack features of bash.
         let script = format!("exec bash -c {}", quoted(&command.script));
         let mut body = json!({"command": script, "timeout": seconds});
         if let Some(directory) = &command.directory {
@@ -216,114 +223,118 @@ impl HttpAgentRuntime {
         )?
         .json(&body)
         .at_most(MAX_COMMAND_RESPONSE_BYTES);
-        let running = self.transport.exchange(&call);
-        let reply = running.instrument(debug_span!("agent.command")).await;
+        let exchange = self.transport.exchange(&call);
+        let reply = exchange.instrument(debug_span!("agent.command")).await;
         match reply {
-            // An agent server that ends nothing at the deadline: for us the command was ended.
+            // The agent server did not end the command at its deadline. The caller treats it as ended.
             Err(CallError::TimedOut(_)) => Ok(None),
-            reply => answer(&reply?, at).map(Some),
+            reply => workspace_document(&reply?, at).map(Some),
         }
     }
 
-    /// `GET /api/git/{what}`, which both releases have with the path in the query (1.34 takes it in the path, too).
-    async fn of_git(
+    /// `GET /api/git/{resource}?path=`.
+    async fn get_git(
         &self,
         at: &AgentEndpoint,
-        what: &str,
+        resource: &str,
         path: &str,
         reference: Option<&str>,
     ) -> Result<Value, AgentError> {
-        let mut call = AgentCall::new(Method::GET, at, &["api", "git", what], self.config.git)?
+        let segments = ["api", "git", resource];
+        let mut call = AgentCall::new(Method::GET, at, &segments, self.config.git)?
             .query("path", path)
             .at_most(MAX_GIT_RESPONSE_BYTES);
         if let Some(reference) = reference {
             call = call.query("ref", reference);
         }
-        answer(&self.transport.exchange(&call).await?, at)
+        workspace_document(&self.transport.exchange(&call).await?, at)
     }
 
-    /// `POST /api/{what}`: these only read, so they may be asked again.
-    async fn of_project(
+    /// `POST /api/{resource}` for resources that only read, so that the request is idempotent.
+    async fn read_project(
         &self,
         at: &AgentEndpoint,
-        what: &str,
+        resource: &str,
         body: &Value,
     ) -> Result<Value, AgentError> {
-        let call = AgentCall::new(Method::POST, at, &["api", what], self.config.read)?
+        let call = AgentCall::new(Method::POST, at, &["api", resource], self.config.read)?
             .json(body)
             .at_most(MAX_PROJECT_RESPONSE_BYTES)
             .idempotent();
         let reply = self.transport.exchange(&call).await?;
-        answer(&reply, at)
+        workspace_document(&reply, at)
     }
 }
 
-/// A 404 is no conversation that is missing, as elsewhere: these routes are there in every release that is known.
-fn answer(reply: &AgentReply, at: &AgentEndpoint) -> Result<Value, AgentError> {
+/// Parses a response of these routes. Here 404 does not mean that a conversation is missing, but that the agent server has no
+/// such route, which holds for no supported release.
+fn workspace_document(reply: &AgentReply, at: &AgentEndpoint) -> Result<Value, AgentError> {
     document(reply, &Scrubber::of_key(&at.key)).map_err(|error| match error {
         AgentError::NotFound => AgentError::Rejected {
             status: 404,
-            reason: "it does not run commands or read projects".to_owned(),
+            reason: "the agent server has no routes for commands and projects; use release 1.34 or newer".to_owned(),
         },
         error => error,
     })
 }
 
-/// Rounded up: the agent server knows whole seconds, and 0 would end everything at once.
+/// Rounds up. The agent server takes whole seconds, and 0 would end a command immediately.
 fn whole_seconds(deadline: Duration) -> u64 {
     let rest = u64::from(deadline.subsec_nanos() > 0);
     deadline.as_secs().saturating_add(rest).max(1)
 }
 
-/// One word for a shell.
+/// Quotes a text as one word for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The script that [`listed`] reads. It looks no further than it has to: a workspace may hold millions of files.
-fn listing(directory: &str, limit: usize) -> String {
-    let left_out: Vec<String> = EXCLUDED_DIRECTORIES
+/// The script whose output [`parse_list`] reads. It stops at the limit, because a workspace may contain millions of files.
+fn list_script(directory: &str, limit: usize) -> String {
+    let exclusions: Vec<String> = EXCLUDED_DIRECTORIES
         .iter()
         .map(|name| format!("-name {name} -prune -o "))
         .collect();
     format!(
         "cd -- {} 2>/dev/null || exit 0; find . {}-type f -print 2>/dev/null | head -n {limit} | head -c {MAX_LISTING_BYTES}",
         quoted(directory),
-        left_out.concat(),
+        exclusions.concat(),
     )
 }
 
-/// What is no line of ours, being the rest of a name with a line break in it or cut off, is left out.
-fn listed(output: &str, limit: usize) -> Vec<String> {
-    let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let names = whole.lines().filter_map(|line| line.strip_prefix("./"));
+/// Omits lines that are not a whole name: the rest of a name with a line break, and the truncated last line.
+fn parse_list(output: &str, limit: usize) -> Vec<String> {
+    let whole_lines = output.rsplit_once('\n').map_or("", |(lines, _)| lines);
+    let names = whole_lines
+        .lines()
+        .filter_map(|line| line.strip_prefix("./"));
     let mut names: Vec<String> = names.take(limit).map(str::to_owned).collect();
     names.sort_unstable();
     names
 }
 
-/// A `BashOutput` of the agent server: the last one, which carries the exit code.
-fn outcome(answer: &Value) -> Result<ShellOutcome, AgentError> {
-    let Some(code) = answer["exit_code"].as_i64() else {
+/// Converts a `BashOutput` of the agent server.
+fn outcome(output: &Value) -> Result<ShellOutcome, AgentError> {
+    let Some(code) = output["exit_code"].as_i64() else {
         return Err(AgentError::Malformed(
-            "a command that ended without an exit code".to_owned(),
+            "the output of the command has no exit code".to_owned(),
         ));
     };
-    let text = |stream: &str| answer[stream].as_str().unwrap_or_default();
-    let (out, err) = (text("stdout"), text("stderr"));
-    if code == TERMINATED_EXIT_CODE && err.starts_with(START_FAILURE_PREFIX) {
+    let text = |stream: &str| output[stream].as_str().unwrap_or_default();
+    let (stdout, stderr) = (text("stdout"), text("stderr"));
+    if code == TERMINATED_EXIT_CODE && stderr.starts_with(START_FAILURE_PREFIX) {
         return Err(AgentError::Malformed(
-            "the sandbox could not start a command".to_owned(),
+            "the agent server could not start the command".to_owned(),
         ));
     }
     Ok(ShellOutcome {
         exit_code: (code != TERMINATED_EXIT_CODE).then(|| i32::try_from(code).unwrap_or(i32::MAX)),
-        output: end_of(&format!("{out}{err}")),
+        output: printable_tail(&format!("{stdout}{stderr}")),
     })
 }
 
-/// The last [`MAX_OUTPUT_BYTES`] bytes without control characters; lines stay lines.
-fn end_of(output: &str) -> String {
+/// The last [`MAX_OUTPUT_BYTES`] bytes, without control characters other than line breaks and tabs.
+fn printable_tail(output: &str) -> String {
     let clean: String = output
         .chars()
         .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))
@@ -354,27 +365,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_an_output_is_short_and_plain() {
-        assert_eq!(end_of("a\x1b[31mb\r\n\tc\0"), "a[31mb\n\tc");
+    fn output_is_truncated_and_without_control_characters() {
+        assert_eq!(printable_tail("a\x1b[31mb\r\n\tc\0"), "a[31mb\n\tc");
         let long = format!("{}é{}", "x".repeat(9_000), "y".repeat(MAX_OUTPUT_BYTES - 1));
-        assert_eq!(end_of(&long), "y".repeat(MAX_OUTPUT_BYTES - 1));
-        assert_eq!(end_of(""), "");
+        assert_eq!(printable_tail(&long), "y".repeat(MAX_OUTPUT_BYTES - 1));
+        assert_eq!(printable_tail(""), "");
     }
 
     #[test]
-    fn a_deadline_is_a_whole_number_of_seconds_and_never_none() {
+    fn a_deadline_is_rounded_up_to_at_least_one_second() {
         for (deadline, seconds) in [(0, 1), (1, 1), (999, 1), (1_000, 1), (1_001, 2)] {
             assert_eq!(whole_seconds(Duration::from_millis(deadline)), seconds);
         }
     }
 
     #[test]
-    fn listed_files_are_whole_lines_in_order() {
+    fn incomplete_names_are_omitted_and_the_others_sorted() {
         let output = "./b.txt\n./dir/a b.txt\n./a\nbroken.txt\n./é\n./cut of";
-        assert_eq!(listed(output, 9), ["a", "b.txt", "dir/a b.txt", "é"]);
-        assert_eq!(listed(output, 1), ["b.txt"]);
-        assert!(listed("", 9).is_empty());
-        let script = listing("/w/it's", 7);
+        assert_eq!(parse_list(output, 9), ["a", "b.txt", "dir/a b.txt", "é"]);
+        assert_eq!(parse_list(output, 1), ["b.txt"]);
+        assert!(parse_list("", 9).is_empty());
+        let script = list_script("/w/it's", 7);
         assert!(script.starts_with(
             r"cd -- '/w/it'\''s' 2>/dev/null || exit 0; find . -name .git -prune -o "
         ));
@@ -382,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_gets_out_of_a_quoted_word() {
+    fn quotes_and_substitutions_are_escaped() {
         assert_eq!(quoted("a 'b' $(c)"), r"'a '\''b'\'' $(c)'");
     }
 }

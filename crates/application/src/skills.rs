@@ -38,7 +38,7 @@ pub struct SkillService {
 /// A marketplace as a user registers it; checked by [`check_name`], [`check_source`] and [`check_repo_path`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisteredMarketplace {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// `github:owner/repo`, a git address or a relative path.
     pub source: String,
@@ -51,22 +51,22 @@ pub struct RegisteredMarketplace {
 /// Skills and plugins of marketplaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MarketplaceOffers {
-    /// Skills of all of them.
+    /// Skills of all marketplaces.
     pub skills: Vec<ListedSkill>,
-    /// Plugins of all of them.
+    /// Plugins of all marketplaces.
     pub plugins: Vec<OfferedPlugin>,
-    /// Names of skills by marketplace, for those that could be read.
+    /// Names of skills by marketplace, for the marketplaces that were read.
     pub by_marketplace: BTreeMap<String, Vec<String>>,
-    /// Marketplaces that could not be read, and why, for the user.
+    /// Marketplaces that could not be read, with the reason, for the user.
     pub errors: Vec<String>,
 }
 
 /// A plugin of a marketplace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfferedPlugin {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Description.
+    /// The description.
     pub description: Option<String>,
     /// The marketplace's source, as registered.
     pub source: String,
@@ -102,7 +102,7 @@ impl SkillService {
             .map(|(source, name)| (source.as_str(), name.as_str()));
         let mut rest = all
             .into_iter()
-            .filter(|skill| after.is_none_or(|parse_cursor| key(skill) > parse_cursor));
+            .filter(|skill| after.is_none_or(|after| key(skill) > after));
         let items: Vec<_> = rest.by_ref().take(page.limit.get()).collect();
         let last = items.last().filter(|_| rest.next().is_some());
         let next = last.map(|skill| PageToken(format!("{}:{}", skill.source, skill.name)));
@@ -118,25 +118,28 @@ impl SkillService {
             offers.errors = of.iter().map(|of| format!("{}: {why}", of.name)).collect();
             return offers;
         };
-        let until = Instant::now() + FETCH_TIMEOUT;
-        let (asked, left_out) = of.split_at(of.len().min(MAX_MARKETPLACES));
-        let answers = stream::iter(asked).map(|one| async move {
-            let answer = timeout_at(until, self.offer(one)).await;
+        let deadline = Instant::now() + FETCH_TIMEOUT;
+        let (requested, omitted) = of.split_at(of.len().min(MAX_MARKETPLACES));
+        let results = stream::iter(requested).map(|marketplace| async move {
+            let result = timeout_at(deadline, self.offer(marketplace)).await;
             (
-                one,
-                answer.unwrap_or_else(|_| Err("reading all of them takes too long".to_owned())),
+                marketplace,
+                result.unwrap_or_else(|_| Err("reading all of them takes too long".to_owned())),
             )
         });
-        let mut answers = answers.buffered(MAX_PARALLEL_FETCHES);
-        while let Some((of, answer)) = answers.next().await {
-            match answer {
-                Ok(offer) => offers.add(of, offer),
-                Err(why) => offers.errors.push(format!("{}: {why}", of.name)),
+        let mut results = results.buffered(MAX_PARALLEL_FETCHES);
+        while let Some((marketplace, result)) = results.next().await {
+            match result {
+                Ok(contents) => offers.add(marketplace, contents),
+                Err(reason) => {
+                    let name = &marketplace.name;
+                    offers.errors.push(format!("{name}: {reason}"));
+                }
             }
         }
         let why = format!("not read, because at most {MAX_MARKETPLACES} are read at a time");
-        let left_out = left_out.iter().map(|of| format!("{}: {why}", of.name));
-        offers.errors.extend(left_out);
+        let omitted = omitted.iter().map(|of| format!("{}: {why}", of.name));
+        offers.errors.extend(omitted);
         offers
     }
 
@@ -156,8 +159,8 @@ impl SkillService {
             reference: of.reference.clone(),
             repo_path: of.repo_path.clone(),
         };
-        let offer = self.inner.ports.skills.read_marketplace(&marketplace).await;
-        offer.map_err(|error| error.to_string())
+        let contents = self.inner.ports.skills.read_marketplace(&marketplace).await;
+        contents.map_err(|error| error.to_string())
     }
 }
 
@@ -191,8 +194,8 @@ fn parse_cursor(token: &PageToken) -> Result<(String, String), AppError> {
 /// The URL that the repository is cloned from.
 fn repository_url(source: &str) -> Result<Url, String> {
     if let Some(repository) = source.strip_prefix("github:") {
-        let repository_url = format!("https://github.com/{repository}.git");
-        return repository_url
+        let url = format!("https://github.com/{repository}.git");
+        return url
             .parse()
             .map_err(|_| "it is not a valid GitHub repository".to_owned());
     }
@@ -250,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_become_addresses() {
+    fn sources_become_urls() {
         let text = |source| repository_url(source).map(String::from);
         assert_eq!(
             text("github:o/r").as_deref(),

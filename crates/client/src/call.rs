@@ -152,7 +152,7 @@ mod tests {
     use crate::operations;
 
     #[test]
-    fn urls_keep_the_services_path_and_hide_nothing_in_ids() {
+    fn urls_keep_the_path_of_the_service_and_encode_ids() {
         let pause = |id: &str, base: &str| {
             let call = Call::to(&operations::PAUSE_SANDBOX).at(id);
             call.url(&base.parse().unwrap()).map(|url| url.to_string())
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_requests_are_what_the_service_takes() {
+    fn idempotency_keys_have_the_format_of_the_service() {
         assert_ne!(IdempotencyKey::random(), IdempotencyKey::random());
         assert!(IdempotencyKey::new("a-1").is_ok());
         for text in ["", "a b", "ä", &"x".repeat(256)] {

@@ -215,7 +215,7 @@ impl Client {
         Audit(self.clone())
     }
 
-    /// Whether the service is well.
+    /// Health of the service.
     pub fn health(&self) -> Health {
         Health(self.clone())
     }
@@ -271,14 +271,14 @@ impl Client {
         let Some(observer) = &self.observer else {
             return;
         };
-        let asked = call.url(self.url());
-        let asked = asked.map_or_else(
+        let path = call.url(self.url());
+        let path = path.map_or_else(
             |_| call.operation.path.to_owned(),
             |url| url[url::Position::BeforePath..].to_owned(),
         );
         observer.on_response(&ObservedResponse {
             method: call.operation.method,
-            asked: &asked,
+            asked: &path,
             status,
             headers,
             body,

@@ -218,8 +218,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_family_says_what_is_wrong() {
-        for (status, body, said) in [
+    fn every_kind_of_error_has_a_description() {
+        for (status, body, expected) in [
             (
                 404,
                 r#"{"detail":"No such sandbox"}"#,
@@ -261,21 +261,21 @@ mod tests {
             let after = (status == 429).then_some("7");
             assert_eq!(
                 Refusal::read(status, after, body.as_bytes()).to_string(),
-                said
+                expected
             );
         }
     }
 
     #[test]
-    fn no_refusal_steers_a_terminal() {
+    fn control_characters_of_refusals_are_removed() {
         for body in [
             r#"{"detail":"a\u001b[2Jb\u009bc\nd"}"#,
             r#"{"detail":[{"loc":["a\u001b[2Jb\u009bc\nd"],"msg":"a\u001b[2Jb\u009bc\nd"}]}"#,
             "a\u{1b}[2Jb\u{9b}c\nd",
         ] {
-            let said = Refusal::read(400, None, body.as_bytes()).to_string();
-            assert!(said.contains("a [2Jb c\nd"), "{said:?}");
-            assert!(!said.contains(['\u{1b}', '\u{9b}']), "{said:?}");
+            let expected = Refusal::read(400, None, body.as_bytes()).to_string();
+            assert!(expected.contains("a [2Jb c\nd"), "{expected:?}");
+            assert!(!expected.contains(['\u{1b}', '\u{9b}']), "{expected:?}");
         }
     }
 

@@ -51,7 +51,7 @@ pub enum FollowItem {
     },
     /// No further events follow. The stream ends.
     Ended {
-        /// One word: `deleted`, or `unauthorized` if the key is no longer valid.
+        /// `deleted`, or `unauthorized` if the key is no longer valid.
         reason: String,
     },
 }
@@ -122,9 +122,9 @@ impl EventFollower {
                 Err(error) if self.may_go_on(&error) => {
                     self.connection = None;
                     self.failures += 1;
-                    let asked = error.refusal().and_then(|refusal| refusal.retry_after);
+                    let requested = error.refusal().and_then(|refusal| refusal.retry_after);
                     let pause = self.pause * 2u32.pow(self.failures.min(6) - 1);
-                    let pause = asked.unwrap_or(pause);
+                    let pause = requested.unwrap_or(pause);
                     tokio::time::sleep(pause.min(MAX_RETRY_BACKOFF)).await;
                 }
                 Err(error) => return Err(error),
@@ -132,7 +132,7 @@ impl EventFollower {
         }
     }
 
-    /// The end of a connection is no reason to stop, unless none was ever established.
+    /// Continues after the end of a connection, unless none was ever established.
     fn may_go_on(&self, error: &Error) -> bool {
         self.was_connected && error.is_temporary() && self.failures < MAX_ATTEMPTS
     }
@@ -148,7 +148,7 @@ impl EventFollower {
         let messages = parser.push(&piece);
         let messages = messages.map_err(|error| unreadable(&self.call, error))?;
         self.pause = parser.retry().unwrap_or(self.pause);
-        let said = parser.last_id().and_then(|id| id.parse().ok());
+        let last_id = parser.last_id().and_then(|id| id.parse().ok());
         // Also without events: keep-alives kept the connection open.
         if self.since.elapsed() > self.client.timeouts.idle {
             self.failures = 0;
@@ -157,7 +157,7 @@ impl EventFollower {
             self.take(&message)?;
         }
         // Following from now starts at the current position.
-        self.last = self.last.max(said);
+        self.last = self.last.max(last_id);
         Ok(())
     }
 

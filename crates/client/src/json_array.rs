@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_elements_come_out_whatever_the_pieces(
+        fn elements_are_complete_for_any_chunks(
             texts in prop::collection::vec("[a\"\\\\{}\\[\\],ä]{0,8}", 0..6),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
         ) {

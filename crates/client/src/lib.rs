@@ -1,6 +1,6 @@
 //! A typed client of the service's HTTP interface.
 //!
-//! Knows: the wire, as `config/openapi.json` says it. Must never know: any other crate of ours.
+//! Knows: the HTTP API, as `config/openapi.json` describes it. Must never know: any other crate of this workspace.
 //!
 //! ```no_run
 //! use client::{Client, StartRequest};
@@ -17,17 +17,17 @@
 //! # }
 //! ```
 //!
-//! What holds for every call:
+//! Rules for all calls:
 //!
-//! * It has deadlines ([`ClientTimeouts`]); nothing is read without a bound; a list is read page by page, as far as it is asked for.
-//! * No proxy is used, whatever the environment says, and no redirect is followed: the key goes to the URL that was given and
-//!   nowhere else. `https` is checked against the certificate authorities of the system.
-//! * Answers may have members that this client does not know; unknown words of an enumeration are kept as `Other`. Both are
-//!   what a newer service may do. That this client knows all that the checked-in document says is a test.
-//! * Keys and values of secrets are [`Secret`] or hidden in some other way: they are in no error and in no `Debug` text.
-//! * Only starting a conversation, making a sandbox and queueing a message are tried again by themselves: they carry an
-//!   `Idempotency-Key`, so a request whose answer got lost makes nothing twice. And a read is sent once more if its connection
-//!   breaks before the answer begins.
+//! * Each call has timeouts ([`ClientTimeouts`]) and bounds what it reads. Lists are read page by page, on demand.
+//! * The client uses no proxy and follows no redirects: the key goes only to the given URL. It verifies `https` with the system's
+//!   certificate authorities.
+//! * Responses may have unknown members, and unknown values of an enumeration become `Other`, because the service may be newer.
+//!   A test checks that the client knows everything in the checked-in document.
+//! * Keys and values of secrets are [`Secret`] or hidden otherwise. No error and no `Debug` text contains them.
+//! * The client repeats starting a conversation, creating a sandbox and queueing a message. These requests carry an
+//!   `Idempotency-Key`, so a repetition after a lost response creates nothing twice. It repeats a read once if the connection
+//!   breaks before the response begins.
 
 mod call;
 mod client;

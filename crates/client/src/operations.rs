@@ -21,7 +21,7 @@ macro_rules! operations {
             query: &[$($query),*],
             repeatable: operations!(@ $($repeatable)?),
         };)*
-        /// All of them.
+        /// All operations.
         pub const ALL: &[&Operation] = &[$(&$name),*];
     };
     (@ repeatable) => { true };
@@ -33,14 +33,14 @@ operations! {
     ALIVE = "GET" "/alive" [];
     /// The process runs.
     HEALTH = "GET" "/health" [];
-    /// It is of use.
+    /// Whether the service can start conversations.
     READY = "GET" "/ready" [];
-    /// What it uses of its machine.
+    /// Resource usage of the process.
     SERVER_INFO = "GET" "/server_info" [];
 
     /// Starts a conversation.
     START = "POST" "/api/v1/app-conversations" [] repeatable;
-    /// The same, answered by every state.
+    /// Starts a conversation and streams every state of the start.
     STREAM_START = "POST" "/api/v1/app-conversations/stream-start" [] repeatable;
     /// Conversations by id.
     CONVERSATIONS = "GET" "/api/v1/app-conversations" ["ids"];
@@ -54,9 +54,9 @@ operations! {
     UPDATE_CONVERSATION = "PATCH" "/api/v1/app-conversations/{conversation_id}" [];
     /// Deletes a conversation.
     DELETE_CONVERSATION = "DELETE" "/api/v1/app-conversations/{conversation_id}" [];
-    /// Says something in a conversation.
+    /// Sends a message.
     SEND_MESSAGE = "POST" "/api/v1/app-conversations/{conversation_id}/send-message" [];
-    /// Says something that waits until the conversation is ready.
+    /// Queues a message until the conversation is ready.
     QUEUE_MESSAGE = "POST" "/api/v1/conversations/{conversation_id}/pending-messages" [] repeatable;
     /// A conversation as an archive.
     DOWNLOAD = "GET" "/api/v1/app-conversations/{conversation_id}/download" [];
@@ -83,13 +83,13 @@ operations! {
     SANDBOXES = "GET" "/api/v1/sandboxes" ["id"];
     /// All sandboxes.
     SEARCH_SANDBOXES = "GET" "/api/v1/sandboxes/search" ["page_id" "limit"];
-    /// Makes a sandbox.
+    /// Creates a sandbox.
     CREATE_SANDBOX = "POST" "/api/v1/sandboxes" ["sandbox_spec_id"] repeatable;
     /// Pauses a sandbox.
     PAUSE_SANDBOX = "POST" "/api/v1/sandboxes/{sandbox_id}/pause" [];
     /// Resumes a sandbox.
     RESUME_SANDBOX = "POST" "/api/v1/sandboxes/{sandbox_id}/resume" [];
-    /// What a sandbox writes.
+    /// The log of a sandbox's agent server.
     SANDBOX_LOGS = "GET" "/api/v1/sandboxes/{sandbox_id}/logs" ["lines" "follow"];
     /// Deletes a sandbox.
     DELETE_SANDBOX = "DELETE" "/api/v1/sandboxes/{sandbox_id}" [];
@@ -101,7 +101,7 @@ operations! {
 
     /// The user's settings.
     SETTINGS = "GET" "/api/v1/settings" [];
-    /// Changes them.
+    /// Changes the settings.
     UPDATE_SETTINGS = "POST" "/api/v1/settings" [];
 
     /// Names of the user's secrets.
@@ -113,33 +113,33 @@ operations! {
     /// Deletes a secret.
     DELETE_SECRET = "DELETE" "/api/v1/secrets/{secret_id}" [];
 
-    /// Who the key belongs to.
+    /// The key's user.
     ME = "GET" "/api/v1/users/me" [];
 
     /// The user's own API keys.
     KEYS = "GET" "/api/v1/keys" [];
-    /// Makes a key.
+    /// Creates a key.
     CREATE_KEY = "POST" "/api/v1/keys" [];
-    /// Makes a key in the place of another.
+    /// Replaces a key by a new one.
     ROTATE_KEY = "POST" "/api/v1/keys/{key_id}/rotate" [];
     /// Revokes a key.
     REVOKE_KEY = "DELETE" "/api/v1/keys/{key_id}" [];
 
     /// All users.
     SEARCH_USERS = "GET" "/api/v1/admin/users" ["page_id" "limit"];
-    /// Makes a user.
+    /// Creates a user.
     CREATE_USER = "POST" "/api/v1/admin/users" [];
     /// A user.
     USER = "GET" "/api/v1/admin/users/{user_id}" [];
-    /// Changes what a user may do.
+    /// Changes a user's role.
     UPDATE_USER = "PATCH" "/api/v1/admin/users/{user_id}" [];
     /// Deletes a user.
     DELETE_USER = "DELETE" "/api/v1/admin/users/{user_id}" [];
     /// A user's API keys.
     USER_KEYS = "GET" "/api/v1/admin/users/{user_id}/keys" [];
-    /// Makes a key for a user.
+    /// Creates a key for a user.
     CREATE_USER_KEY = "POST" "/api/v1/admin/users/{user_id}/keys" [];
-    /// Makes a key in the place of another one of the user.
+    /// Replaces a key of a user by a new one.
     ROTATE_USER_KEY = "POST" "/api/v1/admin/users/{user_id}/keys/{key_id}/rotate" [];
     /// Revokes a user's key.
     REVOKE_USER_KEY = "DELETE" "/api/v1/admin/users/{user_id}/keys/{key_id}" [];

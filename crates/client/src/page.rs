@@ -37,8 +37,8 @@ pub(crate) fn all<T: DeserializeOwned>(
             let Some(at) = next.take() else {
                 return Ok(None);
             };
-            let asked = call.clone().query("limit", MAX_PAGE_SIZE.to_string());
-            let page: Page<T> = client.ask(&asked.maybe("page_id", at.clone())).await?;
+            let first = call.clone().query("limit", MAX_PAGE_SIZE.to_string());
+            let page: Page<T> = client.ask(&first.maybe("page_id", at.clone())).await?;
             if page.next_page_id.is_some() && page.next_page_id == at {
                 let problem = "the pages of the service's list form a cycle".to_owned();
                 return Err(Error::Unusable(problem));

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_odd_is_as_the_standard_says() {
+    fn unusual_streams_are_read_as_in_the_standard() {
         let text = "\u{feff}data\n\nevent: e\n\nretry: 1x\nid: a\0b\nnothing: x\ndata: ä\n\n";
         let (messages, retry) = read(&[text.as_bytes()]);
         assert_eq!(retry, None);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_end_is_given_up() {
+    fn a_message_above_the_limit_is_an_error() {
         let mut parser = SseParser::new(100);
         assert_eq!(parser.push(&[b'x'; 101]), Err(MessageTooLong(100)));
         let mut parser = SseParser::new(100);
@@ -227,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_make_no_difference(
+        fn any_chunks_give_the_same_messages(
             lines in prop::collection::vec(line(), 0..20),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
         ) {
@@ -240,7 +240,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn no_input_panics(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = SseParser::new(50).push(&bytes);
         }
     }

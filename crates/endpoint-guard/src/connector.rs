@@ -1,4 +1,4 @@
-//! Connects and proves the listener before the first byte.
+//! Connects, and proves before the first byte that the sandbox holds the listener.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,13 +25,13 @@ pub enum ConnectError {
     #[error(transparent)]
     Guard(#[from] GuardError),
     /// The address is not `SANDBOX@HOST` or `SANDBOX@HOST:PORT`.
-    #[error("the address is not valid")]
+    #[error("invalid address: expected SANDBOX@HOST or SANDBOX@HOST:PORT")]
     Address,
     /// The host name does not resolve.
-    #[error("the host cannot be found")]
+    #[error("the host name cannot be resolved")]
     Host(#[source] io::Error),
     /// The connection was not accepted.
-    #[error("the connection could not be made")]
+    #[error("the connection was not accepted")]
     Connect(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The connection timed out.
     #[error("no connection within {}s", .0.as_secs())]
@@ -40,8 +40,8 @@ pub enum ConnectError {
 
 /// Makes connections to agent servers. Cheap to clone.
 ///
-/// As a service it takes URIs whose user is the sandbox (`http://SANDBOX@HOST:PORT`), so that a pool which keeps connections by
-/// authority never gives one sandbox a connection that was proven for another.
+/// As a [`Service`] it takes URIs whose user is the sandbox (`http://SANDBOX@HOST:PORT`). So a pool with the authority as key never
+/// uses a connection to one sandbox for another.
 #[derive(Clone)]
 pub struct Connector {
     tcp: HttpConnector,
@@ -50,12 +50,12 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Connects as `tcp` does, within `limit` in all.
+    /// Connects with `tcp`. `limit` is the timeout of look-up, proof and connection together.
     pub fn new(tcp: HttpConnector, limit: Duration, guard: Arc<dyn EndpointGuard>) -> Self {
         Self { tcp, limit, guard }
     }
 
-    /// A connection to `SANDBOX@HOST` or `SANDBOX@HOST:PORT`, which that sandbox has accepted.
+    /// Connects to `SANDBOX@HOST` or `SANDBOX@HOST:PORT`. That sandbox has accepted the returned connection.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -73,14 +73,14 @@ impl Connector {
         let host = uri.host().ok_or(ConnectError::Address)?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let addresses = lookup_host((host, uri.port_u16().unwrap_or(80))).await;
-        let mut last = ConnectError::Address;
+        let mut last_error = ConnectError::Address;
         for address in addresses.map_err(ConnectError::Host)? {
             match self.connect_to(sandbox, address).await {
                 Ok(io) => return Ok(io),
-                Err(error) => last = error,
+                Err(error) => last_error = error,
             }
         }
-        Err(last)
+        Err(last_error)
     }
 
     async fn connect_to(
@@ -88,17 +88,17 @@ impl Connector {
         sandbox: &str,
         address: SocketAddr,
     ) -> Result<TokioIo<TcpStream>, ConnectError> {
-        let proven = self.guard.prove(sandbox, address).await?;
+        let proven_socket = self.guard.prove(sandbox, address).await?;
         let uri: Uri = format!("http://{address}/")
             .parse()
             .map_err(|_| ConnectError::Address)?;
         let io = self.tcp.clone().call(uri).await;
         let io = io.map_err(|error| ConnectError::Connect(error.into()))?;
-        if proven.is_some() {
+        if proven_socket.is_some() {
             let port = address.port();
-            let now = look_up(address).await;
-            let now = now.map_err(|source| GuardError::Unknown { port, source })?;
-            if now != proven {
+            let socket = look_up(address).await;
+            let socket = socket.map_err(|source| GuardError::Unknown { port, source })?;
+            if socket != proven_socket {
                 return Err(GuardError::HeldByAnother(port).into());
             }
         }
@@ -143,29 +143,29 @@ mod tests {
         )
     }
 
-    /// Every listener is the sandbox's; it is replaced by another right after the proof.
-    struct Replacing(Mutex<Option<TcpListener>>);
+    /// Proves every listener, and replaces it immediately afterwards.
+    struct ReplacingGuard(Mutex<Option<TcpListener>>);
 
     #[async_trait]
-    impl EndpointGuard for Replacing {
+    impl EndpointGuard for ReplacingGuard {
         async fn prove(
             &self,
             _: &str,
             address: SocketAddr,
         ) -> Result<Option<ListeningSocket>, GuardError> {
-            let proven = listener(address).unwrap();
+            let proven_socket = listener(address).unwrap();
             let mut socket = self.0.lock().unwrap();
             drop(socket.take());
             *socket = Some(TcpListener::bind(address).unwrap());
-            Ok(proven)
+            Ok(proven_socket)
         }
     }
 
     #[tokio::test]
-    async fn a_listener_that_came_after_the_proof_is_refused() {
+    async fn a_listener_that_changes_after_the_proof_is_refused() {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        let guarded = connector(Replacing(Mutex::new(Some(socket))));
+        let guarded = connector(ReplacingGuard(Mutex::new(Some(socket))));
         let refused = guarded
             .connect(&format!("one@{address}"))
             .await
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_and_addresses_are_connected_to() {
+    async fn host_names_and_ip_addresses_are_accepted() {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
         for server in [format!("127.0.0.1:{port}"), format!("localhost:{port}")] {

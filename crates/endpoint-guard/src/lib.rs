@@ -1,14 +1,14 @@
 //! Connections to the agent servers of sandboxes: no byte is sent before the listener is proven to be the sandbox's.
 //!
-//! **Knows** sockets of this machine, and how to connect over TCP. **Must never know** what a sandbox is made of
-//! ([`EndpointGuard`] is implemented by the backends), or what is sent.
+//! **Knows** sockets of this machine, and how to connect over TCP. **Must never know** the processes and containers of a
+//! sandbox (the backends implement [`EndpointGuard`]), or the protocol on a connection.
 //!
-//! A port is reserved for no process: while an agent server boots, and after it has ended, any account of the machine can listen
-//! on its port and would receive keys. Linux gives a port to one listener at a time, so the connector
+//! No process owns a port. While an agent server boots, and after it has ended, any account of the machine can listen on its
+//! port and would receive keys. Linux gives a port to one listener at a time. So the connector
 //!
-//! 1. looks up the listening socket and has the guard prove that the sandbox holds it,
+//! 1. looks up the listening socket and lets the guard prove that the sandbox holds it,
 //! 2. connects,
-//! 3. looks up the listening socket again: it is the same one, so it was there in between and has the connection.
+//! 3. looks up the listening socket again. If it is still the same one, it has accepted the connection.
 
 mod connector;
 mod socket;
@@ -25,8 +25,8 @@ pub use socket::{ListeningSocket, is_local, listener, look_up};
 /// Proves which sandbox holds a listening socket.
 #[async_trait]
 pub trait EndpointGuard: Send + Sync + 'static {
-    /// The socket that accepts connections at `address`, once it is proven to be held by this sandbox. `None` where nothing can
-    /// be proven, because the socket is not one of this machine.
+    /// Proves that this sandbox holds the socket that listens at `address`, and returns the socket. `None` if no proof is
+    /// possible, because the address belongs to another machine.
     ///
     /// # Errors
     /// The connection must not be used, see [`GuardError`]. A retry may succeed.
@@ -46,12 +46,12 @@ pub enum GuardError {
     /// Another process has taken the port.
     #[error("port {0} is held by another process, not by this sandbox")]
     HeldByAnother(u16),
-    /// The operating system does not answer.
+    /// The look-up of the socket failed.
     #[error("cannot determine which process listens on port {port}")]
     Unknown {
         /// The port.
         port: u16,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },

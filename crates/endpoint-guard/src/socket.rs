@@ -1,8 +1,7 @@
 //! Finds the socket that listens at an address.
 //!
-//! Knows: the request for one socket of `NETLINK_SOCK_DIAG` (`linux/inet_diag.h`), and `/proc/net/tcp`, which is read where the
-//! kernel does not have the former. The request costs microseconds; the file takes milliseconds, because the kernel walks through
-//! the table of all connections.
+//! It sends a request for one socket to `NETLINK_SOCK_DIAG` (`linux/inet_diag.h`), or reads `/proc/net/tcp` if the kernel lacks
+//! that interface. The request takes microseconds. The file takes milliseconds, because the kernel lists all connections.
 
 use std::fs;
 use std::io;
@@ -17,38 +16,38 @@ use rustix::net::{
 /// A listening TCP socket of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListeningSocket {
-    /// Names the socket: a process that has it open has `socket:[inode]` among the links in `/proc/<pid>/fd`.
+    /// Identifies the socket. A process that has it open has a link `socket:[inode]` in `/proc/<pid>/fd`.
     pub inode: u32,
     /// User id of the socket's creator.
     pub uid: u32,
 }
 
-/// The socket that a connection to this address of this machine goes to, if there is one.
+/// Finds the socket that would accept a connection to this address of this machine.
 ///
 /// # Errors
-/// If the kernel does not answer.
+/// If the kernel refuses the request.
 pub async fn look_up(address: SocketAddr) -> io::Result<Option<ListeningSocket>> {
     if *HAS_SOCK_DIAG {
-        return by_sock_diag(address);
+        return look_up_by_sock_diag(address);
     }
-    tokio::task::spawn_blocking(move || by_table(address)).await?
+    tokio::task::spawn_blocking(move || look_up_in_proc(address)).await?
 }
 
-/// As [`look_up`], for callers that may block.
+/// Like [`look_up`], for callers that may block.
 ///
 /// # Errors
-/// As [`look_up`].
+/// Like [`look_up`].
 pub fn listener(address: SocketAddr) -> io::Result<Option<ListeningSocket>> {
     if *HAS_SOCK_DIAG {
-        by_sock_diag(address)
+        look_up_by_sock_diag(address)
     } else {
-        by_table(address)
+        look_up_in_proc(address)
     }
 }
 
-/// Whether an address is one of this machine. Nothing is sent.
+/// Whether an address belongs to this machine. Sends nothing.
 pub fn is_local(ip: IpAddr) -> bool {
-    let own = || {
+    let is_own_address = || {
         let unspecified = match ip {
             IpAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             IpAddr::V6(_) => SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0)),
@@ -58,19 +57,19 @@ pub fn is_local(ip: IpAddr) -> bool {
         socket.connect((ip, 9))?;
         io::Result::Ok(socket.local_addr()?.ip() == ip)
     };
-    ip.is_loopback() || own().unwrap_or(false)
+    ip.is_loopback() || is_own_address().unwrap_or(false)
 }
 
-/// Whether the kernel answers for a listener that is there: it says "not found" as well where it cannot be asked.
+/// Whether the kernel finds an existing listener by `NETLINK_SOCK_DIAG`. A kernel without support also responds "not found".
 static HAS_SOCK_DIAG: LazyLock<bool> = LazyLock::new(|| {
-    let known = || {
+    let look_up_own_listener = || {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        by_sock_diag(socket.local_addr()?)
+        look_up_by_sock_diag(socket.local_addr()?)
     };
-    matches!(known(), Ok(Some(_)))
+    matches!(look_up_own_listener(), Ok(Some(_)))
 });
 
-/// `SOCK_DIAG_BY_FAMILY`, of requests and answers.
+/// `SOCK_DIAG_BY_FAMILY`, the type of requests and responses.
 const BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
@@ -82,7 +81,7 @@ const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 
-fn by_sock_diag(address: SocketAddr) -> io::Result<Option<ListeningSocket>> {
+fn look_up_by_sock_diag(address: SocketAddr) -> io::Result<Option<ListeningSocket>> {
     let netlink = socket_with(
         AddressFamily::NETLINK,
         SocketType::DGRAM,
@@ -91,12 +90,12 @@ fn by_sock_diag(address: SocketAddr) -> io::Result<Option<ListeningSocket>> {
     )?;
     send(&netlink, &request(address), SendFlags::empty())?;
     let mut reply = [0_u8; 512];
-    // The kernel has answered before `send` returned.
+    // The kernel responds before `send` returns.
     let (read, _) = recv(&netlink, &mut reply, RecvFlags::DONTWAIT)?;
     parse(&reply[..read.min(512)])
 }
 
-/// Asks for the socket that the kernel itself would choose for a connection to this address.
+/// The request for the socket that the kernel would choose for a connection to this address.
 fn request(address: SocketAddr) -> Vec<u8> {
     let mut octets = [0_u8; 16];
     let family = match address.ip() {
@@ -113,16 +112,16 @@ fn request(address: SocketAddr) -> Vec<u8> {
     request.extend_from_slice(&72_u32.to_ne_bytes());
     request.extend_from_slice(&BY_FAMILY.to_ne_bytes());
     request.extend_from_slice(&NLM_F_REQUEST.to_ne_bytes());
-    // Number and sender of the request.
+    // Sequence number and port id.
     request.extend_from_slice(&[0; 8]);
     request.extend_from_slice(&[family, IPPROTO_TCP, 0, 0]);
-    // Sockets in any state. The state tells whether the socket listens.
+    // Sockets in any state. The response contains the state.
     request.extend_from_slice(&u32::MAX.to_ne_bytes());
     request.extend_from_slice(&address.port().to_be_bytes());
-    // No port of the other side: no connection matches, but a listener does.
+    // Remote port 0 matches listeners and no connection.
     request.extend_from_slice(&[0; 2]);
     request.extend_from_slice(&octets);
-    // The address of the other side, and the interface.
+    // Remote address and interface.
     request.extend_from_slice(&[0; 20]);
     // No cookie.
     request.extend_from_slice(&[0xff; 8]);
@@ -130,7 +129,10 @@ fn request(address: SocketAddr) -> Vec<u8> {
 }
 
 fn parse(reply: &[u8]) -> io::Result<Option<ListeningSocket>> {
-    let short = || io::Error::new(io::ErrorKind::UnexpectedEof, "the kernel's answer is short");
+    let short = || {
+        let text = "the kernel's response to NETLINK_SOCK_DIAG is too short";
+        io::Error::new(io::ErrorKind::UnexpectedEof, text)
+    };
     let word = |at: usize| {
         let bytes = reply.get(at..at + 4).ok_or_else(short)?;
         io::Result::Ok(u32::from_ne_bytes(bytes.try_into().unwrap_or_default()))
@@ -154,14 +156,16 @@ fn parse(reply: &[u8]) -> io::Result<Option<ListeningSocket>> {
                 Err(io::Error::from_raw_os_error(code))
             }
         }
-        _ => Err(io::Error::other("the kernel answers something else")),
+        other => Err(io::Error::other(format!(
+            "the kernel's response to NETLINK_SOCK_DIAG has the unexpected type {other}"
+        ))),
     }
 }
 
-/// The same, from the kernel's table as text. Several sockets may listen on a port at different addresses; the most exact one
-/// gets the connection.
-fn by_table(address: SocketAddr) -> io::Result<Option<ListeningSocket>> {
-    let mut found = None;
+/// Reads the kernel's tables in `/proc/net`. Several sockets may listen on one port at different addresses. The most specific one
+/// accepts the connection.
+fn look_up_in_proc(address: SocketAddr) -> io::Result<Option<ListeningSocket>> {
+    let mut wildcard = None;
     for file in ["/proc/net/tcp", "/proc/net/tcp6"] {
         let text = match fs::read_to_string(file) {
             Ok(text) => text,
@@ -169,20 +173,20 @@ fn by_table(address: SocketAddr) -> io::Result<Option<ListeningSocket>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        for (at, listener) in text.lines().skip(1).filter_map(row) {
-            if at == address {
+        for (local, listener) in text.lines().skip(1).filter_map(parse_row) {
+            if local == address {
                 return Ok(Some(listener));
             }
-            if at.port() == address.port() && at.ip().is_unspecified() {
-                found = Some(listener);
+            if local.port() == address.port() && local.ip().is_unspecified() {
+                wildcard = Some(listener);
             }
         }
     }
-    Ok(found)
+    Ok(wildcard)
 }
 
-/// `sl local_address rem_address st queues timer retransmits uid timeout inode …`, if it is a listener.
-fn row(line: &str) -> Option<(SocketAddr, ListeningSocket)> {
+/// Parses `sl local_address rem_address st queues timer retransmits uid timeout inode …`. `None` unless it is a listener.
+fn parse_row(line: &str) -> Option<(SocketAddr, ListeningSocket)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     if *fields.get(3)? != "0A" {
         return None;
@@ -217,9 +221,9 @@ mod tests {
 
     type LookUp = fn(SocketAddr) -> io::Result<Option<ListeningSocket>>;
 
-    const BOTH: [LookUp; 2] = [by_sock_diag, by_table];
+    const BOTH: [LookUp; 2] = [look_up_by_sock_diag, look_up_in_proc];
 
-    fn named(socket: &TcpListener) -> ListeningSocket {
+    fn listening_socket(socket: &TcpListener) -> ListeningSocket {
         let file = File::from(socket.as_fd().try_clone_to_owned().unwrap());
         let meta = file.metadata().unwrap();
         ListeningSocket {
@@ -229,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_that_gets_the_connection_is_found() {
-        for (bound, asked) in [
+    fn the_most_specific_listener_is_found() {
+        for (bound, requested) in [
             ("127.0.0.1:0", "127.0.0.1"),
             ("0.0.0.0:0", "127.0.0.1"),
             ("0.0.0.0:0", "127.0.0.9"),
@@ -240,26 +244,30 @@ mod tests {
         ] {
             let socket = TcpListener::bind(bound).unwrap();
             let port = socket.local_addr().unwrap().port();
-            let address = SocketAddr::new(asked.parse().unwrap(), port);
+            let address = SocketAddr::new(requested.parse().unwrap(), port);
             for look_up in BOTH {
-                let found = look_up(address).unwrap();
-                assert_eq!(found, Some(named(&socket)), "{bound} {asked}");
+                let result = look_up(address).unwrap();
+                assert_eq!(
+                    result,
+                    Some(listening_socket(&socket)),
+                    "{bound} {requested}"
+                );
             }
             drop(socket);
             for look_up in BOTH {
-                assert_eq!(look_up(address).unwrap(), None, "{bound} {asked}");
+                assert_eq!(look_up(address).unwrap(), None, "{bound} {requested}");
             }
         }
     }
 
     #[test]
-    fn a_connection_is_no_listener() {
+    fn connections_do_not_count_as_listeners() {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         let client = std::net::TcpStream::connect(address).unwrap();
         let _accepted = socket.accept().unwrap();
         for look_up in BOTH {
-            assert_eq!(look_up(address).unwrap(), Some(named(&socket)));
+            assert_eq!(look_up(address).unwrap(), Some(listening_socket(&socket)));
             assert_eq!(look_up(client.local_addr().unwrap()).unwrap(), None);
         }
         drop(socket);
@@ -270,16 +278,16 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_this_machine() {
+    fn loopback_addresses_are_local() {
         for local in ["127.0.0.1", "127.0.0.9", "::1"] {
             assert!(is_local(local.parse().unwrap()), "{local}");
         }
-        // Of a block that is never used (RFC 5737).
+        // A documentation address (RFC 5737).
         assert!(!is_local("192.0.2.1".parse().unwrap()));
     }
 
     #[test]
-    fn a_senseless_answer_is_an_error() {
+    fn malformed_responses_are_errors() {
         for reply in [&[][..], &[0; 5], &[0; 20], &[0; 400]] {
             assert!(parse(reply).is_err(), "{reply:?}");
         }

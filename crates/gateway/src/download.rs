@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::limits::{ForwardSlot, TrafficKind};
-use crate::pool::ConnectionLease;
 use crate::tasks::BodyTask;
+use crate::upstream::ConnectionLease;
 use crate::{ForwardError, ForwardTarget, Revocation, SharedGateway};
 
 /// A slot with its gauge: the gauge falls when the slot is released.
@@ -30,12 +30,12 @@ impl MeteredSlot {
         kind: TrafficKind,
         target: &ForwardTarget,
     ) -> Result<Self, ForwardError> {
-        let place = shared.slots.take(kind, target)?;
+        let slot = shared.slots.take(kind, target)?;
         shared.meter.record_opened(kind);
         Ok(Self {
             shared: shared.clone(),
             kind,
-            _slot: place,
+            _slot: slot,
         })
     }
 }
@@ -73,25 +73,27 @@ impl DownloadBody {
         end: Revocation,
     ) -> Self {
         let (to, pieces) = mpsc::channel(1);
-        let reading = DownloadTask {
+        let task = DownloadTask {
             body,
             _lease: lease,
             rest,
             slot,
         };
         // Dropping the task truncates the response on both sides, so the client notices that it is incomplete.
-        let reading = async move {
+        let work = async move {
             tokio::select! {
                 biased;
-                () = end => tracing::info!("a forwarded response was truncated: the caller lost access"),
-                () = reading.run(to) => {}
+                () = end => tracing::info!(
+                    "forwarded response truncated: the caller's key is no longer valid, or the sandbox no longer runs"
+                ),
+                () = task.run(to) => {}
             }
         };
         Self {
             first,
             pieces,
             size,
-            _task: BodyTask::spawn(reading),
+            _task: BodyTask::spawn(work),
         }
     }
 }
@@ -111,7 +113,7 @@ impl MessageBody for DownloadBody {
             return Poll::Ready(Some(Ok(first)));
         }
         Poll::Ready(match ready!(self.pieces.poll_recv(cx)) {
-            Some(Ok(end)) if end.is_empty() => None,
+            Some(Ok(end_marker)) if end_marker.is_empty() => None,
             Some(piece) => Some(piece.map_err(Into::into)),
             None => Some(Err("the response was truncated".into())),
         })
@@ -122,7 +124,7 @@ impl MessageBody for DownloadBody {
 pub(crate) fn poll_first_piece(body: &mut Incoming) -> Result<Option<Bytes>, ForwardError> {
     let mut cx = Context::from_waker(Waker::noop());
     match Pin::new(body).poll_frame(&mut cx) {
-        Poll::Ready(Some(Ok(frame))) => Ok(frame.into_data().ok().filter(|it| !it.is_empty())),
+        Poll::Ready(Some(Ok(frame))) => Ok(frame.into_data().ok().filter(|data| !data.is_empty())),
         Poll::Ready(Some(Err(error))) => Err(ForwardError::Broken(error.into())),
         // The next poll reports the end again.
         Poll::Ready(None) | Poll::Pending => Ok(None),
@@ -140,22 +142,21 @@ struct DownloadTask {
 impl DownloadTask {
     async fn run(mut self, to: mpsc::Sender<Result<Bytes, ForwardError>>) {
         let shared = self.slot.shared.clone();
-        let idle = shared.limits.idle_timeout;
+        let idle_timeout = shared.limits.idle_timeout;
         loop {
-            let next = timeout(idle, poll_fn(|cx| self.poll_piece(cx))).await;
-            // A truncated response shows the client that it is incomplete.
+            let next = timeout(idle_timeout, poll_fn(|cx| self.poll_piece(cx))).await;
             let piece = next.unwrap_or(Some(Err(ForwardError::Silent)));
             let piece = piece.unwrap_or(Ok(Bytes::new()));
             if let Err(failure) = &piece {
-                tracing::warn!(%failure, cause = ?failure.source(), "a forwarded response was truncated");
+                tracing::warn!(%failure, cause = ?failure.source(), "forwarded response truncated: the sandbox's server failed");
             }
             let size = piece.as_ref().map_or(0, Bytes::len);
-            match timeout(idle, to.send(piece)).await {
+            match timeout(idle_timeout, to.send(piece)).await {
                 Ok(Ok(())) => shared.meter.add_bytes_down(size),
                 Ok(Err(_)) => return,
                 Err(_) => {
                     tracing::warn!(
-                        "a forwarded response was truncated: the client read nothing for too long"
+                        "forwarded response truncated: the client read nothing for {idle_timeout:?}"
                     );
                     return;
                 }
@@ -168,10 +169,10 @@ impl DownloadTask {
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ForwardError>>> {
         if let Some(rest) = &mut self.rest
-            && let Poll::Ready(done) = rest.as_mut().poll(cx)
+            && let Poll::Ready(result) = rest.as_mut().poll(cx)
         {
             self.rest = None;
-            if let Err(failure) = done {
+            if let Err(failure) = result {
                 return Poll::Ready(Some(Err(failure)));
             }
         }

@@ -1,4 +1,4 @@
-//! One request, up to the head of its response.
+//! Forwards one request, up to the head of its response.
 
 use std::pin::{Pin, pin};
 
@@ -15,11 +15,11 @@ use tokio::time::{Duration, timeout};
 use url::Position;
 
 use crate::download::{DownloadBody, MeteredSlot, PendingUpload, poll_first_piece};
-use crate::fast_path::{self, CompleteResponse};
 use crate::limits::TrafficKind;
-use crate::pool::{ConnectionLease, PooledResponse};
-use crate::unauthenticated::Admission;
+use crate::tunnel::unauthenticated::Admission;
 use crate::upload::{UploadBody, channel, pump};
+use crate::upstream::fast_path::{self, CompleteResponse};
+use crate::upstream::{ConnectionLease, PooledResponse};
 use crate::{ForwardError, ForwardTarget, Gateway, Revocation, headers, tunnel};
 
 /// Time before the first access recheck: most responses arrive earlier.
@@ -53,11 +53,11 @@ impl Gateway {
         target: &ForwardTarget,
         end: Revocation,
     ) -> Result<HttpResponse<BoxBody>, ForwardError> {
-        let done = self.try_forward(req, payload, target, end).await;
-        if let Err(failure) = &done {
+        let result = self.try_forward(req, payload, target, end).await;
+        if let Err(failure) = &result {
             self.shared.meter.record_failure(failure);
         }
-        done
+        result
     }
 
     async fn try_forward(
@@ -67,44 +67,52 @@ impl Gateway {
         target: &ForwardTarget,
         mut end: Revocation,
     ) -> Result<HttpResponse<BoxBody>, ForwardError> {
-        let shape = BodyKind::of(req)?;
-        let kind = match shape {
+        let body_kind = BodyKind::of(req)?;
+        let kind = match body_kind {
             BodyKind::Upgrade => TrafficKind::Tunnel,
             _ => TrafficKind::Request,
         };
         let slot = MeteredSlot::take(&self.shared, kind, target)?;
-        if let (BodyKind::Sized(length), Some(most)) = (shape, self.shared.limits.max_upload_bytes)
-            && length > most
+        if let (BodyKind::Sized(length), Some(max)) =
+            (body_kind, self.shared.limits.max_upload_bytes)
+            && length > max
         {
-            return Err(ForwardError::TooLarge(most));
+            return Err(ForwardError::TooLarge(max));
         }
-        let ask = UpstreamRequest {
+        let request = UpstreamRequest {
             gateway: self,
             req,
             target,
         };
-        let (answer, rest) = match shape {
+        let (response, rest) = match body_kind {
             BodyKind::Upgrade => {
                 let admission = target.unauthenticated;
                 let admission = admission
                     .map(|address| self.shared.unauthenticated.admit(&target.sandbox, address));
-                let asked = ask.send_once(true, &mut end);
-                let answer = match &admission {
-                    Some(admission) => self.before_authentication_timeout(admission, asked).await?,
-                    None => asked.await?,
+                let exchange = request.send_once(true, &mut end);
+                let response = match &admission {
+                    Some(admission) => {
+                        self.before_authentication_timeout(admission, exchange)
+                            .await?
+                    }
+                    None => exchange.await?,
                 };
-                return tunnel::open(answer, payload, target, slot, end, admission).await;
+                return tunnel::open(response, payload, target, slot, end, admission).await;
             }
-            BodyKind::Empty => match ask.send_with_retry(&mut end).await? {
+            BodyKind::Empty => match request.send_with_retry(&mut end).await? {
                 PooledResponse::Complete(whole) => {
                     return Ok(complete_response(whole, target, &slot));
                 }
-                PooledResponse::Streaming(answer, lease) => ((answer, lease), None),
+                PooledResponse::Streaming(head, lease) => ((head, lease), None),
             },
-            BodyKind::Sized(length) => ask.send_with_body(Some(length), payload, &mut end).await?,
-            BodyKind::Chunked => ask.send_with_body(None, payload, &mut end).await?,
+            BodyKind::Sized(length) => {
+                request
+                    .send_with_body(Some(length), payload, &mut end)
+                    .await?
+            }
+            BodyKind::Chunked => request.send_with_body(None, payload, &mut end).await?,
         };
-        answered(answer, target, req.method(), rest, slot, end)
+        streaming_response(response, target, req.method(), rest, slot, end)
     }
 }
 
@@ -113,12 +121,12 @@ impl Gateway {
     async fn before_authentication_timeout(
         &self,
         admission: &Admission,
-        asked: impl Future<Output = Result<UpstreamResponse, ForwardError>>,
+        exchange: impl Future<Output = Result<UpstreamResponse, ForwardError>>,
     ) -> Result<UpstreamResponse, ForwardError> {
         tokio::select! {
             biased;
-            answer = timeout(self.shared.limits.authentication_timeout, asked) => {
-                answer.unwrap_or(Err(ForwardError::Silent))
+            response = timeout(self.shared.limits.authentication_timeout, exchange) => {
+                response.unwrap_or(Err(ForwardError::Silent))
             }
             () = admission.evicted() => Err(ForwardError::SandboxFull),
         }
@@ -175,34 +183,34 @@ impl UpstreamRequest<'_> {
     /// The response to a request without a body, or its head.
     async fn get(&self, end: &mut Revocation) -> Result<PooledResponse, ForwardError> {
         let Some(head) = fast_path::head(self.req, self.target) else {
-            let (answer, lease) = self.send_once(false, end).await?;
-            return Ok(PooledResponse::Streaming(answer, lease));
+            let (head, lease) = self.send_once(false, end).await?;
+            return Ok(PooledResponse::Streaming(head, lease));
         };
         let request = || self.request(false, UploadBody::None);
         let pool = &self.gateway.pool;
         let pool_key = pool_key(self.target);
-        let asked = pool.get(&pool_key, head, request);
-        self.await_response(pin!(asked), end).await
+        let exchange = pool.get(&pool_key, head, request);
+        self.await_response(pin!(exchange), end).await
     }
 
     /// Waits for the response, or its head, once the whole request is sent.
     async fn await_response<T>(
         &self,
-        mut asked: Pin<&mut impl Future<Output = Result<T, ForwardError>>>,
+        mut exchange: Pin<&mut impl Future<Output = Result<T, ForwardError>>>,
         end: &mut Revocation,
     ) -> Result<T, ForwardError> {
-        let longest = self.gateway.shared.limits.response_timeout;
-        let at_once = longest.min(FAST_RESPONSE_GRACE);
-        let timer = self.gateway.pool.timers().start(at_once);
+        let response_timeout = self.gateway.shared.limits.response_timeout;
+        let grace = response_timeout.min(FAST_RESPONSE_GRACE);
+        let timer = self.gateway.pool.timers().start(grace);
         tokio::select! {
             biased;
-            answer = &mut asked => return answer,
+            response = &mut exchange => return response,
             () = timer => {}
         }
-        let left = longest.saturating_sub(at_once);
+        let left = response_timeout.saturating_sub(grace);
         tokio::select! {
             biased;
-            answer = timeout(left, asked) => answer.unwrap_or(Err(ForwardError::Silent)),
+            response = timeout(left, exchange) => response.unwrap_or(Err(ForwardError::Silent)),
             () = end => Err(ForwardError::Ended),
         }
     }
@@ -211,10 +219,10 @@ impl UpstreamRequest<'_> {
     async fn send_with_retry(&self, end: &mut Revocation) -> Result<PooledResponse, ForwardError> {
         match self.get(end).await {
             Err(ForwardError::Broken(error)) if self.req.method().is_safe() => {
-                tracing::debug!(%error, "repeating a forwarded request");
+                tracing::debug!(%error, "repeating a forwarded request: its pooled connection was closed");
                 self.get(end).await
             }
-            done => done,
+            result => result,
         }
     }
 
@@ -227,17 +235,17 @@ impl UpstreamRequest<'_> {
     ) -> Result<(UpstreamResponse, Option<PendingUpload>), ForwardError> {
         let shared = &self.gateway.shared;
         let (pieces, body) = channel(length, shared.limits.max_chunks);
-        let mut asked = pin!(self.send(self.request(false, body)?));
+        let mut exchange = pin!(self.send(self.request(false, body)?));
         let pump = pump(payload, length.is_some(), pieces, shared.clone());
         let mut rest: PendingUpload = pump.boxed_local();
         tokio::select! {
             biased;
-            answer = &mut asked => return Ok((answer?, Some(rest))),
-            uploaded = &mut rest => uploaded?,
+            response = &mut exchange => return Ok((response?, Some(rest))),
+            result = &mut rest => result?,
             () = &mut *end => return Err(ForwardError::Ended),
         }
         // The response time-out starts here, because an upload may take long.
-        Ok((self.await_response(asked, end).await?, None))
+        Ok((self.await_response(exchange, end).await?, None))
     }
 }
 
@@ -270,19 +278,19 @@ impl BodyKind {
         });
         let length = length.transpose()?;
         let is_chunked = headers.contains_key("transfer-encoding");
-        let upgrades = headers.get_all("upgrade").any(is_websocket_value);
-        if !upgrades && has_token(headers, "upgrade", "websocket") {
+        let is_upgrade = headers.get_all("upgrade").any(is_websocket_value);
+        if !is_upgrade && has_token(headers, "upgrade", "websocket") {
             // Actix would parse the following bytes as further requests. A proxy in front that passes on this 101 treats
             // them as the tunnel's: these requests would be unchecked.
             return Err(ForwardError::BadUpgrade);
         }
-        if upgrades {
+        if is_upgrade {
             // Actix treats everything behind such a head as the tunnel's, so the head must be unambiguous.
-            let is_plain = req.method() == OurMethod::GET
+            let is_unambiguous = req.method() == OurMethod::GET
                 && !is_chunked
                 && length.unwrap_or(0) == 0
                 && has_token(headers, "connection", "upgrade");
-            return if is_plain {
+            return if is_unambiguous {
                 Ok(Self::Upgrade)
             } else {
                 Err(ForwardError::BadUpgrade)
@@ -309,26 +317,28 @@ pub fn is_websocket_upgrade(req: &HttpRequest) -> bool {
     req.method() == OurMethod::GET && req.headers().get_all("upgrade").any(is_websocket_value)
 }
 
-fn has_token(headers: &HeaderMap, name: &str, word: &str) -> bool {
+fn has_token(headers: &HeaderMap, name: &str, token: &str) -> bool {
     let values = headers.get_all(name).map(OurValue::as_bytes);
     values
         .filter_map(|value| std::str::from_utf8(value).ok())
         .flat_map(|value| value.split(','))
-        .any(|it| it.trim().eq_ignore_ascii_case(word))
+        .any(|item| item.trim().eq_ignore_ascii_case(token))
 }
 
-/// Builds the response head with a streamed body.
-fn answered(
-    (answer, lease): UpstreamResponse,
+/// Builds a response with a streamed body.
+fn streaming_response(
+    (response, lease): UpstreamResponse,
     target: &ForwardTarget,
     method: &OurMethod,
     rest: Option<PendingUpload>,
     slot: MeteredSlot,
     end: Revocation,
 ) -> Result<HttpResponse<BoxBody>, ForwardError> {
-    let (parts, mut body) = answer.into_parts();
+    let (parts, mut body) = response.into_parts();
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(ForwardError::Broken("an unrequested upgrade".into()));
+        return Err(ForwardError::Broken(
+            "the sandbox's server responded with 101, but the request asked for no upgrade".into(),
+        ));
     }
     let is_bodiless = matches!(
         parts.status,

@@ -3,12 +3,13 @@
 use actix_web::HttpResponseBuilder;
 use actix_web::http::header::{HeaderMap, HeaderName as OurName, HeaderValue as OurValue};
 use actix_web::web::Bytes;
-use hyper::header::{HeaderMap as TheirMap, HeaderName, HeaderValue};
+use hyper::header::{HeaderMap as UpstreamHeaders, HeaderName, HeaderValue};
 use url::{Position, Url};
 
 use crate::{ForwardError, ForwardTarget, forward};
 
-/// Headers about one connection (RFC 9110, section 7.6.1, and what servers treat alike). The bodies set the length.
+/// Headers about one connection (RFC 9110, section 7.6.1, and others that servers treat alike). `content-length` is here because
+/// the body sets it.
 const HOP_BY_HOP: &[&str] = &[
     "connection",
     "content-length",
@@ -25,7 +26,7 @@ const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
-/// Request headers that the service consumes: keys, and what proxies say about the client. The target sets the host.
+/// Request headers that the service consumes: keys, and headers in which proxies describe the client. The target sets the host.
 const CONSUMED_HEADERS: &[&str] = &[
     "authorization",
     "cf-connecting-ip",
@@ -43,8 +44,8 @@ const CONSUMED_HEADERS: &[&str] = &[
     "x-userinfo",
 ];
 
-/// Prefixes of such headers. Proxies that authenticate users put the identity in these headers, many also the user's token,
-/// and the sandbox may belong to another user (oauth2-proxy, Keycloak's and Authelia's proxies, Cloudflare Access, AWS,
+/// Prefixes of headers in which authenticating proxies put the user's identity, and often the user's token. They are removed
+/// because the sandbox may belong to another user (oauth2-proxy, Keycloak's and Authelia's proxies, Cloudflare Access, AWS,
 /// Google, Azure, authentik, Pomerium, Vouch, Tailscale).
 const CONSUMED_PREFIXES: &[&str] = &[
     "cf-access-",
@@ -64,8 +65,8 @@ const CONSUMED_PREFIXES: &[&str] = &[
     "x-webauth-",
 ];
 
-/// A request header that an agent server does not get, because the target sets its key. A server with its own path prefix
-/// may use such keys.
+/// A request header that an agent server does not get, because its target carries the agent server's key. A server with its own
+/// path prefix may use this header for its own keys.
 const SHARED_KEY_HEADER: &str = "x-api-key";
 
 /// Response headers that an upstream must not set: they would affect the browser, the proxies in front or other pages of
@@ -85,7 +86,10 @@ const BLOCKED_RESPONSE_HEADERS: &[&str] = &[
 ];
 
 fn is_consumed(name: &str) -> bool {
-    CONSUMED_HEADERS.contains(&name) || CONSUMED_PREFIXES.iter().any(|it| name.starts_with(it))
+    CONSUMED_HEADERS.contains(&name)
+        || CONSUMED_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
 }
 
 fn is_blocked_in_responses(name: &str) -> bool {
@@ -105,47 +109,52 @@ fn connection_options<'a>(connection: impl Iterator<Item = &'a [u8]>) -> Vec<Str
 
 /// The headers of the upstream request. `is_upgrade`: the connection becomes a tunnel.
 pub(crate) fn request_headers(
-    sent: &HeaderMap,
+    received: &HeaderMap,
     target: &ForwardTarget,
     is_upgrade: bool,
-) -> Result<TheirMap, ForwardError> {
-    let mut headers = TheirMap::with_capacity(sent.len() + target.headers.len() + 2);
+) -> Result<UpstreamHeaders, ForwardError> {
+    let mut headers = UpstreamHeaders::with_capacity(received.len() + target.headers.len() + 2);
     let host =
         HeaderValue::from_str(forward::server(target)).map_err(|_| ForwardError::BadRequest)?;
     headers.insert("host", host);
-    for (name, value) in forwarded_headers(sent, target) {
+    for (name, value) in forwarded_headers(received, target) {
         append(&mut headers, name, value)?;
     }
     if is_upgrade {
         headers.insert("connection", HeaderValue::from_static("Upgrade"));
-        for value in sent.get_all("upgrade") {
+        for value in received.get_all("upgrade") {
             append(&mut headers, &OurName::from_static("upgrade"), value)?;
         }
     }
     Ok(headers)
 }
 
-/// The client's headers that pass, and those that the target sets, without the host.
+/// The client's headers without the consumed and hop-by-hop ones, and those that the target sets, without the host.
 pub(crate) fn forwarded_headers<'a>(
-    sent: &'a HeaderMap,
+    received: &'a HeaderMap,
     target: &'a ForwardTarget,
 ) -> impl Iterator<Item = (&'a OurName, &'a OurValue)> {
-    let connection_options = connection_options(sent.get_all("connection").map(OurValue::as_bytes));
-    let passes = move |name: &OurName| {
+    let connection_options =
+        connection_options(received.get_all("connection").map(OurValue::as_bytes));
+    let is_forwarded = move |name: &OurName| {
         let text = name.as_str();
         let is_cookie = text == "cookie" && !target.cookies;
-        let is_set = target.headers.iter().any(|(set, _)| set == name);
+        let is_replaced = target.headers.iter().any(|(set, _)| set == name);
         let is_key = text == SHARED_KEY_HEADER && !target.cookies;
-        let is_ours = is_cookie || is_set || is_key || is_consumed(text);
-        let is_of_hop =
-            HOP_BY_HOP.contains(&text) || connection_options.iter().any(|it| it == text);
-        !is_ours && !is_of_hop
+        let is_removed = is_cookie || is_replaced || is_key || is_consumed(text);
+        let is_hop_by_hop =
+            HOP_BY_HOP.contains(&text) || connection_options.iter().any(|option| option == text);
+        !is_removed && !is_hop_by_hop
     };
-    let theirs = sent.iter().filter(move |(name, _)| passes(name));
-    theirs.chain(target.headers.iter().map(|(name, value)| (name, value)))
+    let of_client = received.iter().filter(move |(name, _)| is_forwarded(name));
+    of_client.chain(target.headers.iter().map(|(name, value)| (name, value)))
 }
 
-fn append(headers: &mut TheirMap, name: &OurName, value: &OurValue) -> Result<(), ForwardError> {
+fn append(
+    headers: &mut UpstreamHeaders,
+    name: &OurName,
+    value: &OurValue,
+) -> Result<(), ForwardError> {
     // actix and hyper use different major versions of the `http` crate.
     let name =
         HeaderName::from_bytes(name.as_str().as_bytes()).map_err(|_| ForwardError::BadRequest)?;
@@ -156,8 +165,8 @@ fn append(headers: &mut TheirMap, name: &OurName, value: &OurValue) -> Result<()
 
 /// Copies the response headers for the client. A tunnel keeps the upgrade header.
 pub(crate) fn copy_response_headers(
-    answer: &mut HttpResponseBuilder,
-    headers: &TheirMap,
+    response: &mut HttpResponseBuilder,
+    headers: &UpstreamHeaders,
     target: &ForwardTarget,
     keep_length: bool,
 ) {
@@ -171,19 +180,19 @@ pub(crate) fn copy_response_headers(
         let text = name.as_str();
         let is_length = keep_length && text == "content-length";
         if (is_returned(text, target) || is_length)
-            && !connection_options.iter().any(|it| it == text)
+            && !connection_options.iter().any(|option| option == text)
         {
             let value = OurValue::from_bytes(value.as_bytes());
             if let (Ok(name), Ok(value)) = (OurName::from_bytes(text.as_bytes()), value) {
-                answer.append_header((name, shown(text, value, target)));
+                response.append_header((name, public_value(text, value, target)));
             }
         }
     }
 }
 
-/// The same for a response without connection options. Drops invalid values.
+/// Like [`copy_response_headers`], for a response without connection options. Drops invalid values.
 pub(crate) fn copy_complete_response_headers(
-    answer: &mut HttpResponseBuilder,
+    response: &mut HttpResponseBuilder,
     headers: impl Iterator<Item = (OurName, Bytes)>,
     target: &ForwardTarget,
 ) {
@@ -191,8 +200,8 @@ pub(crate) fn copy_complete_response_headers(
         if is_returned(name.as_str(), target)
             && let Ok(value) = OurValue::from_maybe_shared(value)
         {
-            let value = shown(name.as_str(), value, target);
-            answer.append_header((name, value));
+            let value = public_value(name.as_str(), value, target);
+            response.append_header((name, value));
         }
     }
 }
@@ -203,26 +212,26 @@ fn is_returned(name: &str, target: &ForwardTarget) -> bool {
     !is_cookie && !HOP_BY_HOP.contains(&name) && !is_blocked_in_responses(name)
 }
 
-/// The value for the client.
-fn shown(name: &str, value: OurValue, target: &ForwardTarget) -> OurValue {
-    let place = (name == "location")
-        .then(|| location(value.as_bytes(), target))
+/// The value of a response header for the client. Only `Location` changes.
+fn public_value(name: &str, value: OurValue, target: &ForwardTarget) -> OurValue {
+    let location = (name == "location")
+        .then(|| public_location(value.as_bytes(), target))
         .flatten();
-    let place = place.and_then(|place| OurValue::from_str(&place).ok());
-    place.unwrap_or(value)
+    let location = location.and_then(|location| OurValue::from_str(&location).ok());
+    location.unwrap_or(value)
 }
 
-/// Maps a location on the upstream to its public path. Other locations stay as they are.
-fn location(value: &[u8], target: &ForwardTarget) -> Option<String> {
+/// Maps a location on the upstream to its public path; `None` for other locations.
+fn public_location(value: &[u8], target: &ForwardTarget) -> Option<String> {
     let text = std::str::from_utf8(value).ok()?;
     let is_path = text.starts_with('/') && !text.starts_with("//");
     if is_path {
         return Some(format!("{}{text}", target.prefix));
     }
     let url = Url::parse(text).ok()?;
-    let is_theirs = url.host_str() == target.base_url.host_str()
+    let is_on_upstream = url.host_str() == target.base_url.host_str()
         && url.port_or_known_default() == target.base_url.port_or_known_default();
-    is_theirs.then(|| format!("{}{}", target.prefix, &url[Position::BeforePath..]))
+    is_on_upstream.then(|| format!("{}{}", target.prefix, &url[Position::BeforePath..]))
 }
 
 #[cfg(test)]
@@ -256,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_cookies_hops_and_what_proxies_said_stay_here() {
+    fn keys_cookies_hop_by_hop_and_proxy_headers_are_not_forwarded() {
         let sent = sent(&[
             ("host", "agents.example"),
             ("x-session-api-key", "mine"),
@@ -303,8 +312,8 @@ mod tests {
     }
 
     #[test]
-    fn what_login_proxies_say_stays_here() {
-        let said = sent(&[
+    fn headers_of_authenticating_proxies_are_not_forwarded() {
+        let proxy_headers = sent(&[
             ("x-auth-request-access-token", "t"),
             ("x-auth-token", "t"),
             ("x-forwarded-access-token", "t"),
@@ -323,7 +332,7 @@ mod tests {
             ("tailscale-user-login", "a"),
         ]);
         for cookies in [false, true] {
-            let headers = request_headers(&said, &target(cookies), false).unwrap();
+            let headers = request_headers(&proxy_headers, &target(cookies), false).unwrap();
             let names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
             assert_eq!(names, ["host", "x-session-api-key"], "{cookies}");
         }
@@ -335,8 +344,8 @@ mod tests {
     }
 
     #[test]
-    fn a_server_behind_governs_neither_browsers_nor_proxies() {
-        let mut headers = TheirMap::new();
+    fn response_headers_for_browsers_and_proxies_are_blocked() {
+        let mut headers = UpstreamHeaders::new();
         for (name, value) in [
             ("set-cookie", "a=1"),
             ("access-control-allow-origin", "*"),
@@ -354,16 +363,16 @@ mod tests {
         ] {
             headers.append(name, HeaderValue::from_static(value));
         }
-        let mut answer = HttpResponse::Ok();
-        copy_response_headers(&mut answer, &headers, &target(false), false);
-        let answer = answer.finish();
-        let mut seen: Vec<_> = answer.headers().keys().map(OurName::as_str).collect();
+        let mut response = HttpResponse::Ok();
+        copy_response_headers(&mut response, &headers, &target(false), false);
+        let response = response.finish();
+        let mut seen: Vec<_> = response.headers().keys().map(OurName::as_str).collect();
         seen.sort_unstable();
         assert_eq!(seen, ["content-type", "etag"]);
     }
 
     #[test]
-    fn places_on_the_server_behind_are_shown_where_clients_find_them() {
+    fn locations_on_the_upstream_get_the_public_prefix() {
         let table = [
             (
                 "http://127.0.0.1:4321/docs/?a=1#b",
@@ -375,9 +384,9 @@ mod tests {
             ("https://other.example/x", None),
             ("docs", None),
         ];
-        for (sent, shown) in table {
-            let found = location(sent.as_bytes(), &target(false));
-            assert_eq!(found.as_deref(), shown, "{sent}");
+        for (sent, expected) in table {
+            let location = public_location(sent.as_bytes(), &target(false));
+            assert_eq!(location.as_deref(), expected, "{sent}");
         }
     }
 }

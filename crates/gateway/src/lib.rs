@@ -2,31 +2,26 @@
 //! (`WebSockets`) as bytes.
 //!
 //! **Knows** HTTP/1.1 on both sides: hop-by-hop headers, bodies, upgrades, deadlines and limits of concurrency.
-//! **Must never know** who may ask for what, a store, or the protocol of the upstream: the caller of [`Gateway::forward`]
-//! names the target.
+//! **Must never know** permissions, a store, or the protocol of the upstream: the caller of [`Gateway::forward`] names the
+//! target.
 //!
 //! * No body is collected. At most [`GatewayLimits::max_chunks`] chunks of an upload and two of a response are in memory; a
 //!   slow side slows the other one down.
 //! * Connections are pooled for each worker, so that no request changes threads.
-//! * The upstream does not get what the client sent to the service: keys, cookies and headers of proxies are removed.
-//!   [`ForwardTarget::headers`] sets its own.
+//! * The gateway removes headers that are meant for the service: keys, cookies and headers of proxies.
+//!   [`ForwardTarget::headers`] sets those for the upstream.
 
 mod download;
 mod error;
-mod fast_path;
 mod forward;
-mod frames;
 mod headers;
 mod limits;
 mod meter;
-mod pool;
-mod replay_stream;
 mod revocation;
 mod tasks;
-mod timers;
 mod tunnel;
-mod unauthenticated;
 mod upload;
+mod upstream;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -43,8 +38,8 @@ pub use meter::{GatewayCounts, GatewayMetrics};
 pub use revocation::Revocation;
 
 use limits::ForwardSlots;
-use pool::Pool;
-use unauthenticated::UnauthenticatedTunnels;
+use tunnel::unauthenticated::UnauthenticatedTunnels;
+use upstream::Pool;
 
 /// The destination of a request.
 #[derive(Debug, Clone)]

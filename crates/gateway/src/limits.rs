@@ -93,7 +93,7 @@ impl Default for GatewayLimits {
     }
 }
 
-/// What is counted separately.
+/// Requests and tunnels have separate limits and counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum TrafficKind {
     Request,
@@ -137,18 +137,15 @@ impl ForwardSlots {
         kind: TrafficKind,
         target: &ForwardTarget,
     ) -> Result<ForwardSlot, ForwardError> {
-        let is_known = kind == TrafficKind::Request || target.unauthenticated.is_none();
-        let all = (SlotGroup::All, self.all(kind), ForwardError::Full);
+        let is_authenticated = kind == TrafficKind::Request || target.unauthenticated.is_none();
+        let all = (SlotGroup::All, self.max_slots(kind), ForwardError::Full);
         let shares = self.shares(kind, &target.owner, &target.sandbox);
-        self.take_all(
-            kind,
-            [all]
-                .into_iter()
-                .chain(shares.into_iter().filter(|_| is_known)),
-        )
+        let shares = shares.into_iter().filter(|_| is_authenticated);
+        self.take_all(kind, [all].into_iter().chain(shares))
     }
 
-    /// Takes the slots of the owner and the sandbox for a tunnel that has a slot of all, once its client has authenticated.
+    /// Takes the slots of the owner and the sandbox, once the client of a tunnel has authenticated. The tunnel has its slot in
+    /// [`SlotGroup::All`] already.
     pub(crate) fn take_shares(
         self: &Arc<Self>,
         owner: &Arc<str>,
@@ -161,20 +158,20 @@ impl ForwardSlots {
     fn take_all(
         self: &Arc<Self>,
         kind: TrafficKind,
-        wanted: impl Iterator<Item = (SlotGroup, usize, ForwardError)>,
+        shares: impl Iterator<Item = (SlotGroup, usize, ForwardError)>,
     ) -> Result<ForwardSlot, ForwardError> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut groups = Vec::with_capacity(3);
-        for (group, most, failure) in wanted {
+        for (group, max, failure) in shares {
             let group = (kind, group);
-            if taken.get(&group).is_some_and(|it| *it >= most) || most == 0 {
+            if taken.get(&group).is_some_and(|count| *count >= max) || max == 0 {
                 return Err(failure);
             }
             groups.push(group);
         }
         for group in &groups {
             match taken.get_mut(group) {
-                Some(of_group) => *of_group += 1,
+                Some(count) => *count += 1,
                 None => _ = taken.insert(group.clone(), 1),
             }
         }
@@ -185,7 +182,7 @@ impl ForwardSlots {
         })
     }
 
-    fn all(&self, kind: TrafficKind) -> usize {
+    fn max_slots(&self, kind: TrafficKind) -> usize {
         match kind {
             TrafficKind::Request => self.limits.max_requests,
             TrafficKind::Tunnel => self.limits.max_tunnels,
@@ -199,19 +196,19 @@ impl ForwardSlots {
         owner: &Arc<str>,
         sandbox: &Arc<str>,
     ) -> [(SlotGroup, usize, ForwardError); 2] {
-        let it = &self.limits;
-        let (of_owner, of_sandbox) = match kind {
-            TrafficKind::Request => (it.max_requests_per_owner, it.max_requests_per_sandbox),
-            TrafficKind::Tunnel => (it.max_tunnels_per_owner, it.max_tunnels_per_sandbox),
-        };
-        let (owner, sandbox) = (Arc::clone(owner), Arc::clone(sandbox));
-        [
-            (SlotGroup::Owner(owner), of_owner, ForwardError::OwnerFull),
-            (
-                SlotGroup::Sandbox(sandbox),
-                of_sandbox,
-                ForwardError::SandboxFull,
+        let limits = &self.limits;
+        let (per_owner, per_sandbox) = match kind {
+            TrafficKind::Request => (
+                limits.max_requests_per_owner,
+                limits.max_requests_per_sandbox,
             ),
+            TrafficKind::Tunnel => (limits.max_tunnels_per_owner, limits.max_tunnels_per_sandbox),
+        };
+        let owner = SlotGroup::Owner(Arc::clone(owner));
+        let sandbox = SlotGroup::Sandbox(Arc::clone(sandbox));
+        [
+            (owner, per_owner, ForwardError::OwnerFull),
+            (sandbox, per_sandbox, ForwardError::SandboxFull),
         ]
     }
 }
@@ -224,9 +221,9 @@ impl Drop for ForwardSlot {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         for group in &self.groups {
-            if let Some(of_group) = taken.get_mut(group) {
-                *of_group -= 1;
-                if *of_group == 0 {
+            if let Some(count) = taken.get_mut(group) {
+                *count -= 1;
+                if *count == 0 {
                     taken.remove(group);
                 }
             }
@@ -252,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_an_owner_and_all_have_their_places() {
+    fn slots_are_limited_per_sandbox_per_owner_and_in_total() {
         let limits = GatewayLimits {
             max_requests: 5,
             max_requests_per_sandbox: 2,
@@ -283,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unauthenticated_client_takes_nothing_of_the_owner_until_it_is_known() {
+    fn an_unauthenticated_tunnel_takes_no_slot_of_owner_and_sandbox() {
         let limits = GatewayLimits {
             max_tunnels: 2,
             max_tunnels_per_sandbox: 1,
@@ -294,14 +291,14 @@ mod tests {
             slots.take(TrafficKind::Tunnel, &target("a", "ada", is_unauthenticated))
         };
         let shares = || slots.take_shares(&"ada".into(), &"a".into());
-        let stranger = take(true).unwrap();
-        let known = take(false).unwrap();
+        let unauthenticated = take(true).unwrap();
+        let authenticated = take(false).unwrap();
         assert!(matches!(take(true), Err(ForwardError::Full)));
         assert!(matches!(shares(), Err(ForwardError::SandboxFull)));
-        drop(known);
+        drop(authenticated);
         let accepted = shares().unwrap();
         assert!(matches!(take(false), Err(ForwardError::SandboxFull)));
-        drop((stranger, accepted));
+        drop((unauthenticated, accepted));
         assert!(slots.taken.lock().unwrap().is_empty());
     }
 }

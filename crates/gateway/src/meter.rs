@@ -42,16 +42,16 @@ pub struct GatewayCounts {
 impl GatewayMetrics {
     /// Takes a snapshot.
     pub fn counts(&self) -> GatewayCounts {
-        let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         GatewayCounts {
-            requests_open: of(&self.requests_open),
-            tunnels_open: of(&self.tunnels_open),
-            answered: of(&self.answered),
-            upgraded: of(&self.upgraded),
-            refused: of(&self.refused),
-            failed: of(&self.failed),
-            bytes_up: of(&self.bytes_up),
-            bytes_down: of(&self.bytes_down),
+            requests_open: load(&self.requests_open),
+            tunnels_open: load(&self.tunnels_open),
+            answered: load(&self.answered),
+            upgraded: load(&self.upgraded),
+            refused: load(&self.refused),
+            failed: load(&self.failed),
+            bytes_up: load(&self.bytes_up),
+            bytes_down: load(&self.bytes_down),
         }
     }
 

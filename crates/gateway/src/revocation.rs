@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use futures::future::LocalBoxFuture;
 
-/// Completes when the caller loses access to what it asked for. The check starts at the first poll, because most responses
+/// Completes when the caller loses access to the forwarded request. The recheck starts at the first poll, because most responses
 /// are complete before that.
 pub struct Revocation(RevocationState);
 

@@ -83,25 +83,25 @@ pub(crate) fn channel(announced: Option<u64>, pieces: usize) -> (mpsc::Sender<By
 
 /// Enforces the minimum rate of a client.
 struct UploadRate {
-    wait: Duration,
-    /// Bytes required within that time.
-    least: u64,
-    /// Time waited since the last time that enough bytes arrived.
+    timeout: Duration,
+    /// Bytes required within `timeout`.
+    min_bytes: u64,
+    /// Time waited, and bytes received, since `min_bytes` arrived last.
     waited: Duration,
-    got: u64,
+    received: u64,
 }
 
 impl UploadRate {
     fn of(limits: &GatewayLimits, is_announced: bool) -> Self {
         Self {
-            wait: limits.upload_timeout,
-            least: if is_announced {
+            timeout: limits.upload_timeout,
+            min_bytes: if is_announced {
                 limits.min_upload_bytes
             } else {
                 1
             },
             waited: Duration::ZERO,
-            got: 0,
+            received: 0,
         }
     }
 
@@ -110,15 +110,15 @@ impl UploadRate {
         &mut self,
         payload: &mut Payload,
     ) -> Result<Option<Result<Bytes, PayloadError>>, ForwardError> {
-        let began = Instant::now();
-        let left = self.wait.saturating_sub(self.waited);
+        let started = Instant::now();
+        let left = self.timeout.saturating_sub(self.waited);
         let piece = within(left, payload.next(), ForwardError::UploadStalled).await?;
-        self.waited += began.elapsed();
+        self.waited += started.elapsed();
         if let Some(Ok(piece)) = &piece {
-            self.got += piece.len() as u64;
+            self.received += piece.len() as u64;
         }
-        if self.got >= self.least {
-            (self.waited, self.got) = (Duration::ZERO, 0);
+        if self.received >= self.min_bytes {
+            (self.waited, self.received) = (Duration::ZERO, 0);
         }
         Ok(piece)
     }
@@ -131,11 +131,11 @@ pub(crate) async fn pump(
     to: mpsc::Sender<Bytes>,
     shared: SharedGateway,
 ) -> Result<(), ForwardError> {
-    let mut pace = UploadRate::of(&shared.limits, is_announced);
-    let (idle, most) = (shared.limits.idle_timeout, shared.limits.max_upload_bytes);
+    let mut rate = UploadRate::of(&shared.limits, is_announced);
+    let (idle, max) = (shared.limits.idle_timeout, shared.limits.max_upload_bytes);
     let mut sent: u64 = 0;
     loop {
-        let Some(piece) = pace.next(&mut payload).await? else {
+        let Some(piece) = rate.next(&mut payload).await? else {
             break;
         };
         let piece = piece.map_err(|_| ForwardError::UploadBroken)?;
@@ -143,15 +143,15 @@ pub(crate) async fn pump(
             continue;
         }
         sent += piece.len() as u64;
-        if let Some(most) = most.filter(|most| sent > *most) {
-            return Err(ForwardError::TooLarge(most));
+        if let Some(max) = max.filter(|max| sent > *max) {
+            return Err(ForwardError::TooLarge(max));
         }
         shared.meter.add_bytes_up(piece.len());
         if within(idle, to.send(piece), ForwardError::Silent)
             .await?
             .is_err()
         {
-            // The upstream has answered or has disconnected; its response reports both.
+            // The upstream has responded or has disconnected. The result of the exchange reports both.
             return Ok(());
         }
     }
@@ -161,8 +161,8 @@ pub(crate) async fn pump(
 
 async fn within<T>(
     limit: Duration,
-    step: impl Future<Output = T>,
-    otherwise: ForwardError,
+    future: impl Future<Output = T>,
+    timeout_error: ForwardError,
 ) -> Result<T, ForwardError> {
-    timeout(limit, step).await.map_err(|_| otherwise)
+    timeout(limit, future).await.map_err(|_| timeout_error)
 }

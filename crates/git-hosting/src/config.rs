@@ -1,4 +1,4 @@
-//! Configuration by the operator.
+//! The operator's configuration.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use crate::address::PrivateHosts;
+use crate::hosts::private_hosts::PrivateHosts;
 
 /// Limits of requests to providers.
 #[derive(Clone)]
@@ -17,7 +17,7 @@ pub struct Config {
     pub authorities: CaCertificates,
     /// Deadline of one call, over all its requests.
     pub timeout: Duration,
-    /// Establishing a connection.
+    /// Timeout of establishing a connection.
     pub connect: Duration,
     /// Largest response body, in bytes.
     pub max_body: usize,
@@ -45,7 +45,7 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Certificates of authorities.
+/// Certificate authorities that are trusted beside those of the system.
 #[derive(Clone, Default)]
 pub struct CaCertificates(pub(crate) Vec<CertificateDer<'static>>);
 
@@ -56,23 +56,21 @@ impl fmt::Debug for CaCertificates {
 }
 
 impl CaCertificates {
-    /// Those of a PEM file.
+    /// Parses a PEM file.
     ///
     /// # Errors
-    /// Nothing in it is a certificate, or something cannot be read as one.
+    /// The file contains no certificate or an invalid one.
     pub fn from_pem(text: &[u8]) -> Result<Self, &'static str> {
-        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-        match found {
-            Ok(found) if found.is_empty() => Err("holds no certificate in PEM form"),
-            Ok(found) => {
-                let mut store = rustls::RootCertStore::empty();
-                for certificate in &found {
-                    let added = store.add(certificate.clone());
-                    added.map_err(|_| "holds a certificate that cannot be read")?;
-                }
-                Ok(Self(found))
-            }
-            Err(_) => Err("is no PEM file"),
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+        let certificates = certificates.map_err(|_| "is not a PEM file")?;
+        if certificates.is_empty() {
+            return Err("contains no PEM block `BEGIN CERTIFICATE`");
         }
+        let mut store = rustls::RootCertStore::empty();
+        for certificate in &certificates {
+            let added = store.add(certificate.clone());
+            added.map_err(|_| "contains an invalid certificate")?;
+        }
+        Ok(Self(certificates))
     }
 }

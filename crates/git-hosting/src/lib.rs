@@ -1,27 +1,15 @@
 //! The APIs of git providers over HTTP: [`HttpGitHosting`] implements [`domain::git::GitHosting`].
 //!
-//! Knows: how each provider is asked (one file each), how its pages become ours (`paging.rs`), and which hosts may be called
-//! (`guard.rs`, `address.rs`). A token goes to the host that was named with it and nowhere else.
-//! Must never know: settings, stores, our own HTTP surface.
+//! Knows: each provider's API (one file each in `providers`), how to cut pages of any length from a provider's pages
+//! (`providers/paging.rs`), and which hosts may be called (`hosts`). A token goes only to the host that it was stored with.
+//! Must never know: settings, stores, this service's own HTTP API.
 
-mod address;
-mod api;
-mod azure;
-mod bitbucket;
-mod bitbucket_dc;
-mod client;
-mod clone;
+mod clone_source;
 mod config;
-mod forgejo;
-mod github;
-mod gitlab;
-mod guard;
-mod names;
-mod paging;
-mod pull_request;
-mod refusal;
-mod session;
-mod slots;
+mod hosts;
+mod http;
+mod providers;
+mod repository_url;
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -37,39 +25,40 @@ use domain::git::{
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-pub use address::{AllowedHost, PrivateHosts};
 pub use config::{CaCertificates, Config};
+pub use hosts::private_hosts::{AllowedHost, PrivateHosts};
 
-use crate::api::Api;
-use crate::client::Http;
-use crate::guard::HostGuard;
-use crate::slots::RequestSlots;
+use crate::hosts::guard::HostGuard;
+use crate::http::client::Http;
+use crate::http::request_slots::RequestSlots;
+use crate::http::session::unavailable;
+use crate::providers::Api;
 
 /// Concurrent calls in total, and per token and host. A call sends at most two requests at a time and keeps their responses in
 /// memory until it ends.
 const MAX_CONCURRENT_CALLS: usize = 32;
 const MAX_CONCURRENT_CALLS_PER_TOKEN: usize = 4;
 
-/// Calls the APIs of all providers.
+/// [`GitHosting`] over HTTP, for all providers.
 #[derive(Debug)]
 pub struct HttpGitHosting {
     http: Http,
     guard: HostGuard,
-    questions: RequestSlots,
+    request_slots: RequestSlots,
     timeout: Duration,
 }
 
 impl HttpGitHosting {
-    /// Reads the system's certificate authorities. Nothing is called before the first request.
+    /// Reads the system's certificate authorities. Sends nothing.
     ///
     /// # Errors
-    /// An authority of the configuration cannot be used.
+    /// A certificate authority of the configuration is not usable.
     pub fn new(config: &Config) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let guard = HostGuard::new(config.private_hosts.clone());
         Ok(Self {
             http: Http::new(config, guard.clone())?,
             guard,
-            questions: RequestSlots::new(MAX_CONCURRENT_CALLS, MAX_CONCURRENT_CALLS_PER_TOKEN),
+            request_slots: RequestSlots::new(MAX_CONCURRENT_CALLS, MAX_CONCURRENT_CALLS_PER_TOKEN),
             timeout: config.timeout,
         })
     }
@@ -77,18 +66,18 @@ impl HttpGitHosting {
     fn api(&self, access: &GitAccess) -> Result<Box<dyn Api>, GitError> {
         let http = &self.http;
         Ok(match access.provider {
-            GitProvider::Github => Box::new(github::Github::new(http, access)?),
-            GitProvider::Gitlab => Box::new(gitlab::Gitlab::new(http, access)?),
-            GitProvider::Bitbucket => Box::new(bitbucket::Bitbucket::new(http, access)?),
-            GitProvider::BitbucketDataCenter => {
-                Box::new(bitbucket_dc::BitbucketDataCenter::new(http, access)?)
-            }
-            GitProvider::Forgejo => Box::new(forgejo::Forgejo::new(http, access)?),
-            GitProvider::AzureDevops => Box::new(azure::Azure::new(http, access)?),
+            GitProvider::Github => Box::new(providers::github::Github::new(http, access)?),
+            GitProvider::Gitlab => Box::new(providers::gitlab::Gitlab::new(http, access)?),
+            GitProvider::Bitbucket => Box::new(providers::bitbucket::Bitbucket::new(http, access)?),
+            GitProvider::BitbucketDataCenter => Box::new(
+                providers::bitbucket_data_center::BitbucketDataCenter::new(http, access)?,
+            ),
+            GitProvider::Forgejo => Box::new(providers::forgejo::Forgejo::new(http, access)?),
+            GitProvider::AzureDevops => Box::new(providers::azure::Azure::new(http, access)?),
             GitProvider::EnterpriseSso => {
                 return Err(GitError::Unsupported {
                     provider: access.provider,
-                    what: "this",
+                    what: "repositories",
                 });
             }
         })
@@ -98,19 +87,19 @@ impl HttpGitHosting {
     async fn bounded<T>(
         &self,
         access: &GitAccess,
-        answer: impl Future<Output = Result<T, GitError>> + Send,
+        call: impl Future<Output = Result<T, GitError>> + Send,
     ) -> Result<T, GitError> {
-        let whole = async {
-            let asker = (&access.host, access.token.expose_secret(), access.provider);
-            let slot = self.questions.take(asker).await;
+        let call_in_slot = async {
+            let caller = (&access.host, access.token.expose_secret(), access.provider);
+            let slot = self.request_slots.take(caller).await;
             let _slot =
-                slot.map_err(|busy| session::unavailable(access.provider, busy.to_string()))?;
-            answer.await
+                slot.map_err(|exhausted| unavailable(access.provider, exhausted.to_string()))?;
+            call.await
         };
-        let answer = tokio::time::timeout(self.timeout, whole).await;
-        answer.unwrap_or_else(|_| {
-            let what = format!("no answer within {:?}", self.timeout);
-            Err(session::unavailable(access.provider, what))
+        let result = tokio::time::timeout(self.timeout, call_in_slot).await;
+        result.unwrap_or_else(|_| {
+            let what = format!("no response within {:?} (git.timeout)", self.timeout);
+            Err(unavailable(access.provider, what))
         })
     }
 }
@@ -182,8 +171,8 @@ impl GitHosting for HttpGitHosting {
         access: &GitAccess,
         repository: &str,
     ) -> Result<CloneSource, GitError> {
-        let source = clone::source(access, repository)?;
-        // A provider's own host is as public as it is well known.
+        let source = clone_source::source(access, repository)?;
+        // A provider's own host is public: only a host that the user named needs the check.
         if access.host.is_some() {
             self.guard.admit(access.provider, &source.url).await?;
         }
@@ -202,14 +191,14 @@ impl GitHosting for HttpGitHosting {
             user: None,
         };
         Ok(CloneSource {
-            url: clone::address(&anonymous, repository)?,
+            url: clone_source::address(&anonymous, repository)?,
             username: String::new(),
             token: None,
         })
     }
 
     async fn resolve_allowed_host(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed> {
-        let found = self.guard.addresses(url).await;
-        found.map_err(|failed| HostNotAllowed(failed.to_string()))
+        let addresses = self.guard.addresses(url).await;
+        addresses.map_err(|error| HostNotAllowed(error.to_string()))
     }
 }

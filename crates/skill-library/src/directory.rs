@@ -12,11 +12,11 @@ use domain::skill::ListedSkill;
 use crate::front_matter::{self, FrontMatter, MAX_FRONT_MATTER_BYTES};
 use crate::naming::{SKILL_FILE, in_order, is_hidden, is_markdown, skill};
 
-/// Files and directories of one tree that are looked at.
+/// Files and directories of one tree that are visited.
 const MAX_ENTRIES: usize = 10_000;
 /// Skills of one tree.
 const MAX_SKILLS: usize = 1_000;
-/// Directories inside one another.
+/// Nesting of directories.
 const MAX_DEPTH: usize = 6;
 
 /// Cached front matter of a file. `None` for a file that is not a skill.
@@ -24,7 +24,7 @@ const MAX_DEPTH: usize = 6;
 struct CachedSkill {
     modified: Option<SystemTime>,
     length: u64,
-    says: Option<FrontMatter>,
+    front_matter: Option<FrontMatter>,
 }
 
 /// A directory with skills and their cached front matter.
@@ -44,75 +44,78 @@ impl Directory {
         }
     }
 
-    /// The skills by name. Only files that changed since the last time are read. A directory that does not exist has none;
-    /// unreadable files are skipped and logged once.
+    /// The skills by name. Reads only files that changed since the last call. A missing directory has no skills. Unreadable files
+    /// are logged once and omitted.
     pub(crate) fn skills(&mut self) -> Vec<ListedSkill> {
         let mut walk = match DirectoryWalk::new(&self.root) {
             Ok(walk) => walk,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
             Err(error) => {
                 let path = self.root.display();
-                tracing::warn!(%path, error = %chain(&error), "no skills from {path}: {error}");
+                tracing::warn!(%path, error = %chain(&error), "cannot read the directory of skills {path}: {error}");
                 return Vec::new();
             }
         };
         walk.visit(&self.root, "", 0);
         if walk.entries >= MAX_ENTRIES || walk.files.len() > MAX_SKILLS {
             let path = self.root.display();
-            tracing::warn!(%path, "{path} has too many files: some skills are left out");
+            tracing::warn!(
+                %path,
+                "{path} has more than {MAX_SKILLS} skills or {MAX_ENTRIES} files; the rest is omitted"
+            );
         }
-        let mut before = std::mem::take(&mut self.files);
-        let mut found = Vec::new();
+        let mut cached = std::mem::take(&mut self.files);
+        let mut skills = Vec::new();
         for (path, file) in walk.files.into_iter().take(MAX_SKILLS) {
-            let known = look(&file, before.remove(&file));
-            if let Some(says) = &known.says {
-                found.push(skill(&path, says.clone(), self.source));
+            let entry = read_if_changed(&file, cached.remove(&file));
+            if let Some(front_matter) = &entry.front_matter {
+                skills.push(skill(&path, front_matter.clone(), self.source));
             }
-            self.files.insert(file, known);
+            self.files.insert(file, entry);
         }
-        in_order(found)
+        in_order(skills)
     }
 }
 
 /// Returns the cached front matter, or reads a changed file.
-fn look(path: &Path, before: Option<CachedSkill>) -> CachedSkill {
+fn read_if_changed(path: &Path, cached: Option<CachedSkill>) -> CachedSkill {
     let (modified, length) = match fs::metadata(path) {
-        Ok(it) => (it.modified().ok(), it.len()),
+        Ok(metadata) => (metadata.modified().ok(), metadata.len()),
         Err(_) => (None, 0),
     };
-    let is_same = |known: &CachedSkill| {
-        modified.is_some() && known.modified == modified && known.length == length
+    let is_unchanged = |cached: &CachedSkill| {
+        modified.is_some() && cached.modified == modified && cached.length == length
     };
-    if let Some(known) = before.filter(is_same) {
-        return known;
+    if let Some(cached) = cached.filter(is_unchanged) {
+        return cached;
     }
-    let says = match read(path) {
-        Ok(says) => says,
-        Err(why) => {
+    let front_matter = match read(path) {
+        Ok(front_matter) => front_matter,
+        Err(reason) => {
             let path = path.display();
-            tracing::warn!(%path, "skill {path} is left out: {why}");
+            tracing::warn!(%path, "skill {path} is omitted: {reason}");
             None
         }
     };
     CachedSkill {
         modified,
         length,
-        says,
+        front_matter,
     }
 }
 
 fn read(path: &Path) -> Result<Option<FrontMatter>, String> {
     let mut beginning = Vec::new();
-    let most = u64::try_from(MAX_FRONT_MATTER_BYTES).unwrap_or(u64::MAX);
+    let max = u64::try_from(MAX_FRONT_MATTER_BYTES).unwrap_or(u64::MAX);
     let file = File::open(path).map_err(|error| error.to_string())?;
-    let read = file.take(most).read_to_end(&mut beginning);
+    let read = file.take(max).read_to_end(&mut beginning);
     read.map_err(|error| error.to_string())?;
-    front_matter::parse(&beginning).map_err(|front_matter_error| front_matter_error.to_string())
+    front_matter::parse(&beginning).map_err(|error| error.to_string())
 }
 
 /// Finds the files that may be skills.
 struct DirectoryWalk {
-    /// Where symbolic links may lead.
+    /// The root, resolved. Symbolic links must not lead out of it.
     inside: PathBuf,
     entries: usize,
     /// The path from the root, with `/`, and the file.
@@ -130,8 +133,8 @@ impl DirectoryWalk {
 
     fn visit(&mut self, directory: &Path, path: &str, depth: usize) {
         let Ok(entries) = fs::read_dir(directory) else {
-            let shown = directory.display();
-            tracing::warn!(path = %shown, "no skills from {shown}: it cannot be read");
+            let path = directory.display();
+            tracing::warn!(%path, "cannot read the directory of skills {path}; check its permissions");
             return;
         };
         let left = MAX_ENTRIES.saturating_sub(self.entries);
@@ -143,7 +146,7 @@ impl DirectoryWalk {
         names.retain(|name| !is_hidden(name));
         names.sort_unstable();
         if depth > 0 && names.iter().any(|name| name == SKILL_FILE) {
-            // Whatever else is here belongs to that skill.
+            // All other files belong to that skill.
             names.retain(|name| name == SKILL_FILE);
         }
         for name in names {
@@ -167,20 +170,20 @@ impl DirectoryWalk {
 
     /// The kind of an entry. Follows symbolic links within the root, because files of Kubernetes volumes are such links.
     fn kind(&self, path: &Path) -> Option<EntryKind> {
-        let mut it = fs::symlink_metadata(path).ok()?;
-        if it.is_symlink() {
+        let mut metadata = fs::symlink_metadata(path).ok()?;
+        if metadata.is_symlink() {
             let target = path.canonicalize().ok()?;
             if !target.starts_with(&self.inside) {
                 let path = path.display();
-                tracing::warn!(%path, "{path} is left out: it leads out of the directory of skills");
+                tracing::warn!(%path, "the link {path} is ignored: it leads out of the directory of skills");
                 return None;
             }
-            it = fs::metadata(&target).ok()?;
+            metadata = fs::metadata(&target).ok()?;
         }
-        if it.is_dir() {
+        if metadata.is_dir() {
             Some(EntryKind::Directory)
         } else {
-            it.is_file().then_some(EntryKind::File)
+            metadata.is_file().then_some(EntryKind::File)
         }
     }
 }
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn both_formats_and_nothing_else() {
+    fn only_skill_files_are_listed() {
         let root = tree(&[
             ("git.md", "---\ntriggers: [git]\n---\nText"),
             ("README.md", "---\nname: readme\n---\n"),
@@ -245,12 +248,12 @@ mod tests {
             skill("pdf", "knowledge", None),
         ];
         assert_eq!(directory.skills(), expected);
-        // The same from what was kept.
+        // The same from the cache.
         assert_eq!(directory.skills(), expected);
     }
 
     #[test]
-    fn changes_are_seen() {
+    fn changed_files_are_read_again() {
         let root = tree(&[("a.md", "---\nname: one\n---\n")]);
         let mut directory = Directory::new(root.path().to_owned(), "user");
         assert_eq!(names(&mut directory), ["one"]);
@@ -266,16 +269,13 @@ mod tests {
         assert_eq!(names(&mut directory), ["two"]);
         fs::remove_file(&file).unwrap();
         assert_eq!(names(&mut directory), [""; 0]);
-        assert!(
-            directory.files.is_empty(),
-            "nothing is kept of what is gone"
-        );
+        assert!(directory.files.is_empty(), "removed files leave the cache");
         let mut missing = Directory::new(root.path().join("missing"), "user");
         assert_eq!(names(&mut missing), [""; 0]);
     }
 
     #[test]
-    fn links_stay_inside_and_loops_end() {
+    fn links_out_of_the_directory_and_loops_are_ignored() {
         let outside = tree(&[("secret.md", "---\nname: secret\n---\n")]);
         let root = tree(&[
             ("..data/real.md", "---\nname: real\n---\n"),
@@ -292,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn a_large_tree_has_an_end() {
+    fn the_size_of_a_tree_is_limited() {
         let root = tempfile::tempdir().unwrap();
         for n in 0..MAX_SKILLS + 20 {
             fs::write(root.path().join(format!("{n:05}.md")), "---\n---\n").unwrap();
         }
         let mut directory = Directory::new(root.path().to_owned(), "user");
         assert_eq!(directory.skills().len(), MAX_SKILLS);
-        // And a file that is larger than memory is not read to its end.
+        // Only the beginning of a file is read.
         let file = File::create(root.path().join("00000.md")).unwrap();
         file.set_len(1 << 40).unwrap();
         assert_eq!(directory.skills().len(), MAX_SKILLS - 1);

@@ -9,10 +9,10 @@ use saphyr_parser::{Event, Parser, ScalarStyle};
 pub(crate) const MAX_FRONT_MATTER_BYTES: usize = 16 * 1024;
 /// Characters of a name, a type or a trigger.
 const MAX_FIELD_CHARS: usize = 256;
-/// Words that call a skill up.
+/// Triggers of one skill.
 const MAX_TRIGGERS: usize = 256;
 
-/// What front matter says of a skill. Everything else in it is for agents, and passed over.
+/// The fields of front matter that lists show. Others are for agents and are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FrontMatter {
     pub(crate) name: Option<String>,
@@ -21,7 +21,7 @@ pub(crate) struct FrontMatter {
     pub(crate) triggers: Option<Vec<String>>,
 }
 
-/// Why front matter cannot be used.
+/// The reason why front matter is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FrontMatterError(Cow<'static, str>);
 
@@ -35,7 +35,7 @@ fn front_matter_error<T>(why: &'static str) -> Result<T, FrontMatterError> {
     Err(FrontMatterError(Cow::Borrowed(why)))
 }
 
-/// Reads the beginning of a file; `None` when it has no front matter.
+/// Parses the beginning of a file; `None` if it has no front matter.
 pub(crate) fn parse(beginning: &[u8]) -> Result<Option<FrontMatter>, FrontMatterError> {
     let beginning = &beginning[..beginning.len().min(MAX_FRONT_MATTER_BYTES)];
     let mut lines = beginning.split(|byte| *byte == b'\n');
@@ -66,15 +66,15 @@ fn first_line_end(text: &[u8]) -> usize {
 
 fn read(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
     let mut events = Events(Parser::new_from_str(yaml));
-    let mut found = FrontMatter::default();
+    let mut front_matter = FrontMatter::default();
     loop {
         match events.next()? {
             Event::MappingStart(..) => break,
-            // A lone null, or nothing at all.
-            Event::Scalar(text, ..) if text.is_empty() => return Ok(found),
-            Event::StreamEnd | Event::DocumentEnd => return Ok(found),
+            // An empty document.
+            Event::Scalar(text, ..) if text.is_empty() => return Ok(front_matter),
+            Event::StreamEnd | Event::DocumentEnd => return Ok(front_matter),
             Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
-            _ => return front_matter_error("its front matter is no list of names and values"),
+            _ => return front_matter_error("its front matter is not a list of names and values"),
         }
     }
     loop {
@@ -87,19 +87,19 @@ fn read(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
             }
         };
         match &*key {
-            "name" => found.name = events.text("name")?,
-            "type" => found.kind = events.text("type")?,
-            "triggers" => found.triggers = events.texts()?,
+            "name" => front_matter.name = events.text("name")?,
+            "type" => front_matter.kind = events.text("type")?,
+            "triggers" => front_matter.triggers = events.texts()?,
             _ => {
                 let value = events.next()?;
                 events.skip(&value)?;
             }
         }
     }
-    // What follows must be YAML, too, and the only document.
+    // The rest must be valid YAML without another document.
     loop {
         match events.next()? {
-            Event::StreamEnd => return Ok(found),
+            Event::StreamEnd => return Ok(front_matter),
             Event::DocumentStart(_) => {
                 return front_matter_error("its front matter has several documents");
             }
@@ -124,9 +124,9 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Everything that belongs to a value that has just begun.
-    fn skip(&mut self, begun: &Event<'_>) -> Result<(), FrontMatterError> {
-        let mut depth = i64::from(opens(begun));
+    /// Skips the rest of a value that begins with this event.
+    fn skip(&mut self, first: &Event<'_>) -> Result<(), FrontMatterError> {
+        let mut depth = i64::from(opens(first));
         while depth > 0 {
             let event = self.next()?;
             if event == Event::StreamEnd {
@@ -137,17 +137,17 @@ impl<'a> Events<'a> {
         Ok(())
     }
 
-    /// A text, or nothing.
+    /// Reads a text; `None` if it is null or blank.
     fn text(&mut self, key: &str) -> Result<Option<String>, FrontMatterError> {
         match self.next()? {
             Event::Scalar(text, style, ..) => bounded(&text, style),
             _ => Err(FrontMatterError(Cow::Owned(format!(
-                "`{key}` in its front matter is no text"
+                "`{key}` in its front matter is not a text"
             )))),
         }
     }
 
-    /// Texts, or a single one. Empty ones are none.
+    /// Reads a text or a list of texts, without null and blank ones.
     fn texts(&mut self) -> Result<Option<Vec<String>>, FrontMatterError> {
         let mut texts = Vec::new();
         match self.next()? {
@@ -158,7 +158,7 @@ impl<'a> Events<'a> {
                     Event::Scalar(text, style, ..) => texts.extend(bounded(&text, style)?),
                     _ => {
                         return front_matter_error(
-                            "`triggers` in its front matter is no list of texts",
+                            "`triggers` in its front matter is not a list of texts",
                         );
                     }
                 }
@@ -168,7 +168,9 @@ impl<'a> Events<'a> {
                     );
                 }
             },
-            _ => return front_matter_error("`triggers` in its front matter is no list of texts"),
+            _ => {
+                return front_matter_error("`triggers` in its front matter is not a list of texts");
+            }
         }
         Ok((!texts.is_empty()).then_some(texts))
     }
@@ -182,7 +184,7 @@ fn closes(event: &Event<'_>) -> bool {
     matches!(event, Event::MappingEnd | Event::SequenceEnd)
 }
 
-/// The text, if it is one and no null.
+/// Checks a text; `None` if it is null or blank.
 fn bounded(text: &str, style: ScalarStyle) -> Result<Option<String>, FrontMatterError> {
     let is_null =
         style == ScalarStyle::Plain && matches!(text, "" | "~" | "null" | "Null" | "NULL");
@@ -207,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    fn says(name: Option<&str>, kind: Option<&str>, triggers: &[&str]) -> FrontMatter {
+    fn front_matter(name: Option<&str>, kind: Option<&str>, triggers: &[&str]) -> FrontMatter {
         let triggers: Vec<_> = triggers.iter().map(ToString::to_string).collect();
         FrontMatter {
             name: name.map(str::to_owned),
@@ -217,24 +219,30 @@ mod tests {
     }
 
     #[test]
-    fn what_skills_in_the_wild_say() {
+    fn front_matter_of_existing_skills_is_read() {
         for (text, expected) in [
             (
                 "---\nname: github\ntype: knowledge\nversion: 1.0.0\nagent: CodeActAgent\ntriggers:\n- github\n- git\n---\nText",
-                says(Some("github"), Some("knowledge"), &["github", "git"]),
+                front_matter(Some("github"), Some("knowledge"), &["github", "git"]),
             ),
             (
                 "\u{feff}---\r\nname: \"a: b\"\r\ntriggers: [x, 'y z', ~, 7]\r\n---\r\n",
-                says(Some("a: b"), None, &["x", "y z", "7"]),
+                front_matter(Some("a: b"), None, &["x", "y z", "7"]),
             ),
             (
                 "---\ndescription: >-\n  Long\n  ---- text\nmetadata:\n  name: inner\n  triggers: [no]\nname: outer\n---\n",
-                says(Some("outer"), None, &[]),
+                front_matter(Some("outer"), None, &[]),
             ),
-            ("---\n---\n", says(None, None, &[])),
-            ("---\n# only a remark\n---\n", says(None, None, &[])),
-            ("---\nname:\ntriggers: []\n---\n", says(None, None, &[])),
-            ("---\ntriggers: one\n---", says(None, None, &["one"])),
+            ("---\n---\n", front_matter(None, None, &[])),
+            ("---\n# only a remark\n---\n", front_matter(None, None, &[])),
+            (
+                "---\nname:\ntriggers: []\n---\n",
+                front_matter(None, None, &[]),
+            ),
+            (
+                "---\ntriggers: one\n---",
+                front_matter(None, None, &["one"]),
+            ),
         ] {
             assert_eq!(parse(text.as_bytes()), Ok(Some(expected)), "{text}");
         }
@@ -244,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_says_why() {
+    fn invalid_front_matter_has_a_reason() {
         let long = format!("---\nname: {}\n---\n", "x".repeat(257));
         let many = format!("---\ntriggers: [{}]\n---\n", "t,".repeat(257));
         let endless = format!("---\n{}", "a: b\n".repeat(10_000));
@@ -252,16 +260,16 @@ mod tests {
             ("---\nname: x\n", "no end"),
             (endless.as_str(), "no end"),
             ("---\nx: [\n---\n", "not YAML"),
-            ("---\n- a\n---\n", "no list of names and values"),
+            ("---\n- a\n---\n", "not a list of names and values"),
             ("---\nname: {a: b}\n---\n", "`name`"),
             ("---\na: &x [1]\ntype: *x\n---\n", "`type`"),
-            ("---\ntriggers: [[a]]\n---\n", "no list of texts"),
+            ("---\ntriggers: [[a]]\n---\n", "not a list of texts"),
             ("---\nname: \"a\\nb\"\n---\n", "control"),
             (long.as_str(), "256 characters"),
             (many.as_str(), "256 entries"),
         ] {
-            let said = parse(text.as_bytes()).unwrap_err().to_string();
-            assert!(said.contains(why), "{said} / {why}");
+            let error = parse(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(why), "{error} / {why}");
         }
         assert!(parse(b"---\nname: \xff\n---\n").is_err());
     }
@@ -276,18 +284,18 @@ mod tests {
         text.push_str("name: bomb\n---\n");
         assert_eq!(
             parse(text.as_bytes()).unwrap(),
-            Some(says(Some("bomb"), None, &[]))
+            Some(front_matter(Some("bomb"), None, &[]))
         );
     }
 
     proptest! {
         #[test]
-        fn any_text_ends(text in "(---\n)?[-a: \\[\\]{}&*!|>'\"\n#,?%@`~\t]{0,200}(\n---\n)?") {
+        fn parsing_any_text_ends(text in "(---\n)?[-a: \\[\\]{}&*!|>'\"\n#,?%@`~\t]{0,200}(\n---\n)?") {
             let _ = parse(text.as_bytes());
         }
 
         #[test]
-        fn any_bytes_end(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn parsing_any_bytes_ends(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse(&[b"---\n".as_slice(), &bytes, b"\n---\n"].concat());
         }
     }

@@ -1,5 +1,5 @@
-//! Runs `git` on untrusted repositories: without credentials, prompts, other protocols or hosts, and without a working tree (so
-//! without hooks, filters or links). Limits time, output, memory and disk.
+//! Runs `git` on untrusted repositories: without credentials, prompts, other protocols and other hosts, and without a working tree
+//! (so without hooks, filters and links). Limits time, output, memory and disk.
 
 use std::fmt;
 use std::io;
@@ -26,11 +26,11 @@ const MIN_GIT_VERSION: (u32, u32) = (2, 37);
 /// Error of a git command.
 #[derive(Debug)]
 pub(crate) enum GitFailure {
-    /// It cannot be run here.
+    /// A reason that clients may read, for example that git is not installed.
     Unusable(String),
-    /// It took longer than allowed.
+    /// The timeout expired.
     TooLong,
-    /// It printed more than allowed.
+    /// The output exceeds its limit.
     TooMuch,
     /// Git failed with this message, which must not reach clients.
     Refused(String),
@@ -40,9 +40,9 @@ impl fmt::Display for GitFailure {
     /// For the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unusable(why) | Self::Refused(why) => f.write_str(why),
-            Self::TooLong => f.write_str("it takes too long"),
-            Self::TooMuch => f.write_str("it prints too much"),
+            Self::Unusable(reason) | Self::Refused(reason) => f.write_str(reason),
+            Self::TooLong => f.write_str("git did not end within its timeout"),
+            Self::TooMuch => f.write_str("the output of git exceeds its limit"),
         }
     }
 }
@@ -55,7 +55,7 @@ impl From<io::Error> for GitFailure {
     }
 }
 
-/// A directory that git works in, and how it is run there.
+/// Runs git in one directory.
 #[derive(Debug)]
 pub(crate) struct Git {
     directory: PathBuf,
@@ -63,7 +63,7 @@ pub(crate) struct Git {
 }
 
 impl Git {
-    /// `directory` is empty and ours alone. `authorities`: a file of certificates beside the system's.
+    /// `directory` is empty and has no other user. `authorities` is a file of certificate authorities for git.
     pub(crate) fn new(directory: &Path, authorities: Option<&Path>) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -73,11 +73,11 @@ impl Git {
 
     /// Checks that git is installed and can pin addresses.
     pub(crate) async fn check(&self) -> Result<(), GitFailure> {
-        let said = self
+        let output = self
             .run(&["version"], b"", 1_024, Duration::from_secs(10))
             .await?;
-        let said = String::from_utf8_lossy(&said);
-        if version(&said).is_some_and(|version| version >= MIN_GIT_VERSION) {
+        let output = String::from_utf8_lossy(&output);
+        if version(&output).is_some_and(|version| version >= MIN_GIT_VERSION) {
             return Ok(());
         }
         let (major, minor) = MIN_GIT_VERSION;
@@ -86,8 +86,7 @@ impl Git {
         )))
     }
 
-    /// Fetches one state of a repository, without its history. Only the addresses given are called, and redirects to
-    /// other servers are not followed.
+    /// Fetches one commit of a repository, without history. Calls only the given addresses and follows no redirects.
     pub(crate) async fn fetch(
         &self,
         url: &Url,
@@ -110,7 +109,7 @@ impl Git {
         &self,
         arguments: &[&str],
         input: &[u8],
-        most: u64,
+        max_output: u64,
         limit: Duration,
     ) -> Result<Vec<u8>, GitFailure> {
         let mut child = self.command(arguments).spawn()?;
@@ -123,32 +122,35 @@ impl Git {
         let work = async {
             let write = async move {
                 if let Some(mut stdin) = stdin {
-                    // Git may end before it has read all input. Its exit status tells whether it failed.
+                    // Git may end before it has read all input. Its exit status shows whether it failed.
                     let _ = stdin.write_all(input).await;
                 }
             };
-            let ((), said, complaints) =
-                tokio::join!(write, read(stdout, most), read(stderr, MAX_STDERR_BYTES));
-            let (said, is_whole) = said?;
+            let ((), output, stderr_text) = tokio::join!(
+                write,
+                read(stdout, max_output),
+                read(stderr, MAX_STDERR_BYTES)
+            );
+            let (output, is_whole) = output?;
             if !is_whole {
                 return Err(GitFailure::TooMuch);
             }
             let status = child.wait().await?;
-            let complaints = complaints.map(|(text, _)| text).unwrap_or_default();
-            Ok((status, said, complaints))
+            let stderr_text = stderr_text.map(|(text, _)| text).unwrap_or_default();
+            Ok((status, output, stderr_text))
         };
-        let done = timeout(limit, work).await;
-        let (status, said, complaints) = done.map_err(|_| GitFailure::TooLong)??;
+        let result = timeout(limit, work).await;
+        let (status, output, stderr_text) = result.map_err(|_| GitFailure::TooLong)??;
         // The process was reaped, so its id may belong to another process.
         group.forget();
-        check_status(status, said, &complaints)
+        check_status(status, output, &stderr_text)
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         const SETTINGS: &[&str] = &[
             "protocol.allow=never",
             "protocol.https.allow=always",
-            // Only what an operator allows has such an address.
+            // The caller's check refuses http:// unless the operator allows the host.
             "protocol.http.allow=always",
             "http.followRedirects=false",
             "http.proxy=",
@@ -157,7 +159,7 @@ impl Git {
             "credential.helper=",
             "core.hooksPath=/dev/null",
             "core.bigFileThreshold=1m",
-            // Always one file, which has a bound.
+            // Always one pack file, so that `ulimit -f` limits the size of the repository.
             "fetch.unpackLimit=1",
             "fetch.recurseSubmodules=false",
             "maintenance.auto=false",
@@ -209,38 +211,38 @@ fn pin(url: &Url, addresses: &[IpAddr]) -> String {
     format!("{host}:{port}:{}", addresses.join(","))
 }
 
-/// Reads up to `most` bytes. Also returns whether that was all.
-async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<(Vec<u8>, bool)> {
+/// Reads up to `max` bytes. Also returns whether that was all.
+async fn read(from: Option<impl AsyncRead + Unpin>, max: u64) -> io::Result<(Vec<u8>, bool)> {
     let (mut text, Some(mut from)) = (Vec::new(), from) else {
         return Ok((Vec::new(), true));
     };
-    (&mut from).take(most).read_to_end(&mut text).await?;
+    (&mut from).take(max).read_to_end(&mut text).await?;
     let is_whole = from.read(&mut [0]).await? == 0;
     Ok((text, is_whole))
 }
 
 fn check_status(
     status: ExitStatus,
-    said: Vec<u8>,
-    complaints: &[u8],
+    output: Vec<u8>,
+    stderr_text: &[u8],
 ) -> Result<Vec<u8>, GitFailure> {
     if status.success() {
-        return Ok(said);
+        return Ok(output);
     }
-    let complaints = String::from_utf8_lossy(complaints);
+    let stderr_text = String::from_utf8_lossy(stderr_text);
     // Exit codes of the shell when the program does not exist.
     if matches!(status.code(), Some(126 | 127)) {
-        let why = "git is not installed on the machine of this service";
-        return Err(GitFailure::Unusable(why.to_owned()));
+        let reason = "git is not installed on the machine of this service";
+        return Err(GitFailure::Unusable(reason.to_owned()));
     }
     Err(GitFailure::Refused(format!(
         "{status}: {}",
-        complaints.trim()
+        stderr_text.trim()
     )))
 }
 
-fn version(said: &str) -> Option<(u32, u32)> {
-    let mut parts = said.strip_prefix("git version ")?.split('.');
+fn version(output: &str) -> Option<(u32, u32)> {
+    let mut parts = output.strip_prefix("git version ")?.split('.');
     Some((
         parts.next()?.parse().ok()?,
         parts.next()?.trim().parse().ok()?,
@@ -270,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_mean_what_was_checked() {
+    fn host_names_are_pinned_to_their_checked_addresses() {
         let url = |text: &str| text.parse::<Url>().unwrap();
         let addresses = ["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
         assert_eq!(
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn versions() {
+    fn versions_of_git_are_parsed() {
         assert_eq!(version("git version 2.47.3\n"), Some((2, 47)));
         assert_eq!(version("git version 2.39.5 (Apple Git-154)"), Some((2, 39)));
         assert_eq!(version("git version 3.0\n"), Some((3, 0)));
@@ -292,19 +294,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bounds_hold() {
+    async fn time_output_and_file_size_are_limited() {
         let directory = tempfile::tempdir().unwrap();
         let git = Git::new(directory.path(), None);
         git.check().await.unwrap();
         let long = Duration::from_secs(60);
-        let said = git.run(&["version"], b"", 4, long).await;
-        assert!(matches!(said, Err(GitFailure::TooMuch)), "{said:?}");
-        let said = git.run(&["no-such-command"], b"", 1_024, long).await;
-        assert!(matches!(said, Err(GitFailure::Refused(_))), "{said:?}");
+        let output = git.run(&["version"], b"", 4, long).await;
+        assert!(matches!(output, Err(GitFailure::TooMuch)), "{output:?}");
+        let output = git.run(&["no-such-command"], b"", 1_024, long).await;
+        assert!(matches!(output, Err(GitFailure::Refused(_))), "{output:?}");
         git.run(&["init", "--quiet", "--bare"], b"", 0, long)
             .await
             .unwrap();
-        // It waits for input that does not come, and for ever.
+        // A command that does not end.
         let hung = git.run(
             &["-c", "alias.wait=!sleep 600", "wait"],
             b"",
@@ -312,10 +314,10 @@ mod tests {
             Duration::from_millis(300),
         );
         assert!(matches!(hung.await, Err(GitFailure::TooLong)));
-        // As a repository that is larger than allowed would.
+        // Writes a larger file than allowed.
         let large = "alias.large=!head -c 70000000 /dev/zero > large";
-        let said = git.run(&["-c", large, "large"], b"", 1, long).await;
-        assert!(matches!(said, Err(GitFailure::Refused(_))), "{said:?}");
+        let output = git.run(&["-c", large, "large"], b"", 1, long).await;
+        assert!(matches!(output, Err(GitFailure::Refused(_))), "{output:?}");
         let length = std::fs::metadata(directory.path().join("large"))
             .unwrap()
             .len();
@@ -323,59 +325,56 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_sends_us_elsewhere_is_not_followed() {
+    async fn redirects_to_another_server_are_not_followed() {
         let directory = tempfile::tempdir().unwrap();
         let git = Git::new(directory.path(), None);
         let bind = || tokio::net::TcpListener::bind("127.0.0.1:0");
-        let (asked, elsewhere) = (bind().await.unwrap(), bind().await.unwrap());
+        let (server, elsewhere) = (bind().await.unwrap(), bind().await.unwrap());
         let port = |of: &tokio::net::TcpListener| of.local_addr().unwrap().port();
         let to = format!(
             "http://127.0.0.1:{}/r/info/refs?service=git-upload-pack",
             port(&elsewhere)
         );
-        let url = format!("http://127.0.0.1:{}/r", port(&asked))
+        let url = format!("http://127.0.0.1:{}/r", port(&server))
             .parse()
             .unwrap();
         let serve = async {
-            let (mut stream, _) = asked.accept().await.unwrap();
-            // Its request is short, and comes at once.
+            let (mut stream, _) = server.accept().await.unwrap();
+            // The request is short, so it arrives in one read.
             let _ = stream.read(&mut [0; 4096]).await.unwrap();
-            let answer = format!(
+            let response = format!(
                 "HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
             );
-            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.write_all(response.as_bytes()).await.unwrap();
         };
         let addresses = ["127.0.0.1".parse().unwrap()];
         let fetch = git.fetch(&url, &addresses, "HEAD", Duration::from_secs(60));
-        let (fetched, called) = tokio::select! {
-            (fetched, ()) = async { tokio::join!(fetch, serve) } => (Some(fetched), false),
+        let (result, called) = tokio::select! {
+            (result, ()) = async { tokio::join!(fetch, serve) } => (Some(result), false),
             _ = elsewhere.accept() => (None, true),
         };
-        assert!(!called, "the other one was called");
+        assert!(!called, "git followed the redirect");
         assert!(
-            matches!(fetched, Some(Err(GitFailure::Refused(_)))),
-            "{fetched:?}"
+            matches!(result, Some(Err(GitFailure::Refused(_)))),
+            "{result:?}"
         );
     }
 
     #[tokio::test]
-    async fn nothing_but_the_addresses_given_is_called() {
+    async fn only_the_pinned_addresses_are_called() {
         let directory = tempfile::tempdir().unwrap();
         let git = Git::new(directory.path(), None);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        // The name is localhost's, and means an address without a listener.
+        // The pinned address has no listener; that of the name has one.
         let url = format!("http://localhost:{port}/o/r.git").parse().unwrap();
         let addresses = ["127.0.0.2".parse().unwrap()];
-        let fetched = git
+        let result = git
             .fetch(&url, &addresses, "HEAD", Duration::from_secs(60))
             .await;
-        assert!(
-            matches!(fetched, Err(GitFailure::Refused(_))),
-            "{fetched:?}"
-        );
-        let asked = timeout(Duration::from_millis(10), listener.accept()).await;
-        assert!(asked.is_err(), "the listener was called");
+        assert!(matches!(result, Err(GitFailure::Refused(_))), "{result:?}");
+        let connection = timeout(Duration::from_millis(10), listener.accept()).await;
+        assert!(connection.is_err(), "the listener was called");
         for url in [
             "file:///",
             "ssh://localhost/x",
@@ -383,11 +382,8 @@ mod tests {
             "ext::true",
         ] {
             let url = url.parse().unwrap();
-            let fetched = git.fetch(&url, &[], "HEAD", Duration::from_secs(60)).await;
-            assert!(
-                matches!(fetched, Err(GitFailure::Refused(_))),
-                "{fetched:?}"
-            );
+            let result = git.fetch(&url, &[], "HEAD", Duration::from_secs(60)).await;
+            assert!(matches!(result, Err(GitFailure::Refused(_))), "{result:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Skills of the installation: Markdown files in directories, and marketplaces in git repositories.
 //!
-//! Knows: directories, front matter, git. Must never know: settings, stores, HTTP, and which hosts may be called: it gets
-//! the allowed addresses from its caller.
+//! Knows: directories, front matter, git. Must never know: settings, stores, HTTP, and the rules about allowed hosts. The caller
+//! passes the allowed addresses.
 
 mod directory;
 mod front_matter;
@@ -24,17 +24,17 @@ use crate::directory::Directory;
 use crate::marketplace::MarketplaceFetcher;
 use crate::naming::in_order;
 
-/// How long directories may take; a network file system may hang for longer.
+/// Timeout of reading the directories, because a network file system may hang.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where skills are.
+/// Directories of skills, and settings of git.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Directories whose skills are `global`; of several with the same name the one of the first directory counts.
+    /// Directories whose skills are `global`. For equal names, the first directory wins.
     pub global: Vec<PathBuf>,
     /// The directory whose skills are `user`.
     pub user: PathBuf,
-    /// A directory of ours, made when it is needed, for repositories while they are read.
+    /// A directory for repositories while they are read. The library creates it when needed.
     pub scratch: PathBuf,
     /// A file of certificate authorities in PEM form, for git.
     pub authorities: Option<PathBuf>,
@@ -44,8 +44,8 @@ pub struct Config {
 #[derive(Debug)]
 pub struct DirectoryLibrary {
     directories: Arc<Mutex<Directories>>,
-    /// One reads, the others wait for it without a thread of their own.
-    turn: Arc<Semaphore>,
+    /// One permit: while one call reads, the others wait without a thread.
+    reading: Arc<Semaphore>,
     fetches: MarketplaceFetcher,
 }
 
@@ -65,7 +65,7 @@ impl Directories {
 }
 
 impl DirectoryLibrary {
-    /// Nothing is read yet.
+    /// Reads nothing.
     pub fn new(config: Config) -> Self {
         let global = config.global.into_iter();
         let directories = Directories {
@@ -74,7 +74,7 @@ impl DirectoryLibrary {
         };
         Self {
             directories: Arc::new(Mutex::new(directories)),
-            turn: Arc::new(Semaphore::new(1)),
+            reading: Arc::new(Semaphore::new(1)),
             fetches: MarketplaceFetcher::new(config.scratch, config.authorities),
         }
     }
@@ -84,22 +84,22 @@ impl DirectoryLibrary {
 impl SkillLibrary for DirectoryLibrary {
     async fn list(&self) -> Result<Vec<ListedSkill>, SkillError> {
         let read = async {
-            let turn = Arc::clone(&self.turn).acquire_owned().await;
+            let permit = Arc::clone(&self.reading).acquire_owned().await;
             let directories = Arc::clone(&self.directories);
-            // The turn ends with the thread: threads that hang in a file system do not pile up.
-            let reading = tokio::task::spawn_blocking(move || {
-                let _turn = turn;
+            // The thread holds the permit, so threads that hang in a file system cannot pile up.
+            let thread = tokio::task::spawn_blocking(move || {
+                let _permit = permit;
                 directories
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .skills()
             });
-            reading.await
+            thread.await
         };
         match timeout(READ_TIMEOUT, read).await {
             Ok(Ok(skills)) => Ok(skills),
             Ok(Err(error)) => {
-                tracing::error!(error = %chain(&error), "the skills cannot be read: {error}");
+                tracing::error!(error = %chain(&error), "the task that reads the directories of skills failed: {error}");
                 Err(SkillError::Unavailable(
                     "The skills cannot be read.".to_owned(),
                 ))

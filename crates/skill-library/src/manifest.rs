@@ -3,21 +3,21 @@
 use domain::skill::MarketplacePlugin;
 use serde_json::Value;
 
-/// Where it may be, in the order in which it is looked for.
+/// The paths of a manifest, in the order of the search.
 pub(crate) const MANIFEST_PATHS: [&str; 2] = [
     ".plugin/marketplace.json",
     ".claude-plugin/marketplace.json",
 ];
 /// Entries of each kind.
 const MAX_MANIFEST_ENTRIES: usize = 1_000;
-/// Characters of a name and of a description; longer descriptions are cut.
+/// Characters of a name and of a description. Longer descriptions are truncated.
 const MAX_NAME_CHARS: usize = 256;
 const MAX_DESCRIPTION_CHARS: usize = 2_048;
 
-/// What a manifest lists: plugins, and names of skills that belong to none.
+/// Plugins, and names of skills that belong to no plugin.
 pub(crate) type ManifestEntries = (Vec<MarketplacePlugin>, Vec<String>);
 
-/// Reads a manifest; the error completes "its manifest …".
+/// Parses a manifest. The error completes the sentence "its manifest …".
 pub(crate) fn parse(text: &[u8]) -> Result<ManifestEntries, &'static str> {
     let document: Value = serde_json::from_slice(text).map_err(|_| "is not JSON")?;
     let entries = |member: &str| match document.get(member) {
@@ -26,16 +26,16 @@ pub(crate) fn parse(text: &[u8]) -> Result<ManifestEntries, &'static str> {
             Ok(entries.as_slice())
         }
         Some(Value::Array(_)) => Err("lists more than 1000 entries"),
-        Some(_) => Err("has `plugins` or `skills` that are no lists"),
+        Some(_) => Err("has `plugins` or `skills` that are not lists"),
     };
     let name = |entry: &Value| {
         let name = entry["name"].as_str().map(str::trim);
-        let fits = |name: &&str| {
+        let is_valid = |name: &&str| {
             (1..=MAX_NAME_CHARS).contains(&name.chars().count()) && !name.contains(char::is_control)
         };
-        name.filter(fits)
+        name.filter(is_valid)
             .map(str::to_owned)
-            .ok_or("has an entry without a name")
+            .ok_or("has an entry without a valid `name`")
     };
     let plugin = |entry: &Value| {
         let description = entry["description"].as_str();

@@ -1,5 +1,5 @@
-//! What a marketplace's repository has: the plugins and skills of its manifest or, without one, the skills in `skills` and
-//! `.skills`. A plugin's own skills are not looked into: clients choose plugins.
+//! Lists the contents of a marketplace's repository: the plugins and skills of its manifest or, without one, the skills in `skills`
+//! and `.skills`. It does not list the skills of plugins, because clients choose plugins.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,6 @@ use crate::git::{Git, GitFailure};
 use crate::manifest;
 use crate::naming::{SKILL_FILE, in_order, is_hidden, is_markdown, skill};
 
-/// Repositories that are fetched at the same time.
 const MAX_CONCURRENT_FETCHES: usize = 4;
 /// Timeouts of the wait for a free fetch, and of the fetch.
 const FETCH_QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,7 +28,6 @@ const READ_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_LISTING_BYTES: u64 = 8 * 1024 * 1024;
 const MAX_FILE_BYTES: u64 = 256 * 1024;
 const MAX_TOTAL_BYTES: u64 = 4 * 1024 * 1024;
-/// Skills of one marketplace.
 const MAX_MARKETPLACE_SKILLS: usize = 500;
 /// Age at which directories of interrupted fetches are removed.
 const STALE_SCRATCH_TTL: Duration = Duration::from_secs(60 * 60);
@@ -39,7 +37,7 @@ const STALE_SCRATCH_TTL: Duration = Duration::from_secs(60 * 60);
 pub(crate) struct MarketplaceFetcher {
     scratch: PathBuf,
     authorities: Option<PathBuf>,
-    turns: Arc<Semaphore>,
+    fetch_slots: Arc<Semaphore>,
 }
 
 impl MarketplaceFetcher {
@@ -47,29 +45,30 @@ impl MarketplaceFetcher {
         Self {
             scratch,
             authorities,
-            turns: Arc::new(Semaphore::new(MAX_CONCURRENT_FETCHES)),
+            fetch_slots: Arc::new(Semaphore::new(MAX_CONCURRENT_FETCHES)),
         }
     }
 
     pub(crate) async fn offer(&self, of: &Marketplace) -> Result<MarketplaceContents, SkillError> {
-        let turn = timeout(FETCH_QUEUE_TIMEOUT, Arc::clone(&self.turns).acquire_owned()).await;
-        let Ok(Ok(_turn)) = turn else {
+        let slot = Arc::clone(&self.fetch_slots).acquire_owned();
+        let Ok(Ok(_slot)) = timeout(FETCH_QUEUE_TIMEOUT, slot).await else {
             return Err(unavailable(
                 "other marketplaces are being fetched; try again in a minute",
             ));
         };
         let scratch = self.scratch.clone();
-        let made = tokio::task::spawn_blocking(move || make(&scratch)).await;
-        let made = made.map_err(|error| chain(&error));
-        let made = made.and_then(|made| made.map_err(|error| chain(&error)));
-        let directory = made.map_err(|error| {
-            tracing::error!(error, "no directory for a marketplace: {error}");
-            unavailable("this service has no place to fetch it to")
+        let created = tokio::task::spawn_blocking(move || create_scratch(&scratch)).await;
+        let created = created.map_err(|error| chain(&error));
+        let created = created.and_then(|result| result.map_err(|error| chain(&error)));
+        let directory = created.map_err(|error| {
+            let path = self.scratch.display();
+            tracing::error!(error, %path, "cannot create a directory for a marketplace in {path}: {error}");
+            unavailable("this service cannot create a directory for it; ask its operator to check the log")
         })?;
         let git = Git::new(directory.0.path(), self.authorities.as_deref());
-        let offer = fetched(&git, of).await;
+        let offer = fetch_contents(&git, of).await;
         drop(directory);
-        offer.map_err(|failed| in_words(of, failed))
+        offer.map_err(|failure| client_error(of, failure))
     }
 }
 
@@ -79,7 +78,7 @@ struct ScratchDirectory(Arc<TempDir>);
 impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         let directory = Arc::clone(&self.0);
-        // Without a runtime (it is ending) it goes where it is.
+        // While the runtime ends, the directory is removed here.
         if let Ok(runtime) = Handle::try_current() {
             drop(runtime.spawn_blocking(move || drop(directory)));
         }
@@ -87,10 +86,10 @@ impl Drop for ScratchDirectory {
 }
 
 /// Creates a directory, and removes stale ones of killed processes.
-fn make(scratch: &Path) -> std::io::Result<ScratchDirectory> {
+fn create_scratch(scratch: &Path) -> std::io::Result<ScratchDirectory> {
     fs::create_dir_all(scratch)?;
     for entry in fs::read_dir(scratch)?.flatten() {
-        let modified = entry.metadata().and_then(|it| it.modified());
+        let modified = entry.metadata().and_then(|metadata| metadata.modified());
         let age = modified
             .ok()
             .and_then(|at| SystemTime::now().duration_since(at).ok());
@@ -104,16 +103,16 @@ fn make(scratch: &Path) -> std::io::Result<ScratchDirectory> {
     Ok(ScratchDirectory(Arc::new(directory)))
 }
 
-fn unavailable(why: &str) -> SkillError {
-    SkillError::Unavailable(why.to_owned())
+fn unavailable(reason: &str) -> SkillError {
+    SkillError::Unavailable(reason.to_owned())
 }
 
 /// Converts a git error for clients. Git's own message contains local paths and addresses, so it goes to the log only.
-fn in_words(of: &Marketplace, failed: GitFailure) -> SkillError {
+fn client_error(of: &Marketplace, failure: GitFailure) -> SkillError {
     let (url, name) = (&of.url, &of.name);
-    tracing::info!(marketplace = name, %url, error = %chain(&failed), "marketplace {name} cannot be read: {failed}");
-    match failed {
-        GitFailure::Unusable(why) => SkillError::Unavailable(why),
+    tracing::info!(marketplace = name, %url, error = %chain(&failure), "marketplace {name} cannot be read: {failure}");
+    match failure {
+        GitFailure::Unusable(reason) => SkillError::Unavailable(reason),
         GitFailure::TooLong => unavailable("fetching it takes too long"),
         GitFailure::TooMuch => unavailable("it has too many files"),
         GitFailure::Refused(_) => unavailable(
@@ -122,8 +121,8 @@ fn in_words(of: &Marketplace, failed: GitFailure) -> SkillError {
     }
 }
 
-/// Failures that have words of their own are offers that failed; the rest is git's.
-async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, GitFailure> {
+/// Fetches a repository and lists its contents.
+async fn fetch_contents(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, GitFailure> {
     git.check().await?;
     let reference = of.reference.as_deref().unwrap_or("HEAD");
     git.fetch(&of.url, &of.addresses, reference, FETCH_TIMEOUT)
@@ -142,33 +141,33 @@ async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, Git
         .await;
     let listed = match listed {
         Err(GitFailure::Refused(_)) if of.repo_path.is_some() => {
-            let why = "the repository has no such directory (`repo_path`)";
-            return Err(GitFailure::Unusable(why.to_owned()));
+            let reason = "the repository has no such directory (`repo_path`)";
+            return Err(GitFailure::Unusable(reason.to_owned()));
         }
         listed => files(&listed?),
     };
     let source = format!("marketplace:{}", of.name);
     let manifest = manifest::MANIFEST_PATHS
         .iter()
-        .find_map(|place| listed.iter().find(|file| file.path == *place));
+        .find_map(|path| listed.iter().find(|file| file.path == *path));
     match manifest {
-        Some(manifest) => by_manifest(git, manifest, &source).await,
-        None => loose(git, &listed, &source).await,
+        Some(manifest) => listed_in_manifest(git, manifest, &source).await,
+        None => skills_without_manifest(git, &listed, &source).await,
     }
 }
 
-async fn by_manifest(
+async fn listed_in_manifest(
     git: &Git,
     manifest: &GitFile,
     source: &str,
 ) -> Result<MarketplaceContents, GitFailure> {
-    let front_matter_error = |why: &str| GitFailure::Unusable(format!("its manifest {why}"));
+    let manifest_error = |reason: &str| GitFailure::Unusable(format!("its manifest {reason}"));
     if manifest.length > MAX_FILE_BYTES {
-        return Err(front_matter_error("is larger than 256 KiB"));
+        return Err(manifest_error("is larger than 256 KiB"));
     }
     let text = contents(git, &[manifest]).await?;
     let text = text.first().map(Vec::as_slice).unwrap_or_default();
-    let (plugins, skills) = manifest::parse(text).map_err(front_matter_error)?;
+    let (plugins, skills) = manifest::parse(text).map_err(manifest_error)?;
     let listed = |name| ListedSkill {
         name,
         kind: "knowledge".to_owned(),
@@ -179,21 +178,21 @@ async fn by_manifest(
     Ok(MarketplaceContents { skills, plugins })
 }
 
-async fn loose(
+async fn skills_without_manifest(
     git: &Git,
     listed: &[GitFile],
     source: &str,
 ) -> Result<MarketplaceContents, GitFailure> {
-    let wanted = wanted(listed);
-    let texts = contents(git, &wanted).await?;
+    let candidate_files = candidate_files(listed);
+    let texts = contents(git, &candidate_files).await?;
     let mut skills = Vec::new();
-    for (file, text) in wanted.iter().zip(texts) {
+    for (file, text) in candidate_files.iter().zip(texts) {
         match front_matter::parse(&text) {
-            Ok(Some(says)) => skills.push(skill(&file.path, says, source)),
+            Ok(Some(front_matter)) => skills.push(skill(&file.path, front_matter, source)),
             Ok(None) => {}
-            Err(why) => {
+            Err(reason) => {
                 let path = &file.path;
-                tracing::info!(path, "skill {path} of {source} is left out: {why}");
+                tracing::info!(path, "skill {path} of {source} is omitted: {reason}");
             }
         }
     }
@@ -208,7 +207,7 @@ fn plain_path(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// A file of the repository; links and submodules are none.
+/// A regular file of the repository.
 #[derive(Debug, PartialEq, Eq)]
 struct GitFile {
     path: String,
@@ -235,7 +234,7 @@ fn files(listed: &[u8]) -> Vec<GitFile> {
 }
 
 /// Files that may be skills, within the limits.
-fn wanted(listed: &[GitFile]) -> Vec<&GitFile> {
+fn candidate_files(listed: &[GitFile]) -> Vec<&GitFile> {
     let homes: Vec<&str> = listed
         .iter()
         .filter_map(|file| file.path.strip_suffix(SKILL_FILE)?.strip_suffix('/'))
@@ -244,7 +243,7 @@ fn wanted(listed: &[GitFile]) -> Vec<&GitFile> {
         path.strip_prefix(home)
             .is_some_and(|rest| rest.starts_with('/'))
     };
-    let may_be = |file: &&GitFile| {
+    let is_candidate = |file: &&GitFile| {
         let path = file.path.as_str();
         let (directory, name) = path.rsplit_once('/').unwrap_or_default();
         let Some(below) = ["skills/", ".skills/"]
@@ -260,7 +259,7 @@ fn wanted(listed: &[GitFile]) -> Vec<&GitFile> {
     let mut left = MAX_TOTAL_BYTES;
     listed
         .iter()
-        .filter(may_be)
+        .filter(is_candidate)
         .take(MAX_MARKETPLACE_SKILLS)
         .take_while(|file| {
             let fits = file.length <= left;
@@ -276,18 +275,18 @@ async fn contents(git: &Git, files: &[&GitFile]) -> Result<Vec<Vec<u8>>, GitFail
         return Ok(Vec::new());
     }
     let objects = files.iter().flat_map(|file| [file.object.as_str(), "\n"]);
-    let asked: String = objects.collect();
+    let input: String = objects.collect();
     let heads = 128 * u64::try_from(files.len()).unwrap_or(u64::MAX / 128);
-    let most = files.iter().map(|file| file.length).sum::<u64>() + heads;
-    let said = git
+    let max_output = files.iter().map(|file| file.length).sum::<u64>() + heads;
+    let output = git
         .run(
             &["cat-file", "--batch"],
-            asked.as_bytes(),
-            most,
+            input.as_bytes(),
+            max_output,
             READ_TIMEOUT,
         )
         .await?;
-    let mut rest = said.as_slice();
+    let mut rest = output.as_slice();
     let mut texts = Vec::with_capacity(files.len());
     for file in files {
         let length = usize::try_from(file.length).unwrap_or(usize::MAX);
@@ -297,7 +296,10 @@ async fn contents(git: &Git, files: &[&GitFile]) -> Result<Vec<Vec<u8>>, GitFail
             .map(|end| end + 1);
         let text = head.and_then(|head| rest.get(head..)?.split_at_checked(length));
         let Some((text, after)) = text else {
-            return Err(GitFailure::Refused("an object is missing".to_owned()));
+            return Err(GitFailure::Refused(format!(
+                "git cat-file returned no object for {}",
+                file.path
+            )));
         };
         texts.push(text.to_vec());
         rest = after.get(1..).unwrap_or_default();
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_submodules_are_no_files() {
+    fn links_and_submodules_are_ignored() {
         let (a, b) = ("a".repeat(40), "b".repeat(40));
         let text = format!(
             "100644 blob {a}     12\tskills/x y.md\x00120000 blob {a}      5\tskills/link.md\x00160000 commit {b}       -\tsub\0"
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loose_skills_are_wanted() {
+    fn candidates_are_skill_files_in_the_skill_directories() {
         let listed = listed(&[
             ".skills/hidden-root.md",
             "README.md",
@@ -342,7 +344,7 @@ mod tests {
             "skills/pdf/references/forms.md",
             "skills/pdf/script.py",
         ]);
-        let paths: Vec<_> = wanted(&listed)
+        let paths: Vec<_> = candidate_files(&listed)
             .iter()
             .map(|file| file.path.as_str())
             .collect();
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_has_bounds() {
+    fn the_number_and_size_of_candidates_are_limited() {
         let blob = |n: usize, length| GitFile {
             path: format!("skills/{n}.md"),
             object: "a".repeat(40),
@@ -366,14 +368,14 @@ mod tests {
         let many: Vec<_> = (0..MAX_MARKETPLACE_SKILLS + 5)
             .map(|n| blob(n, 1))
             .collect();
-        assert_eq!(wanted(&many).len(), MAX_MARKETPLACE_SKILLS);
+        assert_eq!(candidate_files(&many).len(), MAX_MARKETPLACE_SKILLS);
         let large: Vec<_> = (0..30).map(|n| blob(n, MAX_FILE_BYTES)).collect();
-        assert_eq!(wanted(&large).len(), 16);
-        assert!(wanted(&[blob(1, MAX_FILE_BYTES + 1)]).is_empty());
+        assert_eq!(candidate_files(&large).len(), 16);
+        assert!(candidate_files(&[blob(1, MAX_FILE_BYTES + 1)]).is_empty());
     }
 
     #[test]
-    fn left_overs_go() {
+    fn stale_scratch_directories_are_removed() {
         let scratch = tempfile::tempdir().unwrap();
         let (old, new) = (
             scratch.path().join("fetch-old"),
@@ -391,7 +393,7 @@ mod tests {
             .build()
             .unwrap();
         let _inside = runtime.enter();
-        let made = make(scratch.path()).unwrap();
-        assert!(!old.exists() && new.exists() && made.0.path().exists());
+        let created = create_scratch(scratch.path()).unwrap();
+        assert!(!old.exists() && new.exists() && created.0.path().exists());
     }
 }

@@ -1,5 +1,5 @@
-//! What the span and the line of a request cost, from the macros to the buffer of the thread that writes; beside the library's own
-//! format, which writes each line itself, to nowhere.
+//! The cost of the span and the line of a request, from the macros to the queue of the writing thread. The comparison is the
+//! library's own format, which writes each line to a sink.
 
 use std::io;
 
@@ -13,7 +13,8 @@ use tracing_subscriber::registry;
 
 fn line(criterion: &mut Criterion) {
     let levels = || Targets::new().with_default(tracing::Level::INFO);
-    let lines = LogWriter::start(io::sink(), |lost| format!("{lost} lost\n")).expect("a thread");
+    let lines = LogWriter::start(io::sink(), |lost| format!("{lost} lost\n"))
+        .expect("the thread of the log starts");
     let ours = layer()
         .with_writer(lines)
         .event_format(TextFormat)
@@ -23,7 +24,7 @@ fn line(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("span and line of a request");
     let mut measure = |name, subscriber: Box<dyn Subscriber + Send + Sync>| {
         tracing::subscriber::with_default(subscriber, || {
-            group.bench_function(name, |bencher| bencher.iter(say));
+            group.bench_function(name, |bencher| bencher.iter(log_request));
         });
     };
     let (wanted, _levels) = ReloadableFilter::new(levels());
@@ -32,8 +33,8 @@ fn line(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// As `http_api`'s layer around all requests does.
-fn say() {
+/// The span and line that `http-api` logs for each request.
+fn log_request() {
     let span = tracing::info_span!(
         "http.request",
         request.id = %"4f3c2a1b-0000-4000-8000-1234567890ab",

@@ -13,8 +13,8 @@ struct Headers<'a>(&'a [(&'static str, String)]);
 
 impl Extractor for Headers<'_> {
     fn get(&self, key: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(name, _)| *name == key);
-        found.map(|(_, value)| value.as_str())
+        let header = self.0.iter().find(|(name, _)| *name == key);
+        header.map(|(_, value)| value.as_str())
     }
 
     fn keys(&self) -> Vec<&str> {
@@ -35,13 +35,13 @@ pub fn adopt(span: &Span, headers: &[(&'static str, String)]) {
 pub fn current() -> Vec<(&'static str, String)> {
     let context = Span::current().context();
     let span = context.span();
-    let at = span.span_context();
-    if !at.is_valid() {
+    let ids = span.span_context();
+    if !ids.is_valid() {
         return Vec::new();
     }
-    let flags = at.trace_flags().to_u8() & 1;
-    let parent = format!("00-{}-{}-{flags:02x}", at.trace_id(), at.span_id());
-    let state = at.trace_state().header();
+    let flags = ids.trace_flags().to_u8() & 1;
+    let parent = format!("00-{}-{}-{flags:02x}", ids.trace_id(), ids.span_id());
+    let state = ids.trace_state().header();
     let mut headers = vec![(PARENT, parent)];
     if !state.is_empty() {
         headers.push((STATE, state));

@@ -21,22 +21,22 @@ use crate::{Config, Error};
 /// Interval between two log lines about a failing collector.
 const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Called by the thread of the batch processor alone, so it may block; it has a runtime of its own, because requests must
-/// not wait for a turn behind it, and the last batch leaves when the service's runtime is about to end.
+/// Sends spans. Only the thread of the batch processor calls it, so it may block. It has its own runtime, so that it does not delay
+/// requests, and because it sends the last batch while the service's runtime ends.
 #[derive(Debug)]
 pub(crate) struct Exporter {
     collector: CollectorClient,
-    /// There until it is dropped.
+    /// `None` only during drop.
     runtime: Option<Runtime>,
     resource: ResourceAttributesWithSchema,
-    trouble: Mutex<LostSpans>,
+    lost_spans: Mutex<LostSpans>,
 }
 
 /// Spans lost since the last log line.
 #[derive(Debug, Default)]
 struct LostSpans {
-    said: Option<Instant>,
-    lost: usize,
+    logged_at: Option<Instant>,
+    count: usize,
 }
 
 impl Exporter {
@@ -45,19 +45,19 @@ impl Exporter {
             collector: CollectorClient::new(config)?,
             runtime: Some(Builder::new_current_thread().enable_all().build()?),
             resource: ResourceAttributesWithSchema::default(),
-            trouble: Mutex::default(),
+            lost_spans: Mutex::default(),
         })
     }
 
-    fn lost(&self, spans: usize, why: &str) {
-        let Ok(mut trouble) = self.trouble.lock() else {
+    fn log_lost_spans(&self, spans: usize, reason: &str) {
+        let Ok(mut lost_spans) = self.lost_spans.lock() else {
             return;
         };
-        if let Some(lost) = trouble.say(spans, Instant::now()) {
+        if let Some(lost) = lost_spans.add(spans, Instant::now()) {
             tracing::warn!(
                 spans = lost,
-                error = why,
-                "traces could not be exported and are lost; check telemetry.otlp_endpoint and its collector (said once a \
+                error = reason,
+                "traces could not be exported and are lost; check telemetry.otlp_endpoint and its collector (logged once a \
                  minute)"
             );
         }
@@ -75,14 +75,14 @@ impl Drop for Exporter {
 
 impl LostSpans {
     /// Adds lost spans. Returns their number if it is time for a log line.
-    fn say(&mut self, spans: usize, now: Instant) -> Option<usize> {
-        self.lost += spans;
+    fn add(&mut self, spans: usize, now: Instant) -> Option<usize> {
+        self.count += spans;
         let is_due = self
-            .said
-            .is_none_or(|said| now - said >= FAILURE_LOG_INTERVAL);
+            .logged_at
+            .is_none_or(|logged_at| now - logged_at >= FAILURE_LOG_INTERVAL);
         is_due.then(|| {
-            self.said = Some(now);
-            std::mem::take(&mut self.lost)
+            self.logged_at = Some(now);
+            std::mem::take(&mut self.count)
         })
     }
 }
@@ -90,7 +90,7 @@ impl LostSpans {
 impl SpanExporter for Exporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
-        let batch = batch.into_iter().map(named).collect();
+        let batch = batch.into_iter().map(with_semantic_name).collect();
         let request = ExportTraceServiceRequest {
             resource_spans: group_spans_by_resource_and_scope(batch, &self.resource),
         };
@@ -98,9 +98,9 @@ impl SpanExporter for Exporter {
             return Err(OTelSdkError::AlreadyShutdown);
         };
         let sent = runtime.block_on(self.collector.send(request.encode_to_vec()));
-        sent.map_err(|why| {
-            self.lost(spans, &why);
-            OTelSdkError::InternalFailure(why)
+        sent.map_err(|error| {
+            self.log_lost_spans(spans, &error);
+            OTelSdkError::InternalFailure(error)
         })
     }
 
@@ -110,10 +110,11 @@ impl SpanExporter for Exporter {
 }
 
 /// Sets names and kinds by the semantic conventions for HTTP, from which backends derive service maps.
-fn named(mut span: SpanData) -> SpanData {
+fn with_semantic_name(mut span: SpanData) -> SpanData {
     let text = |span: &SpanData, key: &str| {
-        let found = span.attributes.iter().find(|it| it.key.as_str() == key)?;
-        match &found.value {
+        let mut attributes = span.attributes.iter();
+        let attribute = attributes.find(|attribute| attribute.key.as_str() == key)?;
+        match &attribute.value {
             Value::String(text) => Some(text.as_str().to_owned()),
             _ => None,
         }
@@ -143,11 +144,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_collector_is_one_line_a_minute() {
-        let (mut trouble, start) = (LostSpans::default(), Instant::now());
-        assert_eq!(trouble.say(3, start), Some(3));
-        assert_eq!(trouble.say(4, start + Duration::from_secs(1)), None);
-        assert_eq!(trouble.say(5, start + Duration::from_secs(59)), None);
-        assert_eq!(trouble.say(6, start + FAILURE_LOG_INTERVAL), Some(15));
+    fn lost_spans_are_logged_once_a_minute() {
+        let (mut lost_spans, start) = (LostSpans::default(), Instant::now());
+        assert_eq!(lost_spans.add(3, start), Some(3));
+        assert_eq!(lost_spans.add(4, start + Duration::from_secs(1)), None);
+        assert_eq!(lost_spans.add(5, start + Duration::from_secs(59)), None);
+        assert_eq!(lost_spans.add(6, start + FAILURE_LOG_INTERVAL), Some(15));
     }
 }

@@ -1,4 +1,4 @@
-//! One request to the collector.
+//! Requests to the collector.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::{Config, Error};
 /// Timeouts of the connection and of the whole request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Responses are read up to this size and ignored.
+/// Size up to which responses are read. Their content is ignored.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 const AGENT_NAME: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
@@ -38,7 +38,9 @@ impl CollectorClient {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let mut url = config.endpoint.clone();
         url.path_segments_mut()
-            .map_err(|()| Error::Endpoint("it is no address of a server".to_owned()))?
+            .map_err(|()| {
+                Error::Endpoint("the URL must be http://HOST or https://HOST".to_owned())
+            })?
             .pop_if_empty()
             .extend(["v1", "traces"]);
         let mut http = HttpConnector::new();
@@ -63,8 +65,12 @@ impl CollectorClient {
     /// Sends a batch. The error is for the log.
     pub(crate) async fn send(&self, body: Vec<u8>) -> Result<(), String> {
         let exchange = tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(body)).await;
-        exchange
-            .unwrap_or_else(|_| Err(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())))
+        exchange.unwrap_or_else(|_| {
+            Err(format!(
+                "no response within {} s",
+                REQUEST_TIMEOUT.as_secs()
+            ))
+        })
     }
 
     async fn exchange(&self, body: Vec<u8>) -> Result<(), String> {
@@ -72,18 +78,18 @@ impl CollectorClient {
             .body(Full::from(body))
             .map_err(|error| error.to_string())?;
         request.headers_mut().clone_from(&self.headers);
-        let answer = self.client.request(request).await;
-        let answer = answer.map_err(|error| chain(&error))?;
-        let status = answer.status();
+        let response = self.client.request(request).await;
+        let response = response.map_err(|error| chain(&error))?;
+        let status = response.status();
         // Read the body to its end and ignore it.
-        let body = Limited::new(answer.into_body(), MAX_RESPONSE_BYTES)
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES)
             .collect()
             .await;
         if !status.is_success() {
-            return Err(format!("the collector answered {status}"));
+            return Err(format!("the collector responded with {status}"));
         }
         body.map(|_| ())
-            .map_err(|_| "the answer broke off".to_owned())
+            .map_err(|_| "the response is incomplete or too large".to_owned())
     }
 }
 
@@ -91,10 +97,9 @@ fn headers(config: &Config) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
     headers.insert(USER_AGENT, HeaderValue::from_static(AGENT_NAME));
     for (number, (name, value)) in config.headers.iter().enumerate() {
-        let none = |_: &dyn std::error::Error| Error::Header(number + 1);
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| none(&error))?;
-        let mut value =
-            HeaderValue::from_str(value.expose_secret()).map_err(|error| none(&error))?;
+        let invalid = || Error::Header(number + 1);
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
+        let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| invalid())?;
         value.set_sensitive(true);
         headers.append(name, value);
     }
@@ -117,11 +122,11 @@ fn chain(error: &dyn std::error::Error) -> String {
 fn tls(is_secure: bool) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     if is_secure {
-        let found = rustls_native_certs::load_native_certs().certs;
-        if roots.add_parsable_certificates(found).0 == 0 {
+        let certificates = rustls_native_certs::load_native_certs().certs;
+        if roots.add_parsable_certificates(certificates).0 == 0 {
             return Err(Error::Endpoint(
-                "this machine has no certificate authorities, so no https address can be trusted (on Debian, install \
-                 ca-certificates)"
+                "this machine has no certificate authorities, so https cannot be verified: install them (on Debian, the \
+                 package ca-certificates)"
                     .to_owned(),
             ));
         }

@@ -32,7 +32,7 @@ use export::Exporter;
 
 /// Capacity of the queue of spans.
 pub const MAX_QUEUED_SPANS: usize = 2048;
-/// Maximum spans per request.
+/// Spans per request.
 const MAX_BATCH_SPANS: usize = 512;
 /// Interval between two batches.
 const EXPORT_INTERVAL: Duration = Duration::from_secs(2);
@@ -53,7 +53,7 @@ pub struct Config {
     pub service_version: &'static str,
     /// Share of the traces that begin here to record, from 0 to 1. A caller's trace context decides for its own trace.
     pub sampling_ratio: f64,
-    /// Spans of these crates are traces (the first parts of `tracing`'s targets).
+    /// Crates whose spans are exported: the first parts of `tracing`'s targets.
     pub targets: &'static [&'static str],
 }
 
@@ -61,17 +61,17 @@ pub struct Config {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An invalid HTTP header. The error names its position, because the text may be secret.
-    #[error("header {0} of telemetry.headers is none that HTTP allows: it must be NAME=VALUE")]
+    #[error("header {0} of telemetry.headers is not a valid HTTP header; write it as NAME=VALUE")]
     Header(usize),
     /// An invalid endpoint.
-    #[error("nothing can be sent to telemetry.otlp_endpoint: {0}")]
+    #[error("telemetry.otlp_endpoint is not usable: {0}")]
     Endpoint(String),
     /// The exporter's thread cannot be started.
     #[error("cannot start the exporter: {0}")]
     Thread(#[from] std::io::Error),
 }
 
-/// The export of traces, from [`Telemetry::open`] to [`Telemetry::finish`]. Clones are the same.
+/// The export of traces, from [`Telemetry::open`] to [`Telemetry::finish`]. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Telemetry {
     provider: SdkTracerProvider,
@@ -123,14 +123,14 @@ impl Telemetry {
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
     {
         let targets = self.targets;
-        let wanted = move |metadata: &Metadata<'_>| is_wanted(metadata, targets);
+        let is_exported = move |metadata: &Metadata<'_>| is_exported(metadata, targets);
         tracing_opentelemetry::layer()
             .with_tracer(self.provider.tracer("agent-workspace"))
             .with_location(false)
             .with_threads(false)
             .with_tracked_inactivity(false)
             .with_context_activation(false)
-            .with_filter(filter_fn(wanted).with_max_level_hint(LevelFilter::DEBUG))
+            .with_filter(filter_fn(is_exported).with_max_level_hint(LevelFilter::DEBUG))
     }
 
     /// Sends the queued spans within `limit`. Returns `false` on a timeout. Blocks. Later spans are lost.
@@ -139,7 +139,7 @@ impl Telemetry {
     }
 }
 
-fn is_wanted(metadata: &Metadata<'_>, targets: &[&str]) -> bool {
+fn is_exported(metadata: &Metadata<'_>, targets: &[&str]) -> bool {
     let level = if metadata.is_span() {
         Level::DEBUG
     } else {

@@ -1,4 +1,4 @@
-//! Dormant agent servers: how they are known, and how they are woken.
+//! Dormant agent servers: detection, prewarming and initialization.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use domain::error::Classify;
 use endpoint_guard::Unguarded;
 use serde_json::json;
 
-use crate::stub::{Act, Stub};
+use crate::stub::{Stub, StubAction};
 use crate::support::{Noon, runtime, sandbox, secret};
 
 fn init_request() -> InitRequest {
@@ -21,16 +21,16 @@ fn init_request() -> InitRequest {
     }
 }
 
-fn state(name: &str) -> Act {
-    Act::Json(200, json!({"state": name, "error": null}))
+fn state(name: &str) -> StubAction {
+    StubAction::Json(200, json!({"state": name, "error": null}))
 }
 
-fn refusal(status: u16, detail: &str) -> Act {
-    Act::Json(status, json!({"detail": detail}))
+fn refusal(status: u16, detail: &str) -> StubAction {
+    StubAction::Json(status, json!({"detail": detail}))
 }
 
 #[tokio::test]
-async fn only_one_that_says_so_is_dormant() {
+async fn only_a_dormant_or_initializing_state_is_dormant() {
     let page = b"HTTP/1.1 200 X\r\nconnection: close\r\n\r\n<html>".to_vec();
     for (answer, dormant) in [
         (state("dormant"), true),
@@ -43,9 +43,9 @@ async fn only_one_that_says_so_is_dormant() {
         ),
         (refusal(401, "Unauthorized"), false),
         (refusal(405, "Method Not Allowed"), false),
-        (Act::Json(404, json!({"state": "dormant"})), false),
-        (Act::Json(200, json!(["dormant"])), false),
-        (Act::Raw(page), false),
+        (StubAction::Json(404, json!({"state": "dormant"})), false),
+        (StubAction::Json(200, json!(["dormant"])), false),
+        (StubAction::Raw(page), false),
     ] {
         let stub = Stub::start([answer]).await;
         assert_eq!(
@@ -59,8 +59,8 @@ async fn only_one_that_says_so_is_dormant() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_asked_is_an_error() {
-    let stub = Stub::start([refusal(503, "busy"), Act::Drop, Act::Drop]).await;
+async fn an_unavailable_agent_server_is_an_error() {
+    let stub = Stub::start([refusal(503, "busy"), StubAction::Drop, StubAction::Drop]).await;
     let error = runtime()
         .is_dormant(&sandbox(), &stub.url)
         .await
@@ -74,10 +74,10 @@ async fn one_that_cannot_be_asked_is_an_error() {
 }
 
 #[tokio::test]
-async fn one_that_is_asked_in_advance_is_told_nothing_and_may_answer_anything() {
+async fn prewarm_requests_carry_no_key_and_ignore_responses() {
     for answers in [
         [
-            Act::Json(200, json!({"version": "1.58.0"})),
+            StubAction::Json(200, json!({"version": "1.58.0"})),
             refusal(404, "Not Found"),
         ],
         [refusal(503, "busy"), refusal(503, "busy")],
@@ -87,13 +87,13 @@ async fn one_that_is_asked_in_advance_is_told_nothing_and_may_answer_anything() 
         let lines = ["GET /server_info", "GET /agent-workspace/no-such-path"];
         assert_eq!(stub.lines(), lines);
         let seen = stub.seen();
-        let keys = seen.iter().map(|it| (&it.key, &it.wake_key));
+        let keys = seen.iter().map(|request| (&request.key, &request.wake_key));
         assert!(keys.into_iter().all(|keys| keys == (&None, &None)));
     }
 }
 
 #[tokio::test]
-async fn waking_gives_what_a_cold_start_has_in_its_environment() {
+async fn the_init_request_carries_the_settings_of_a_cold_start() {
     let stub = Stub::start([state("ready")]).await;
     runtime()
         .wake(&sandbox(), &stub.url, &init_request())
@@ -116,26 +116,26 @@ async fn waking_gives_what_a_cold_start_has_in_its_environment() {
 }
 
 #[tokio::test]
-async fn one_that_is_awake_is_left_alone() {
+async fn an_awake_agent_server_needs_no_initialization() {
     let woken = || refusal(400, "server already in state: ready");
     let cold = || refusal(404, "not available");
     let old = || refusal(401, "Unauthorized");
     for answers in [
-        // Woken before, perhaps by ourselves a moment ago: the answer was lost.
+        // Initialized before, perhaps by a request whose response was lost.
         vec![woken(), state("ready")],
-        vec![Act::Drop, woken(), state("ready")],
+        vec![StubAction::Drop, woken(), state("ready")],
         // Booted awake.
         vec![cold(), cold()],
-        // Without that route, every path below /api asks for the session key.
+        // An old release: every path below /api needs the session key.
         vec![old(), old()],
-        // Being woken by somebody else.
+        // Another request initializes it.
         vec![
             refusal(400, "server already in state: initializing"),
             state("initializing"),
             woken(),
             state("ready"),
         ],
-        // Somebody else has failed to.
+        // The other request has failed.
         vec![
             refusal(400, "server already in state: initializing"),
             state("dormant"),
@@ -153,7 +153,7 @@ async fn one_that_is_awake_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_refusal_names_no_key() {
+async fn a_refused_initialization_contains_no_key() {
     for (status, detail) in [
         (401, "Unauthorized"),
         (422, "session-key-1 is no key"),
@@ -165,7 +165,7 @@ async fn a_refusal_names_no_key() {
             .await
             .unwrap_err();
         assert!(
-            matches!(error, AgentError::Rejected { status: it, .. } if it == status),
+            matches!(error, AgentError::Rejected { status: s, .. } if s == status),
             "{error:?}"
         );
         let text = format!("{error} {error:?} {} {:?}", error.public(), init_request());
@@ -174,13 +174,13 @@ async fn a_refusal_names_no_key() {
 }
 
 #[tokio::test]
-async fn one_that_never_wakes_meets_the_deadline() {
+async fn initialization_has_a_deadline() {
     let config = Config {
         wake: Duration::from_millis(100),
         ..Config::default()
     };
     let runtime = HttpAgentRuntime::new(config, Arc::new(Noon), Arc::new(Unguarded));
-    let stub = Stub::start([Act::Hang]).await;
+    let stub = Stub::start([StubAction::Hang]).await;
     let error = runtime
         .wake(&sandbox(), &stub.url, &init_request())
         .await
@@ -199,8 +199,8 @@ async fn one_that_never_wakes_meets_the_deadline() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_unreachable() {
-    let stub = Stub::start([Act::Drop, Act::Drop]).await;
+async fn a_closed_connection_is_unreachable() {
+    let stub = Stub::start([StubAction::Drop, StubAction::Drop]).await;
     let error = runtime()
         .wake(&sandbox(), &stub.url, &init_request())
         .await

@@ -1,4 +1,4 @@
-//! The exchange itself: deadlines, sizes, broken connections.
+//! Deadlines, size limits and broken connections of all exchanges.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use domain::error::Classify;
 use endpoint_guard::Unguarded;
 use serde_json::json;
 
-use crate::stub::{Act, Stub};
+use crate::stub::{Stub, StubAction};
 use crate::support::{ID, Noon, at, hello, id, runtime, sandbox, secret, server};
 
 #[tokio::test]
-async fn a_page_that_is_too_large_is_asked_for_in_smaller_ones() {
-    let announced = Act::Raw(b"HTTP/1.1 200 X\r\ncontent-length: 5000\r\n\r\n".to_vec());
+async fn a_page_that_is_too_large_is_requested_in_smaller_ones() {
+    let announced = StubAction::Raw(b"HTTP/1.1 200 X\r\ncontent-length: 5000\r\n\r\n".to_vec());
     let mut bytes = b"HTTP/1.1 200 X\r\nconnection: close\r\n\r\n".to_vec();
     bytes.extend([b' '; 1001]);
-    let good = Act::Json(200, json!({"items": [], "next_page_id": null}));
-    let stub = Stub::start([announced, Act::Raw(bytes), good]).await;
+    let good = StubAction::Json(200, json!({"items": [], "next_page_id": null}));
+    let stub = Stub::start([announced, StubAction::Raw(bytes), good]).await;
     runtime()
         .events(&at(&stub), id(ID), None, None)
         .await
@@ -32,15 +32,16 @@ async fn a_page_that_is_too_large_is_asked_for_in_smaller_ones() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_or_senseless_is_malformed() {
-    let endless = || Act::Raw(b"HTTP/1.1 200 X\r\ncontent-length: 99999999999\r\n\r\n".to_vec());
+async fn too_large_and_invalid_responses_are_malformed() {
+    let endless =
+        || StubAction::Raw(b"HTTP/1.1 200 X\r\ncontent-length: 99999999999\r\n\r\n".to_vec());
     let stub = Stub::start([
         endless(),
-        Act::Json(200, json!({"version": 5})),
-        Act::Raw(b"HTTP/1.1 200 X\r\ncontent-length: 4\r\n\r\nnope".to_vec()),
-        Act::Json(200, json!({"items": 5})),
-        Act::Json(200, json!({})),
-        Act::Json(200, json!(-1)),
+        StubAction::Json(200, json!({"version": 5})),
+        StubAction::Raw(b"HTTP/1.1 200 X\r\ncontent-length: 4\r\n\r\nnope".to_vec()),
+        StubAction::Json(200, json!({"items": 5})),
+        StubAction::Json(200, json!({})),
+        StubAction::Json(200, json!(-1)),
     ])
     .await;
     let (runtime, at, id) = (runtime(), at(&stub), id(ID));
@@ -65,10 +66,10 @@ async fn an_answer_that_is_too_large_or_senseless_is_malformed() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_meets_the_deadline() {
-    let stub = Stub::start([Act::Hang, Act::Hang]).await;
+async fn requests_without_a_response_time_out() {
+    let stub = Stub::start([StubAction::Hang, StubAction::Hang]).await;
     let config = Config {
-        // So long that what is asked has arrived by then.
+        // Long enough for the request to arrive.
         read: Duration::from_secs(1),
         alive: Duration::from_secs(1),
         ..Config::default()
@@ -81,8 +82,15 @@ async fn a_server_that_never_answers_meets_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_is_tried_once_more_but_never_for_a_message() {
-    let stub = Stub::start([Act::Drop, server("1.58.0"), Act::Drop, Act::Drop, Act::Drop]).await;
+async fn a_request_whose_connection_breaks_is_repeated_unless_it_is_a_message() {
+    let stub = Stub::start([
+        StubAction::Drop,
+        server("1.58.0"),
+        StubAction::Drop,
+        StubAction::Drop,
+        StubAction::Drop,
+    ])
+    .await;
     let (runtime, at) = (runtime(), at(&stub));
     assert_eq!(runtime.version(&at).await.unwrap(), "1.58.0");
     assert_eq!(stub.lines().len(), 2);
@@ -99,8 +107,8 @@ async fn a_broken_connection_is_tried_once_more_but_never_for_a_message() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_unreachable() {
-    // Bound and not listening: the port stays ours and refuses.
+async fn a_port_without_a_listener_is_unreachable() {
+    // A bound port without a listener refuses connections.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap())
@@ -120,7 +128,11 @@ async fn nobody_listening_is_unreachable() {
 #[tokio::test]
 async fn a_redirect_is_not_followed_and_alive_needs_no_key() {
     let away = b"HTTP/1.1 302 X\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n".to_vec();
-    let stub = Stub::start([Act::Raw(away), Act::Json(200, json!({"status": "ok"}))]).await;
+    let stub = Stub::start([
+        StubAction::Raw(away),
+        StubAction::Json(200, json!({"status": "ok"})),
+    ])
+    .await;
     let error = runtime().version(&at(&stub)).await.unwrap_err();
     assert!(
         matches!(error, AgentError::Rejected { status: 302, .. }),
@@ -132,7 +144,7 @@ async fn a_redirect_is_not_followed_and_alive_needs_no_key() {
 }
 
 #[tokio::test]
-async fn an_address_or_key_that_http_cannot_carry_is_an_error() {
+async fn an_invalid_url_or_key_is_an_error() {
     let mailbox = AgentEndpoint {
         sandbox: sandbox(),
         url: "mailto:a@b".parse().unwrap(),

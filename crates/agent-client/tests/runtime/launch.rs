@@ -1,4 +1,4 @@
-//! Starting: the body, the dialects, and a start that is repeated.
+//! Starting a conversation: the body, both supported releases, and a repeated start.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use domain::error::Classify;
 use domain::start_task::AgentType;
 use serde_json::{Map, Value, json};
 
-use crate::stub::{Act, Seen, Stub, Trial};
+use crate::stub::{SeenRequest, Stub, StubAction, TestHandler};
 use crate::support::{ID, OTHER, at, hello, id, runtime, secret, server};
 
 fn request() -> LaunchRequest {
@@ -75,8 +75,8 @@ fn request() -> LaunchRequest {
     }
 }
 
-fn info(status: u16, last_user_message: &Value) -> Act {
-    Act::Json(
+fn info(status: u16, last_user_message: &Value) -> StubAction {
+    StubAction::Json(
         status,
         json!({"id": ID, "execution_status": "idle", "title": null,
         "agent": {"kind": "Agent", "llm": {"model": "openai/m"}}, "last_user_message_id": last_user_message}),
@@ -84,15 +84,21 @@ fn info(status: u16, last_user_message: &Value) -> Act {
 }
 
 async fn sent_body(version: &str, request: &LaunchRequest) -> Value {
-    launched(version, request, |_| Act::Json(200, json!({"ok": true})))
-        .await
-        .0
+    launched(version, request, |_| {
+        StubAction::Json(200, json!({"ok": true}))
+    })
+    .await
+    .0
 }
 
 /// The body that was sent, and the notes.
-async fn launched(version: &str, request: &LaunchRequest, trial: Trial) -> (Value, Vec<String>) {
-    let acts = [server(version), info(201, &Value::Null)];
-    let stub = Stub::with_trials(acts, trial).await;
+async fn launched(
+    version: &str,
+    request: &LaunchRequest,
+    test_handler: TestHandler,
+) -> (Value, Vec<String>) {
+    let actions = [server(version), info(201, &Value::Null)];
+    let stub = Stub::with_test_handler(actions, test_handler).await;
     let started = runtime().start(&at(&stub), request).await.unwrap();
     assert_eq!(
         (started.id, started.execution_status),
@@ -145,7 +151,7 @@ async fn the_launch_body_carries_every_setting() {
 }
 
 #[tokio::test]
-async fn what_is_not_set_is_left_to_the_agent_server_and_refusable_values_are_mended() {
+async fn absent_settings_are_omitted_and_invalid_ones_corrected() {
     let mut bare = request();
     bare.confirmation_mode = false;
     bare.security_analyzer = Some("invariant".to_owned());
@@ -184,17 +190,17 @@ async fn what_is_not_set_is_left_to_the_agent_server_and_refusable_values_are_me
     }
 }
 
-/// Only `docs` answers; `fetch` says that it cannot, the search service breaks the trial.
-fn only_docs(seen: &Seen) -> Act {
+/// Only `docs` passes its test. The test of `fetch` fails, and that of the search service is an error.
+fn only_docs(seen: &SeenRequest) -> StubAction {
     match seen.body["server"]["url"].as_str() {
-        Some("https://mcp.example/x") => Act::Json(200, json!({"ok": true})),
-        None => Act::Json(200, json!({"ok": false, "error": "refused"})),
-        Some(_) => Act::Json(500, json!({"detail": "x"})),
+        Some("https://mcp.example/x") => StubAction::Json(200, json!({"ok": true})),
+        None => StubAction::Json(200, json!({"ok": false, "error": "refused"})),
+        Some(_) => StubAction::Json(500, json!({"detail": "x"})),
     }
 }
 
 #[tokio::test]
-async fn a_silent_mcp_server_is_left_out_and_noted() {
+async fn an_unreachable_mcp_server_is_omitted_with_a_note() {
     for version in ["1.34.0", "1.58.0"] {
         let (body, notes) = launched(version, &request(), only_docs).await;
         let servers = body["agent"]["mcp_config"].as_object().unwrap();
@@ -205,9 +211,8 @@ async fn a_silent_mcp_server_is_left_out_and_noted() {
     }
 }
 
-/// A start waits for all hung ones as long as for one of them.
 #[tokio::test]
-async fn however_many_mcp_servers_hang_a_start_waits_once() {
+async fn hanging_mcp_servers_are_tested_concurrently() {
     let mut many = request();
     many.mcp = (0..50)
         .map(|n| McpServer::Stdio {
@@ -218,29 +223,29 @@ async fn however_many_mcp_servers_hang_a_start_waits_once() {
         })
         .collect();
     for version in ["1.34.0", "1.58.0"] {
-        let (_, notes) = launched(version, &many, |_| Act::Hang).await;
+        let (_, notes) = launched(version, &many, |_| StubAction::Hang).await;
         assert_eq!(notes.len(), 51, "{version}");
     }
 }
 
 #[tokio::test]
-async fn a_plugin_that_does_not_load_is_left_out_and_the_rest_is_passed_on() {
+async fn a_plugin_that_does_not_load_is_omitted_with_a_note() {
     let plugin = |source: &str| Plugin {
         source: source.to_owned(),
         reference: Some("v1".to_owned()),
         repo_path: Some("plugins/one".to_owned()),
         parameters: json!({"a": 1}).as_object().cloned(),
     };
-    let mut with = request();
-    with.mcp = vec![];
-    with.search_api_key = None;
-    with.plugins = vec![plugin("github:o/good"), plugin("https://u:secret@h/bad")];
-    let trial: Trial = |seen| match seen.body["source"].as_str() {
-        Some("https://u:secret@h/bad") => Act::Json(400, json!({"detail": "fetch"})),
-        _ => Act::Json(200, json!({"name": "good"})),
+    let mut request = request();
+    request.mcp = vec![];
+    request.search_api_key = None;
+    request.plugins = vec![plugin("github:o/good"), plugin("https://u:secret@h/bad")];
+    let test_handler: TestHandler = |seen| match seen.body["source"].as_str() {
+        Some("https://u:secret@h/bad") => StubAction::Json(400, json!({"detail": "fetch"})),
+        _ => StubAction::Json(200, json!({"name": "good"})),
     };
     for version in ["1.34.0", "1.58.0"] {
-        let (body, notes) = launched(version, &with, trial).await;
+        let (body, notes) = launched(version, &request, test_handler).await;
         let expected =
             json!([{"source": "github:o/good", "ref": "v1", "repo_path": "plugins/one"}]);
         assert_eq!(body["plugins"], expected);
@@ -249,23 +254,27 @@ async fn a_plugin_that_does_not_load_is_left_out_and_the_rest_is_passed_on() {
         assert!(!notes[0].contains("secret"));
     }
 
-    let acts = [server("1.58.0"), info(201, &Value::Null)];
-    let stub = Stub::with_trials(acts, trial).await;
-    runtime().start(&at(&stub), &with).await.unwrap();
-    let lines: Vec<String> = stub.tried().into_iter().map(|seen| seen.line).collect();
+    let actions = [server("1.58.0"), info(201, &Value::Null)];
+    let stub = Stub::with_test_handler(actions, test_handler).await;
+    runtime().start(&at(&stub), &request).await.unwrap();
+    let lines: Vec<String> = stub
+        .seen_tests()
+        .into_iter()
+        .map(|seen| seen.line)
+        .collect();
     let gone = "DELETE /api/plugins/installed/good".to_owned();
     assert!(
         lines.contains(&gone),
-        "what was tried is taken away again: {lines:?}"
+        "the test removes the plugin: {lines:?}"
     );
 }
 
 #[tokio::test]
-async fn a_few_plugins_are_tried_at_a_time() {
-    let mut with = request();
-    with.mcp = vec![];
-    with.search_api_key = None;
-    with.plugins = (0..20)
+async fn concurrent_tests_of_plugins_are_limited() {
+    let mut request = request();
+    request.mcp = vec![];
+    request.search_api_key = None;
+    request.plugins = (0..20)
         .map(|n| Plugin {
             source: format!("github:o/p{n}"),
             reference: None,
@@ -273,36 +282,36 @@ async fn a_few_plugins_are_tried_at_a_time() {
             parameters: None,
         })
         .collect();
-    let acts = [server("1.58.0"), info(201, &Value::Null)];
-    let stub = Stub::with_trials(acts, |_| Act::Hang).await;
+    let actions = [server("1.58.0"), info(201, &Value::Null)];
+    let stub = Stub::with_test_handler(actions, |_| StubAction::Hang).await;
     let (runtime, at) = (runtime(), at(&stub));
-    let tried = async {
-        while stub.tried().len() < 4 {
+    let count_of_tests = async {
+        while stub.seen_tests().len() < 4 {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-        stub.tried().len()
+        stub.seen_tests().len()
     };
     tokio::select! {
-        started = runtime.start(&at, &with) => panic!("nothing was tried: {started:?}"),
-        tried = tried => assert_eq!(tried, 4),
+        started = runtime.start(&at, &request) => panic!("no plugin was tested: {started:?}"),
+        count = count_of_tests => assert_eq!(count, 4),
     }
 }
 
 #[tokio::test]
-async fn what_the_project_and_the_settings_say_is_passed_on() {
-    let mut with = request();
+async fn hooks_tools_and_disabled_skills_are_part_of_the_body() {
+    let mut request = request();
     let hooks = json!({"stop": [{"matcher": "*", "hooks": [{"command": "true"}]}]});
-    with.hooks = Some(hooks.clone());
-    with.disabled_skills = vec!["noisy".to_owned()];
-    with.sub_agents = true;
+    request.hooks = Some(hooks.clone());
+    request.disabled_skills = vec!["noisy".to_owned()];
+    request.sub_agents = true;
     let tool = |name: &str| AgentTool {
         name: name.to_owned(),
         params: json!({"a": 1}).as_object().cloned().unwrap(),
     };
-    with.tools = Some(vec![tool("terminal"), tool("teleport")]);
-    let works: Trial = |_| Act::Json(200, json!({"ok": true}));
-    let (body, notes) = launched("1.34.0", &with, works).await;
+    request.tools = Some(vec![tool("terminal"), tool("teleport")]);
+    let works: TestHandler = |_| StubAction::Json(200, json!({"ok": true}));
+    let (body, notes) = launched("1.34.0", &request, works).await;
     assert_eq!(body["hook_config"], hooks);
     assert_eq!(
         body["agent"]["agent_context"]["disabled_skills"],
@@ -316,9 +325,8 @@ async fn what_the_project_and_the_settings_say_is_passed_on() {
     assert!(notes[0].contains("teleport"));
 }
 
-/// Names of models are the gateway's business: none is changed on its way.
 #[tokio::test]
-async fn every_style_of_model_name_passes_through() {
+async fn model_names_are_not_changed() {
     for model in [
         "gpt-5.5",
         "openai/gpt-5.5",
@@ -334,20 +342,20 @@ async fn every_style_of_model_name_passes_through() {
         "openhands/claude-sonnet-4-5",
         "Größe/ü",
     ] {
-        let mut with = request();
-        with.mcp = vec![];
-        with.llm.model = model.to_owned();
-        let body = sent_body("1.58.0", &with).await;
+        let mut request = request();
+        request.mcp = vec![];
+        request.llm.model = model.to_owned();
+        let body = sent_body("1.58.0", &request).await;
         assert_eq!(body["agent"]["llm"]["model"], model);
         assert_eq!(body["agent"]["condenser"]["llm"]["model"], model);
     }
 }
 
-/// A program that is the agent gets no key of the model and no search service, and keeps its data with the conversation.
+/// It also gets no search service, and keeps its data with the conversation.
 #[tokio::test]
-async fn an_acp_agent_is_described_by_its_settings() {
-    let mut with = request();
-    with.acp = Some(AcpAgent {
+async fn an_acp_agent_gets_settings_without_model_keys() {
+    let mut request = request();
+    request.acp = Some(AcpAgent {
         server: "custom".to_owned(),
         command: vec!["my-agent".to_owned()],
         args: vec!["--acp".to_owned()],
@@ -356,7 +364,7 @@ async fn an_acp_agent_is_described_by_its_settings() {
         prompt_timeout: Some(60.0),
         options: Map::new(),
     });
-    let body = sent_body("1.34.0", &with).await;
+    let body = sent_body("1.34.0", &request).await;
     let shown = body.to_string();
     assert!(
         !shown.contains("llm-key") && !shown.contains("aws-key") && !shown.contains("tvly-key")
@@ -384,7 +392,7 @@ async fn an_acp_agent_is_described_by_its_settings() {
 }
 
 #[tokio::test]
-async fn an_old_server_streams_only_if_told_to() {
+async fn an_old_agent_server_streams_only_if_the_user_sets_it() {
     let mut plain = request();
     plain.mcp = vec![];
     let body = sent_body("1.34.0", &plain).await;
@@ -402,22 +410,21 @@ async fn an_old_server_streams_only_if_told_to() {
 }
 
 #[tokio::test]
-async fn a_start_that_died_half_way_is_completed_and_nothing_is_said_twice() {
-    let said = json!({"success": true});
-    let silent = [
+async fn an_interrupted_start_sends_its_first_message_once() {
+    let without_message = [
         server("1.58.0"),
         info(200, &Value::Null),
-        Act::Json(200, said),
+        StubAction::Json(200, json!({"success": true})),
     ];
-    let stub = Stub::start(silent).await;
+    let stub = Stub::start(without_message).await;
     runtime().start(&at(&stub), &request()).await.unwrap();
     let last = stub.seen().pop().unwrap();
     assert_eq!(last.line, format!("POST /api/conversations/{ID}/events"));
     assert_eq!(last.body["content"][0]["text"], "hi");
 
-    let unknown = Act::Json(200, json!({"id": ID}));
-    for there in [info(200, &json!(OTHER)), info(201, &Value::Null), unknown] {
-        let stub = Stub::start([server("1.58.0"), there]).await;
+    let unknown = StubAction::Json(200, json!({"id": ID}));
+    for created in [info(200, &json!(OTHER)), info(201, &Value::Null), unknown] {
+        let stub = Stub::start([server("1.58.0"), created]).await;
         runtime().start(&at(&stub), &request()).await.unwrap();
         assert_eq!(
             stub.lines(),
@@ -427,10 +434,10 @@ async fn a_start_that_died_half_way_is_completed_and_nothing_is_said_twice() {
 }
 
 #[tokio::test]
-async fn a_refused_start_tells_why_without_any_secret() {
+async fn a_refused_start_has_a_reason_without_secrets() {
     let secrets = "session-key-1 llm-key aws-key mcp-key env-value tvly-key token-value";
     let detail = json!({"detail": [{"loc": ["body", "agent"], "msg": format!("no {secrets}"), "input": "echo"}]});
-    let stub = Stub::start([server("1.58.0"), Act::Json(422, detail)]).await;
+    let stub = Stub::start([server("1.58.0"), StubAction::Json(422, detail)]).await;
     let error = runtime().start(&at(&stub), &request()).await.unwrap_err();
     let shown = format!("{error} {error:?} {}", error.public());
     assert!(shown.contains("body.agent: no **********"), "{shown}");

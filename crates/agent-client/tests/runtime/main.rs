@@ -1,15 +1,15 @@
-//! The adapter against a stub of the agent server: what it sends, and what it makes of every kind of answer.
+//! The adapter against a stub of the agent server: its requests, and its results for all kinds of responses.
 
 #![expect(
     clippy::unwrap_used,
     reason = "test code: a panic is the failure report"
 )]
 
-mod answers;
 mod dormant;
 mod exchange;
 mod launch;
 mod models;
+mod responses;
 mod stub;
 mod support;
 mod workspace;

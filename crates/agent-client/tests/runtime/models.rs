@@ -1,9 +1,9 @@
-//! Other models for conversations, and the list of profiles at an agent server.
+//! Switching the model of a conversation, and the agent server's list of profiles.
 
 use domain::agent::{AgentError, AgentRuntime, LlmConfig, LlmProfile};
 use serde_json::{Map, json};
 
-use crate::stub::{Act, Stub};
+use crate::stub::{Stub, StubAction};
 use crate::support::{ID, at, id, runtime, secret, server};
 
 fn profile(name: &str, key: &str) -> LlmProfile {
@@ -19,17 +19,17 @@ fn profile(name: &str, key: &str) -> LlmProfile {
     }
 }
 
-fn fine() -> Act {
-    Act::Json(200, json!({"success": true}))
+fn fine() -> StubAction {
+    StubAction::Json(200, json!({"success": true}))
 }
 
 #[tokio::test]
-async fn a_switched_model_has_a_name_that_changes_with_it_and_tells_nothing_of_its_key() {
-    let acts = (0..4).flat_map(|n| {
+async fn the_usage_id_of_a_switched_model_depends_on_its_configuration() {
+    let actions = (0..4).flat_map(|n| {
         let version = if n < 3 { "1.58.0" } else { "1.34.0" };
         [server(version), fine()]
     });
-    let stub = Stub::start(acts).await;
+    let stub = Stub::start(actions).await;
     let (runtime, at, id) = (runtime(), at(&stub), id(ID));
     for key in ["sk-one", "sk-one", "sk-two", "sk-one"] {
         let profile = profile("fast", key);
@@ -45,8 +45,8 @@ async fn a_switched_model_has_a_name_that_changes_with_it_and_tells_nothing_of_i
         .iter()
         .map(|seen| seen.body["llm"]["usage_id"].as_str().unwrap())
         .collect();
-    let mark = names[0].strip_prefix("profile:fast:").unwrap();
-    assert!(mark.len() == 12 && mark.bytes().all(|b| b.is_ascii_hexdigit()));
+    let digest = names[0].strip_prefix("profile:fast:").unwrap();
+    assert!(digest.len() == 12 && digest.bytes().all(|b| b.is_ascii_hexdigit()));
     assert_eq!(names[0], names[1]);
     assert_ne!(names[0], names[2]);
     assert_eq!(
@@ -56,15 +56,15 @@ async fn a_switched_model_has_a_name_that_changes_with_it_and_tells_nothing_of_i
             "aws_session_token": "aws-hush", "usage_id": names[0],
         }})
     );
-    // An old agent server would post every fragment.
+    // An old agent server would post every fragment to the webhook.
     assert_eq!(sent[3].body["llm"]["stream"], false);
 }
 
 #[tokio::test]
-async fn a_refused_switch_keeps_its_status_and_repeats_no_key() {
+async fn a_refused_switch_keeps_its_status_and_contains_no_key() {
     let refusal = |status| {
         let detail = "Unknown model for session-key-1, sk-one, aws-hush";
-        Act::Json(status, json!({"detail": detail}))
+        StubAction::Json(status, json!({"detail": detail}))
     };
     let stub = Stub::start([
         server("1.58.0"),
@@ -76,22 +76,27 @@ async fn a_refused_switch_keeps_its_status_and_repeats_no_key() {
     let (runtime, at, id) = (runtime(), at(&stub), id(ID));
     let profile = profile("fast", "sk-one");
     let failed = runtime.switch_llm(&at, id, &profile).await.unwrap_err();
-    let told = format!("{failed} {failed:?}");
+    let text = format!("{failed} {failed:?}");
     assert!(
         matches!(failed, AgentError::Rejected { status: 422, .. }),
-        "{told}"
+        "{text}"
     );
-    for hidden in ["sk-one", "aws-hush", "session-key-1"] {
-        assert!(!told.contains(hidden), "{told}");
+    for secret in ["sk-one", "aws-hush", "session-key-1"] {
+        assert!(!text.contains(secret), "{text}");
     }
     let failed = runtime.switch_llm(&at, id, &profile).await;
     assert!(matches!(failed, Err(AgentError::NotFound)), "{failed:?}");
 }
 
 #[tokio::test]
-async fn a_program_is_told_its_model() {
+async fn an_acp_agent_gets_the_name_of_its_model() {
     let wrong = json!({"detail": "not an ACP agent"});
-    let stub = Stub::start([fine(), Act::Json(400, wrong.clone()), Act::Json(504, wrong)]).await;
+    let stub = Stub::start([
+        fine(),
+        StubAction::Json(400, wrong.clone()),
+        StubAction::Json(504, wrong),
+    ])
+    .await;
     let (runtime, at, id) = (runtime(), at(&stub), id(ID));
     runtime.switch_acp_model(&at, id, "m2").await.unwrap();
     let seen = &stub.seen()[0];
@@ -110,15 +115,15 @@ async fn a_program_is_told_its_model() {
 }
 
 #[tokio::test]
-async fn the_list_of_profiles_becomes_the_users() {
+async fn seeding_replaces_the_list_of_profiles() {
     let listed = json!({"profiles": [{"name": "old"}, {"name": "b"}, {"name": "in use"}, {}], "active_profile": null});
     let stub = Stub::start([
-        // One that is refused keeps back no other.
-        Act::Json(422, json!({"detail": "a name like sk-one"})),
-        Act::Json(201, json!({"name": "b"})),
-        Act::Json(200, listed),
-        Act::Json(200, json!({"name": "old"})),
-        Act::Json(409, json!({"detail": "referenced"})),
+        // A refused profile does not stop the others.
+        StubAction::Json(422, json!({"detail": "a name like sk-one"})),
+        StubAction::Json(201, json!({"name": "b"})),
+        StubAction::Json(200, listed),
+        StubAction::Json(200, json!({"name": "old"})),
+        StubAction::Json(409, json!({"detail": "referenced"})),
     ])
     .await;
     let profiles = [profile("-a", "sk-one"), profile("b", "sk-two")];
@@ -144,8 +149,8 @@ async fn the_list_of_profiles_becomes_the_users() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_on_when_the_agent_server_is_away() {
-    let stub = Stub::start([Act::Drop, Act::Drop]).await;
+async fn seeding_stops_when_the_agent_server_is_unreachable() {
+    let stub = Stub::start([StubAction::Drop, StubAction::Drop]).await;
     let profiles = [profile("a", "sk-one"), profile("b", "sk-two")];
     let failed = runtime().seed_profiles(&at(&stub), &profiles).await;
     assert!(matches!(failed, Err(AgentError::Unreachable(_))));

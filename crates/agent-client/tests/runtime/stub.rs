@@ -1,5 +1,5 @@
-//! An agent server of a few lines: answers one request per connection, from a list, and remembers what it was asked.
-//! What is only tried (MCP servers and plugins, in any order) has answers of its own.
+//! A small agent server. It serves one request per connection with the next action of a list, and records the requests. Tests
+//! of MCP servers and plugins come in any order, so a function responds to them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -10,38 +10,38 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use url::Url;
 
-/// What to do with the next request.
-pub(crate) enum Act {
-    /// Answer with this status and document.
+/// The reaction to the next request.
+pub(crate) enum StubAction {
+    /// Respond with this status and document.
     Json(u16, Value),
-    /// Answer with these bytes.
+    /// Respond with these bytes.
     Raw(Vec<u8>),
     /// Read the request and close the connection.
     Drop,
-    /// Read the request and never answer.
+    /// Read the request and never respond.
     Hang,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct SeenRequest {
     /// Method and path with query.
     pub(crate) line: String,
     pub(crate) key: Option<String>,
-    /// What a dormant one knows us by.
+    /// The header `x-init-api-key`.
     pub(crate) wake_key: Option<String>,
     pub(crate) body: Value,
-    /// The body as it came.
+    /// The body as text.
     pub(crate) text: String,
 }
 
-/// How a trial goes.
-pub(crate) type Trial = fn(&Seen) -> Act;
+/// Responds to tests of MCP servers and plugins.
+pub(crate) type TestHandler = fn(&SeenRequest) -> StubAction;
 
 struct State {
-    acts: VecDeque<Act>,
-    seen: Vec<Seen>,
-    trial: Trial,
-    tried: Vec<Seen>,
+    actions: VecDeque<StubAction>,
+    seen: Vec<SeenRequest>,
+    test_handler: TestHandler,
+    seen_tests: Vec<SeenRequest>,
 }
 
 pub(crate) struct Stub {
@@ -57,21 +57,27 @@ impl Drop for Stub {
 }
 
 impl Stub {
-    /// With this list, and everything that is tried works.
-    pub(crate) async fn start(acts: impl IntoIterator<Item = Act>) -> Self {
-        Self::with_trials(acts, |_| Act::Json(200, json!({"ok": true, "name": "p"}))).await
+    /// With this list of actions. All tests of MCP servers and plugins succeed.
+    pub(crate) async fn start(actions: impl IntoIterator<Item = StubAction>) -> Self {
+        Self::with_test_handler(actions, |_| {
+            StubAction::Json(200, json!({"ok": true, "name": "p"}))
+        })
+        .await
     }
 
-    pub(crate) async fn with_trials(acts: impl IntoIterator<Item = Act>, trial: Trial) -> Self {
+    pub(crate) async fn with_test_handler(
+        actions: impl IntoIterator<Item = StubAction>,
+        test_handler: TestHandler,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap())
             .parse()
             .unwrap();
         let state = Arc::new(Mutex::new(State {
-            acts: acts.into_iter().collect(),
+            actions: actions.into_iter().collect(),
             seen: vec![],
-            trial,
-            tried: vec![],
+            test_handler,
+            seen_tests: vec![],
         }));
         let serving = serve(listener, Arc::clone(&state));
         #[expect(
@@ -82,17 +88,17 @@ impl Stub {
         Self { url, state, task }
     }
 
-    /// The requests so far.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    /// The requests so far, without the tests.
+    pub(crate) fn seen(&self) -> Vec<SeenRequest> {
         self.state.lock().unwrap().seen.clone()
     }
 
-    /// What was tried so far.
-    pub(crate) fn tried(&self) -> Vec<Seen> {
-        self.state.lock().unwrap().tried.clone()
+    /// The tests of MCP servers and plugins so far.
+    pub(crate) fn seen_tests(&self) -> Vec<SeenRequest> {
+        self.state.lock().unwrap().seen_tests.clone()
     }
 
-    /// Their first lines.
+    /// The first lines of the requests.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.seen().into_iter().map(|seen| seen.line).collect()
     }
@@ -127,9 +133,9 @@ async fn answer(stream: TcpStream, state: Arc<Mutex<State>>) {
     let line = first.trim_end().trim_end_matches(" HTTP/1.1").to_owned();
     let text = String::from_utf8_lossy(&body).into_owned();
     let body = serde_json::from_slice(&body).unwrap_or_default();
-    let act = {
+    let action = {
         let mut state = state.lock().unwrap();
-        let seen = Seen {
+        let seen = SeenRequest {
             line,
             key,
             wake_key,
@@ -137,25 +143,25 @@ async fn answer(stream: TcpStream, state: Arc<Mutex<State>>) {
             text,
         };
         if seen.line.contains("/api/mcp/test") || seen.line.contains("/api/plugins") {
-            let act = (state.trial)(&seen);
-            state.tried.push(seen);
-            Some(act)
+            let action = (state.test_handler)(&seen);
+            state.seen_tests.push(seen);
+            Some(action)
         } else {
             state.seen.push(seen);
-            state.acts.pop_front()
+            state.actions.pop_front()
         }
     };
-    match act {
-        Some(Act::Json(status, document)) => {
+    match action {
+        Some(StubAction::Json(status, document)) => {
             let body = document.to_string();
             let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n", body.len());
             let whole = format!("{head}connection: close\r\n\r\n{body}");
             let _ = writer.write_all(whole.as_bytes()).await;
         }
-        Some(Act::Raw(bytes)) => {
+        Some(StubAction::Raw(bytes)) => {
             let _ = writer.write_all(&bytes).await;
         }
-        Some(Act::Drop) | None => {}
-        Some(Act::Hang) => std::future::pending().await,
+        Some(StubAction::Drop) | None => {}
+        Some(StubAction::Hang) => std::future::pending().await,
     }
 }

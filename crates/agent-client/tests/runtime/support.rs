@@ -1,4 +1,4 @@
-//! What the suites share.
+//! Helpers that the suites share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use endpoint_guard::Unguarded;
 use secrecy::SecretString;
 use serde_json::json;
 
-use crate::stub::{Act, Stub};
+use crate::stub::{Stub, StubAction};
 
 pub(crate) const ID: &str = "0b66db04-ec2c-4851-ab07-d9afb41e22ab";
 pub(crate) const OTHER: &str = "e8221385-1890-43f9-927e-661137d675ce";
@@ -65,8 +65,8 @@ pub(crate) fn secret(text: &str) -> SecretString {
     SecretString::from(text)
 }
 
-pub(crate) fn server(version: &str) -> Act {
-    Act::Json(
+pub(crate) fn server(version: &str) -> StubAction {
+    StubAction::Json(
         200,
         json!({"version": version, "usable_tools": ["terminal", "browser_tool_set"]}),
     )

@@ -1,4 +1,4 @@
-//! Commands and files: what is asked of the agent server, and what its answers become.
+//! Commands and files: requests to the agent server, and results of its responses.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use domain::agent::AgentError;
 use domain::workspace::{SandboxWorkspace, ShellCommand};
 use serde_json::{Value, json};
 
-use crate::stub::{Act, Stub};
+use crate::stub::{Stub, StubAction};
 use crate::support::{at, runtime, secret};
 
 fn command(script: &str) -> ShellCommand {
@@ -17,16 +17,16 @@ fn command(script: &str) -> ShellCommand {
     }
 }
 
-fn output(exit_code: &Value, stdout: &str, stderr: &str) -> Act {
+fn output(exit_code: &Value, stdout: &str, stderr: &str) -> StubAction {
     let answer = json!({
         "id": "1", "command_id": "2", "order": 0, "kind": "BashOutput",
         "exit_code": exit_code, "stdout": stdout, "stderr": stderr,
     });
-    Act::Json(200, answer)
+    StubAction::Json(200, answer)
 }
 
 #[tokio::test]
-async fn a_command_is_one_word_for_bash_with_a_deadline_in_whole_seconds() {
+async fn a_command_is_quoted_for_bash_and_has_a_deadline_in_whole_seconds() {
     let stub = Stub::start([output(&json!(3), "out\n", "err\n")]).await;
     let mut command = command("echo 'it''s' \"$HOME\"");
     command.directory = Some("/workspace".to_owned());
@@ -47,7 +47,7 @@ async fn a_command_is_one_word_for_bash_with_a_deadline_in_whole_seconds() {
 }
 
 #[tokio::test]
-async fn a_command_that_the_agent_server_ended_has_no_exit_code() {
+async fn a_terminated_command_has_no_exit_code() {
     let stub = Stub::start([output(&json!(-1), "half", "")]).await;
     let outcome = runtime()
         .run(&at(&stub), &command("sleep 9"))
@@ -57,7 +57,7 @@ async fn a_command_that_the_agent_server_ended_has_no_exit_code() {
 }
 
 #[tokio::test]
-async fn files_are_listed_by_one_command_that_ends_in_time_or_fails() {
+async fn one_command_lists_files_or_fails_at_its_deadline() {
     let stub = Stub::start([
         output(&json!(0), "./b\n./a/c d\n", ""),
         output(&json!(-1), "./half\n", ""),
@@ -75,13 +75,13 @@ async fn files_are_listed_by_one_command_that_ends_in_time_or_fails() {
 }
 
 #[tokio::test]
-async fn a_command_that_could_not_run_is_an_error_and_is_not_sent_again() {
+async fn a_command_that_fails_to_start_is_an_error_and_is_not_repeated() {
     let stub = Stub::start([
         output(&json!(-1), "", "Error executing command: no such directory"),
         output(&Value::Null, "still running", ""),
-        Act::Json(503, json!({"detail": "Agent server is not initialised"})),
-        Act::Json(404, json!({"detail": "Not Found"})),
-        Act::Drop,
+        StubAction::Json(503, json!({"detail": "Agent server is not initialised"})),
+        StubAction::Json(404, json!({"detail": "Not Found"})),
+        StubAction::Drop,
         output(&json!(0), "", ""),
     ])
     .await;
@@ -99,8 +99,8 @@ async fn a_command_that_could_not_run_is_an_error_and_is_not_sent_again() {
         "{failed:?}"
     );
     let failed = runtime.run(&at, &command).await.unwrap_err();
-    assert!(failed.to_string().contains("does not run commands"));
-    // A command may have had its effect.
+    assert!(failed.to_string().contains("no routes for commands"));
+    // The command may have run, so the request is not repeated.
     let failed = runtime.run(&at, &command).await;
     assert!(
         matches!(failed, Err(AgentError::Unreachable(_))),
@@ -110,8 +110,8 @@ async fn a_command_that_could_not_run_is_an_error_and_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn only_the_end_of_a_long_output_is_kept() {
-    // More than the suite's runtime reads of other answers.
+async fn a_long_output_is_truncated_to_its_end() {
+    // More than `max_body` of the suite.
     let stub = Stub::start([output(&json!(0), &"x".repeat(100_000), "the end")]).await;
     let outcome = runtime().run(&at(&stub), &command("yes")).await.unwrap();
     assert_eq!(outcome.output.len(), 4096);
@@ -119,10 +119,10 @@ async fn only_the_end_of_a_long_output_is_kept() {
 }
 
 #[tokio::test]
-async fn a_file_is_uploaded_as_a_form_and_its_content_stays_out_of_errors() {
+async fn an_uploaded_file_is_a_form_and_its_content_is_not_in_errors() {
     let stub = Stub::start([
-        Act::Json(200, json!({"success": true})),
-        Act::Json(500, json!({"detail": "Failed to upload file: hush-hush"})),
+        StubAction::Json(200, json!({"success": true})),
+        StubAction::Json(500, json!({"detail": "Failed to upload file: hush-hush"})),
     ])
     .await;
     let (runtime, at, content) = (runtime(), at(&stub), secret("hush-hush"));
@@ -143,32 +143,32 @@ async fn a_file_is_uploaded_as_a_form_and_its_content_stays_out_of_errors() {
 }
 
 #[tokio::test]
-async fn a_file_is_read_if_it_is_a_small_text() {
+async fn only_small_text_files_are_read() {
     let raw = |bytes: &[u8]| {
         let head = format!("HTTP/1.1 200 X\r\ncontent-length: {}\r\n\r\n", bytes.len());
-        Act::Raw([head.as_bytes(), bytes].concat())
+        StubAction::Raw([head.as_bytes(), bytes].concat())
     };
     let stub = Stub::start([
         raw(b"hello"),
         raw(b"123456789"),
         raw(&vec![b'x'; 10_000]),
         raw(b"\xff\xfe"),
-        Act::Json(404, json!({"detail": "File not found"})),
-        Act::Json(400, json!({"detail": "Path is not a file"})),
-        Act::Json(401, json!({"detail": "Unauthorized"})),
+        StubAction::Json(404, json!({"detail": "File not found"})),
+        StubAction::Json(400, json!({"detail": "Path is not a file"})),
+        StubAction::Json(401, json!({"detail": "Unauthorized"})),
     ])
     .await;
     let (runtime, at) = (runtime(), at(&stub));
-    let found = runtime.read(&at, "/a", 8).await.unwrap();
-    assert_eq!(found.as_deref(), Some("hello"));
-    for what in [
+    let content = runtime.read(&at, "/a", 8).await.unwrap();
+    assert_eq!(content.as_deref(), Some("hello"));
+    for case in [
         "too long",
         "much too long",
         "no text",
         "missing",
         "a directory",
     ] {
-        assert_eq!(runtime.read(&at, "/a", 8).await.unwrap(), None, "{what}");
+        assert_eq!(runtime.read(&at, "/a", 8).await.unwrap(), None, "{case}");
     }
     runtime.read(&at, "/a", 8).await.unwrap_err();
     assert_eq!(stub.lines()[0], "GET /api/file/download?path=%2Fa");
@@ -183,10 +183,10 @@ async fn skills_and_hooks_of_a_project_are_read() {
     ], "sources": {}});
     let config = json!({"pre_tool_use": [{"matcher": "*", "hooks": []}]});
     let stub = Stub::start([
-        Act::Json(200, skills),
-        Act::Json(200, json!({"hook_config": config})),
-        Act::Json(200, json!({"hook_config": null})),
-        Act::Json(200, json!({"skills": 5})),
+        StubAction::Json(200, skills),
+        StubAction::Json(200, json!({"hook_config": config})),
+        StubAction::Json(200, json!({"hook_config": null})),
+        StubAction::Json(200, json!({"skills": 5})),
     ])
     .await;
     let (runtime, at) = (runtime(), at(&stub));
@@ -208,17 +208,17 @@ async fn skills_and_hooks_of_a_project_are_read() {
 }
 
 #[tokio::test]
-async fn git_is_asked_with_the_path_in_the_query_and_passed_on_as_it_answers() {
+async fn git_requests_have_the_path_in_the_query() {
     let changes = json!([{"status": "UPDATED", "path": "a b.txt"}]);
     let diff = json!({"modified": "new", "original": "old"});
     let stub = Stub::start([
-        Act::Json(200, changes.clone()),
-        Act::Json(200, diff.clone()),
-        Act::Json(200, json!({"modified": 1})),
-        Act::Json(200, json!([7])),
-        Act::Json(200, json!("text")),
-        Act::Json(400, json!({"detail": "bad ref"})),
-        Act::Json(404, json!({"detail": "Not Found"})),
+        StubAction::Json(200, changes.clone()),
+        StubAction::Json(200, diff.clone()),
+        StubAction::Json(200, json!({"modified": 1})),
+        StubAction::Json(200, json!([7])),
+        StubAction::Json(200, json!("text")),
+        StubAction::Json(400, json!({"detail": "bad ref"})),
+        StubAction::Json(404, json!({"detail": "Not Found"})),
     ])
     .await;
     let (runtime, at) = (runtime(), at(&stub));
@@ -232,9 +232,9 @@ async fn git_is_asked_with_the_path_in_the_query_and_passed_on_as_it_answers() {
             "GET /api/git/diff?path=%2Fw%2Fa+b%2Fx.txt&ref=HEAD%7E1",
         ]
     );
-    for what in ["an object", "no objects"] {
+    for case in ["an object", "no objects"] {
         let failed = runtime.changes(&at, "/w", None).await;
-        assert!(matches!(failed, Err(AgentError::Malformed(_))), "{what}");
+        assert!(matches!(failed, Err(AgentError::Malformed(_))), "{case}");
     }
     let failed = runtime.diff(&at, "/w", None).await;
     assert!(matches!(failed, Err(AgentError::Malformed(_))));
@@ -248,11 +248,11 @@ async fn git_is_asked_with_the_path_in_the_query_and_passed_on_as_it_answers() {
 }
 
 #[tokio::test]
-async fn an_answer_that_would_take_much_memory_is_not_read() {
+async fn a_response_that_needs_much_memory_is_not_parsed() {
     let bomb = || {
         let body = format!(r#"{{"skills":[{}0]}}"#, "[0],".repeat(200_000));
         let head = format!("HTTP/1.1 200 X\r\ncontent-length: {}\r\n\r\n", body.len());
-        Act::Raw([head.as_bytes(), body.as_bytes()].concat())
+        StubAction::Raw([head.as_bytes(), body.as_bytes()].concat())
     };
     let stub = Stub::start([bomb(), bomb(), bomb()]).await;
     let (runtime, at) = (runtime(), at(&stub));
@@ -262,6 +262,6 @@ async fn an_answer_that_would_take_much_memory_is_not_read() {
         runtime.run(&at, &command("true")).await.map(|_| ()),
     ] {
         let failed = format!("{failed:?}");
-        assert!(failed.contains("an answer of more than"), "{failed}");
+        assert!(failed.contains("the response has more than"), "{failed}");
     }
 }

@@ -55,7 +55,7 @@ pub(crate) struct AuditBuffer {
     waiting: Mutex<AuditQueue>,
     wake: tokio::sync::Notify,
     /// Held by the task that writes.
-    turn: tokio::sync::Mutex<()>,
+    writing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -76,20 +76,20 @@ struct RepeatKey {
     action: String,
     source: Option<String>,
     status: Option<u16>,
-    /// Object and detail. Refusals have none: a caller could try out any number of objects.
-    what: Option<[Option<String>; 2]>,
+    /// Object and detail. `None` for refusals, because a caller could try any number of objects.
+    target: Option<[Option<String>; 2]>,
 }
 
 impl RepeatKey {
     fn of(entry: &AuditEntry) -> Self {
         let is_refused = entry.outcome == AuditOutcome::Refused;
-        let what = || [entry.object.clone(), entry.detail.clone()];
+        let target = || [entry.object.clone(), entry.detail.clone()];
         Self {
             actor: entry.actor.clone(),
             action: entry.action.clone(),
             source: entry.source.clone(),
             status: entry.status,
-            what: (!is_refused).then(what),
+            target: (!is_refused).then(target),
         }
     }
 }
@@ -119,7 +119,7 @@ impl AuditQueue {
             source = entry.source,
             status = entry.status,
             request.id = entry.request_id,
-            "cannot queue an audit entry because the store does not take them; this line is its only record"
+            "the queue of audit entries is full because the store does not accept them; this line is the only record of the entry"
         );
     }
 
@@ -136,10 +136,10 @@ impl AuditQueue {
 
     /// Queues the first entry of a key and counts the others.
     fn count_repeat(&mut self, entry: AuditEntry) {
-        let kind = RepeatKey::of(&entry);
-        if let Some(again) = self.repeats.get_mut(&kind) {
-            again.count = again.count.saturating_add(1);
-            again.last = entry;
+        let key = RepeatKey::of(&entry);
+        if let Some(repeat) = self.repeats.get_mut(&key) {
+            repeat.count = repeat.count.saturating_add(1);
+            repeat.last = entry;
             return;
         }
         let taken = self
@@ -153,15 +153,15 @@ impl AuditQueue {
         }
         self.keys_per_actor.insert(entry.actor.clone(), taken + 1);
         let last = entry.clone();
-        self.repeats.insert(kind, RepeatCount { last, count: 0 });
+        self.repeats.insert(key, RepeatCount { last, count: 0 });
         self.push(entry);
     }
 
     /// Turns the counts of the interval into entries.
     fn close_window(&mut self, now: Timestamp, mut id: impl FnMut() -> Uuid) {
         self.keys_per_actor.clear();
-        let again = std::mem::take(&mut self.repeats).into_values();
-        for RepeatCount { last, count } in again.filter(|it| it.count > 0) {
+        let repeats = std::mem::take(&mut self.repeats).into_values();
+        for RepeatCount { last, count } in repeats.filter(|repeat| repeat.count > 0) {
             self.push(AuditEntry { count, ..last });
         }
         let untracked = std::mem::take(&mut self.untracked);
@@ -264,8 +264,8 @@ impl AuditService {
     /// written.
     pub async fn finish(&self, deadline: Duration) -> bool {
         self.close_window();
-        let done = tokio::time::timeout(deadline, self.write()).await;
-        matches!(done, Ok(Ok(())))
+        let result = tokio::time::timeout(deadline, self.write()).await;
+        matches!(result, Ok(Ok(())))
     }
 
     /// Runs until the service stops.
@@ -296,7 +296,7 @@ impl AuditService {
     /// has.
     async fn write(&self) -> Result<(), StoreError> {
         let (trail, ports) = (&self.0.trail, &self.0.ports);
-        let _turn = trail.turn.lock().await;
+        let _writing = trail.writing.lock().await;
         loop {
             let batch: Vec<_> = trail
                 .lock()
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_refusal_again_is_counted() {
+    fn repeated_refusals_are_counted() {
         let mut waiting = AuditQueue::default();
         for n in 1..=4 {
             waiting.record(entry(n, "one", AuditOutcome::Refused));
@@ -379,10 +379,10 @@ mod tests {
     fn limits_apply_per_actor() {
         let mut waiting = AuditQueue::default();
         for n in 0..2 * MAX_REPEAT_KEYS_PER_ACTOR as u128 {
-            let strange = entry(n + 1, &n.to_string(), AuditOutcome::Refused);
+            let refusal = entry(n + 1, &n.to_string(), AuditOutcome::Refused);
             waiting.record(AuditEntry {
                 actor: AuditActor::Unknown,
-                ..strange
+                ..refusal
             });
         }
         let known = domain::id::UserId::parse("ada").unwrap();
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_about_its_object() {
+    fn failures_are_counted_per_object() {
         let mut waiting = AuditQueue::default();
         for (n, object) in [(1, "a"), (2, "b"), (3, "b")] {
             waiting.record(AuditEntry {
@@ -451,6 +451,6 @@ mod tests {
             waiting.push(entry(n + 1, "one", AuditOutcome::Ok));
         }
         assert_eq!((waiting.queue.len(), waiting.lost), (MAX_QUEUED_ENTRIES, 3));
-        assert_eq!(counts(&waiting)[0], (1, 1), "what was there first stays");
+        assert_eq!(counts(&waiting)[0], (1, 1), "the first entries stay");
     }
 }

@@ -104,8 +104,8 @@ impl<T> KeyCache<T> {
     /// The cached owner of the key, without a query and without waiting for one.
     pub(crate) fn get_cached(&self, hash: &KeyHash) -> Option<Arc<T>> {
         let cache = self.lock();
-        let known = cache.get(hash).filter(|it| it.is_usable())?;
-        known.found.borrow().clone()
+        let entry = cache.get(hash).filter(|entry| entry.is_usable())?;
+        entry.found.borrow().clone()
     }
 
     /// Removes all entries, running look-ups included. Called after changes that may affect an entry.
@@ -116,7 +116,7 @@ impl<T> KeyCache<T> {
     /// Returns a usable entry, or makes room for the caller's own look-up.
     fn get_or_begin(&self, hash: &KeyHash) -> KeyCacheState<T> {
         let mut cache = self.lock();
-        if let Some(known) = cache.get(hash).filter(|it| it.is_usable()) {
+        if let Some(known) = cache.get(hash).filter(|entry| entry.is_usable()) {
             let found = known.found.borrow().clone();
             return found.map_or_else(
                 || KeyCacheState::Pending(known.found.clone()),
@@ -124,7 +124,7 @@ impl<T> KeyCache<T> {
             );
         }
         if cache.len() >= MAX_ENTRIES {
-            cache.retain(|_, it| it.is_usable());
+            cache.retain(|_, entry| entry.is_usable());
         }
         let (sender, found) = watch::channel(None);
         if cache.len() < MAX_ENTRIES {
@@ -161,92 +161,99 @@ mod tests {
 
     /// A query that counts itself and takes a while.
     async fn query(
-        asked: &AtomicUsize,
+        queries: &AtomicUsize,
         answer: Result<Option<u32>, StoreError>,
     ) -> Result<Option<u32>, StoreError> {
-        asked.fetch_add(1, Ordering::Relaxed);
+        queries.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(100)).await;
         answer
     }
 
-    async fn found(cache: &KeyCache<u32>, asked: &AtomicUsize, answer: Option<u32>) -> Option<u32> {
-        let found = cache.find(&hash(1), || query(asked, Ok(answer))).await;
-        found.unwrap().found.map(|it| *it)
+    async fn find(
+        cache: &KeyCache<u32>,
+        queries: &AtomicUsize,
+        answer: Option<u32>,
+    ) -> Option<u32> {
+        let found = cache.find(&hash(1), || query(queries, Ok(answer))).await;
+        found.unwrap().found.map(|value| *value)
     }
 
     #[tokio::test(start_paused = true)]
     async fn parallel_look_ups_share_one_query_and_its_hit_lives_for_a_second() {
-        let (cache, asked) = (KeyCache::default(), AtomicUsize::new(0));
-        let ask = || found(&cache, &asked, Some(7));
-        let remembered = || cache.get_cached(&hash(1)).map(|it| *it);
-        assert_eq!(remembered(), None);
+        let (cache, queries) = (KeyCache::default(), AtomicUsize::new(0));
+        let find_seven = || find(&cache, &queries, Some(7));
+        let cached = || cache.get_cached(&hash(1)).map(|value| *value);
+        assert_eq!(cached(), None);
         assert_eq!(
-            tokio::join!(ask(), ask(), ask()),
+            tokio::join!(find_seven(), find_seven(), find_seven()),
             (Some(7), Some(7), Some(7))
         );
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
-        // The query took 100 ms of its life.
+        assert_eq!(queries.load(Ordering::Relaxed), 1);
+        // The lifetime counts from before the query, which took 100 ms.
         tokio::time::sleep(Duration::from_millis(899)).await;
-        assert_eq!(found(&cache, &asked, None).await, Some(7));
-        assert_eq!(remembered(), Some(7));
+        assert_eq!(find(&cache, &queries, None).await, Some(7));
+        assert_eq!(cached(), Some(7));
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(remembered(), None);
-        assert_eq!(found(&cache, &asked, None).await, None);
-        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        assert_eq!(cached(), None);
+        assert_eq!(find(&cache, &queries, None).await, None);
+        assert_eq!(queries.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn misses_are_not_cached_even_for_waiting_requests() {
-        let (cache, asked) = (KeyCache::default(), AtomicUsize::new(0));
-        let both = tokio::join!(found(&cache, &asked, None), found(&cache, &asked, Some(7)));
+        let (cache, queries) = (KeyCache::default(), AtomicUsize::new(0));
+        let both = tokio::join!(
+            find(&cache, &queries, None),
+            find(&cache, &queries, Some(7))
+        );
         assert_eq!(both, (None, Some(7)));
-        assert_eq!(found(&cache, &asked, Some(8)).await, Some(8));
+        assert_eq!(find(&cache, &queries, Some(8)).await, Some(8));
     }
 
     #[tokio::test(start_paused = true)]
     async fn failed_and_dropped_look_ups_do_not_affect_waiting_requests() {
-        let (cache, asked) = (KeyCache::default(), AtomicUsize::new(0));
+        let (cache, queries) = (KeyCache::default(), AtomicUsize::new(0));
         let failure = || StoreError::Conflict { entity: "test" };
         let key = hash(1);
         let (failed, other) = tokio::join!(
-            cache.find(&key, || query(&asked, Err(failure()))),
-            found(&cache, &asked, Some(7))
+            cache.find(&key, || query(&queries, Err(failure()))),
+            find(&cache, &queries, Some(7))
         );
         assert!(failed.is_err());
         assert_eq!(other, Some(7));
         cache.clear();
-        let gone = tokio::time::timeout(
+        let dropped = tokio::time::timeout(
             Duration::from_millis(50),
-            cache.find(&key, || query(&asked, Ok(Some(1)))),
+            cache.find(&key, || query(&queries, Ok(Some(1)))),
         );
-        let (gone, other) = tokio::join!(gone, found(&cache, &asked, Some(8)));
-        assert!(gone.is_err());
+        let (dropped, other) = tokio::join!(dropped, find(&cache, &queries, Some(8)));
+        assert!(dropped.is_err());
         assert_eq!(other, Some(8));
     }
 
     #[tokio::test(start_paused = true)]
     async fn clearing_the_cache_drops_running_look_ups() {
-        let (cache, asked) = (KeyCache::default(), AtomicUsize::new(0));
+        let (cache, queries) = (KeyCache::default(), AtomicUsize::new(0));
         let change = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             cache.clear();
-            found(&cache, &asked, None).await
+            find(&cache, &queries, None).await
         };
-        let before = found(&cache, &asked, Some(7));
+        let before = find(&cache, &queries, Some(7));
         assert_eq!(tokio::join!(before, change), (Some(7), None));
-        assert_eq!(found(&cache, &asked, None).await, None);
+        assert_eq!(find(&cache, &queries, None).await, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_cache_is_bounded() {
-        let (cache, asked) = (KeyCache::default(), AtomicUsize::new(0));
+        let (cache, queries) = (KeyCache::default(), AtomicUsize::new(0));
         for number in 0..3 * MAX_ENTRIES {
             let found = cache.find(&hash(number), || async { Ok(Some(1)) }).await;
             assert!(found.unwrap().found.is_some());
         }
         assert_eq!(cache.lock().len(), MAX_ENTRIES);
         tokio::time::sleep(ENTRY_TTL).await;
-        assert_eq!(found(&cache, &asked, Some(7)).await, Some(7));
-        assert_eq!(cache.lock().len(), 1, "what is old makes room");
+        assert_eq!(find(&cache, &queries, Some(7)).await, Some(7));
+        assert_eq!(cache.lock().len(), 1, "expired entries are removed");
     }
 }

@@ -192,14 +192,18 @@ async fn a_switched_conversation_shows_its_new_model() {
     switched.expect("switched");
     assert_eq!(fixture.agents.switches(), [(id, "openai/fast".to_owned())]);
     assert_eq!(model(&fixture, id).await.as_deref(), Some("openai/fast"));
-    for (name, class, told) in [
+    for (name, class, expected_text) in [
         ("none", ErrorClass::NotFound, "Profile 'none' not found"),
         ("elsewhere", ErrorClass::Invalid, "llm_api_key"),
     ] {
         let refused = inside.switch_profile(&mine(), &alice(), id, name).await;
         let refused = refused.expect_err(name);
         assert_eq!(refused.class(), class, "{name}");
-        assert!(refused.public().contains(told), "{}", refused.public());
+        assert!(
+            refused.public().contains(expected_text),
+            "{}",
+            refused.public()
+        );
     }
     let switched = inside.switch_acp_model(&mine(), id, "m2").await;
     switched.expect("switched");

@@ -369,8 +369,8 @@ async fn the_rotation_waits_for_live_services_only() {
         }
     });
     let rotation = rotation(&store, store.as_ref());
-    let mut told = Vec::new();
-    let mut tell = |missing: &[KeyHolder]| told.push(missing.len());
+    let mut waiting_counts = Vec::new();
+    let mut tell = |missing: &[KeyHolder]| waiting_counts.push(missing.len());
     let missing = rotation
         .wait_for_services(has_new, Duration::from_secs(60), &mut tell)
         .await
@@ -382,5 +382,5 @@ async fn the_rotation_waits_for_live_services_only() {
         .await
         .expect("looks");
     assert_eq!(missing, []);
-    assert_eq!(told[..2], [2, 1]);
+    assert_eq!(waiting_counts[..2], [2, 1]);
 }

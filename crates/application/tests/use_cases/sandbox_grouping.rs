@@ -305,14 +305,14 @@ async fn sandboxes_of_unserved_hosts_are_not_shared() {
     assert_ne!(there.sandbox_id, first.sandbox_id);
     let here = started(&fixture).await;
     assert_eq!(here.sandbox_id, first.sandbox_id);
-    let told = fixture
+    let annotated_rows = fixture
         .store
         .annotate(
             &first.host,
             Some("away; what is shown is the last known state"),
         )
         .await;
-    assert!(told.expect("told") > 0);
+    assert!(annotated_rows.expect("the rows are annotated") > 0);
     assert_ne!(started(&fixture).await.sandbox_id, first.sandbox_id);
 }
 

@@ -32,9 +32,9 @@ async fn a_second_user_is_refused_and_an_existing_one_starts_nothing() {
     let refused = sandboxes.start(&user("second"), None).await;
     let refused = refused.expect_err("not the first");
     assert_eq!(refused.class(), ErrorClass::Forbidden);
-    let told = refused.public();
+    let refusal_text = refused.public();
     for part in ["WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS", "docker"] {
-        assert!(told.contains(part), "{told}");
+        assert!(refusal_text.contains(part), "{refusal_text}");
     }
     let scope = Scope::User(user("second"));
     let refused = sandboxes.resume(&scope, &sandbox.id).await;

@@ -131,11 +131,14 @@ async fn a_start_claims_a_warm_sandbox_with_its_keys_and_the_pool_replaces_it() 
     assert_eq!(row.status, SandboxStatus::Running);
     assert_eq!(row.key_hash, warm.key_hash, "its reports are recognised");
     let init_requests = fixture.agents.init_requests();
-    let (_, told) = init_requests.first().expect("it was woken");
+    let (_, init_request) = init_requests.first().expect("it was woken");
     let key = fixture.app.sandboxes.session_key(&row).expect("shown");
-    assert_eq!(told.session_key.expose_secret(), key.expose_secret());
     assert_eq!(
-        told.webhook_url.as_str(),
+        init_request.session_key.expose_secret(),
+        key.expose_secret()
+    );
+    assert_eq!(
+        init_request.webhook_url.as_str(),
         "http://127.0.0.1:3000/api/v1/webhooks"
     );
     let next = ready(&fixture, 1).await.remove(0);
@@ -439,7 +442,7 @@ async fn a_sandbox_that_boots_dormant_after_a_pause_is_woken() {
     let woken = fixture.agents.init_requests();
     let keys: BTreeSet<_> = woken
         .iter()
-        .map(|(_, told)| told.session_key.expose_secret())
+        .map(|(_, init_request)| init_request.session_key.expose_secret())
         .collect();
     assert_eq!((woken.len(), keys.len()), (2, 1));
 }

@@ -11,135 +11,135 @@ use super::string_enums::{AuditOutcome, UserRole};
 pub struct ApiKey {
     /// Its id.
     pub id: String,
-    /// Whose it is.
+    /// The owner.
     pub user_id: String,
-    /// What it is called.
+    /// The name that the owner gave it.
     pub name: Option<String>,
-    /// How its text begins.
+    /// The beginning of the text.
     pub prefix: String,
-    /// When it was made.
+    /// The time of its creation.
     #[serde(with = "super::time")]
     pub created_at: DateTime<Utc>,
-    /// Until when it is good; `None`: for ever.
+    /// The time of its expiry; `None`: it never expires.
     #[serde(with = "super::time::optional")]
     pub expires_at: Option<DateTime<Utc>>,
-    /// When it was used last, to the minute.
+    /// The time of its last use, to the minute.
     #[serde(with = "super::time::optional")]
     pub last_used_at: Option<DateTime<Utc>>,
-    /// Who made it, if that is known.
+    /// The caller that created it, if known.
     pub made_by: Option<String>,
-    /// Whether the request came with it.
+    /// Whether this request used the key.
     pub is_current: bool,
 }
 
 /// A new key. The service shows its text only here.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NewApiKey {
-    /// Its text.
+    /// The text of the key.
     pub key: Secret,
-    /// All else.
+    /// The stored record.
     pub record: ApiKey,
 }
 
-/// A key to make.
+/// Options of a new key.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct NewKey {
-    /// What to call it.
+    /// The name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// For how many seconds it is good; `None`: for ever.
+    /// The lifetime in seconds; `None`: the key never expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<i64>,
 }
 
-/// A key to make in the place of another.
+/// Options of a key that replaces another one.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct KeyRotation {
-    /// What to call it; `None`: as the former.
+    /// The name; `None`: that of the old key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// For how many seconds it is good; `None`: for as long as the former was meant to be.
+    /// The lifetime in seconds; `None`: that of the old key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<i64>,
-    /// For how many seconds the former goes on to work, at most; `None`: a day.
+    /// Time in seconds for which the old key stays valid, at most; `None`: a day.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period: Option<i64>,
 }
 
-/// A user, as administrators see them.
+/// A user, as administrators see it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AdministeredUser {
-    /// Their name.
+    /// The name.
     pub id: String,
-    /// What they may do.
+    /// The role.
     pub role: UserRole,
-    /// Since when they are there.
+    /// The time of its creation.
     #[serde(with = "super::time")]
     pub created_at: DateTime<Utc>,
-    /// When they were deleted; what is theirs goes after that.
+    /// The time of the deletion, while the user's data is being removed.
     #[serde(with = "super::time::optional")]
     pub deleted_at: Option<DateTime<Utc>>,
 }
 
-/// A user to make.
+/// A user to create.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NewUser {
-    /// Their name.
+    /// The name.
     pub id: String,
-    /// What they may do.
+    /// The role.
     pub role: UserRole,
 }
 
-/// What a user becomes.
+/// A change of a user.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UserChange {
-    /// What they may do from now on.
+    /// The new role.
     pub role: UserRole,
 }
 
-/// A line of the audit log: who did what.
+/// An entry of the audit log.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AuditEntry {
     /// Its id.
     pub id: String,
-    /// When.
+    /// The time of the action.
     #[serde(with = "super::time")]
     pub at: DateTime<Utc>,
-    /// Who.
+    /// The caller.
     pub actor: String,
-    /// With which key.
+    /// The id of the API key that the caller used.
     pub key_id: Option<String>,
-    /// What.
+    /// The action: method and route, or the command.
     pub action: String,
-    /// To what.
+    /// The object of the action.
     pub object: Option<String>,
-    /// What else there is to say.
+    /// Further details.
     pub detail: Option<String>,
-    /// From which address.
+    /// The address of the client.
     pub source: Option<String>,
-    /// How it ended.
+    /// The outcome.
     pub outcome: AuditOutcome,
-    /// Status of the answer.
+    /// The status of the response.
     pub status: Option<u16>,
-    /// The request.
+    /// The id of the request.
     pub request_id: Option<String>,
-    /// How often, where lines of the same kind were put together.
+    /// The number of equal actions that this entry counts.
     pub count: u32,
 }
 
-/// Which lines of the audit log.
+/// A filter of audit entries.
 #[derive(Debug, Clone, Default)]
 pub struct AuditFilter {
-    /// Only of this one.
+    /// Only of this actor.
     pub actor: Option<String>,
-    /// Only such actions.
+    /// Only this action.
     pub action: Option<String>,
-    /// Only to this object.
+    /// Only with this object.
     pub object: Option<String>,
-    /// Only what ended so.
+    /// Only with this outcome.
     pub outcome: Option<AuditOutcome>,
-    /// At or after.
+    /// At this time or later.
     pub since: Option<DateTime<Utc>>,
-    /// Before.
+    /// Before this time.
     pub until: Option<DateTime<Utc>>,
 }

@@ -13,70 +13,70 @@ use super::string_enums::{ExecutionStatus, GitProvider, SandboxStatus, Trigger};
 pub struct Conversation {
     /// Its id.
     pub id: String,
-    /// Whose it is.
+    /// The owner.
     pub created_by_user_id: Option<String>,
-    /// Where it runs.
+    /// The sandbox.
     pub sandbox_id: String,
-    /// The repository that it works on.
+    /// The repository, `owner/name`.
     pub selected_repository: Option<String>,
-    /// The branch that it began with.
+    /// The branch at the start.
     pub selected_branch: Option<String>,
-    /// Where the repository is.
+    /// The git provider of the repository.
     pub git_provider: Option<GitProvider>,
-    /// What it is called.
+    /// The title.
     pub title: Option<String>,
-    /// What it came from.
+    /// What triggered the conversation.
     pub trigger: Option<Trigger>,
-    /// Pull requests that it is about.
+    /// Related pull requests.
     pub pr_number: Vec<i64>,
-    /// Its model.
+    /// The model.
     pub llm_model: Option<String>,
-    /// Which kind of agent.
+    /// The kind of the agent.
     pub agent_kind: String,
-    /// What it cost.
+    /// Costs and tokens.
     pub metrics: Metrics,
-    /// The conversation that it is part of.
+    /// The parent conversation.
     pub parent_conversation_id: Option<String>,
-    /// Its parts.
+    /// The sub-conversations.
     pub sub_conversation_ids: Vec<String>,
-    /// Whether everybody may see it.
+    /// Whether the conversation is public.
     pub public: Option<bool>,
-    /// What clients noted.
+    /// Tags that clients set.
     pub tags: BTreeMap<String, String>,
-    /// When it was asked for.
+    /// The time of the request to start it.
     #[serde(with = "super::time")]
     pub created_at: DateTime<Utc>,
-    /// When it changed.
+    /// The time of the last change.
     #[serde(with = "super::time")]
     pub updated_at: DateTime<Utc>,
-    /// What its sandbox is doing.
+    /// The status of the sandbox.
     pub sandbox_status: SandboxStatus,
-    /// What its agent is doing.
+    /// The status of the agent, while it is known.
     pub execution_status: Option<ExecutionStatus>,
-    /// Where its agent server serves it, while the sandbox runs.
+    /// The URL at the agent server, while the sandbox runs.
     pub conversation_url: Option<String>,
-    /// The sandbox's key, while it runs.
+    /// The session key of the sandbox, while it runs.
     pub session_api_key: Option<Secret>,
-    /// Which agent behind the Agent Client Protocol.
+    /// The ACP program, if it is the agent.
     pub acp_server: Option<String>,
-    /// The profile that the agent was started with.
+    /// The agent profile of the start.
     pub launched_agent_profile: Option<LaunchedAgentProfile>,
 }
 
-/// What a conversation cost.
+/// Costs and tokens of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
     /// The model.
     pub model_name: String,
-    /// In the provider's currency, usually USD.
+    /// Cost in the provider's currency, usually USD.
     pub accumulated_cost: f64,
-    /// What it may cost.
+    /// The budget, in the same currency.
     pub max_budget_per_task: Option<f64>,
-    /// Tokens.
+    /// The used tokens.
     pub accumulated_token_usage: TokenUsage,
 }
 
-/// Tokens that were used.
+/// Used tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the agent server's counters")]
 pub struct TokenUsage {
@@ -91,42 +91,42 @@ pub struct TokenUsage {
     pub response_id: String,
 }
 
-/// A profile of agents.
+/// The agent profile with which a conversation was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchedAgentProfile {
-    /// Its id.
+    /// The id of the profile.
     pub agent_profile_id: String,
-    /// Which of its states.
+    /// The revision of the profile.
     pub revision: i64,
 }
 
-/// Which conversations.
+/// A filter of conversations.
 #[derive(Debug, Clone, Default)]
 pub struct ConversationFilter {
-    /// Only with this in the title.
+    /// Only with this text in the title.
     pub title_contains: Option<String>,
     /// Only of this sandbox.
     pub sandbox_id: Option<String>,
-    /// Asked for not before.
+    /// Created at this time or later.
     pub created_from: Option<DateTime<Utc>>,
-    /// Asked for before.
+    /// Created before this time.
     pub created_until: Option<DateTime<Utc>>,
-    /// Changed not before.
+    /// Changed at this time or later.
     pub updated_from: Option<DateTime<Utc>>,
-    /// Changed before.
+    /// Changed before this time.
     pub updated_until: Option<DateTime<Utc>>,
-    /// Also those that are parts of others.
+    /// Also sub-conversations.
     pub with_parts: bool,
 }
 
-/// What to change of a conversation: `None` keeps, `Some(None)` clears.
+/// A change of a conversation: `None` keeps a member, `Some(None)` clears it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConversationChange {
-    /// What it is called.
+    /// The title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<Option<String>>,
-    /// Whether everybody may see it.
+    /// Whether the conversation is public.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public: Option<Option<bool>>,
     /// The repository.
@@ -135,7 +135,7 @@ pub struct ConversationChange {
     /// The branch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selected_branch: Option<Option<String>>,
-    /// Where the repository is.
+    /// The git provider of the repository.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub git_provider: Option<Option<GitProvider>>,
 }

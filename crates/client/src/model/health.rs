@@ -2,66 +2,66 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The process runs.
+/// The response of `/alive`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AliveStatus {
     /// `ok`.
     pub status: String,
 }
 
-/// The process and its machine.
+/// The process and its resource usage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerInfo {
-    /// Since the start, in seconds.
+    /// Seconds since the start.
     pub uptime: f64,
-    /// Since the last request, in seconds.
+    /// Seconds since the last request.
     pub idle_time: f64,
-    /// What is used.
+    /// Used resources.
     pub resources: ResourceUse,
 }
 
-/// What is used.
+/// Used resources.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResourceUse {
-    /// Of one processor.
+    /// Processor time, in percent of one processor.
     pub cpu_percent: f64,
     /// Memory.
     pub memory: MemoryUse,
     /// The disk of the data directory.
     pub disk: DiskUse,
-    /// Reads and writes.
+    /// Bytes read and written.
     pub io: IoUse,
 }
 
 /// Memory of the process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemoryUse {
-    /// Resident bytes.
+    /// Resident memory, in bytes.
     pub rss: u64,
-    /// Virtual bytes.
+    /// Virtual memory, in bytes.
     pub vms: u64,
-    /// Resident, of the machine's.
+    /// Resident memory, in percent of the machine's.
     pub percent: f64,
 }
 
 /// A disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskUse {
-    /// Bytes.
+    /// Size, in bytes.
     pub total: u64,
-    /// Bytes.
+    /// Used bytes.
     pub used: u64,
-    /// Bytes.
+    /// Free bytes.
     pub free: u64,
-    /// Of the total.
+    /// Used bytes, in percent of the size.
     pub percent: f64,
 }
 
-/// What the process read and wrote.
+/// Bytes that the process has read and written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoUse {
-    /// Bytes.
+    /// Read bytes.
     pub read_bytes: u64,
-    /// Bytes.
+    /// Written bytes.
     pub write_bytes: u64,
 }

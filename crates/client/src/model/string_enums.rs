@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_words_are_kept() {
+    fn unknown_values_are_kept() {
         let read: SandboxStatus = serde_json::from_str("\"FROZEN\"").unwrap();
         assert_eq!(read, SandboxStatus::Other("FROZEN".into()));
         assert_eq!(serde_json::to_string(&read).unwrap(), "\"FROZEN\"");

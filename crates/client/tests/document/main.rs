@@ -174,7 +174,7 @@ fn administration(answers: &mut ResponseSamples<'_>) {
 }
 
 #[test]
-fn every_answer_is_read_without_loss() {
+fn every_response_is_read_without_loss() {
     let document = document();
     let mut answers = ResponseSamples {
         document: &document,
@@ -245,7 +245,7 @@ fn body<T: DeserializeOwned + Serialize + Debug>(operation: &Operation) -> Vec<S
 }
 
 #[test]
-fn every_member_of_a_body_can_be_said() {
+fn every_member_of_a_body_can_be_set() {
     let wrong = [
         body::<StartRequest>(&operations::START),
         body::<StartRequest>(&operations::STREAM_START),

@@ -32,12 +32,12 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 
 /// Numbers of events, or why it ended.
 async fn followed(events: impl Stream<Item = Result<FollowItem, Error>>) -> Vec<String> {
-    let told = events.map(|next| match next {
+    let yielded = events.map(|next| match next {
         Ok(FollowItem::Event { seq, event }) => format!("{seq} {}", event.id()),
         Ok(FollowItem::Ended { reason }) => reason,
         Err(error) => format!("{error}"),
     });
-    told.collect().await
+    yielded.collect().await
 }
 
 const TASK: &str = r#"{"id":"t","created_by_user_id":null,"status":"READY","detail":null,"app_conversation_id":"c",
@@ -45,7 +45,7 @@ const TASK: &str = r#"{"id":"t","created_by_user_id":null,"status":"READY","deta
     "updated_at":"2026-01-01T00:00:00Z","notes":[],"timings":{},"of_a_newer_service":1}"#;
 
 #[test]
-fn a_cut_stream_goes_on_behind_the_last_event_and_repeats_nothing() {
+fn a_broken_stream_continues_after_the_last_event() {
     let service = ScriptedServer::new(vec![
         Step::Say(stream(
             "retry: 10\n\nid: 1\ndata: {\"id\":\"a\"}\n\nid: 4\ndata: {\"id\":\"b\"}\n\nid: 5\ndata: {\"id",
@@ -90,7 +90,7 @@ fn a_cut_stream_goes_on_behind_the_last_event_and_repeats_nothing() {
 }
 
 #[test]
-fn only_what_is_over_for_good_is_the_end() {
+fn only_final_reasons_end_a_stream() {
     let end = |reason| {
         stream(&format!(
             "retry: 1\n\nevent: end\ndata: {{\"reason\":\"{reason}\"}}\n\n"
@@ -110,7 +110,7 @@ fn only_what_is_over_for_good_is_the_end() {
 }
 
 #[test]
-fn a_service_that_fails_again_and_again_is_given_up() {
+fn repeated_failures_end_a_stream() {
     const MAX_ATTEMPTS: usize = 10;
     let failed = || {
         Step::Say(stream(
@@ -119,16 +119,16 @@ fn a_service_that_fails_again_and_again_is_given_up() {
     };
     let service = ScriptedServer::new((0..=MAX_ATTEMPTS).map(|_| failed()).collect());
     let events = client(&service).events("x").follow(FollowFrom::Start, None);
-    let told = run(followed(events));
-    assert_eq!(told.len(), 1);
-    assert!(told[0].contains("broke before"), "{told:?}");
+    let yielded = run(followed(events));
+    assert_eq!(yielded.len(), 1);
+    assert!(yielded[0].contains("broke before"), "{yielded:?}");
     for _ in 0..=MAX_ATTEMPTS {
         service.request();
     }
 }
 
 #[test]
-fn following_from_now_keeps_its_place_also_before_the_first_event() {
+fn following_from_now_keeps_its_position_before_the_first_event() {
     let service = ScriptedServer::new(vec![
         Step::Say(stream("retry: 10\nid: 7\n\n")),
         Step::Say(stream("event: end\ndata: {\"reason\":\"deleted\"}\n\n")),
@@ -144,23 +144,23 @@ fn following_from_now_keeps_its_place_also_before_the_first_event() {
 }
 
 #[test]
-fn a_stream_that_is_refused_or_never_there_is_an_error_at_once() {
+fn a_refused_or_missing_stream_is_an_immediate_error() {
     let refusal = "{\"detail\":\"No such conversation\"}";
     let service = ScriptedServer::new(vec![answer("404 Not Found", "", refusal)]);
     let client = client(&service);
-    let told = run(followed(client.events("x").follow(FollowFrom::Start, None)));
-    assert_eq!(told, ["refused with status 404: No such conversation"]);
+    let yielded = run(followed(client.events("x").follow(FollowFrom::Start, None)));
+    assert_eq!(yielded, ["refused with status 404: No such conversation"]);
     let gone = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
     let client = Client::new(&format!("http://{gone}"), None).unwrap();
-    let told = run(followed(client.events("x").follow(FollowFrom::Start, None)));
-    assert_eq!(told, [format!("cannot reach http://{gone}")]);
+    let yielded = run(followed(client.events("x").follow(FollowFrom::Start, None)));
+    assert_eq!(yielded, [format!("cannot reach http://{gone}")]);
 }
 
 #[test]
-fn a_start_whose_answer_is_lost_is_sent_again_with_the_same_key() {
+fn a_start_with_a_lost_response_is_repeated_with_the_same_key() {
     let service = ScriptedServer::new(vec![
         Step::Say(String::new()),
         Step::Hold("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{\"id\"".into()),
@@ -187,7 +187,7 @@ fn a_start_whose_answer_is_lost_is_sent_again_with_the_same_key() {
 }
 
 #[test]
-fn what_is_refused_for_good_is_not_sent_again() {
+fn permanent_refusals_are_not_repeated() {
     let service = ScriptedServer::new(vec![answer(
         "429 Too Many Requests",
         "Retry-After: 3\r\n",
@@ -207,27 +207,27 @@ fn what_is_refused_for_good_is_not_sent_again() {
 }
 
 #[test]
-fn states_of_a_start_come_one_by_one_and_a_cut_list_is_an_error() {
+fn states_of_a_start_are_streamed_and_a_truncated_list_is_an_error() {
     let states = format!("[\n{}", TASK.replace("READY", "WORKING"));
     let whole = format!("{states},\n{TASK}]");
     for (body, states, ends_well) in [(whole, 2, true), (states, 1, false)] {
         let text = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{body}");
         let service = ScriptedServer::new(vec![Step::Say(text)]);
         let conversations = client(&service).conversations();
-        let told: Vec<_> = run(async {
+        let yielded: Vec<_> = run(async {
             let key = IdempotencyKey::random();
             let states = conversations
                 .stream_start(&StartRequest::default(), &key)
                 .await;
             states.unwrap().collect().await
         });
-        assert_eq!(told.iter().filter(|state| state.is_ok()).count(), states);
-        assert_eq!(told.iter().all(Result::is_ok), ends_well);
+        assert_eq!(yielded.iter().filter(|state| state.is_ok()).count(), states);
+        assert_eq!(yielded.iter().all(Result::is_ok), ends_well);
     }
 }
 
 #[test]
-fn pages_are_asked_for_one_by_one_and_only_if_wanted() {
+fn pages_are_requested_on_demand() {
     let page = |next: &str| {
         let item = r#"{"id":"s","created_by_user_id":null,"sandbox_spec_id":"x","status":"FROZEN","session_api_key":"canary",
             "exposed_urls":null,"created_at":"2026-01-01T00:00:00Z","status_detail":null}"#;
@@ -252,7 +252,7 @@ fn pages_are_asked_for_one_by_one_and_only_if_wanted() {
 }
 
 #[test]
-fn a_read_whose_connection_breaks_before_the_answer_is_sent_once_more() {
+fn a_read_is_repeated_once_if_its_connection_breaks() {
     let cut = || Step::Say(String::new());
     let service = ScriptedServer::new(vec![cut(), answer("200 OK", "", "7"), cut(), cut()]);
     let conversations = client(&service).conversations();
@@ -263,7 +263,7 @@ fn a_read_whose_connection_breaks_before_the_answer_is_sent_once_more() {
 }
 
 #[test]
-fn silence_and_nonsense_are_errors_without_the_key() {
+fn timeouts_and_malformed_responses_are_errors_without_the_key() {
     let service = ScriptedServer::new(vec![
         Step::Hold(String::new()),
         answer("200 OK", "", "<html>"),
@@ -287,7 +287,7 @@ fn silence_and_nonsense_are_errors_without_the_key() {
 }
 
 #[test]
-fn a_download_that_is_cut_is_no_archive() {
+fn a_truncated_download_is_an_error() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let service = ScriptedServer::new(vec![
         Step::Say(format!("{head}3\r\nabc\r\n0\r\n\r\n")),

@@ -1,4 +1,4 @@
-//! A service that answers what it is told, one connection after the other.
+//! A scripted service. It serves one connection after the other.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

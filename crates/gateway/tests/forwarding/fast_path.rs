@@ -1,4 +1,4 @@
-//! Short answers, which are read without hyper, and what follows when an answer turns out to be another.
+//! Short responses, which are read without hyper, and responses that hyper has to read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,39 +9,37 @@ use tokio::time::sleep;
 
 use crate::fixture::{Client, GatewayFixture, eventually, get, status};
 
-/// What a server has done.
 #[derive(Default)]
-struct ExchangeResult {
+struct UpstreamCounts {
     connections: AtomicUsize,
-    /// Parts of answers that were sent.
+    /// Sent parts of responses.
     sent: AtomicUsize,
 }
 
-/// In front of a server that says these one after the other, over each of its connections, with a pause between the parts of
-/// each.
-async fn saying(answers: Vec<Vec<String>>) -> (GatewayFixture, Arc<ExchangeResult>) {
-    let done = Arc::new(ExchangeResult::default());
+/// An upstream that sends these responses one after the other, with a pause between the parts of a response.
+async fn responding_with(answers: Vec<Vec<String>>) -> (GatewayFixture, Arc<UpstreamCounts>) {
+    let done = Arc::new(UpstreamCounts::default());
     let count = Arc::clone(&done);
     let next = Arc::new(AtomicUsize::new(0));
-    let fixture = GatewayFixture::before(GatewayLimits::default(), move |stream| {
+    let fixture = GatewayFixture::with_upstream(GatewayLimits::default(), move |stream| {
         count.connections.fetch_add(1, Ordering::Relaxed);
         let (answers, next, count) = (answers.clone(), Arc::clone(&next), Arc::clone(&count));
         async move {
-            let mut behind = Client(stream);
+            let mut upstream = Client(stream);
             loop {
-                behind.head().await;
-                let which = next.fetch_add(1, Ordering::Relaxed);
-                let Some(answer) = answers.get(which) else {
+                upstream.head().await;
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(response) = answers.get(index) else {
                     return;
                 };
-                for (at, part) in answer.iter().enumerate() {
-                    if at > 0 {
+                for (position, part) in response.iter().enumerate() {
+                    if position > 0 {
                         sleep(Duration::from_millis(100)).await;
                     }
-                    behind.send(part.as_bytes()).await;
+                    upstream.send(part.as_bytes()).await;
                     count.sent.fetch_add(1, Ordering::Relaxed);
                 }
-                if which + 1 == answers.len() {
+                if index + 1 == answers.len() {
                     return;
                 }
             }
@@ -51,14 +49,14 @@ async fn saying(answers: Vec<Vec<String>>) -> (GatewayFixture, Arc<ExchangeResul
     (fixture, done)
 }
 
-fn parts(answer: &[&str]) -> Vec<String> {
-    answer.iter().map(|it| (*it).to_owned()).collect()
+fn parts(response: &[&str]) -> Vec<String> {
+    response.iter().map(|part| (*part).to_owned()).collect()
 }
 
-/// What a client gets of it: the status and the body, which comes in chunks where its length was not announced.
-async fn asked(fixture: &GatewayFixture) -> (u16, String) {
-    let answer = fixture.ask(&get("/some")).await;
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+/// The status and the decoded body of the response that a client gets.
+async fn get_response(fixture: &GatewayFixture) -> (u16, String) {
+    let response = fixture.send_request(&get("/some")).await;
+    let (head, body) = response.split_once("\r\n\r\n").expect("a head");
     assert!(!head.to_ascii_lowercase().contains("x-hop"), "{head}");
     let is_chunked = head.contains("transfer-encoding: chunked");
     let body = if is_chunked {
@@ -67,16 +65,16 @@ async fn asked(fixture: &GatewayFixture) -> (u16, String) {
     } else {
         body.to_owned()
     };
-    (status(&answer), body)
+    (status(&response), body)
 }
 
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Own: 1\r\n\r\nhello";
 
 #[actix_web::test]
-async fn short_answers_follow_each_other_over_one_connection() {
+async fn short_responses_share_one_connection() {
     let head = "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\nConnection: Keep-Alive\r\nKeep-Alive: timeout=5\r\n\r\n";
     let empty = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    // The last waits for its other half longer than we do.
+    // The pause within the fifth response is longer than the grace for a body.
     let table = vec![
         parts(&[HELLO]),
         parts(&[&format!("{head}gone")]),
@@ -85,7 +83,7 @@ async fn short_answers_follow_each_other_over_one_connection() {
         parts(&["HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha", "lf"]),
         parts(&[HELLO]),
     ];
-    let (fixture, done) = saying(table).await;
+    let (fixture, done) = responding_with(table).await;
     for expected in [
         (200, "hello"),
         (404, "gone"),
@@ -94,7 +92,7 @@ async fn short_answers_follow_each_other_over_one_connection() {
         (200, "half"),
         (200, "hello"),
     ] {
-        let (status, body) = asked(&fixture).await;
+        let (status, body) = get_response(&fixture).await;
         assert_eq!((status, body.as_str()), expected);
     }
     assert_eq!(done.connections.load(Ordering::Relaxed), 1);
@@ -108,7 +106,7 @@ async fn short_answers_follow_each_other_over_one_connection() {
 }
 
 #[actix_web::test]
-async fn other_answers_come_whole_and_their_connections_go_on() {
+async fn other_responses_are_complete_and_their_connections_reused() {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let table = vec![
         parts(&[HELLO]),
@@ -118,10 +116,10 @@ async fn other_answers_come_whole_and_their_connections_go_on() {
         parts(&[&format!("HTTP/1.1 100 Continue\r\n\r\n{HELLO}")]),
         parts(&["HTTP/1.1 103 Early Hints\r\n\r\n", HELLO]),
         parts(&["HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n"]),
-        // Its end is the connection's.
+        // The end of the connection ends the body.
         parts(&["HTTP/1.1 200 OK\r\n\r\nto the ", "end"]),
     ];
-    let (fixture, done) = saying(table).await;
+    let (fixture, done) = responding_with(table).await;
     for expected in [
         (200, "hello"),
         (200, "abc"),
@@ -132,7 +130,7 @@ async fn other_answers_come_whole_and_their_connections_go_on() {
         (304, ""),
         (200, "to the end"),
     ] {
-        let (status, body) = asked(&fixture).await;
+        let (status, body) = get_response(&fixture).await;
         assert_eq!((status, body.as_str()), expected);
     }
     assert_eq!(done.connections.load(Ordering::Relaxed), 1);
@@ -140,7 +138,7 @@ async fn other_answers_come_whole_and_their_connections_go_on() {
 }
 
 #[actix_web::test]
-async fn the_first_answer_may_be_of_the_other_kind() {
+async fn the_first_response_may_take_either_path() {
     for first in [
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
         "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
@@ -148,17 +146,21 @@ async fn the_first_answer_may_be_of_the_other_kind() {
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close, x-hop\r\nX-Hop: 1\r\n\r\nhello",
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
     ] {
-        let (fixture, _) = saying(vec![parts(&[first])]).await;
-        assert_eq!(asked(&fixture).await, (200, "hello".to_owned()), "{first}");
+        let (fixture, _) = responding_with(vec![parts(&[first])]).await;
+        assert_eq!(
+            get_response(&fixture).await,
+            (200, "hello".to_owned()),
+            "{first}"
+        );
         fixture.stop().await;
     }
     let large = "x".repeat(1 << 20);
-    let answer = format!(
+    let response = format!(
         "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{large}",
         large.len()
     );
-    let (fixture, _) = saying(vec![parts(&[&answer])]).await;
-    let (status, body) = asked(&fixture).await;
+    let (fixture, _) = responding_with(vec![parts(&[&response])]).await;
+    let (status, body) = get_response(&fixture).await;
     assert_eq!(status, 200);
     assert!(body == large, "{} bytes", body.len());
     fixture.stop().await;
@@ -169,17 +171,17 @@ async fn unsolicited_bytes_close_the_connection() {
     let smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nsmuggle";
     for sent in [
         parts(&[&format!("{HELLO}{smuggled}")]),
-        // After the answer was taken.
+        // After the first response was read.
         parts(&[HELLO, smuggled]),
     ] {
         let parts_sent = sent.len();
-        let (fixture, done) = saying(vec![sent, parts(&[HELLO])]).await;
-        assert_eq!(asked(&fixture).await, (200, "hello".to_owned()));
-        eventually("it was sent", || {
+        let (fixture, done) = responding_with(vec![sent, parts(&[HELLO])]).await;
+        assert_eq!(get_response(&fixture).await, (200, "hello".to_owned()));
+        eventually("all parts are sent", || {
             done.sent.load(Ordering::Relaxed) == parts_sent
         })
         .await;
-        assert_eq!(asked(&fixture).await, (200, "hello".to_owned()));
+        assert_eq!(get_response(&fixture).await, (200, "hello".to_owned()));
         assert_eq!(done.connections.load(Ordering::Relaxed), 2);
         fixture.stop().await;
     }

@@ -1,4 +1,4 @@
-//! A listener that forwards all it gets, a server behind it that follows a script, and a client that speaks in bytes.
+//! A listener that forwards all requests, a scripted upstream, and a client that sends and reads bytes.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Generous: what takes longer does not come.
+/// Deadline of every wait.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[expect(
@@ -31,7 +31,7 @@ pub(crate) fn spawn(work: impl Future<Output = ()> + 'static) {
 /// A header of clients that authenticate in their first frame.
 pub(crate) const UNAUTHENTICATED: &str = "x-unauthenticated";
 
-/// What the service is here: everything goes to one place.
+/// A service that forwards all requests to one upstream.
 pub(crate) struct GatewayFixture {
     pub(crate) at: SocketAddr,
     pub(crate) shared: SharedGateway,
@@ -41,22 +41,22 @@ pub(crate) struct GatewayFixture {
 }
 
 impl GatewayFixture {
-    /// In front of a server that treats each of its connections by this script.
-    pub(crate) async fn before<F: Future<Output = ()> + 'static>(
+    /// With an upstream that runs this script for each connection.
+    pub(crate) async fn with_upstream<F: Future<Output = ()> + 'static>(
         limits: GatewayLimits,
         script: impl Fn(TcpStream) -> F + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let behind = listener.local_addr().unwrap();
+        let upstream = listener.local_addr().unwrap();
         spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 spawn(script(stream));
             }
         });
-        Self::before_address(limits, behind)
+        Self::with_upstream_address(limits, upstream)
     }
 
-    pub(crate) fn before_address(limits: GatewayLimits, behind: SocketAddr) -> Self {
+    pub(crate) fn with_upstream_address(limits: GatewayLimits, upstream: SocketAddr) -> Self {
         let shared = SharedGateway::new(limits, Arc::new(Unguarded));
         let state = shared.clone();
         let revoked = CancellationToken::new();
@@ -65,7 +65,7 @@ impl GatewayFixture {
             App::new()
                 .app_data(web::Data::new(end.clone()))
                 .app_data(web::Data::new(Gateway::new(state.clone())))
-                .app_data(web::Data::new(behind))
+                .app_data(web::Data::new(upstream))
                 .default_service(web::to(pass))
         });
         let server = server
@@ -90,8 +90,8 @@ impl GatewayFixture {
         Client(TcpStream::connect(self.at).await.unwrap())
     }
 
-    /// Sends this and reads until the connection ends.
-    pub(crate) async fn ask(&self, request: &str) -> String {
+    /// Sends a request and reads until the connection ends.
+    pub(crate) async fn send_request(&self, request: &str) -> String {
         let mut client = self.connect().await;
         client.send(request.as_bytes()).await;
         client.rest().await
@@ -106,7 +106,7 @@ async fn pass(
     req: HttpRequest,
     payload: web::Payload,
     gateway: web::Data<Gateway>,
-    behind: web::Data<SocketAddr>,
+    upstream: web::Data<SocketAddr>,
     end: web::Data<CancellationToken>,
 ) -> HttpResponse {
     let target = ForwardTarget {
@@ -116,7 +116,7 @@ async fn pass(
             .headers()
             .contains_key(UNAUTHENTICATED)
             .then(|| [192, 0, 2, 1].into()),
-        base_url: format!("http://{}/", behind.get_ref()).parse().unwrap(),
+        base_url: format!("http://{}/", upstream.get_ref()).parse().unwrap(),
         path_and_query: req.uri().path_and_query().unwrap().to_string(),
         headers: vec![(
             HeaderName::from_static("x-session-api-key"),
@@ -128,8 +128,8 @@ async fn pass(
     let end = end.as_ref().clone();
     let end = Revocation::when(move || end.cancelled_owned().boxed_local());
     let (payload, gateway) = (payload.into_inner(), gateway.get_ref());
-    let answer = gateway.forward_until(&req, payload, &target, end).await;
-    answer.unwrap_or_else(|failure| {
+    let response = gateway.forward_until(&req, payload, &target, end).await;
+    response.unwrap_or_else(|failure| {
         let status = StatusCode::from_u16(failure.status()).unwrap();
         HttpResponse::build(status).body(failure.to_string())
     })
@@ -143,7 +143,7 @@ impl Client {
         self.0.write_all(bytes).await.unwrap();
     }
 
-    /// Reads until what came ends with this, and returns all of it.
+    /// Reads until the received bytes end with this text, and returns all of them.
     pub(crate) async fn until(&mut self, end: &str) -> String {
         let mut got = Vec::new();
         while !got.ends_with(end.as_bytes()) {
@@ -177,15 +177,15 @@ pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 }
 
-pub(crate) fn status(answer: &str) -> u16 {
-    answer
+pub(crate) fn status(response: &str) -> u16 {
+    response
         .split(' ')
         .nth(1)
         .and_then(|word| word.parse().ok())
-        .unwrap_or_else(|| panic!("no status in {answer:?}"))
+        .unwrap_or_else(|| panic!("no status in {response:?}"))
 }
 
-/// Waits for what comes about by itself.
+/// Waits until the condition holds.
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let wait = async {
         while !holds() {
@@ -193,5 +193,5 @@ pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         }
     };
     let held = timeout(TEST_TIMEOUT, wait).await;
-    held.unwrap_or_else(|_| panic!("never: {what}"));
+    held.unwrap_or_else(|_| panic!("not within {TEST_TIMEOUT:?}: {what}"));
 }

@@ -1,4 +1,4 @@
-//! The gateway between a client and a server that are both scripted, byte by byte.
+//! The gateway between a scripted client and a scripted upstream.
 
 #![expect(
     clippy::unwrap_used,

@@ -5,35 +5,35 @@ use tokio::io::AsyncWriteExt;
 
 use crate::fixture::{Client, GatewayFixture, eventually, status};
 
-const ASK: &[u8] = b"GET /sockets/x HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
+const UPGRADE_REQUEST: &[u8] = b"GET /sockets/x HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
                      Sec-WebSocket-Key: k\r\nSec-WebSocket-Version: 13\r\n\r\n";
-const AGREED: &[u8] =
+const SWITCHING_PROTOCOLS: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                         Sec-WebSocket-Accept: a\r\n\r\nhello";
 
-/// In front of a server that says hello, repeats what it hears until `bye`, and hangs up.
-async fn repeating() -> GatewayFixture {
-    GatewayFixture::before(GatewayLimits::default(), |stream| async move {
-        let mut behind = Client(stream);
-        let head = behind.head().await;
+/// An upstream that sends `hello`, repeats the bytes that it receives, and disconnects at `bye`.
+async fn echoing() -> GatewayFixture {
+    GatewayFixture::with_upstream(GatewayLimits::default(), |stream| async move {
+        let mut upstream = Client(stream);
+        let head = upstream.head().await;
         assert!(head.contains("connection: Upgrade") && head.contains("sec-websocket-key: k"));
-        behind.send(AGREED).await;
+        upstream.send(SWITCHING_PROTOCOLS).await;
         let mut piece = [0; 4096];
         loop {
-            let got = tokio::io::AsyncReadExt::read(&mut behind.0, &mut piece).await;
+            let got = tokio::io::AsyncReadExt::read(&mut upstream.0, &mut piece).await;
             let got = got.unwrap_or(0);
             if got == 0 || &piece[..got] == b"bye" {
                 return;
             }
-            let _ = behind.0.write_all(&piece[..got]).await;
+            let _ = upstream.0.write_all(&piece[..got]).await;
         }
     })
     .await
 }
 
-async fn opened(fixture: &GatewayFixture) -> Client {
+async fn open_tunnel(fixture: &GatewayFixture) -> Client {
     let mut client = fixture.connect().await;
-    client.send(ASK).await;
+    client.send(UPGRADE_REQUEST).await;
     let head = client.head().await;
     assert_eq!(status(&head), 101, "{head}");
     assert!(head.contains("sec-websocket-accept: a"), "{head}");
@@ -52,9 +52,9 @@ async fn all_closed(fixture: &GatewayFixture) {
 }
 
 #[actix_web::test]
-async fn bytes_go_both_ways_and_the_server_may_end_it() {
-    let fixture = repeating().await;
-    let mut client = opened(&fixture).await;
+async fn bytes_pass_in_both_directions_until_the_upstream_closes() {
+    let fixture = echoing().await;
+    let mut client = open_tunnel(&fixture).await;
     for word in ["one", "two", "\u{0}\u{1}"] {
         client.send(word.as_bytes()).await;
         assert_eq!(client.until(word).await, word);
@@ -68,10 +68,10 @@ async fn bytes_go_both_ways_and_the_server_may_end_it() {
 }
 
 #[actix_web::test]
-async fn much_goes_both_ways_at_once() {
+async fn large_amounts_pass_in_both_directions_concurrently() {
     const SIZE: usize = 8 << 20;
-    let fixture = repeating().await;
-    let client = opened(&fixture).await;
+    let fixture = echoing().await;
+    let client = open_tunnel(&fixture).await;
     let (mut from, mut to) = client.0.into_split();
     let write = async {
         to.write_all(&vec![b'm'; SIZE]).await.unwrap();
@@ -85,59 +85,60 @@ async fn much_goes_both_ways_at_once() {
 }
 
 #[actix_web::test]
-async fn a_client_that_leaves_and_a_service_that_stops_end_it() {
-    let fixture = repeating().await;
-    let client = opened(&fixture).await;
+async fn a_tunnel_ends_with_its_client_and_with_the_service() {
+    let fixture = echoing().await;
+    let client = open_tunnel(&fixture).await;
     drop(client);
     all_closed(&fixture).await;
-    let mut client = opened(&fixture).await;
+    let mut client = open_tunnel(&fixture).await;
     fixture.shared.end_tunnels();
     client.rest().await;
     all_closed(&fixture).await;
     fixture.stop().await;
 }
 
-/// In front of a server that says hello and then never pauses.
-async fn pouring() -> GatewayFixture {
-    GatewayFixture::before(GatewayLimits::default(), |stream| async move {
-        let mut behind = Client(stream);
-        behind.head().await;
-        behind.send(AGREED).await;
-        while behind.0.write_all(&[b'x'; 16 * 1024]).await.is_ok() {}
+/// An upstream that sends `hello` and then sends without pause.
+async fn flooding() -> GatewayFixture {
+    GatewayFixture::with_upstream(GatewayLimits::default(), |stream| async move {
+        let mut upstream = Client(stream);
+        upstream.head().await;
+        upstream.send(SWITCHING_PROTOCOLS).await;
+        while upstream.0.write_all(&[b'x'; 16 * 1024]).await.is_ok() {}
     })
     .await
 }
 
 #[actix_web::test]
 async fn revocation_closes_a_tunnel() {
-    let fixture = repeating().await;
-    let mut client = opened(&fixture).await;
+    let fixture = echoing().await;
+    let mut client = open_tunnel(&fixture).await;
     fixture.revoked.cancel();
     client.rest().await;
     all_closed(&fixture).await;
     fixture.stop().await;
 
-    let fixture = pouring().await;
-    let mut client = opened(&fixture).await;
+    let fixture = flooding().await;
+    let mut client = open_tunnel(&fixture).await;
     fixture.revoked.cancel();
     client.rest().await;
     all_closed(&fixture).await;
     fixture.stop().await;
 }
 
-/// A client of a WebSocket is told why, in a frame of its own.
 #[actix_web::test]
-async fn an_end_between_two_frames_says_why() {
+async fn a_close_frame_between_frames_carries_the_reason() {
     for (code, is_stop) in [(1012_u16, true), (1008, false)] {
-        let fixture = GatewayFixture::before(GatewayLimits::default(), |stream| async move {
-            let mut behind = Client(stream);
-            behind.head().await;
-            let (head, _) = AGREED.split_at(AGREED.len() - "hello".len());
-            behind.send(&[head, b"\x81\x05hello"].concat()).await;
-            behind.rest().await;
-        })
-        .await;
-        let mut client = opened(&fixture).await;
+        let fixture =
+            GatewayFixture::with_upstream(GatewayLimits::default(), |stream| async move {
+                let mut upstream = Client(stream);
+                upstream.head().await;
+                let (head, _) =
+                    SWITCHING_PROTOCOLS.split_at(SWITCHING_PROTOCOLS.len() - "hello".len());
+                upstream.send(&[head, b"\x81\x05hello"].concat()).await;
+                upstream.rest().await;
+            })
+            .await;
+        let mut client = open_tunnel(&fixture).await;
         if is_stop {
             fixture.shared.end_tunnels();
         } else {
@@ -155,15 +156,15 @@ async fn an_end_between_two_frames_says_why() {
 async fn revocation_also_closes_a_tunnel_that_is_not_read() {
     let (heard, ended) = tokio::sync::oneshot::channel();
     let heard = std::cell::RefCell::new(Some(heard));
-    let fixture = GatewayFixture::before(GatewayLimits::default(), move |stream| {
+    let fixture = GatewayFixture::with_upstream(GatewayLimits::default(), move |stream| {
         let heard = heard.borrow_mut().take();
         async move {
-            let mut behind = Client(stream);
-            behind.head().await;
-            behind.send(AGREED).await;
-            let (mut from, mut to) = behind.0.into_split();
+            let mut upstream = Client(stream);
+            upstream.head().await;
+            upstream.send(SWITCHING_PROTOCOLS).await;
+            let (mut from, mut to) = upstream.0.into_split();
             let pour = async { while to.write_all(&[b'x'; 16 * 1024]).await.is_ok() {} };
-            // Whether anything still gets through to here.
+            // Ends when the gateway closes the connection.
             let listen = async {
                 let mut all = Vec::new();
                 let _ = tokio::io::AsyncReadExt::read_to_end(&mut from, &mut all).await;
@@ -173,11 +174,11 @@ async fn revocation_also_closes_a_tunnel_that_is_not_read() {
         }
     })
     .await;
-    let client = opened(&fixture).await;
+    let client = open_tunnel(&fixture).await;
     // The buffer is full, because the client does not read.
     let down = || fixture.shared.meter().counts().bytes_down;
     let mut before = 0;
-    eventually("nothing more fits", || {
+    eventually("the buffers are full", || {
         let now = down();
         let is_full = now > 1 << 16 && now == before;
         before = now;
@@ -186,18 +187,20 @@ async fn revocation_also_closes_a_tunnel_that_is_not_read() {
     .await;
     fixture.revoked.cancel();
     let ended = tokio::time::timeout(crate::fixture::TEST_TIMEOUT, ended).await;
-    ended.expect("the server behind is told").unwrap();
+    ended
+        .expect("the upstream sees the end of its connection")
+        .unwrap();
     drop(client);
     all_closed(&fixture).await;
     fixture.stop().await;
 }
 
 #[actix_web::test]
-async fn a_refusal_is_handed_on() {
-    let fixture = GatewayFixture::before(GatewayLimits::default(), |stream| async move {
-        let mut behind = Client(stream);
-        behind.head().await;
-        behind
+async fn a_refused_upgrade_is_forwarded() {
+    let fixture = GatewayFixture::with_upstream(GatewayLimits::default(), |stream| async move {
+        let mut upstream = Client(stream);
+        upstream.head().await;
+        upstream
             .send(
                 b"HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n",
             )
@@ -205,12 +208,12 @@ async fn a_refusal_is_handed_on() {
     })
     .await;
     let mut client = fixture.connect().await;
-    client.send(ASK).await;
-    let answer = client.rest().await;
-    assert_eq!(status(&answer), 403);
+    client.send(UPGRADE_REQUEST).await;
+    let response = client.rest().await;
+    assert_eq!(status(&response), 403);
     assert!(
-        answer.contains("content-length: 2") && answer.ends_with("\r\n\r\nno"),
-        "{answer}"
+        response.contains("content-length: 2") && response.ends_with("\r\n\r\nno"),
+        "{response}"
     );
     all_closed(&fixture).await;
     fixture.stop().await;

@@ -1,4 +1,4 @@
-//! Hosts that must not be called, and answers that must not be waited for or read.
+//! Hosts that must not be called, and limits of time, size and concurrency.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use futures::future::join_all;
 use git_hosting::{AllowedHost, Config, HttpGitHosting, PrivateHosts};
 use serde_json::json;
 
-use crate::server::{Answer, Server, access, hosting};
+use crate::server::{ScriptedResponse, Server, access, hosting};
 
 fn listed(entries: &[&str]) -> HttpGitHosting {
     let list: Vec<AllowedHost> = entries.iter().map(|e| e.parse().unwrap()).collect();
@@ -30,8 +30,8 @@ async fn user(git: &HttpGitHosting, access: &GitAccess) -> Result<GitUser, GitEr
 }
 
 #[tokio::test]
-async fn private_hosts_are_refused_before_anything_is_sent() {
-    let server = Server::start(|_| Answer::json(&json!({"id": 1}))).await;
+async fn private_hosts_are_refused_without_a_request() {
+    let server = Server::start(|_| ScriptedResponse::json(&json!({"id": 1}))).await;
     let port = server.address.port();
     let names = |host: &str| format!("http://{host}:{port}");
     for (git, host, is_allowed) in [
@@ -50,22 +50,22 @@ async fn private_hosts_are_refused_before_anything_is_sent() {
         (with(PrivateHosts::Refused), names("2130706433"), false),
         (listed(&["other.example.com"]), names("127.0.0.1"), false),
         (listed(&["10.0.0.0/8"]), names("127.0.0.1"), false),
-        // By its address it may be called, but not without TLS by a name that only happens to have it.
+        // The address is listed, but plain HTTP needs the address or a listed name in the URL.
         (listed(&["127.0.0.0/8"]), names("localhost"), false),
         (listed(&["127.0.0.0/8"]), names("127.0.0.1"), true),
         (listed(&["localhost"]), names("localhost"), true),
         (with(PrivateHosts::Allowed), names("127.0.0.1"), true),
         (with(PrivateHosts::Allowed), names("169.254.169.254"), false),
     ] {
-        let before = server.asked().len();
-        let answer = user(&git, &access(Gitlab, &host, "t")).await;
-        let reached = server.asked().len() > before;
+        let before = server.received().len();
+        let result = user(&git, &access(Gitlab, &host, "t")).await;
+        let reached = server.received().len() > before;
         if is_allowed {
-            assert!(answer.is_ok() && reached, "{host}: {answer:?}");
+            assert!(result.is_ok() && reached, "{host}: {result:?}");
         } else {
             assert!(
-                matches!(answer, Err(GitError::Forbidden { .. })),
-                "{host}: {answer:?}"
+                matches!(result, Err(GitError::Forbidden { .. })),
+                "{host}: {result:?}"
             );
             assert!(!reached, "{host}");
         }
@@ -73,7 +73,7 @@ async fn private_hosts_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn git_is_not_sent_there_either() {
+async fn clone_sources_of_private_hosts_are_refused() {
     let git = with(PrivateHosts::Refused);
     for host in [
         "http://127.0.0.1:1",
@@ -91,7 +91,7 @@ async fn git_is_not_sent_there_either() {
         .clone_source(&access(Forgejo, "http://localhost:1", "t"), "o/r")
         .await;
     assert_eq!(source.unwrap().url.as_str(), "http://localhost:1/o/r.git");
-    // A provider's own host needs no looking up.
+    // A provider's own host needs no DNS look-up.
     let own = GitAccess {
         host: None,
         ..access(Forgejo, "http://x", "t")
@@ -103,8 +103,9 @@ async fn git_is_not_sent_there_either() {
 }
 
 #[tokio::test]
-async fn another_host_is_never_redirected_to() {
-    let target = Server::start(|_| Answer::json(&json!({"id": 1, "username": "mallory"}))).await;
+async fn redirects_to_another_host_are_not_followed() {
+    let target =
+        Server::start(|_| ScriptedResponse::json(&json!({"id": 1, "username": "mallory"}))).await;
     for to in [
         target.url("/api/v4/user"),
         format!("//{}/api/v4/user", target.address),
@@ -112,78 +113,80 @@ async fn another_host_is_never_redirected_to() {
         for status in [301, 302, 307, 308] {
             let to = to.clone();
             let server =
-                Server::start(move |_| Answer::status(status).header("location", &*to)).await;
-            let answer = user(&hosting(), &access(Gitlab, &server.url(""), "t")).await;
+                Server::start(move |_| ScriptedResponse::status(status).header("location", &*to))
+                    .await;
+            let result = user(&hosting(), &access(Gitlab, &server.url(""), "t")).await;
             assert!(
-                matches!(answer, Err(GitError::Unavailable { .. })),
-                "{answer:?}"
+                matches!(result, Err(GitError::Unavailable { .. })),
+                "{result:?}"
             );
         }
     }
-    assert!(target.asked().is_empty());
+    assert!(target.received().is_empty());
 }
 
 #[tokio::test]
-async fn the_same_host_may_say_where_something_went() {
-    let server = Server::start(|asked| match asked.path.as_str() {
-        "/api/v4/user" => Answer::status(301).header("location", "/api/v4/users/1"),
-        "/api/v4/users/1" => Answer::json(&json!({"id": 1, "username": "ada"})),
-        _ => Answer::status(404),
+async fn redirects_within_one_host_are_followed() {
+    let server = Server::start(|received| match received.path.as_str() {
+        "/api/v4/user" => ScriptedResponse::status(301).header("location", "/api/v4/users/1"),
+        "/api/v4/users/1" => ScriptedResponse::json(&json!({"id": 1, "username": "ada"})),
+        _ => ScriptedResponse::status(404),
     })
     .await;
-    let found = user(&hosting(), &access(Gitlab, &server.url(""), "t"))
+    let user_of_token = user(&hosting(), &access(Gitlab, &server.url(""), "t"))
         .await
         .unwrap();
-    assert_eq!(found.login, "ada");
-    let endless = Server::start(|_| Answer::status(302).header("location", "/again")).await;
-    let answer = user(&hosting(), &access(Gitlab, &endless.url(""), "t")).await;
-    assert!(matches!(answer, Err(GitError::Unavailable { .. })));
-    assert!(endless.asked().len() <= 4);
+    assert_eq!(user_of_token.login, "ada");
+    let endless =
+        Server::start(|_| ScriptedResponse::status(302).header("location", "/again")).await;
+    let result = user(&hosting(), &access(Gitlab, &endless.url(""), "t")).await;
+    assert!(matches!(result, Err(GitError::Unavailable { .. })));
+    assert!(endless.received().len() <= 4);
 }
 
 #[tokio::test]
-async fn slow_and_large_answers_are_bounded() {
+async fn slow_and_large_responses_are_errors() {
     let config = Config {
         private_hosts: PrivateHosts::Allowed,
         timeout: Duration::from_millis(200),
         ..Config::default()
     };
     let git = HttpGitHosting::new(&config).unwrap();
-    let slow = Server::start(|_| Answer {
+    let slow = Server::start(|_| ScriptedResponse {
         delay: Duration::from_secs(3600),
-        ..Answer::status(200)
+        ..ScriptedResponse::status(200)
     })
     .await;
     let started = Instant::now();
-    let answer = user(&git, &access(Gitlab, &slow.url(""), "t")).await;
-    assert!(matches!(answer, Err(GitError::Unavailable { .. })));
+    let result = user(&git, &access(Gitlab, &slow.url(""), "t")).await;
+    assert!(matches!(result, Err(GitError::Unavailable { .. })));
     assert!(started.elapsed() < Duration::from_secs(60));
-    let large = Server::start(|_| Answer {
+    let large = Server::start(|_| ScriptedResponse {
         body: vec![b' '; 1 << 20],
-        ..Answer::status(200)
+        ..ScriptedResponse::status(200)
     })
     .await;
-    let answer = user(
+    let result = user(
         &with(PrivateHosts::Allowed),
         &access(Gitlab, &large.url(""), "t"),
     )
     .await;
-    let text = format!("{answer:?}");
+    let text = format!("{result:?}");
     assert!(text.contains("TooLarge(4096)"), "{text}");
 }
 
 #[tokio::test]
-async fn an_answer_that_would_take_much_memory_is_not_read() {
-    let server = Server::start(|asked| {
-        let bytes = if asked.path.ends_with("/user") {
-            // Short, and some fifty times as large once it is read.
+async fn a_response_that_needs_much_memory_is_not_parsed() {
+    let server = Server::start(|received| {
+        let bytes = if received.path.ends_with("/user") {
+            // Parsed, it takes about fifty times as much memory.
             format!("[{}0]", "0,".repeat(500_000))
         } else {
             format!("[\"{}\"]", "x".repeat(3 << 20))
         };
-        Answer {
+        ScriptedResponse {
             body: bytes.into_bytes(),
-            ..Answer::status(200)
+            ..ScriptedResponse::status(200)
         }
     })
     .await;
@@ -200,10 +203,10 @@ async fn an_answer_that_would_take_much_memory_is_not_read() {
 }
 
 #[tokio::test]
-async fn a_host_that_does_not_answer_is_not_asked_without_end() {
-    let silent = Server::start(|_| Answer {
+async fn concurrent_requests_are_limited_per_token_and_in_total() {
+    let silent = Server::start(|_| ScriptedResponse {
         delay: Duration::from_secs(3600),
-        ..Answer::status(200)
+        ..ScriptedResponse::status(200)
     })
     .await;
     let config = Config {
@@ -213,36 +216,36 @@ async fn a_host_that_does_not_answer_is_not_asked_without_end() {
     };
     for (tokens, expected) in [(1, 4), (40, 32)] {
         let git = HttpGitHosting::new(&config).unwrap();
-        let before = silent.asked().len();
-        let of: Vec<_> = (0..40)
+        let before = silent.received().len();
+        let accesses: Vec<_> = (0..40)
             .map(|n| access(Gitlab, &silent.url(""), &format!("t{}", n % tokens)))
             .collect();
-        let all = join_all(of.iter().map(|access| user(&git, access)));
+        let all = join_all(accesses.iter().map(|access| user(&git, access)));
         let watch = async {
-            while silent.asked().len() < before + expected {
+            while silent.received().len() < before + expected {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            // Time enough for what must not come.
+            // Enough time for requests beyond the limit.
             tokio::time::sleep(Duration::from_millis(300)).await;
-            silent.asked().len() - before
+            silent.received().len() - before
         };
         let watch = tokio::time::timeout(Duration::from_secs(60), watch);
         tokio::select! {
-            _ = all => panic!("nobody answers"),
-            asked = watch => assert_eq!(asked.unwrap(), expected),
+            _ = all => panic!("the server never responds"),
+            received = watch => assert_eq!(received.unwrap(), expected),
         }
     }
 }
 
 #[tokio::test]
-async fn nobody_there() {
-    // Held, and nobody listens there.
-    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
-    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let host = format!("http://{}", nobody.local_addr().unwrap());
-    let answer = user(&hosting(), &access(Gitlab, &host, "t")).await;
+async fn an_unreachable_host_is_unavailable() {
+    // A bound port without a listener.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let host = format!("http://{}", socket.local_addr().unwrap());
+    let result = user(&hosting(), &access(Gitlab, &host, "t")).await;
     assert!(
-        matches!(answer, Err(GitError::Unavailable { .. })),
-        "{answer:?}"
+        matches!(result, Err(GitError::Unavailable { .. })),
+        "{result:?}"
     );
 }

@@ -1,4 +1,4 @@
-//! Lists of every provider, in pages of every length.
+//! Lists of all providers, in pages of many lengths.
 
 use domain::conversation::GitProvider::{
     self, AzureDevops, Bitbucket, BitbucketDataCenter, Forgejo, Github, Gitlab,
@@ -11,7 +11,7 @@ use git_hosting::HttpGitHosting;
 use serde_json::json;
 
 use crate::scripts::{SECOND, TOTAL, root, script};
-use crate::server::{Answer, Server, access, hosting};
+use crate::server::{ScriptedResponse, Server, access, hosting};
 
 async fn scripted(provider: GitProvider) -> (Server, GitAccess) {
     let server = Server::start(script(provider)).await;
@@ -19,37 +19,44 @@ async fn scripted(provider: GitProvider) -> (Server, GitAccess) {
     (server, access)
 }
 
-/// Which list.
 #[derive(Debug, Clone)]
-enum What {
+enum TestList {
     Repositories(RepositoryQuery),
     Branches(&'static str, &'static str),
     Installations,
 }
 
 /// The ids or names of all items, in pages of this length.
-async fn walk(git: &HttpGitHosting, access: &GitAccess, what: &What, limit: usize) -> Vec<String> {
+async fn walk(
+    git: &HttpGitHosting,
+    access: &GitAccess,
+    list: &TestList,
+    limit: usize,
+) -> Vec<String> {
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
         let page = GitPageRequest { after, limit };
-        let (items, next): (Vec<String>, _) = match what {
-            What::Repositories(query) => {
-                let found = git.repositories(access, query, &page).await.unwrap();
-                (found.items.into_iter().map(|r| r.id).collect(), found.next)
+        let (items, next): (Vec<String>, _) = match list {
+            TestList::Repositories(query) => {
+                let result = git.repositories(access, query, &page).await.unwrap();
+                (
+                    result.items.into_iter().map(|r| r.id).collect(),
+                    result.next,
+                )
             }
-            What::Branches(repository, words) => {
-                let found = git
+            TestList::Branches(repository, words) => {
+                let result = git
                     .branches(access, repository, words, &page)
                     .await
                     .unwrap();
                 (
-                    found.items.into_iter().map(|b| b.name).collect(),
-                    found.next,
+                    result.items.into_iter().map(|b| b.name).collect(),
+                    result.next,
                 )
             }
-            What::Installations => {
-                let found = git.installations(access, &page).await.unwrap();
-                (found.items, found.next)
+            TestList::Installations => {
+                let result = git.installations(access, &page).await.unwrap();
+                (result.items, result.next)
             }
         };
         assert!(items.len() <= limit);
@@ -62,58 +69,58 @@ async fn walk(git: &HttpGitHosting, access: &GitAccess, what: &What, limit: usiz
 }
 
 /// Every list of the provider, with the number of its items.
-fn lists(provider: GitProvider) -> Vec<(What, usize)> {
-    let all = What::Repositories(RepositoryQuery::default());
-    let found = |text: &str, installation: Option<&str>| {
-        What::Repositories(RepositoryQuery {
+fn lists(provider: GitProvider) -> Vec<(TestList, usize)> {
+    let all = TestList::Repositories(RepositoryQuery::default());
+    let search = |text: &str, installation: Option<&str>| {
+        TestList::Repositories(RepositoryQuery {
             text: Some(text.to_owned()).filter(|text| !text.is_empty()),
             installation: installation.map(str::to_owned),
             sort: None,
         })
     };
-    // Two of three are visible.
+    // Of `2 * TOTAL` items, two of three are visible; the lists contain `visible * 2`.
     let visible = TOTAL * 2 / 3 * 2 / 2;
     match provider {
         Github => vec![
             (all, TOTAL),
-            (found("words", None), TOTAL),
-            (found("", Some("7")), TOTAL),
-            (What::Branches("o/r", ""), TOTAL),
-            (What::Branches("o/r", "b"), TOTAL),
-            (What::Installations, TOTAL),
+            (search("words", None), TOTAL),
+            (search("", Some("7")), TOTAL),
+            (TestList::Branches("o/r", ""), TOTAL),
+            (TestList::Branches("o/r", "b"), TOTAL),
+            (TestList::Installations, TOTAL),
         ],
         Gitlab => vec![
             (all, TOTAL),
-            (found("words", None), TOTAL),
-            (What::Branches("g/s/r", ""), TOTAL),
-            (What::Branches("g/s/r", "b"), TOTAL),
+            (search("words", None), TOTAL),
+            (TestList::Branches("g/s/r", ""), TOTAL),
+            (TestList::Branches("g/s/r", "b"), TOTAL),
         ],
         Bitbucket => vec![
             (all, TOTAL + SECOND),
-            (found("words", None), TOTAL + SECOND),
-            (found("w1/words", None), SECOND),
-            (found("", Some("w0")), TOTAL),
-            (What::Branches("w/r", ""), TOTAL),
-            (What::Installations, 2),
+            (search("words", None), TOTAL + SECOND),
+            (search("w1/words", None), SECOND),
+            (search("", Some("w0")), TOTAL),
+            (TestList::Branches("w/r", ""), TOTAL),
+            (TestList::Installations, 2),
         ],
         BitbucketDataCenter => vec![
             (all, visible * 2),
-            (found("", Some("P")), visible * 2),
-            (What::Branches("P/r", ""), visible * 2),
-            (What::Installations, visible * 2),
+            (search("", Some("P")), visible * 2),
+            (TestList::Branches("P/r", ""), visible * 2),
+            (TestList::Installations, visible * 2),
         ],
         Forgejo => vec![
             (all, TOTAL),
-            (found("words", None), TOTAL),
-            (What::Branches("o/r", ""), TOTAL),
+            (search("words", None), TOTAL),
+            (TestList::Branches("o/r", ""), TOTAL),
             // b12, b120, b121, b122
-            (What::Branches("o/r", "B12"), 4),
+            (TestList::Branches("o/r", "B12"), 4),
         ],
         _ => vec![
             (all, TOTAL),
-            (found("r00", None), 10),
-            (What::Branches("org/My project/r", ""), TOTAL),
-            (What::Installations, 1),
+            (search("r00", None), 10),
+            (TestList::Branches("org/My project/r", ""), TOTAL),
+            (TestList::Installations, 1),
         ],
     }
 }
@@ -128,20 +135,20 @@ const PROVIDERS: [GitProvider; 6] = [
 ];
 
 #[tokio::test]
-async fn every_item_once_for_any_limit() {
+async fn every_limit_lists_each_item_once() {
     let git = hosting();
     for provider in PROVIDERS {
         let (_server, access) = scripted(provider).await;
-        for (what, total) in lists(provider) {
-            let whole = walk(&git, &access, &what, 100).await;
-            assert_eq!(whole.len(), total, "{provider} {what:?}");
+        for (list, total) in lists(provider) {
+            let whole = walk(&git, &access, &list, 100).await;
+            assert_eq!(whole.len(), total, "{provider} {list:?}");
             for limit in [1, 2, 3, 7, 10, 19, 20, 21, 30, 49, 50, 51, 99] {
-                // Item by item is slow, and the law is proved for the cutting itself.
+                // Short pages are slow here; the unit tests of `paging.rs` cover them.
                 if limit < 7 && total > 30 {
                     continue;
                 }
-                let seen = walk(&git, &access, &what, limit).await;
-                assert_eq!(seen, whole, "{provider} {what:?} {limit}");
+                let seen = walk(&git, &access, &list, limit).await;
+                assert_eq!(seen, whole, "{provider} {list:?} {limit}");
             }
         }
     }
@@ -185,20 +192,20 @@ async fn a_full_page_takes_few_requests() {
             after: None,
             limit: 50,
         };
-        let found = git
+        let result = git
             .repositories(&access, &RepositoryQuery::default(), &page)
             .await;
-        assert_eq!(found.unwrap().items.len(), 50, "{provider}");
+        assert_eq!(result.unwrap().items.len(), 50, "{provider}");
         assert!(
-            server.asked().len() <= most,
+            server.received().len() <= most,
             "{provider}: {}",
-            server.asked().len()
+            server.received().len()
         );
     }
 }
 
 #[tokio::test]
-async fn searches_say_what_is_meant() {
+async fn search_texts_become_queries_of_the_provider() {
     let git = hosting();
     let page = GitPageRequest {
         after: None,
@@ -218,9 +225,9 @@ async fn searches_say_what_is_meant() {
         ("acme/thing", "thing in:name user:acme fork:true"),
         ("a user:b", "a user b in:name fork:true user:ada org:acme"),
     ] {
-        let wanted = query(text, RepositorySortKey::Forks, false);
-        git.repositories(&access, &wanted, &page).await.unwrap();
-        let last = server.asked().pop().unwrap();
+        let query = query(text, RepositorySortKey::Forks, false);
+        git.repositories(&access, &query, &page).await.unwrap();
+        let last = server.received().pop().unwrap();
         assert_eq!(last.query["q"], expected);
         assert_eq!(
             (last.query["sort"].as_str(), last.query["order"].as_str()),
@@ -232,13 +239,13 @@ async fn searches_say_what_is_meant() {
         .await
         .unwrap();
     assert_eq!(
-        server.asked().pop().unwrap().query["q"],
+        server.received().pop().unwrap().query["q"],
         "repo:acme/thing fork:true"
     );
     let (server, access) = scripted(Bitbucket).await;
-    let wanted = query("w1/a\"b", RepositorySortKey::Updated, true);
-    git.repositories(&access, &wanted, &page).await.unwrap();
-    let last = server.asked().pop().unwrap();
+    let query = query("w1/a\"b", RepositorySortKey::Updated, true);
+    git.repositories(&access, &query, &page).await.unwrap();
+    let last = server.received().pop().unwrap();
     assert_eq!(
         (last.query["q"].as_str(), last.query["sort"].as_str()),
         ("name~\"a\\\"b\"", "-updated_on")
@@ -246,7 +253,7 @@ async fn searches_say_what_is_meant() {
 }
 
 #[tokio::test]
-async fn repositories_and_branches_as_they_are_shown() {
+async fn repositories_and_branches_are_converted() {
     let git = hosting();
     let page = GitPageRequest {
         after: None,
@@ -261,11 +268,11 @@ async fn repositories_and_branches_as_they_are_shown() {
         (AzureDevops, "org/My project/r000", Some("main")),
     ] {
         let (_server, access) = scripted(provider).await;
-        let found = git
+        let result = git
             .repositories(&access, &RepositoryQuery::default(), &page)
             .await
             .unwrap();
-        let first = &found.items[0];
+        let first = &result.items[0];
         assert_eq!(
             (first.full_name.as_str(), first.main_branch.as_deref()),
             (full_name, main)
@@ -273,10 +280,10 @@ async fn repositories_and_branches_as_they_are_shown() {
         assert_eq!(first.git_provider, provider);
         let is_public = matches!(provider, Gitlab | Forgejo);
         assert_eq!(first.is_public, is_public, "{provider}");
-        let What::Branches(repository, _) = lists(provider)
+        let TestList::Branches(repository, _) = lists(provider)
             .into_iter()
-            .map(|(what, _)| what)
-            .find(|what| matches!(what, What::Branches(..)))
+            .map(|(list, _)| list)
+            .find(|list| matches!(list, TestList::Branches(..)))
             .unwrap()
         else {
             unreachable!()
@@ -292,7 +299,7 @@ async fn repositories_and_branches_as_they_are_shown() {
 }
 
 #[tokio::test]
-async fn a_provider_that_cannot_answer_does_not_end_a_list() {
+async fn an_error_response_is_not_an_empty_list() {
     let request = GitPageRequest {
         after: None,
         limit: 10,
@@ -304,7 +311,7 @@ async fn a_provider_that_cannot_answer_does_not_end_a_list() {
         (None, false),
     ] {
         let server = Server::start(move |_| {
-            let refusal = Answer::status(403);
+            let refusal = ScriptedResponse::status(403);
             match header {
                 Some((name, value)) => refusal.header(name, value),
                 None => refusal,
@@ -312,8 +319,8 @@ async fn a_provider_that_cannot_answer_does_not_end_a_list() {
         })
         .await;
         let access = access(Github, &server.url(""), "t");
-        let found = hosting().installations(&access, &request).await;
-        match found {
+        let result = hosting().installations(&access, &request).await;
+        match result {
             Err(GitError::Limited { .. }) => assert!(is_limit, "{header:?}"),
             Ok(page) => assert!(!is_limit && page.items.is_empty(), "{header:?}"),
             other => panic!("{header:?}: {other:?}"),
@@ -331,7 +338,7 @@ async fn a_provider_that_cannot_answer_does_not_end_a_list() {
             "Ok",
         ),
     ] {
-        let server = Server::start(move |_| Answer::json(&body)).await;
+        let server = Server::start(move |_| ScriptedResponse::json(&body)).await;
         let access = access(Github, &server.url(""), "t");
         let tasks = format!("{:?}", hosting().suggested_tasks(&access).await);
         assert!(tasks.starts_with(expected), "{tasks}");

@@ -1,5 +1,4 @@
-//! Every provider against a scripted server in this process: what is asked, with which credentials, and how pages of any
-//! length are cut from the provider's own.
+//! All providers against a scripted server in this process: requests, credentials, and pages of many lengths.
 
 #[cfg(test)]
 mod bounds;

@@ -9,11 +9,11 @@ use domain::git::SuggestedTaskType::{
 use domain::git::{GitError, GitHosting as _, SuggestedTaskType};
 use serde_json::json;
 
-use crate::server::{Answer, Asked, Server, access, hosting};
+use crate::server::{ReceivedRequest, ScriptedResponse, Server, access, hosting};
 
-/// One server for all: their paths differ.
-fn everybody(asked: &Asked) -> Answer {
-    let body = match asked.path.as_str() {
+/// One script for all providers: their paths differ.
+fn all_users(received: &ReceivedRequest) -> ScriptedResponse {
+    let body = match received.path.as_str() {
         "/api/v3/user" => {
             json!({"id": 1, "login": "ada", "avatar_url": "a", "company": "c", "name": "Ada", "email": null})
         }
@@ -30,7 +30,7 @@ fn everybody(asked: &Asked) -> Answer {
             json!({"values": [{"email": "ada@example.com", "is_primary": true, "is_confirmed": true}]})
         }
         "/rest/api/1.0/projects" => {
-            return Answer::json(&json!({"values": []})).header("X-AUSERNAME", "ad%61");
+            return ScriptedResponse::json(&json!({"values": []})).header("X-AUSERNAME", "ad%61");
         }
         "/rest/api/1.0/users" => {
             json!({"values": [{"id": 9, "name": "adalbert"}, {"id": 1, "name": "ada",
@@ -43,12 +43,12 @@ fn everybody(asked: &Asked) -> Answer {
             json!({"authenticatedUser": {"id": "1", "providerDisplayName": "Ada",
             "properties": {"Account": {"$value": "ada@example.com"}}}})
         }
-        _ => return tasks(asked),
+        _ => return tasks(received),
     };
-    Answer::json(&body)
+    ScriptedResponse::json(&body)
 }
 
-fn tasks(asked: &Asked) -> Answer {
+fn tasks(received: &ReceivedRequest) -> ScriptedResponse {
     let review = |n: i64, extra: serde_json::Value| {
         let mut all = json!({"number": n, "iid": n.to_string(), "title": format!("T{n}"),
             "repository": {"nameWithOwner": "o/r"}, "project": {"fullPath": "o/r"}});
@@ -59,8 +59,8 @@ fn tasks(asked: &Asked) -> Answer {
     };
     let checks =
         |state: &str| json!({"nodes": [{"commit": {"statusCheckRollup": {"state": state}}}]});
-    let body = match asked.path.as_str() {
-        "/api/graphql" if asked.body["query"].as_str().unwrap().contains("viewer") => {
+    let body = match received.path.as_str() {
+        "/api/graphql" if received.body["query"].as_str().unwrap().contains("viewer") => {
             json!({"data": {
                 "viewer": {"pullRequests": {"nodes": [
                     review(1, json!({"mergeable": "CONFLICTING"})),
@@ -103,9 +103,9 @@ fn tasks(asked: &Asked) -> Answer {
             json!({"value": [{"id": 5, "fields": {"System.Title": "T5",
             "System.TeamProject": "p"}}]})
         }
-        _ => return Answer::status(404),
+        _ => return ScriptedResponse::status(404),
     };
-    Answer::json(&body)
+    ScriptedResponse::json(&body)
 }
 
 fn host(provider: GitProvider, server: &Server) -> String {
@@ -117,8 +117,8 @@ fn host(provider: GitProvider, server: &Server) -> String {
 }
 
 #[tokio::test]
-async fn users() {
-    let (git, server) = (hosting(), Server::start(everybody).await);
+async fn users_of_all_providers() {
+    let (git, server) = (hosting(), Server::start(all_users).await);
     for provider in [
         Github,
         Gitlab,
@@ -149,8 +149,8 @@ async fn users() {
 }
 
 #[tokio::test]
-async fn what_wants_attention() {
-    let (git, server) = (hosting(), Server::start(everybody).await);
+async fn suggested_tasks_of_all_providers() {
+    let (git, server) = (hosting(), Server::start(all_users).await);
     let all = [
         (1, MergeConflicts),
         (2, FailingChecks),
@@ -182,7 +182,7 @@ async fn what_wants_attention() {
 }
 
 #[tokio::test]
-async fn credentials_go_as_each_provider_wants_them() {
+async fn each_provider_gets_its_authentication_scheme() {
     let git = hosting();
     for (provider, token, expected) in [
         (Github, "t", "Bearer t"),
@@ -201,20 +201,20 @@ async fn credentials_go_as_each_provider_wants_them() {
         (AzureDevops, "t", "Basic OnQ="),
         (AzureDevops, "eyJh.eyJi.c", "Bearer eyJh.eyJi.c"),
     ] {
-        let server = Server::start(everybody).await;
+        let server = Server::start(all_users).await;
         git.user(&access(provider, &host(provider, &server), token))
             .await
             .unwrap();
-        for asked in server.asked() {
-            assert_eq!(asked.headers["authorization"], expected, "{provider}");
-            assert!(asked.headers["user-agent"].starts_with("agent-workspace/"));
-            assert_eq!(asked.method, "GET");
+        for received in server.received() {
+            assert_eq!(received.headers["authorization"], expected, "{provider}");
+            assert!(received.headers["user-agent"].starts_with("agent-workspace/"));
+            assert_eq!(received.method, "GET");
         }
     }
 }
 
 #[tokio::test]
-async fn refusals() {
+async fn error_statuses_of_all_providers() {
     let git = hosting();
     for (status, header, name) in [
         (401, None, "Denied"),
@@ -229,8 +229,8 @@ async fn refusals() {
         (503, Some(("retry-after", "7")), "Unavailable"),
     ] {
         let server = Server::start(move |_| match header {
-            Some((name, value)) => Answer::status(status).header(name, value),
-            None => Answer::status(status),
+            Some((name, value)) => ScriptedResponse::status(status).header(name, value),
+            None => ScriptedResponse::status(status),
         })
         .await;
         for provider in [
@@ -257,9 +257,9 @@ async fn refusals() {
             }
         }
     }
-    let garbage = Server::start(|_| Answer {
+    let garbage = Server::start(|_| ScriptedResponse {
         body: b"<html>".to_vec(),
-        ..Answer::status(200)
+        ..ScriptedResponse::status(200)
     })
     .await;
     let error = git.user(&access(Gitlab, &garbage.url(""), "t")).await;

@@ -1,4 +1,4 @@
-//! Pull requests: what each provider is sent, once, and what is told of its answer.
+//! Pull requests: the one request that each provider gets, and the result of its response.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use git_hosting::{Config, HttpGitHosting, PrivateHosts};
 use serde_json::{Value, json};
 
 use crate::scripts::root;
-use crate::server::{Answer, Asked, Server, access, hosting};
+use crate::server::{ReceivedRequest, ScriptedResponse, Server, access, hosting};
 
 const ALL: [GitProvider; 6] = [
     Github,
@@ -37,14 +37,14 @@ fn request(provider: GitProvider) -> NewPullRequest {
     }
 }
 
-/// Opens number 7 of every provider.
-fn opens(asked: &Asked) -> Answer {
+/// Responds that pull request 7 is open, in the format of every provider.
+fn opens(received: &ReceivedRequest) -> ScriptedResponse {
     let url = "https://git.example.com/o/r/7";
-    Answer {
+    ScriptedResponse {
         status: 201,
-        ..Answer::json(
+        ..ScriptedResponse::json(
             &json!({"number": 7, "id": 7, "iid": 7, "pullRequestId": 7, "html_url": url, "web_url": url,
-            "links": {"html": {"href": url}, "self": [{"href": url}]}, "title": asked.body["title"]}),
+            "links": {"html": {"href": url}, "self": [{"href": url}]}, "title": received.body["title"]}),
         )
     }
 }
@@ -81,12 +81,12 @@ fn expected(provider: GitProvider) -> (&'static str, Value) {
             json!({"title": title, "description": body, "isDraft": true, "sourceRefName": "refs/heads/fix/it",
                 "targetRefName": "refs/heads/main"}),
         ),
-        EnterpriseSso => unreachable!("it has no pull requests"),
+        EnterpriseSso => unreachable!("EnterpriseSso has no pull requests"),
     }
 }
 
 #[tokio::test]
-async fn each_provider_is_asked_once_in_its_own_words() {
+async fn each_provider_gets_one_request_in_its_format() {
     let git = hosting();
     for provider in ALL {
         let server = Server::start(opens).await;
@@ -105,27 +105,30 @@ async fn each_provider_is_asked_once_in_its_own_words() {
             (address.as_str(), Some(7), None),
             "{provider}"
         );
-        let asked = server.asked();
-        assert_eq!(asked.len(), 1, "{provider}");
+        let received = server.received();
+        assert_eq!(received.len(), 1, "{provider}");
         let (path, body) = expected(provider);
         assert_eq!(
             (
-                asked[0].method.as_str(),
-                asked[0].path.as_str(),
-                &asked[0].body
+                received[0].method.as_str(),
+                received[0].path.as_str(),
+                &received[0].body
             ),
             ("POST", path, &body),
             "{provider}"
         );
-        assert!(asked[0].headers.contains_key("authorization"), "{provider}");
+        assert!(
+            received[0].headers.contains_key("authorization"),
+            "{provider}"
+        );
     }
-    let nobody = access(EnterpriseSso, "https://127.0.0.1", "t");
-    let answer = git.open_pull_request(&nobody, &request(Github)).await;
-    assert!(matches!(answer, Err(GitError::Unsupported { .. })));
+    let sso = access(EnterpriseSso, "https://127.0.0.1", "t");
+    let result = git.open_pull_request(&sso, &request(Github)).await;
+    assert!(matches!(result, Err(GitError::Unsupported { .. })));
 }
 
 #[tokio::test]
-async fn labels_go_along_or_after_it_and_never_cost_the_pull_request() {
+async fn labels_that_fail_leave_the_pull_request_open() {
     let git = hosting();
     for (provider, refused, expected) in [
         (
@@ -148,23 +151,23 @@ async fn labels_go_along_or_after_it_and_never_cost_the_pull_request() {
         ),
         (Forgejo, None, Err("forgejo does not support labels here")),
     ] {
-        let server = Server::start(move |asked| match refused {
-            Some(status) if asked.path.ends_with("/labels") => Answer::status(status),
-            _ => opens(asked),
+        let server = Server::start(move |received| match refused {
+            Some(status) if received.path.ends_with("/labels") => ScriptedResponse::status(status),
+            _ => opens(received),
         })
         .await;
-        let mut wanted = request(provider);
-        wanted.labels = vec!["a b".into(), "c".into()];
+        let mut request = request(provider);
+        request.labels = vec!["a b".into(), "c".into()];
         let access = access(provider, &server.url(root(provider)), "t");
-        let opened = git.open_pull_request(&access, &wanted).await.unwrap();
+        let opened = git.open_pull_request(&access, &request).await.unwrap();
         match expected {
             Ok((path, body)) => {
-                let asked = server.asked();
+                let received = server.received();
                 assert_eq!(
-                    (asked.len(), opened.note, asked[1].path.as_str()),
+                    (received.len(), opened.note, received[1].path.as_str()),
                     (2, None, path)
                 );
-                assert_eq!(asked[1].body, body);
+                assert_eq!(received[1].body, body);
             }
             Err(why) => {
                 let note = opened.note.unwrap_or_default();
@@ -173,20 +176,20 @@ async fn labels_go_along_or_after_it_and_never_cost_the_pull_request() {
         }
     }
     let server = Server::start(opens).await;
-    let mut wanted = request(Gitlab);
-    (wanted.labels, wanted.repository) = (vec!["a b".into(), "c".into()], "4711".into());
+    let mut request = request(Gitlab);
+    (request.labels, request.repository) = (vec!["a b".into(), "c".into()], "4711".into());
     let opened = git
-        .open_pull_request(&access(Gitlab, &server.url(""), "t"), &wanted)
+        .open_pull_request(&access(Gitlab, &server.url(""), "t"), &request)
         .await
         .unwrap();
-    let asked = server.asked();
-    assert_eq!((asked.len(), opened.note), (1, None));
-    assert_eq!(asked[0].path, "/api/v4/projects/4711/merge_requests");
-    assert_eq!(asked[0].body["labels"], "a b,c");
+    let received = server.received();
+    assert_eq!((received.len(), opened.note), (1, None));
+    assert_eq!(received[0].path, "/api/v4/projects/4711/merge_requests");
+    assert_eq!(received[0].body["labels"], "a b,c");
 }
 
 #[tokio::test]
-async fn refusals_say_why_and_nothing_is_sent_twice() {
+async fn refused_pull_requests_have_a_reason_and_are_not_repeated() {
     let git = hosting();
     for (status, name) in [
         (401, "Denied"),
@@ -197,21 +200,22 @@ async fn refusals_say_why_and_nothing_is_sent_twice() {
         (429, "Limited"),
         (307, "Refused"),
         (500, "Unavailable"),
-        // Said to be open, without an address.
+        // Created, but the response has no URL.
         (201, "Unavailable"),
     ] {
-        let server = Server::start(move |asked| {
-            let echo = &asked.headers["authorization"];
-            let mut answer = Answer::json(&json!({"message": format!("exists already; {echo}")}));
-            answer.status = status;
-            answer.header("location", "/elsewhere")
+        let server = Server::start(move |received| {
+            let echo = &received.headers["authorization"];
+            let mut response =
+                ScriptedResponse::json(&json!({"message": format!("exists already; {echo}")}));
+            response.status = status;
+            response.header("location", "/elsewhere")
         })
         .await;
         for provider in ALL {
-            let before = server.asked().len();
+            let before = server.received().len();
             let access = access(provider, &server.url(root(provider)), "hush-hush");
-            let answer = git.open_pull_request(&access, &request(provider)).await;
-            let shown = format!("{answer:?}");
+            let result = git.open_pull_request(&access, &request(provider)).await;
+            let shown = format!("{result:?}");
             assert!(
                 shown.starts_with(&format!("Err({name}")),
                 "{provider} {status}: {shown}"
@@ -220,45 +224,45 @@ async fn refusals_say_why_and_nothing_is_sent_twice() {
                 !shown.contains("hush") && !shown.contains("aHVzaC1odXNo"),
                 "{shown}"
             );
-            assert_eq!(server.asked().len() - before, 1, "{provider} {status}");
+            assert_eq!(server.received().len() - before, 1, "{provider} {status}");
         }
     }
     let server = Server::start(|_| {
-        let mut answer = Answer::json(&json!({"message": "exists already"}));
-        answer.status = 422;
-        answer
+        let mut response = ScriptedResponse::json(&json!({"message": "exists already"}));
+        response.status = 422;
+        response
     })
     .await;
-    let answer = git
+    let result = git
         .open_pull_request(&access(Github, &server.url(""), "t"), &request(Github))
         .await;
-    let shown = answer.unwrap_err().to_string();
+    let shown = result.unwrap_err().to_string();
     assert_eq!(shown, "github refuses: exists already");
 }
 
 #[tokio::test]
-async fn the_guard_the_deadline_and_the_names_hold_here_too() {
-    let server = Server::start(|asked| Answer {
+async fn pull_requests_obey_the_guard_the_deadline_and_the_name_rules() {
+    let server = Server::start(|received| ScriptedResponse {
         delay: Duration::from_secs(3600),
-        ..opens(asked)
+        ..opens(received)
     })
     .await;
     let config = |private_hosts| Config {
         private_hosts,
-        // So long that what is asked has arrived by then.
+        // Long enough for the request to arrive.
         timeout: Duration::from_secs(2),
         ..Config::default()
     };
     let git = HttpGitHosting::new(&config(PrivateHosts::Refused)).unwrap();
     for provider in ALL {
         let access = access(provider, &server.url(root(provider)), "t");
-        let answer = git.open_pull_request(&access, &request(provider)).await;
+        let result = git.open_pull_request(&access, &request(provider)).await;
         assert!(
-            matches!(answer, Err(GitError::Forbidden { .. })),
-            "{answer:?}"
+            matches!(result, Err(GitError::Forbidden { .. })),
+            "{result:?}"
         );
     }
-    assert!(server.asked().is_empty());
+    assert!(server.received().is_empty());
     let git = HttpGitHosting::new(&config(PrivateHosts::Allowed)).unwrap();
     for provider in ALL {
         let access = access(provider, &server.url(root(provider)), "t");
@@ -266,21 +270,21 @@ async fn the_guard_the_deadline_and_the_names_hold_here_too() {
             if provider == Gitlab && name == "a/b/c/d" {
                 continue;
             }
-            let mut wanted = request(provider);
-            wanted.repository = name.into();
-            let answer = git.open_pull_request(&access, &wanted).await;
+            let mut request = request(provider);
+            request.repository = name.into();
+            let result = git.open_pull_request(&access, &request).await;
             assert!(
-                matches!(answer, Err(GitError::InvalidRepository { .. })),
-                "{provider} {name}: {answer:?}"
+                matches!(result, Err(GitError::InvalidRepository { .. })),
+                "{provider} {name}: {result:?}"
             );
         }
     }
-    assert!(server.asked().is_empty());
+    assert!(server.received().is_empty());
     let slow = access(Github, &server.url(""), "t");
-    let answer = git.open_pull_request(&slow, &request(Github)).await;
+    let result = git.open_pull_request(&slow, &request(Github)).await;
     assert!(
-        matches!(answer, Err(GitError::Unavailable { .. })),
-        "{answer:?}"
+        matches!(result, Err(GitError::Unavailable { .. })),
+        "{result:?}"
     );
-    assert_eq!(server.asked().len(), 1);
+    assert_eq!(server.received().len(), 1);
 }

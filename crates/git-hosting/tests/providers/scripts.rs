@@ -1,17 +1,18 @@
-//! Providers as their documentation has them, with lists of a known length.
+//! Scripted providers after their documentation, with lists of known lengths.
 
 use domain::conversation::GitProvider::{
     self, AzureDevops, Bitbucket, BitbucketDataCenter, Forgejo, Github, Gitlab,
 };
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Asked};
+use crate::server::{ReceivedRequest, ScriptedResponse};
 
-/// Items of every list; of Bitbucket's two workspaces, 123 and 10.
+/// Items of every list.
 pub(crate) const TOTAL: usize = 123;
+/// Repositories of Bitbucket's second workspace. The first one has `TOTAL`.
 pub(crate) const SECOND: usize = 10;
 
-/// Where each is found below the server's address.
+/// The path of the provider's host below the server's address.
 pub(crate) fn root(provider: GitProvider) -> &'static str {
     match provider {
         Bitbucket => "/2.0",
@@ -21,9 +22,14 @@ pub(crate) fn root(provider: GitProvider) -> &'static str {
     }
 }
 
-fn slice(asked: &Asked, length: &str, longest: usize, total: usize) -> (Vec<usize>, bool) {
-    let length = asked.number(length).unwrap_or(30).min(longest);
-    let page = asked.number("page").unwrap_or(1);
+fn slice(
+    received: &ReceivedRequest,
+    length: &str,
+    longest: usize,
+    total: usize,
+) -> (Vec<usize>, bool) {
+    let length = received.number(length).unwrap_or(30).min(longest);
+    let page = received.number("page").unwrap_or(1);
     let from = (page - 1) * length;
     let items: Vec<usize> = (from..total.min(from + length)).collect();
     let more = from + items.len() < total;
@@ -31,12 +37,12 @@ fn slice(asked: &Asked, length: &str, longest: usize, total: usize) -> (Vec<usiz
 }
 
 fn linked(
-    asked: &Asked,
+    received: &ReceivedRequest,
     length: &str,
     longest: usize,
     item: fn(usize) -> Value,
 ) -> (Vec<Value>, String) {
-    let (numbers, more) = slice(asked, length, longest, TOTAL);
+    let (numbers, more) = slice(received, length, longest, TOTAL);
     let link = if more {
         "<http://elsewhere.example.com/?page=2>; rel=\"next\", <http://x/>; rel=\"last\""
     } else {
@@ -45,45 +51,45 @@ fn linked(
     (numbers.into_iter().map(item).collect(), link.to_owned())
 }
 
-fn github(asked: &Asked) -> Answer {
+fn github(received: &ReceivedRequest) -> ScriptedResponse {
     let repository = |n| {
         json!({"id": n, "full_name": format!("o/r{n}"), "private": n % 2 == 0,
         "owner": {"type": "Organization"}, "default_branch": "main", "stargazers_count": 1,
         "pushed_at": "2026-01-01T00:00:00Z"})
     };
     let branch = |n| json!({"name": format!("b{n}"), "commit": {"sha": "abc"}, "protected": true});
-    let (items, link, member) = match asked.path.as_str() {
+    let (items, link, member) = match received.path.as_str() {
         "/api/v3/user/repos" => {
-            let (items, link) = linked(asked, "per_page", 100, repository);
+            let (items, link) = linked(received, "per_page", 100, repository);
             (items, link, None)
         }
         "/api/v3/user/installations/7/repositories" => {
-            let (items, link) = linked(asked, "per_page", 100, repository);
+            let (items, link) = linked(received, "per_page", 100, repository);
             (items, link, Some("repositories"))
         }
         "/api/v3/search/repositories" => {
-            let (items, link) = linked(asked, "per_page", 100, repository);
+            let (items, link) = linked(received, "per_page", 100, repository);
             (items, link, Some("items"))
         }
         "/api/v3/user/installations" => {
-            let (items, link) = linked(asked, "per_page", 100, |n| json!({"id": n}));
+            let (items, link) = linked(received, "per_page", 100, |n| json!({"id": n}));
             (items, link, Some("installations"))
         }
         "/api/v3/repos/o/r/branches" => {
-            let (items, link) = linked(asked, "per_page", 100, branch);
+            let (items, link) = linked(received, "per_page", 100, branch);
             (items, link, None)
         }
-        "/api/v3/user" => return Answer::json(&json!({"login": "ada"})),
-        "/api/v3/user/orgs" => return Answer::json(&json!([{"login": "acme"}])),
-        "/api/graphql" => return graphql(asked),
-        _ => return Answer::status(404),
+        "/api/v3/user" => return ScriptedResponse::json(&json!({"login": "ada"})),
+        "/api/v3/user/orgs" => return ScriptedResponse::json(&json!([{"login": "acme"}])),
+        "/api/graphql" => return graphql(received),
+        _ => return ScriptedResponse::status(404),
     };
     let body = member.map_or(json!(items), |member| json!({member: items}));
-    Answer::json(&body).header("Link", link)
+    ScriptedResponse::json(&body).header("Link", link)
 }
 
-fn graphql(asked: &Asked) -> Answer {
-    let variables = &asked.body["variables"];
+fn graphql(received: &ReceivedRequest) -> ScriptedResponse {
+    let variables = &received.body["variables"];
     let first = usize::try_from(variables["first"].as_u64().unwrap()).unwrap();
     let after = variables["after"]
         .as_str()
@@ -96,12 +102,14 @@ fn graphql(asked: &Asked) -> Answer {
         })
         .collect();
     let page = json!({"hasNextPage": end < TOTAL, "endCursor": format!("c{end}")});
-    Answer::json(&json!({"data": {"repository": {"refs": {"nodes": nodes, "pageInfo": page}}}}))
+    ScriptedResponse::json(
+        &json!({"data": {"repository": {"refs": {"nodes": nodes, "pageInfo": page}}}}),
+    )
 }
 
-fn gitlab(asked: &Asked) -> Answer {
-    let (numbers, more) = slice(asked, "per_page", 100, TOTAL);
-    let item: fn(usize) -> Value = match asked.path.as_str() {
+fn gitlab(received: &ReceivedRequest) -> ScriptedResponse {
+    let (numbers, more) = slice(received, "per_page", 100, TOTAL);
+    let item: fn(usize) -> Value = match received.path.as_str() {
         "/api/v4/projects" => |n| {
             json!({"id": n, "path_with_namespace": format!("g/s/r{n}"),
             "visibility": "public", "namespace": {"kind": "group"}, "star_count": 4})
@@ -110,23 +118,23 @@ fn gitlab(asked: &Asked) -> Answer {
             json!({"name": format!("b{n}"),
             "commit": {"id": "abc", "committed_date": "d"}, "protected": false})
         },
-        _ => return Answer::status(404),
+        _ => return ScriptedResponse::status(404),
     };
     let items: Vec<_> = numbers.into_iter().map(item).collect();
     let next = if more {
-        (asked.number("page").unwrap() + 1).to_string()
+        (received.number("page").unwrap() + 1).to_string()
     } else {
         String::new()
     };
-    Answer::json(&json!(items)).header("X-Next-Page", next)
+    ScriptedResponse::json(&json!(items)).header("X-Next-Page", next)
 }
 
-fn bitbucket(asked: &Asked) -> Answer {
+fn bitbucket(received: &ReceivedRequest) -> ScriptedResponse {
     let repository: fn(usize) -> Value = |n| {
         json!({"uuid": format!("{{{n}}}"), "full_name": format!("w/r{n}"),
         "is_private": true, "updated_on": "d", "mainbranch": {"name": "main"}})
     };
-    let (total, item): (usize, fn(usize) -> Value) = match asked.path.as_str() {
+    let (total, item): (usize, fn(usize) -> Value) = match received.path.as_str() {
         "/2.0/user/workspaces" => (2, |n| json!({"workspace": {"slug": format!("w{n}")}})),
         "/2.0/repositories/w0" => (TOTAL, repository),
         "/2.0/repositories/w1" => (SECOND, |n| {
@@ -137,37 +145,37 @@ fn bitbucket(asked: &Asked) -> Answer {
             json!({"name": format!("b{n}"),
             "target": {"hash": "abc", "date": "d"}})
         }),
-        _ => return Answer::status(404),
+        _ => return ScriptedResponse::status(404),
     };
-    let (numbers, more) = slice(asked, "pagelen", 100, total);
+    let (numbers, more) = slice(received, "pagelen", 100, total);
     let values: Vec<_> = numbers.into_iter().map(item).collect();
     let mut body = json!({"values": values});
     if more {
-        let next = asked.number("page").unwrap() + 1;
+        let next = received.number("page").unwrap() + 1;
         body["next"] = json!(format!("https://elsewhere.example.com/2.0/x?page={next}"));
     }
-    Answer::json(&body)
+    ScriptedResponse::json(&body)
 }
 
-fn data_center(asked: &Asked) -> Answer {
+fn data_center(received: &ReceivedRequest) -> ScriptedResponse {
     let repository: fn(usize) -> Value = |n| {
         json!({"id": n, "slug": format!("r{n}"), "public": false,
         "project": {"key": "P", "type": "NORMAL"}})
     };
-    let item: fn(usize) -> Value = match asked.path.as_str() {
+    let item: fn(usize) -> Value = match received.path.as_str() {
         "/rest/api/1.0/repos" | "/rest/api/1.0/projects/P/repos" => repository,
         "/rest/api/1.0/projects" => |n| json!({"key": format!("P{n}")}),
         "/rest/api/1.0/projects/P/repos/r/branches" => |n| {
             json!({"id": format!("refs/heads/b{n}"),
             "displayId": format!("b{n}"), "latestCommit": "abc"})
         },
-        _ => return Answer::status(404),
+        _ => return ScriptedResponse::status(404),
     };
     let (start, limit) = (
-        asked.number("start").unwrap(),
-        asked.number("limit").unwrap(),
+        received.number("start").unwrap(),
+        received.number("limit").unwrap(),
     );
-    // What the user may not see is left out of pages, and the next one begins later.
+    // Pages omit items that the user must not see, so the next page begins later.
     let visible = |n: &usize| !n.is_multiple_of(3);
     let end = (start + limit * 2).min(TOTAL * 2);
     let values: Vec<_> = (start..end).filter(visible).take(limit).collect();
@@ -175,36 +183,36 @@ fn data_center(asked: &Asked) -> Answer {
     let is_last = next >= TOTAL * 2;
     let values: Vec<_> = values.into_iter().map(item).collect();
     let next = if is_last { Value::Null } else { json!(next) };
-    Answer::json(&json!({"values": values, "isLastPage": is_last, "nextPageStart": next}))
+    ScriptedResponse::json(&json!({"values": values, "isLastPage": is_last, "nextPageStart": next}))
 }
 
-fn forgejo(asked: &Asked) -> Answer {
+fn forgejo(received: &ReceivedRequest) -> ScriptedResponse {
     let repository: fn(usize) -> Value = |n| {
         json!({"id": n, "full_name": format!("o/r{n}"), "private": false,
         "stars_count": 2, "updated_at": "d", "default_branch": "main", "owner": {"login": "o"}})
     };
-    let item: fn(usize) -> Value = match asked.path.as_str() {
+    let item: fn(usize) -> Value = match received.path.as_str() {
         "/forgejo/api/v1/user/repos" | "/forgejo/api/v1/repos/search" => repository,
         "/forgejo/api/v1/repos/o/r/branches" => |n| {
             json!({"name": format!("b{n}"),
             "commit": {"id": "abc", "timestamp": "d"}, "protected": false})
         },
-        _ => return Answer::status(404),
+        _ => return ScriptedResponse::status(404),
     };
-    // An administrator who wants short pages.
-    let (items, link) = linked(asked, "limit", 20, item);
-    let body = if asked.path.ends_with("/search") {
+    // The administrator limits pages to 20 items.
+    let (items, link) = linked(received, "limit", 20, item);
+    let body = if received.path.ends_with("/search") {
         json!({"ok": true, "data": items})
     } else {
         json!(items)
     };
-    Answer::json(&body).header("Link", link)
+    ScriptedResponse::json(&body).header("Link", link)
 }
 
-fn azure(asked: &Asked) -> Answer {
-    match asked.path.as_str() {
+fn azure(received: &ReceivedRequest) -> ScriptedResponse {
+    match received.path.as_str() {
         "/tfs/org/_apis/git/repositories" => {
-            // In no order at all.
+            // Unordered.
             let numbers = (0..TOTAL).map(|n| (n * 50) % TOTAL);
             let repositories: Vec<_> = numbers
                 .map(|n| {
@@ -213,28 +221,28 @@ fn azure(asked: &Asked) -> Answer {
                     "defaultBranch": "refs/heads/main"})
                 })
                 .collect();
-            Answer::json(&json!({"value": repositories}))
+            ScriptedResponse::json(&json!({"value": repositories}))
         }
         "/tfs/org/My%20project/_apis/git/repositories/r/refs" => {
-            let top = asked.number("$top").unwrap();
-            let from = asked.query.get("continuationToken");
+            let top = received.number("$top").unwrap();
+            let from = received.query.get("continuationToken");
             let from = from.map_or(0, |token| token[1..].parse().unwrap());
             let end = TOTAL.min(from + top);
             let refs: Vec<_> = (from..end)
                 .map(|n| json!({"name": format!("refs/heads/b{n}"), "objectId": "abc"}))
                 .collect();
-            let answer = Answer::json(&json!({"value": refs}));
+            let response = ScriptedResponse::json(&json!({"value": refs}));
             if end < TOTAL {
-                answer.header("x-ms-continuationtoken", format!("t{end}"))
+                response.header("x-ms-continuationtoken", format!("t{end}"))
             } else {
-                answer
+                response
             }
         }
-        _ => Answer::status(404),
+        _ => ScriptedResponse::status(404),
     }
 }
 
-pub(crate) fn script(provider: GitProvider) -> fn(&Asked) -> Answer {
+pub(crate) fn script(provider: GitProvider) -> fn(&ReceivedRequest) -> ScriptedResponse {
     match provider {
         Github => github,
         Gitlab => gitlab,
@@ -242,6 +250,6 @@ pub(crate) fn script(provider: GitProvider) -> fn(&Asked) -> Answer {
         BitbucketDataCenter => data_center,
         Forgejo => forgejo,
         AzureDevops => azure,
-        GitProvider::EnterpriseSso => unreachable!("it has no lists"),
+        GitProvider::EnterpriseSso => unreachable!("EnterpriseSso has no lists"),
     }
 }

@@ -1,4 +1,4 @@
-//! A small HTTP server whose answers are a function of the request.
+//! A small HTTP server whose responses are a function of the request.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,34 +13,31 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// What came in.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
-    /// As sent, still encoded.
+    /// Percent-encoded, as sent.
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(crate) fn number(&self, name: &str) -> Option<usize> {
         self.query.get(name)?.parse().ok()
     }
 }
 
-/// What goes out.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct ScriptedResponse {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// How long it takes.
     pub(crate) delay: Duration,
 }
 
-impl Answer {
+impl ScriptedResponse {
     pub(crate) fn status(status: u16) -> Self {
         Self {
             status,
@@ -63,21 +60,23 @@ impl Answer {
     }
 }
 
-type Script = Arc<dyn Fn(&Asked) -> Answer + Send + Sync>;
+type Script = Arc<dyn Fn(&ReceivedRequest) -> ScriptedResponse + Send + Sync>;
 
-/// The server; it ends with this value.
+/// A running server. Dropping it stops the server.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
     _tasks: JoinSet<()>,
 }
 
 impl Server {
-    pub(crate) async fn start(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(
+        script: impl Fn(&ReceivedRequest) -> ScriptedResponse + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let asked = Arc::<Mutex<Vec<Asked>>>::default();
-        let (log, script): (_, Script) = (Arc::clone(&asked), Arc::new(script));
+        let received = Arc::<Mutex<Vec<ReceivedRequest>>>::default();
+        let (log, script): (_, Script) = (Arc::clone(&received), Arc::new(script));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
@@ -87,7 +86,7 @@ impl Server {
         });
         Self {
             address,
-            asked,
+            received,
             _tasks: tasks,
         }
     }
@@ -96,15 +95,15 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    pub(crate) fn received(&self) -> Vec<ReceivedRequest> {
+        self.received.lock().unwrap().clone()
     }
 }
 
-/// One connection: requests with a length, answers with a length, until the client leaves.
+/// Serves one connection until the client closes it. Requests and responses have a `content-length`.
 pub(crate) async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    log: Arc<Mutex<Vec<Asked>>>,
+    log: Arc<Mutex<Vec<ReceivedRequest>>>,
     script: Script,
 ) {
     let mut read = Vec::new();
@@ -117,43 +116,44 @@ pub(crate) async fn serve(
                 return;
             }
         };
-        let mut asked = parse(std::str::from_utf8(&read[..head]).unwrap());
-        let length = asked.headers.get("content-length");
+        let mut received = parse(std::str::from_utf8(&read[..head]).unwrap());
+        let length = received.headers.get("content-length");
         let length: usize = length.map_or(0, |text| text.parse().unwrap());
         while read.len() < head + 4 + length {
             if stream.read_buf(&mut read).await.unwrap_or(0) == 0 {
                 return;
             }
         }
-        asked.body = serde_json::from_slice(&read[head + 4..head + 4 + length]).unwrap_or_default();
+        received.body =
+            serde_json::from_slice(&read[head + 4..head + 4 + length]).unwrap_or_default();
         read.drain(..head + 4 + length);
-        let answer = script(&asked);
-        log.lock().unwrap().push(asked);
-        tokio::time::sleep(answer.delay).await;
+        let response = script(&received);
+        log.lock().unwrap().push(received);
+        tokio::time::sleep(response.delay).await;
         let mut text = format!(
             "HTTP/1.1 {} X\r\ncontent-length: {}\r\n",
-            answer.status,
-            answer.body.len()
+            response.status,
+            response.body.len()
         );
-        for (name, value) in &answer.headers {
+        for (name, value) in &response.headers {
             text.extend([name.as_str(), ": ", value, "\r\n"]);
         }
         text.push_str("\r\n");
-        // In one piece: two would wait for each other's acknowledgement.
-        let whole = [text.as_bytes(), &answer.body].concat();
+        // One write: with two, the second would wait for the acknowledgement of the first.
+        let whole = [text.as_bytes(), &response.body].concat();
         if stream.write_all(&whole).await.is_err() {
             return;
         }
     }
 }
 
-fn parse(head: &str) -> Asked {
+fn parse(head: &str) -> ReceivedRequest {
     let mut lines = head.lines();
     let mut first = lines.next().unwrap().split(' ');
     let (method, target) = (first.next().unwrap(), first.next().unwrap());
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let headers = lines.filter_map(|line| line.split_once(": "));
-    Asked {
+    ReceivedRequest {
         method: method.to_owned(),
         path: path.to_owned(),
         query: url::form_urlencoded::parse(query.as_bytes())
@@ -166,7 +166,7 @@ fn parse(head: &str) -> Asked {
     }
 }
 
-/// The adapter, which may call this machine.
+/// The adapter with permission to call this machine.
 pub(crate) fn hosting() -> HttpGitHosting {
     let config = Config {
         private_hosts: PrivateHosts::Allowed,
@@ -175,7 +175,7 @@ pub(crate) fn hosting() -> HttpGitHosting {
     HttpGitHosting::new(&config).unwrap()
 }
 
-/// Access to a provider at this address.
+/// Access to a provider at this host.
 pub(crate) fn access(provider: GitProvider, host: &str, token: &str) -> GitAccess {
     GitAccess {
         provider,

@@ -1,4 +1,4 @@
-//! HTTPS with an authority of one's own.
+//! HTTPS with a configured certificate authority.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-use crate::server::{Answer, access, serve};
+use crate::server::{ScriptedResponse, access, serve};
 
 #[tokio::test]
-async fn only_an_authority_that_is_configured_is_trusted() {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+async fn only_configured_authorities_are_trusted() {
+    let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::Pkcs8(certificate.signing_key.serialize_der().into());
     let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
     let server = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
+        .with_single_cert(vec![certificate.cert.der().clone()], key)
         .unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(server));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -38,8 +38,9 @@ async fn only_an_authority_that_is_configured_is_trusted() {
             let acceptor = acceptor.clone();
             connections.spawn(async move {
                 if let Ok(stream) = acceptor.accept(stream).await {
-                    let answer = |_: &_| Answer::json(&json!({"id": 1, "username": "ada"}));
-                    serve(stream, Arc::default(), Arc::new(answer)).await;
+                    let response =
+                        |_: &_| ScriptedResponse::json(&json!({"id": 1, "username": "ada"}));
+                    serve(stream, Arc::default(), Arc::new(response)).await;
                 }
             });
         }
@@ -49,20 +50,20 @@ async fn only_an_authority_that_is_configured_is_trusted() {
         authorities,
         ..Config::default()
     };
-    let stranger = HttpGitHosting::new(&config(CaCertificates::default())).unwrap();
-    let refused = stranger.user(&access(Gitlab, &host, "t")).await;
+    let untrusting = HttpGitHosting::new(&config(CaCertificates::default())).unwrap();
+    let refused = untrusting.user(&access(Gitlab, &host, "t")).await;
     assert!(
         matches!(refused, Err(GitError::Unavailable { .. })),
         "{refused:?}"
     );
-    let known = CaCertificates::from_pem(made.cert.pem().as_bytes()).unwrap();
-    let friend = HttpGitHosting::new(&config(known)).unwrap();
-    let user = friend.user(&access(Gitlab, &host, "t")).await.unwrap();
+    let authorities = CaCertificates::from_pem(certificate.cert.pem().as_bytes()).unwrap();
+    let trusting = HttpGitHosting::new(&config(authorities)).unwrap();
+    let user = trusting.user(&access(Gitlab, &host, "t")).await.unwrap();
     assert_eq!(user.login, "ada");
 }
 
 #[test]
-fn files_that_are_no_authorities() {
+fn invalid_pem_files_are_refused() {
     for text in [
         &b""[..],
         b"x",

@@ -1,4 +1,4 @@
-//! Marketplaces in repositories that git itself serves (`git http-backend`) on this machine.
+//! Marketplaces in repositories that `git http-backend` serves on this machine.
 
 #[cfg(test)]
-mod stories;
+mod repositories;

@@ -168,16 +168,16 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    /// Takes a piece only on demand, and hands it to the test.
-    struct Slow {
-        may: Receiver<()>,
-        taken: Sender<Vec<u8>>,
+    /// Waits for a permit before each write, and sends the bytes to the test.
+    struct SlowWriter {
+        permits: Receiver<()>,
+        written: Sender<Vec<u8>>,
     }
 
-    impl Write for Slow {
+    impl Write for SlowWriter {
         fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-            let _ = self.may.recv();
-            match self.taken.send(piece.to_vec()) {
+            let _ = self.permits.recv();
+            match self.written.send(piece.to_vec()) {
                 Ok(()) => Ok(piece.len()),
                 Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
             }
@@ -188,10 +188,11 @@ mod tests {
         }
     }
 
-    fn slow() -> (LogWriter, Sender<()>, Receiver<Vec<u8>>) {
-        let ((go, may), (taken, pieces)) = (channel(), channel());
-        let lines = LogWriter::start(Slow { may, taken }, |lost| format!("{lost} lost\n"));
-        (lines.unwrap(), go, pieces)
+    fn slow_log() -> (LogWriter, Sender<()>, Receiver<Vec<u8>>) {
+        let ((permit, permits), (written, pieces)) = (channel(), channel());
+        let writer = SlowWriter { permits, written };
+        let lines = LogWriter::start(writer, |lost| format!("{lost} lost\n"));
+        (lines.unwrap(), permit, pieces)
     }
 
     fn log(lines: &LogWriter, text: &str) {
@@ -199,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_arrive_whole_and_in_order_whoever_writes_slowly() {
-        let (lines, go, pieces) = slow();
+    fn a_slow_writer_gets_all_lines_in_order() {
+        let (lines, permit, pieces) = slow_log();
         for number in 0..100 {
             log(&lines, &format!("line {number}\n"));
         }
-        // Nothing was taken yet, and no caller waited.
+        // Nothing is written yet, and no caller waited.
         assert!(!lines.settle(Duration::from_millis(1)));
-        drop(go);
+        drop(permit);
         assert!(lines.settle(LONG));
         let all: Vec<u8> = pieces.try_iter().flatten().collect();
         let all = String::from_utf8(all).unwrap();
@@ -215,8 +216,8 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted() {
-        let (lines, go, pieces) = slow();
+    fn lines_beyond_the_capacity_are_dropped_and_counted() {
+        let (lines, permit, pieces) = slow_log();
         log(&lines, "first\n");
         while !lines.0.lock().is_writing {
             thread::yield_now();
@@ -227,7 +228,7 @@ mod tests {
             log(&lines, "too much\n");
         }
         log(&lines, "small\n");
-        drop(go);
+        drop(permit);
         assert!(lines.settle(LONG));
         let all: Vec<u8> = pieces.try_iter().flatten().collect();
         let all = String::from_utf8(all).unwrap();
@@ -241,9 +242,9 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_gone_stops_nobody() {
-        let (lines, go, pieces) = slow();
-        drop((go, pieces));
+    fn a_failing_writer_does_not_block_callers() {
+        let (lines, permit, pieces) = slow_log();
+        drop((permit, pieces));
         log(&lines, "one\n");
         assert!(lines.settle(LONG));
         log(&lines, "two\n");

@@ -6,14 +6,13 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Context, Filter, Layer};
 use tracing_subscriber::reload;
 
-/// Levels that may change while the process runs, by [`reload`]. That alone takes its lock, which all threads share, at each step
-/// of each span and line; here only the question whether something is wanted does, which is asked once for each place in the
-/// code and not for each line.
+/// Levels that can change while the process runs, by [`reload`]. A bare [`reload::Layer`] takes its lock, which all threads share,
+/// for each span and line. This filter takes it only to decide whether a call site is enabled, which `tracing` caches.
 #[derive(Debug)]
 pub struct ReloadableFilter<S>(reload::Layer<Targets, S>);
 
 impl<S: Subscriber> ReloadableFilter<S> {
-    /// These, until the handle says otherwise.
+    /// Starts with these levels. The handle changes them.
     #[must_use]
     pub fn new(levels: Targets) -> (Self, reload::Handle<Targets, S>) {
         let (layer, handle) = reload::Layer::new(levels);
@@ -62,53 +61,55 @@ mod tests {
 
     /// Counts lines.
     #[derive(Default)]
-    struct Counted(Arc<AtomicUsize>);
+    struct LineCounter(Arc<AtomicUsize>);
 
-    impl<S: Subscriber> Layer<S> for Counted {
+    impl<S: Subscriber> Layer<S> for LineCounter {
         fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// What is wanted of a place in the code is kept for the whole process, so these tests take turns.
-    static TURN: Mutex<()> = Mutex::new(());
+    /// The cached interest of call sites is global, so these tests must not run concurrently.
+    static SERIAL: Mutex<()> = Mutex::new(());
 
     fn levels(level: Level) -> Targets {
         Targets::new().with_default(level)
     }
 
-    fn say() {
+    fn log_two_lines() {
         tracing::info!("something");
         tracing::debug!("something more");
     }
 
-    fn changes(handle: &reload::Handle<Targets, Registry>, said: &AtomicUsize) {
+    fn change_levels(handle: &reload::Handle<Targets, Registry>, count: &AtomicUsize) {
         for (level, lines) in [(Level::WARN, 0), (Level::DEBUG, 2), (Level::INFO, 1)] {
             handle.reload(levels(level)).unwrap();
-            let before = said.load(Ordering::Relaxed);
-            say();
-            assert_eq!(said.load(Ordering::Relaxed) - before, lines, "{level}");
+            let before = count.load(Ordering::Relaxed);
+            log_two_lines();
+            assert_eq!(count.load(Ordering::Relaxed) - before, lines, "{level}");
         }
     }
 
     #[test]
-    fn what_is_wanted_changes_while_it_runs() {
-        let _turn = TURN.lock().unwrap();
-        let (wanted, handle) = ReloadableFilter::new(levels(Level::INFO));
-        let counted = Counted::default();
-        let said = Arc::clone(&counted.0);
-        let all = registry().with(wanted).with(counted);
-        tracing::subscriber::with_default(all, || changes(&handle, &said));
+    fn levels_of_all_layers_change() {
+        let _serial = SERIAL.lock().unwrap();
+        let (filter, handle) = ReloadableFilter::new(levels(Level::INFO));
+        let counter = LineCounter::default();
+        let count = Arc::clone(&counter.0);
+        let all = registry().with(filter).with(counter);
+        tracing::subscriber::with_default(all, || change_levels(&handle, &count));
     }
 
     #[test]
-    fn also_of_one_layer_of_several() {
-        let _turn = TURN.lock().unwrap();
-        let (wanted, handle) = ReloadableFilter::new(levels(Level::INFO));
-        let (counted, every) = (Counted::default(), Counted::default());
-        let (said, all) = (Arc::clone(&counted.0), Arc::clone(&every.0));
-        let layers = registry().with(counted.with_filter(wanted)).with(every);
-        tracing::subscriber::with_default(layers, || changes(&handle, &said));
+    fn levels_of_one_layer_change() {
+        let _serial = SERIAL.lock().unwrap();
+        let (filter, handle) = ReloadableFilter::new(levels(Level::INFO));
+        let (filtered, unfiltered) = (LineCounter::default(), LineCounter::default());
+        let (count, all) = (Arc::clone(&filtered.0), Arc::clone(&unfiltered.0));
+        let layers = registry()
+            .with(filtered.with_filter(filter))
+            .with(unfiltered);
+        tracing::subscriber::with_default(layers, || change_levels(&handle, &count));
         assert_eq!(all.load(Ordering::Relaxed), 6);
     }
 }

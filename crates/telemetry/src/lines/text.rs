@@ -81,8 +81,8 @@ fn now(to: &mut Writer<'_>) -> fmt::Result {
             text.clear();
             time::SystemTime.format_time(&mut Writer::new(text))?;
             let after = SystemTime::now().duration_since(UNIX_EPOCH);
-            // Between two seconds it is not known which one it says; and years of five digits are left alone.
-            if after.map_or(0, |it| it.as_secs()) != since.as_secs()
+            // Do not cache if the second may have changed meanwhile, or if the year has five digits.
+            if after.map_or(0, |time| time.as_secs()) != since.as_secs()
                 || text.as_bytes().get(SECONDS_CHARS) != Some(&b'.')
             {
                 to.write_str(text)?;
@@ -110,11 +110,11 @@ pub struct TextFields;
 impl<'a> FormatFields<'a> for TextFields {
     fn format_fields<R: RecordFields>(&self, mut to: Writer<'a>, fields: R) -> fmt::Result {
         thread_local! {
-            /// So that a span's own text gets its room at once.
+            /// A reused buffer, so that the text of a span is allocated once.
             static TEXT: Cell<String> = const { Cell::new(String::new()) };
         }
         let mut visitor = FieldVisitor {
-            // What is written while a value is shown finds an empty one.
+            // A line that is logged while a value is formatted gets an empty buffer.
             to: TEXT.take(),
             is_first: true,
             done: Ok(()),
@@ -150,7 +150,7 @@ impl FieldVisitor {
     }
 
     fn note(&mut self, field: &Field, value: fmt::Arguments<'_>) {
-        // Of the crate `log`, about the line itself.
+        // The crate `log` adds fields about the call site.
         if self.done.is_ok() && !field.name().starts_with("log.") {
             self.done = self.write(field, value);
         }
@@ -170,7 +170,7 @@ impl Visit for FieldVisitor {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        // With its sources: seldom.
+        // The library's visitor also writes the sources. Such fields are rare.
         let is_first = mem::take(&mut self.is_first);
         let mut visitor = DefaultVisitor::new(Writer::new(&mut self.to), is_first);
         visitor.record_error(field, value);
@@ -178,7 +178,8 @@ impl Visit for FieldVisitor {
     }
 }
 
-/// Escapes control characters, which steer terminals or begin a new line. Log values may contain text of sandboxes and other servers.
+/// Escapes control characters, which could control a terminal or begin a new line. Log values may contain text of sandboxes and
+/// other servers.
 struct Printable<'a>(&'a mut String);
 
 impl fmt::Write for Printable<'_> {
@@ -229,12 +230,12 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Kept {
-        fn write(&mut self, some: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(some);
-            Ok(some.len())
+    impl io::Write for LogBuffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -242,7 +243,7 @@ mod tests {
         }
     }
 
-    impl MakeWriter<'_> for Kept {
+    impl MakeWriter<'_> for LogBuffer {
         type Writer = Self;
 
         fn make_writer(&self) -> Self {
@@ -250,8 +251,8 @@ mod tests {
         }
     }
 
-    impl Kept {
-        /// Its lines, without their times, which are of the right form.
+    impl LogBuffer {
+        /// The lines without their times. Checks the format of the times.
         fn lines(&self) -> Vec<String> {
             let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
             let lines = text.lines().map(|line| {
@@ -271,7 +272,7 @@ mod tests {
     #[error("outer\x1b")]
     struct Outer(#[source] io::Error);
 
-    fn say_all() {
+    fn log_all_kinds() {
         tracing::error!("plain");
         let span = tracing::info_span!(
             "http.request",
@@ -303,39 +304,39 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_those_of_the_library() {
-        let (ours, theirs) = (Kept::default(), Kept::default());
+    fn lines_equal_those_of_the_library() {
+        let (own, library) = (LogBuffer::default(), LogBuffer::default());
         let plain = layer().with_ansi(false).with_target(false);
         let quick = layer()
             .event_format(TextFormat)
             .fmt_fields(TextFields)
             .with_ansi(false);
         tracing::subscriber::with_default(
-            registry().with(plain.with_writer(theirs.clone())),
-            say_all,
+            registry().with(plain.with_writer(library.clone())),
+            log_all_kinds,
         );
         tracing::subscriber::with_default(
-            registry().with(quick.with_writer(ours.clone())),
-            say_all,
+            registry().with(quick.with_writer(own.clone())),
+            log_all_kinds,
         );
-        let theirs = theirs.lines();
-        assert_eq!(theirs.len(), 7);
-        assert_eq!(ours.lines(), theirs);
+        let expected = library.lines();
+        assert_eq!(expected.len(), 7);
+        assert_eq!(own.lines(), expected);
     }
 
     #[test]
-    fn nothing_that_is_said_begins_a_line_of_its_own() {
-        let kept = Kept::default();
+    fn values_cannot_begin_a_new_line() {
+        let buffer = LogBuffer::default();
         let quick = layer().event_format(TextFormat).fmt_fields(TextFields);
-        let quick = quick.with_ansi(false).with_writer(kept.clone());
-        let said = "x\n2026-01-01T00:00:00.000000Z  INFO forged\r\x1b[2K";
+        let quick = quick.with_ansi(false).with_writer(buffer.clone());
+        let value = "x\n2026-01-01T00:00:00.000000Z  INFO forged\r\x1b[2K";
         tracing::subscriber::with_default(registry().with(quick), || {
-            let span = tracing::info_span!("http.request", said = %said);
-            span.in_scope(|| tracing::error!(error = %said, "request failed: {said}"));
+            let span = tracing::info_span!("http.request", value = %value);
+            span.in_scope(|| tracing::error!(error = %value, "request failed: {value}"));
         });
-        let shown = "x\\n2026-01-01T00:00:00.000000Z  INFO forged\\r\\x1b[2K";
-        let lines = kept.lines();
+        let escaped = "x\\n2026-01-01T00:00:00.000000Z  INFO forged\\r\\x1b[2K";
+        let lines = buffer.lines();
         assert_eq!(lines.len(), 1, "{lines:?}");
-        assert_eq!(lines[0].matches(shown).count(), 3, "{lines:?}");
+        assert_eq!(lines[0].matches(escaped).count(), 3, "{lines:?}");
     }
 }

@@ -301,7 +301,7 @@ async fn without_a_pool_no_dormancy_check_fails_a_start() {
         assert_eq!(
             fixture.agents.calls().is_dormant,
             0,
-            "it was told all when it was made"
+            "its environment had everything at its creation"
         );
         paused(&fixture, &id).await;
         resumed(&fixture, &id).await;

@@ -9,12 +9,12 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, ParsedPullRequest, words};
-use crate::client::Http;
-use crate::names::{below, is_segment, segments, web_base};
-use crate::paging::{ListId, ProviderPage, page};
-use crate::pull_request::{address, full, no_labels};
-use crate::session::{ProviderSession, TokenScheme, flag, id, number, text};
+use crate::http::client::Http;
+use crate::http::session::{ProviderSession, TokenScheme, flag, id, number, text};
+use crate::providers::paging::{ListId, ProviderPage, page};
+use crate::providers::pull_request::{full_branch_name, no_labels, web_url};
+use crate::providers::{Api, MAX_TASKS, ParsedPullRequest, search_text};
+use crate::repository_url::{is_segment, join_segments, percent_decoded, segments, web_base};
 
 const PROVIDER: GitProvider = GitProvider::BitbucketDataCenter;
 const MAX_PAGE_ITEMS: usize = 100;
@@ -28,7 +28,7 @@ pub(crate) struct BitbucketDataCenter {
 impl BitbucketDataCenter {
     pub(crate) fn new(http: &Http, access: &GitAccess) -> Result<Self, GitError> {
         let web = web_base(access)?;
-        let base = below(PROVIDER, &web, &["rest", "api", "1.0"])?;
+        let base = join_segments(PROVIDER, &web, &["rest", "api", "1.0"])?;
         Ok(Self {
             session: ProviderSession::new(http, access, base, TokenScheme::Pair)?,
             web,
@@ -43,7 +43,7 @@ impl BitbucketDataCenter {
         cursor: Option<String>,
         size: usize,
     ) -> Result<ProviderPage, GitError> {
-        // Pages begin where the one before said, which need not be a multiple of their length.
+        // The cursor is the offset that the page before named. It need not be a multiple of the page length.
         let start = cursor.unwrap_or_else(|| "0".into());
         if start.parse::<u64>().is_err() {
             return Err(GitError::InvalidPageToken);
@@ -77,7 +77,7 @@ fn repository(value: &Value) -> Option<GitRepository> {
         } else {
             OwnerType::Organization
         }),
-        // Only a request for each one shows it.
+        // Missing in most responses: the API shows it with one request per repository.
         main_branch: text(value, "/defaultBranch"),
     })
 }
@@ -116,19 +116,10 @@ fn task(value: &Value) -> Option<SuggestedTask> {
     })
 }
 
-/// A user name from a header.
-fn percent_decoded(text: &str) -> String {
-    let pairs = format!("n={}", text.replace('&', "%26").replace('+', "%2B"));
-    url::form_urlencoded::parse(pairs.as_bytes())
-        .next()
-        .map(|(_, value)| value.into_owned())
-        .unwrap_or_default()
-}
-
 #[async_trait]
 impl Api for BitbucketDataCenter {
-    /// There is no resource for "me": every answer names its user in a header, except for tokens of projects and
-    /// repositories, which have none.
+    /// The API has no resource for the token's user. Each response names the user in a header, except for tokens of projects and
+    /// repositories, which have no user.
     async fn user(&self) -> Result<GitUser, GitError> {
         let answer = self.session.get(&["projects"], &[("limit", "1")]).await?;
         let login = answer.header("x-ausername").map(percent_decoded);
@@ -136,15 +127,15 @@ impl Api for BitbucketDataCenter {
         let mut user = Value::Null;
         if !login.is_empty() {
             let filter = [("filter", login.as_str()), ("limit", "25")];
-            let found = self.session.get(&["users"], &filter).await;
-            let found = found.map(|mut answer| answer.list(Some("values")));
-            let is_theirs = |user: &Value| {
+            let users = self.session.get(&["users"], &filter).await;
+            let users = users.map(|mut answer| answer.list(Some("values")));
+            let has_login = |user: &Value| {
                 text(user, "/name").is_some_and(|name| name.eq_ignore_ascii_case(&login))
             };
-            user = found
+            user = users
                 .unwrap_or_default()
                 .into_iter()
-                .find(is_theirs)
+                .find(has_login)
                 .unwrap_or_default();
         }
         let id = id(&user, "/id").unwrap_or_else(|| login.clone());
@@ -164,10 +155,13 @@ impl Api for BitbucketDataCenter {
         query: &RepositoryQuery,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitRepository>, GitError> {
-        let words = words(query).unwrap_or_default();
-        let (project, name) = match words.split_once('/') {
+        let search_text = search_text(query).unwrap_or_default();
+        let (project, name) = match search_text.split_once('/') {
             Some((project, name)) if is_segment(project) => (project, name),
-            _ => (query.installation.as_deref().unwrap_or_default(), words),
+            _ => (
+                query.installation.as_deref().unwrap_or_default(),
+                search_text,
+            ),
         };
         let list = ListId::new(&[
             "bitbucket dc repositories",
@@ -191,25 +185,22 @@ impl Api for BitbucketDataCenter {
                 next: None,
             });
         }
-        // A project's list knows no words.
+        // The list of a project has no filter by name.
         let lower = name.to_lowercase();
-        let named = |value: &Value| {
-            let found = repository(value)?;
-            found
-                .full_name
-                .to_lowercase()
-                .contains(&lower)
-                .then_some(found)
+        let matching = |value: &Value| {
+            let repository = repository(value)?;
+            let name = repository.full_name.to_lowercase();
+            name.contains(&lower).then_some(repository)
         };
         let path = ["projects", project, "repos"];
         let fetch = |cursor, size| self.list(&path, &[], cursor, size);
-        page(list, request, MAX_PAGE_ITEMS, named, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, matching, fetch).await
     }
 
     async fn branches(
         &self,
         repository: &str,
-        words: &str,
+        search_text: &str,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitBranch>, GitError> {
         let parts = segments(PROVIDER, repository)?;
@@ -217,8 +208,8 @@ impl Api for BitbucketDataCenter {
             return Err(GitError::NotFound { provider: PROVIDER });
         };
         let path = ["projects", project, "repos", name, "branches"];
-        let parameters = [("orderBy", "MODIFICATION"), ("filterText", words)];
-        let parameters = if words.is_empty() {
+        let parameters = [("orderBy", "MODIFICATION"), ("filterText", search_text)];
+        let parameters = if search_text.is_empty() {
             &parameters[..1]
         } else {
             &parameters
@@ -227,13 +218,13 @@ impl Api for BitbucketDataCenter {
             "bitbucket dc branches",
             self.web.as_str(),
             repository,
-            words,
+            search_text,
         ]);
         let fetch = |cursor, size| self.list(&path, parameters, cursor, size);
         page(list, request, MAX_PAGE_ITEMS, branch, fetch).await
     }
 
-    /// The keys of projects.
+    /// Lists the keys of projects.
     async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
         let list = ListId::new(&["bitbucket dc projects", self.web.as_str()]);
         let fetch = |cursor, size| self.list(&["projects"], &[], cursor, size);
@@ -266,16 +257,17 @@ impl Api for BitbucketDataCenter {
         let path = ["projects", project, "repos", slug, "pull-requests"];
         let url = self.session.url(&path, &[])?;
         let repository = json!({"slug": slug, "project": {"key": project}});
-        let end = |branch: &str| json!({"id": full(branch), "repository": repository});
+        let reference =
+            |branch: &str| json!({"id": full_branch_name(branch), "repository": repository});
         let mut body = json!({"title": request.title, "description": request.body.as_deref().unwrap_or_default(),
-            "fromRef": end(&request.source_branch), "toRef": end(&request.target_branch)});
+            "fromRef": reference(&request.source_branch), "toRef": reference(&request.target_branch)});
         if request.draft {
-            // Servers before 8.18 do not know the member.
+            // Servers before 8.18 have no such member.
             body["draft"] = true.into();
         }
         let answer = self.session.create(url, &body).await?.body;
         Ok(ParsedPullRequest {
-            url: address(PROVIDER, &answer, "/links/self/0/href")?,
+            url: web_url(PROVIDER, &answer, "/links/self/0/href")?,
             number: number(&answer, "/id"),
         })
     }

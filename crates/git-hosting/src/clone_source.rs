@@ -1,13 +1,13 @@
-//! Addresses and user names for git itself.
+//! URLs and user names with which git clones.
 
 use domain::conversation::GitProvider;
 use domain::git::{CloneSource, GitAccess, GitError};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use crate::names::{below, segments, web_base};
+use crate::repository_url::{join_segments, segments, web_base};
 
-/// How to clone with this access. The host is not checked yet.
+/// URL and credentials of a clone. Does not check whether the host is allowed.
 pub(crate) fn source(access: &GitAccess, repository: &str) -> Result<CloneSource, GitError> {
     let (username, token) = credentials(access);
     Ok(CloneSource {
@@ -17,7 +17,7 @@ pub(crate) fn source(access: &GitAccess, repository: &str) -> Result<CloneSource
     })
 }
 
-/// The address of the repository, without credentials.
+/// The URL of the repository, without credentials.
 pub(crate) fn address(access: &GitAccess, repository: &str) -> Result<Url, GitError> {
     let provider = access.provider;
     let base = web_base(access)?;
@@ -26,22 +26,21 @@ pub(crate) fn address(access: &GitAccess, repository: &str) -> Result<Url, GitEr
     match (provider, parts.as_slice()) {
         (GitProvider::AzureDevops, [organization, project, name]) => {
             let base = azure_base(&base, organization)?;
-            below(provider, &base, &[project, "_git", name])
+            join_segments(provider, &base, &[project, "_git", name])
         }
-        // Paths below /scm are the same in any case; the keys of projects are shown in capitals.
         (GitProvider::BitbucketDataCenter, [project, name]) => {
-            below(provider, &base, &["scm", project, &with_git(name)])
+            join_segments(provider, &base, &["scm", project, &with_git(name)])
         }
         (_, [groups @ .., name]) => {
-            let base = below(provider, &base, groups)?;
-            below(provider, &base, &[&with_git(name)])
+            let base = join_segments(provider, &base, groups)?;
+            join_segments(provider, &base, &[&with_git(name)])
         }
         (_, []) => Err(GitError::NotFound { provider }),
     }
 }
 
-/// The address of an organisation of Azure DevOps (or a collection of a server of one's own), which the host may name
-/// already: `https://dev.azure.com/ORGANISATION`, `https://ORGANISATION.visualstudio.com`, `https://host/tfs/COLLECTION`.
+/// The URL of an organisation of Azure DevOps (on Azure DevOps Server, a collection). The base may contain the name already:
+/// `https://dev.azure.com/ORGANISATION`, `https://ORGANISATION.visualstudio.com`, `https://host/tfs/COLLECTION`.
 pub(crate) fn azure_base(base: &Url, organization: &str) -> Result<Url, GitError> {
     let provider = GitProvider::AzureDevops;
     let host = base.host_str().unwrap_or_default();
@@ -51,23 +50,23 @@ pub(crate) fn azure_base(base: &Url, organization: &str) -> Result<Url, GitError
     let mut root = base.clone();
     if host == "dev.azure.com" {
         root.set_path("");
-        return below(provider, &root, &[organization]);
+        return join_segments(provider, &root, &[organization]);
     }
     let last = base.path_segments().and_then(|mut path| path.next_back());
     if last.is_some_and(|last| last.eq_ignore_ascii_case(organization)) {
         Ok(root)
     } else {
-        below(provider, &root, &[organization])
+        join_segments(provider, &root, &[organization])
     }
 }
 
-/// The user name that git sends, and the token.
+/// The user name and password that git sends.
 fn credentials(access: &GitAccess) -> (String, SecretString) {
     let token = access.token.expose_secret();
     let whole = || access.token.clone();
     match (access.provider, token.split_once(':')) {
         (GitProvider::Github, _) => ("x-access-token".into(), whole()),
-        // `address:API token`: git wants a fixed name instead of the address.
+        // `e-mail address:API token`: for git, Bitbucket requires a fixed name instead of the address.
         (GitProvider::Bitbucket, Some((user, secret))) if user.contains('@') => {
             ("x-bitbucket-api-token-auth".into(), secret.into())
         }
@@ -75,12 +74,12 @@ fn credentials(access: &GitAccess) -> (String, SecretString) {
             (user.into(), secret.into())
         }
         (GitProvider::Bitbucket, None) => ("x-token-auth".into(), whole()),
-        // A personal token goes with its user's name, one of a project or repository with this.
+        // A personal token needs its user's name, a token of a project or repository this one.
         (GitProvider::BitbucketDataCenter, None) => {
             let user = access.user.clone().filter(|user| !user.is_empty());
             (user.unwrap_or_else(|| "x-token-auth".into()), whole())
         }
-        // Any name will do, but there must be one.
+        // Azure DevOps ignores the name but requires one.
         (GitProvider::AzureDevops, _) => ("azure".into(), whole()),
         (GitProvider::Gitlab | GitProvider::Forgejo | GitProvider::EnterpriseSso, _) => {
             ("oauth2".into(), whole())
@@ -179,7 +178,7 @@ mod tests {
     ];
 
     #[test]
-    fn addresses() {
+    fn clone_urls_of_all_providers() {
         for (provider, host, repository, expected) in ADDRESSES {
             let url = address(&access(*provider, *host, "t"), repository).unwrap();
             assert_eq!(url.as_str(), *expected);
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_lead_elsewhere_are_refused() {
+    fn invalid_repository_names_are_refused() {
         let long = format!("o/{}", "r".repeat(2000));
         for name in [
             "",
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn user_names_that_go_with_tokens() {
+    fn each_kind_of_token_has_its_user_name() {
         for (provider, token, user, expected) in [
             (Github, "t", None, ("x-access-token", "t")),
             (Gitlab, "t", Some("me"), ("oauth2", "t")),
@@ -260,9 +259,9 @@ mod tests {
     }
 
     #[test]
-    fn no_host_and_no_repositories() {
-        let homeless = address(&access(BitbucketDataCenter, None, "t"), "P/r");
-        assert!(matches!(homeless, Err(GitError::Forbidden { .. })));
+    fn providers_without_a_host_or_repositories_are_refused() {
+        let no_host = address(&access(BitbucketDataCenter, None, "t"), "P/r");
+        assert!(matches!(no_host, Err(GitError::Forbidden { .. })));
         let sso = address(&access(EnterpriseSso, Some("https://h"), "t"), "o/r");
         assert!(matches!(sso, Err(GitError::Unsupported { .. })));
     }

@@ -10,15 +10,15 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, words};
-use crate::client::Http;
-use crate::names::{below, segments, web_base};
-use crate::paging::{ListId, ProviderPage, following, page, page_number};
-use crate::pull_request::{address, branch as short, no_labels, titled};
-use crate::session::{ProviderSession, TokenScheme, flag, id, number, text};
+use crate::http::client::Http;
+use crate::http::session::{ProviderSession, TokenScheme, flag, id, number, text};
+use crate::providers::paging::{ListId, ProviderPage, next_page_number, page, page_number};
+use crate::providers::pull_request::{no_labels, short_branch_name, web_url, with_draft_prefix};
+use crate::providers::{Api, MAX_TASKS, ParsedPullRequest, repository_in_url, search_text};
+use crate::repository_url::{join_segments, segments, web_base};
 
 const PROVIDER: GitProvider = GitProvider::Forgejo;
-/// As long as pages are unless an administrator says otherwise; longer ones are cut without a word.
+/// The server's default limit (`[api] MAX_RESPONSE_ITEMS`). The server silently shortens longer pages.
 const MAX_PAGE_ITEMS: usize = 50;
 
 pub(crate) struct Forgejo {
@@ -29,7 +29,7 @@ pub(crate) struct Forgejo {
 impl Forgejo {
     pub(crate) fn new(http: &Http, access: &GitAccess) -> Result<Self, GitError> {
         let web = web_base(access)?;
-        let base = below(PROVIDER, &web, &["api", "v1"])?;
+        let base = join_segments(PROVIDER, &web, &["api", "v1"])?;
         Ok(Self {
             session: ProviderSession::new(http, access, base, TokenScheme::Token)?,
             web,
@@ -48,7 +48,7 @@ impl Forgejo {
         let mut all = parameters.to_vec();
         all.extend([("page", page.as_str()), ("limit", &limit)]);
         let mut answer = self.session.get(path, &all).await?;
-        let next = following(number, answer.has_next_link());
+        let next = next_page_number(number, answer.has_next_link());
         Ok(ProviderPage {
             values: answer.list(member),
             next,
@@ -57,6 +57,13 @@ impl Forgejo {
 }
 
 fn repository(value: &Value) -> Option<GitRepository> {
+    let owner_type = text(value, "/owner/type").map(|kind| {
+        if kind.eq_ignore_ascii_case("organization") {
+            OwnerType::Organization
+        } else {
+            OwnerType::User
+        }
+    });
     Some(GitRepository {
         id: id(value, "/id")?,
         full_name: text(value, "/full_name")?,
@@ -64,21 +71,8 @@ fn repository(value: &Value) -> Option<GitRepository> {
         is_public: flag(value, "/private") == Some(false),
         stargazers_count: value.pointer("/stars_count").and_then(Value::as_u64),
         pushed_at: text(value, "/updated_at"),
-        // Owners are shown as users, whatever they are.
-        owner_type: None,
+        owner_type,
         main_branch: text(value, "/default_branch"),
-    })
-    .map(|found| GitRepository {
-        owner_type: text(value, "/owner/type")
-            .map(|kind| kind.eq_ignore_ascii_case("organization"))
-            .map(|is| {
-                if is {
-                    OwnerType::Organization
-                } else {
-                    OwnerType::User
-                }
-            }),
-        ..found
     })
 }
 
@@ -121,20 +115,25 @@ impl Api for Forgejo {
         query: &RepositoryQuery,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitRepository>, GitError> {
-        let words = words(query).unwrap_or_default();
+        let search_text = search_text(query).unwrap_or_default();
         let sort = format!("{:?}", query.sort);
-        let list = ListId::new(&["forgejo repositories", self.web.as_str(), words, &sort]);
-        if words.is_empty() {
-            let mine = (&["user", "repos"][..], None);
-            let fetch = |cursor, size| self.list(mine, &[], cursor, size);
+        let list = ListId::new(&[
+            "forgejo repositories",
+            self.web.as_str(),
+            search_text,
+            &sort,
+        ]);
+        if search_text.is_empty() {
+            let resource = (&["user", "repos"][..], None);
+            let fetch = |cursor, size| self.list(resource, &[], cursor, size);
             return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
         }
-        let named = named_by_url(words, &self.web);
-        // It searches in names without their owner; that is compared here.
-        let words = named.as_deref().unwrap_or(words);
-        let (owner, name) = match words.split_once('/') {
+        let named = repository_in_url(search_text, &self.web);
+        // The API searches in names without the owner, so `matching` compares the owner.
+        let search_text = named.as_deref().unwrap_or(search_text);
+        let (owner, name) = match search_text.split_once('/') {
             Some((owner, name)) => (format!("{}/", owner.to_lowercase()), name),
-            None => (String::new(), words),
+            None => (String::new(), search_text),
         };
         let by = query.sort.map_or("updated", |sort| match sort.by {
             RepositorySortKey::Stars => "stars",
@@ -144,23 +143,20 @@ impl Api for Forgejo {
         let ascending = query.sort.is_some_and(|sort| !sort.descending);
         let order = if ascending { "asc" } else { "desc" };
         let parameters = [("q", name), ("sort", by), ("order", order)];
-        let theirs = |value: &Value| {
-            let found = repository(value)?;
-            found
-                .full_name
-                .to_lowercase()
-                .starts_with(&owner)
-                .then_some(found)
+        let matching = |value: &Value| {
+            let repository = repository(value)?;
+            let name = repository.full_name.to_lowercase();
+            name.starts_with(&owner).then_some(repository)
         };
-        let all = (&["repos", "search"][..], Some("data"));
-        let fetch = |cursor, size| self.list(all, &parameters, cursor, size);
-        page(list, request, MAX_PAGE_ITEMS, theirs, fetch).await
+        let resource = (&["repos", "search"][..], Some("data"));
+        let fetch = |cursor, size| self.list(resource, &parameters, cursor, size);
+        page(list, request, MAX_PAGE_ITEMS, matching, fetch).await
     }
 
     async fn branches(
         &self,
         repository: &str,
-        words: &str,
+        search_text: &str,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitBranch>, GitError> {
         let parts = segments(PROVIDER, repository)?;
@@ -168,13 +164,18 @@ impl Api for Forgejo {
             return Err(GitError::NotFound { provider: PROVIDER });
         };
         let path = ["repos", owner, name, "branches"];
-        let list = ListId::new(&["forgejo branches", self.web.as_str(), repository, words]);
-        // It knows no words here.
-        let lower = words.to_lowercase();
-        let named =
+        let list = ListId::new(&[
+            "forgejo branches",
+            self.web.as_str(),
+            repository,
+            search_text,
+        ]);
+        // The API has no filter for branches.
+        let lower = search_text.to_lowercase();
+        let matching =
             |value: &Value| branch(value).filter(|b| b.name.to_lowercase().contains(&lower));
         let fetch = |cursor, size| self.list((&path, None), &[], cursor, size);
-        page(list, request, MAX_PAGE_ITEMS, named, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, matching, fetch).await
     }
 
     async fn installations(&self, _: &GitPageRequest) -> Result<GitPage<String>, GitError> {
@@ -204,17 +205,17 @@ impl Api for Forgejo {
         let parts = segments(PROVIDER, &request.repository)?;
         let path = [&["repos"], &parts[..], &["pulls"]].concat();
         let url = self.session.url(&path, &[])?;
-        let body = json!({"title": titled(&request.title, request.draft, "WIP:"),
+        let body = json!({"title": with_draft_prefix(&request.title, request.draft, "WIP:"),
             "body": request.body.as_deref().unwrap_or_default(),
-            "head": short(&request.source_branch), "base": short(&request.target_branch)});
+            "head": short_branch_name(&request.source_branch), "base": short_branch_name(&request.target_branch)});
         let answer = self.session.create(url, &body).await?.body;
         Ok(ParsedPullRequest {
-            url: address(PROVIDER, &answer, "/html_url")?,
+            url: web_url(PROVIDER, &answer, "/html_url")?,
             number: number(&answer, "/number"),
         })
     }
 
-    /// Labels have numbers there, which only a list of all of them tells.
+    /// Unsupported: the API takes labels by number, and only the list of all labels shows the numbers.
     async fn label(&self, _: &NewPullRequest, _: i64) -> Result<(), GitError> {
         no_labels(PROVIDER)
     }

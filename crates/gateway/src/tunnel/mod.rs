@@ -4,6 +4,9 @@
 //! small task copies the bytes as fast as the upstream reads. A buffer exists only while it holds data, so thousands of
 //! silent tunnels need little memory.
 
+pub(crate) mod frames;
+pub(crate) mod unauthenticated;
+
 use std::cell::Cell;
 use std::error::Error;
 use std::future::pending;
@@ -28,12 +31,12 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::download::MeteredSlot;
-use crate::frames::{CloseReason, FrameTracker};
 use crate::limits::TrafficKind;
-use crate::pool::ConnectionLease;
-use crate::replay_stream::ReplayStream;
 use crate::tasks::BodyTask;
-use crate::unauthenticated::Admission;
+use crate::tunnel::frames::{CloseReason, FrameTracker};
+use crate::tunnel::unauthenticated::Admission;
+use crate::upstream::ConnectionLease;
+use crate::upstream::replay_stream::ReplayStream;
 use crate::{ForwardError, ForwardTarget, Revocation, SharedGateway, forward, headers};
 
 /// Bytes that are read from the upstream at once.
@@ -46,16 +49,16 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The stream of an accepted upgrade, and the bytes that were read beyond the response's head.
 async fn upgraded_stream(
-    answer: &mut Response<Incoming>,
+    response: &mut Response<Incoming>,
 ) -> Result<(TcpStream, Bytes), ForwardError> {
     let broken = |error: Box<dyn Error + Send + Sync>| ForwardError::Broken(error);
-    let upgraded = hyper::upgrade::on(answer).await;
+    let upgraded = hyper::upgrade::on(response).await;
     let upgraded = upgraded.map_err(|error| broken(error.into()))?;
     let parts = upgraded
         .downcast::<ReplayStream>()
         .map_err(|_| broken("the upgraded connection has an unexpected type".into()))?;
-    let (io, unseen) = parts.io.into_parts();
-    if !unseen.is_empty() {
+    let (io, unread) = parts.io.into_parts();
+    if !unread.is_empty() {
         return Err(broken(
             "received bytes were not replayed before the upgrade".into(),
         ));
@@ -63,9 +66,9 @@ async fn upgraded_stream(
     Ok((io, parts.read_buf))
 }
 
-/// Makes a tunnel of a response that accepts the upgrade; passes on any other response.
+/// Opens a tunnel if the response accepts the upgrade; forwards any other response.
 pub(crate) async fn open(
-    (mut answer, lease): (Response<Incoming>, ConnectionLease),
+    (mut response, lease): (Response<Incoming>, ConnectionLease),
     payload: Payload,
     target: &ForwardTarget,
     slot: MeteredSlot,
@@ -74,57 +77,58 @@ pub(crate) async fn open(
 ) -> Result<HttpResponse<BoxBody>, ForwardError> {
     // The response to a refused upgrade may have no defined end, so its connection is not reused either.
     lease.discard();
-    let status = answer.status();
+    let status = response.status();
     let mut builder = HttpResponse::build(forward::status(status));
-    headers::copy_response_headers(&mut builder, answer.headers(), target, false);
+    headers::copy_response_headers(&mut builder, response.headers(), target, false);
     if status != StatusCode::SWITCHING_PROTOCOLS {
         slot.shared.meter.record_answered(TrafficKind::Request);
-        return refusal(answer.into_body(), builder).await;
+        return refusal(response.into_body(), builder).await;
     }
-    let upgrade = answer.headers().get("upgrade");
+    let upgrade = response.headers().get("upgrade");
     let protocol = upgrade.and_then(|protocol| protocol.to_str().ok());
-    let is_websocket_value = protocol.is_none_or(|it| it.eq_ignore_ascii_case("websocket"));
+    let is_websocket = protocol.is_none_or(|name| name.eq_ignore_ascii_case("websocket"));
     builder.upgrade(protocol.unwrap_or("websocket"));
-    let (io, early) = upgraded_stream(&mut answer).await?;
+    let (io, early) = upgraded_stream(&mut response).await?;
     let (from, to) = io.into_split();
     slot.shared.meter.record_answered(TrafficKind::Tunnel);
-    let ended = Rc::new(Cell::new(None));
-    let (shared, why) = (slot.shared.clone(), Rc::clone(&ended));
+    let close_reason = Rc::new(Cell::new(None));
+    let (shared, reason) = (slot.shared.clone(), Rc::clone(&close_reason));
     let progress = admission.is_some().then(Rc::<AuthProgress>::default);
-    let (seen, owner, sandbox) = (
+    let (upload_progress, owner, sandbox) = (
         progress.clone(),
         target.owner.clone(),
         target.sandbox.clone(),
     );
-    // In the task rather than in `poll_next`: a client that does not read must not delay the end.
-    let up = async move {
+    // The task, not `poll_next`, waits for the end: a client that does not read must not delay it.
+    let upload = async move {
         let rejection = async {
-            match (admission, &seen) {
-                (Some(admission), Some(seen)) => {
-                    rejection(admission, seen, &shared, (&owner, &sandbox)).await
+            match (admission, &upload_progress) {
+                (Some(admission), Some(progress)) => {
+                    rejection(admission, progress, &shared, (&owner, &sandbox)).await
                 }
                 _ => pending().await,
             }
         };
         tokio::select! {
             biased;
-            () = end => why.set(Some(CloseReason::PolicyViolation)),
-            () = shared.stopping.cancelled() => why.set(Some(CloseReason::ServiceRestart)),
-            reason = rejection => why.set(Some(reason)),
-            () = copy_to_server(payload, to, &shared, seen.as_deref()) => {}
+            () = end => reason.set(Some(CloseReason::PolicyViolation)),
+            () = shared.stopping.cancelled() => reason.set(Some(CloseReason::ServiceRestart)),
+            rejected = rejection => reason.set(Some(rejected)),
+            () = copy_to_server(payload, to, &shared, upload_progress.as_deref()) => {}
         }
     };
     Ok(builder.body(BoxBody::new(Tunnel {
         early: Some(early).filter(|early| !early.is_empty()),
         from,
-        up: Some(BodyTask::spawn(up)),
-        frames: is_websocket_value.then(FrameTracker::default),
+        upload: Some(BodyTask::spawn(upload)),
+        frames: is_websocket.then(FrameTracker::default),
         progress,
-        ended,
+        close_reason,
         slot,
     })))
 }
 
+/// Reads the response to a refused upgrade, up to [`MAX_REFUSAL_BYTES`].
 async fn refusal(
     body: Incoming,
     mut builder: HttpResponseBuilder,
@@ -148,8 +152,8 @@ async fn refusal(
     Ok(builder.force_close().body(whole.freeze()))
 }
 
-/// The progress of a client that authenticates to the upstream. The upstream does not confirm the authentication; it
-/// refuses at once, before it sends anything else.
+/// The progress of a client that authenticates to the upstream. The upstream does not confirm the authentication. It sends a
+/// refusal immediately, before anything else.
 #[derive(Default)]
 struct AuthProgress {
     /// The client has sent a complete frame.
@@ -163,14 +167,15 @@ struct AuthProgress {
 /// was evicted. Never completes once the client is accepted; it then holds slots of the owner and the sandbox.
 async fn rejection(
     admission: Admission,
-    seen: &AuthProgress,
+    progress: &AuthProgress,
     shared: &SharedGateway,
     (owner, sandbox): (&Arc<str>, &Arc<str>),
 ) -> CloseReason {
     let limits = &shared.limits;
     let not_refused = async {
-        let spoke = seen.client_spoke.notified();
-        if timeout(limits.authentication_timeout, spoke).await.is_err() {
+        let client_frame = progress.client_spoke.notified();
+        let received = timeout(limits.authentication_timeout, client_frame).await;
+        if received.is_err() {
             return Err(CloseReason::PolicyViolation);
         }
         admission.mark_spoken();
@@ -179,14 +184,14 @@ async fn rejection(
     };
     let accepted = tokio::select! {
         biased;
-        () = seen.server_answered.notified() => Ok(()),
+        () = progress.server_answered.notified() => Ok(()),
         () = admission.evicted() => Err(CloseReason::TryAgainLater),
-        accepted = not_refused => accepted,
+        result = not_refused => result,
     };
     if let Err(reason) = accepted {
         return reason;
     }
-    if seen.is_refused.get() {
+    if progress.is_refused.get() {
         // Give the client time to react to the refusal.
         let _ = timeout(limits.authentication_grace, admission.evicted()).await;
         return CloseReason::PolicyViolation;
@@ -198,23 +203,23 @@ async fn rejection(
     }
 }
 
-/// Copies what the client sends, then shuts down the write side.
+/// Copies the client's bytes to the upstream, then shuts down the write side.
 async fn copy_to_server(
     mut payload: Payload,
     mut to: OwnedWriteHalf,
     shared: &SharedGateway,
-    seen: Option<&AuthProgress>,
+    progress: Option<&AuthProgress>,
 ) {
-    let mut first = seen.map(|seen| (seen, FrameTracker::default()));
+    let mut until_first_frame = progress.map(|progress| (progress, FrameTracker::default()));
     while let Some(Ok(piece)) = payload.next().await {
         if to.write_all(&piece).await.is_err() {
             return;
         }
-        if let Some((seen, frames)) = &mut first {
+        if let Some((progress, frames)) = &mut until_first_frame {
             frames.pass(&piece);
             if frames.has_seen_message() {
-                seen.client_spoke.notify_one();
-                first = None;
+                progress.client_spoke.notify_one();
+                until_first_frame = None;
             }
         }
         shared.meter.add_bytes_up(piece.len());
@@ -230,25 +235,26 @@ struct Tunnel {
     early: Option<Bytes>,
     from: OwnedReadHalf,
     /// The task of the other direction, until it has ended.
-    up: Option<BodyTask>,
-    /// Frame boundaries of a WebSocket; `None` once nothing may follow.
+    upload: Option<BodyTask>,
+    /// Frame boundaries of a WebSocket. `None` for other protocols, and after the close frame.
     frames: Option<FrameTracker>,
     /// Set until the client has authenticated.
     progress: Option<Rc<AuthProgress>>,
-    /// Why the tunnel was closed; nothing passes in either direction afterwards.
-    ended: Rc<Cell<Option<CloseReason>>>,
+    /// Set when the gateway closes the tunnel. Nothing passes in either direction afterwards.
+    close_reason: Rc<Cell<Option<CloseReason>>>,
     slot: MeteredSlot,
 }
 
 impl Tunnel {
-    fn passed(&mut self, piece: &Bytes) {
+    /// Counts a chunk for the client and follows its frames.
+    fn record_piece(&mut self, piece: &Bytes) {
         self.slot.shared.meter.add_bytes_down(piece.len());
         if let Some(frames) = &mut self.frames {
             frames.pass(piece);
             let has_answered = frames.has_seen_message() || frames.has_seen_close();
-            if let Some(seen) = self.progress.take_if(|_| has_answered) {
-                seen.is_refused.set(frames.has_seen_close());
-                seen.server_answered.notify_one();
+            if let Some(progress) = self.progress.take_if(|_| has_answered) {
+                progress.is_refused.set(frames.has_seen_close());
+                progress.server_answered.notify_one();
             }
         }
     }
@@ -286,27 +292,27 @@ impl MessageBody for Tunnel {
         let this = &mut *self;
         // Poll this first: an upstream that never pauses must not keep the tunnel open. Polling also registers the waker.
         if this
-            .up
+            .upload
             .as_mut()
-            .is_some_and(|up| up.poll_finished(cx).is_ready())
+            .is_some_and(|upload| upload.poll_finished(cx).is_ready())
         {
-            this.up = None;
+            this.upload = None;
         }
-        if let Some(why) = this.ended.get() {
-            // No close frame fits in the middle of a frame; the client sees the connection end.
-            let may_say = this
+        if let Some(reason) = this.close_reason.get() {
+            // A close frame inside another frame would be invalid. In that case the connection ends without one.
+            let can_send_frame = this
                 .frames
                 .take()
                 .is_some_and(|frames| frames.is_at_boundary());
-            return Poll::Ready(may_say.then(|| Ok(why.frame())));
+            return Poll::Ready(can_send_frame.then(|| Ok(reason.frame())));
         }
         if let Poll::Ready(piece) = this.poll_read(cx) {
             return Poll::Ready(piece.map(|piece| {
-                let piece = piece.inspect(|piece| this.passed(piece));
+                let piece = piece.inspect(|piece| this.record_piece(piece));
                 piece.map_err(Into::into)
             }));
         }
-        if this.up.is_none() {
+        if this.upload.is_none() {
             return Poll::Ready(None);
         }
         Poll::Pending
@@ -320,9 +326,9 @@ mod tests {
     use super::*;
     use crate::GatewayLimits;
 
-    /// What happens to a client within an hour after `see`, and whether it then holds the sandbox's only slot.
+    /// The rejection of a client within an hour after `act`, if any, and whether it then holds the sandbox's only slot.
     async fn after_an_hour(
-        see: impl FnOnce(&AuthProgress, &SharedGateway),
+        act: impl FnOnce(&AuthProgress, &SharedGateway),
     ) -> (Option<CloseReason>, bool) {
         let limits = GatewayLimits {
             max_tunnels_per_sandbox: 1,
@@ -334,9 +340,9 @@ mod tests {
         let admission = shared
             .unauthenticated
             .admit(&sandbox, [192, 0, 2, 1].into());
-        let seen = AuthProgress::default();
-        see(&seen, &shared);
-        let rejection = rejection(admission, &seen, &shared, (&owner, &sandbox));
+        let progress = AuthProgress::default();
+        act(&progress, &shared);
+        let rejection = rejection(admission, &progress, &shared, (&owner, &sandbox));
         let mut rejection = std::pin::pin!(rejection);
         let hour = Duration::from_secs(3600);
         let reason = timeout(hour, rejection.as_mut()).await.ok();
@@ -344,18 +350,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_client_that_authenticates_is_accepted() {
+    async fn only_authenticated_clients_are_accepted() {
         let silent = after_an_hour(|_, _| ()).await;
         assert_eq!(silent, (Some(CloseReason::PolicyViolation), false));
         // The agent server has not sent a frame of its own yet.
-        let unanswered = after_an_hour(|seen, _| seen.client_spoke.notify_one()).await;
+        let unanswered = after_an_hour(|progress, _| progress.client_spoke.notify_one()).await;
         assert_eq!(unanswered, (None, true));
-        let answered = after_an_hour(|seen, _| seen.server_answered.notify_one()).await;
+        let answered = after_an_hour(|progress, _| progress.server_answered.notify_one()).await;
         assert_eq!(answered, (None, true));
-        let refused = after_an_hour(|seen, _| {
-            seen.client_spoke.notify_one();
-            seen.is_refused.set(true);
-            seen.server_answered.notify_one();
+        let refused = after_an_hour(|progress, _| {
+            progress.client_spoke.notify_one();
+            progress.is_refused.set(true);
+            progress.server_answered.notify_one();
         });
         assert_eq!(refused.await, (Some(CloseReason::PolicyViolation), false));
         let evicted = after_an_hour(|_, shared| {

@@ -3,8 +3,12 @@
 //! A pool belongs to one worker: it needs no locks, and the tasks of its connections run on the same thread. There is no
 //! queue: a request without an idle connection opens one, up to the limit of concurrent requests.
 //!
-//! There are two kinds of connections: those of the [`fast_path`](crate::fast_path), without a task, and hyper's. A
+//! There are two kinds of connections: those of the [`fast_path`](crate::upstream::fast_path), without a task, and hyper's. A
 //! fast-path connection becomes a hyper connection with the first response that does not qualify, and stays one.
+
+pub(crate) mod fast_path;
+pub(crate) mod replay_stream;
+pub(crate) mod timers;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -20,11 +24,11 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::fast_path::{CompleteResponse, ExchangeOutcome, FastPathConnection};
-use crate::replay_stream::ReplayStream;
 use crate::tasks::spawn_connection_task;
-use crate::timers::TimerPool;
 use crate::upload::UploadBody;
+use crate::upstream::fast_path::{CompleteResponse, ExchangeOutcome, FastPathConnection};
+use crate::upstream::replay_stream::ReplayStream;
+use crate::upstream::timers::TimerPool;
 use crate::{ForwardError, GatewayLimits};
 
 /// Unanswered keep-alive probes before a connection is closed.
@@ -39,9 +43,8 @@ pub(crate) struct Pool(Rc<PoolInner>);
 
 struct PoolInner {
     connector: Connector,
-    /// Idle time-out, and idle connections per server.
-    longest: Duration,
-    most: usize,
+    idle_timeout: Duration,
+    max_idle_per_server: usize,
     read_buffer: usize,
     idle: IdleConnections<SendRequest<UploadBody>>,
     fast_path: IdleConnections<FastPathConnection>,
@@ -53,7 +56,7 @@ struct PoolInner {
 struct IdleConnections<T>(RefCell<HashMap<Rc<str>, Vec<IdleConnection<T>>>>);
 
 struct IdleConnection<T> {
-    it: T,
+    connection: T,
     server: Rc<str>,
     since: Instant,
 }
@@ -83,8 +86,8 @@ impl Pool {
         let connector = Connector::new(tcp, limits.connect_timeout, guard);
         Self(Rc::new(PoolInner {
             connector,
-            longest: limits.pool_idle_timeout,
-            most: limits.max_idle_connections,
+            idle_timeout: limits.pool_idle_timeout,
+            max_idle_per_server: limits.max_idle_connections,
             read_buffer: limits.read_buffer_bytes,
             idle: IdleConnections::default(),
             fast_path: IdleConnections::default(),
@@ -110,10 +113,10 @@ impl Pool {
         request: impl FnOnce() -> Result<Request<UploadBody>, ForwardError>,
     ) -> Result<PooledResponse, ForwardError> {
         let (name, fast_path) = match self.0.take_idle_fast_path(server) {
-            Some(found) => found,
+            Some(idle) => idle,
             None if self.0.idle.has(server) => {
-                let (answer, lease) = self.send(server, request()?).await?;
-                return Ok(PooledResponse::Streaming(answer, lease));
+                let (response, lease) = self.send(server, request()?).await?;
+                return Ok(PooledResponse::Streaming(response, lease));
             }
             None => {
                 let io = self.connect(server).await?;
@@ -129,13 +132,16 @@ impl Pool {
                 let mut sender = self
                     .handshake(ReplayStream::with_sent_request(io, early))
                     .await?;
-                let answer = sender.send_request(request()?).await;
-                let answer = answer.map_err(|error| ForwardError::Broken(error.into()))?;
-                Ok(PooledResponse::Streaming(answer, self.lease(name, sender)))
+                let response = sender.send_request(request()?).await;
+                let response = response.map_err(|error| ForwardError::Broken(error.into()))?;
+                Ok(PooledResponse::Streaming(
+                    response,
+                    self.lease(name, sender),
+                ))
             }
             Err(failure) => {
                 // The other idle connections of this server are likely closed too.
-                self.0.fast_path.forget(server);
+                self.0.fast_path.remove(server);
                 Err(failure)
             }
         }
@@ -151,12 +157,12 @@ impl Pool {
         server: &str,
         mut request: Request<UploadBody>,
     ) -> Result<(Response<Incoming>, ConnectionLease), ForwardError> {
-        while let Some(mut lease) = self.idle(server).await {
+        while let Some(mut lease) = self.take_idle(server).await {
             let Some(sender) = &mut lease.sender else {
                 continue;
             };
             match sender.try_send_request(request).await {
-                Ok(answer) => return Ok((answer, lease)),
+                Ok(response) => return Ok((response, lease)),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => request = unsent,
                     None => return Err(ForwardError::Broken(error.into_error().into())),
@@ -165,9 +171,9 @@ impl Pool {
         }
         let io = self.connect(server).await?;
         let mut sender = self.handshake(ReplayStream::new(io)).await?;
-        let answer = sender.send_request(request).await;
-        let answer = answer.map_err(|error| ForwardError::Broken(error.into()))?;
-        Ok((answer, self.lease(server.into(), sender)))
+        let response = sender.send_request(request).await;
+        let response = response.map_err(|error| ForwardError::Broken(error.into()))?;
+        Ok((response, self.lease(server.into(), sender)))
     }
 
     fn lease(&self, server: Rc<str>, sender: SendRequest<UploadBody>) -> ConnectionLease {
@@ -178,14 +184,14 @@ impl Pool {
         }
     }
 
-    /// An idle connection that is ready.
-    async fn idle(&self, server: &str) -> Option<ConnectionLease> {
+    /// Takes an idle connection that is ready for a request.
+    async fn take_idle(&self, server: &str) -> Option<ConnectionLease> {
         loop {
             let mut idle = self.0.idle.take(server)?;
-            if idle.since.elapsed() < self.0.longest
-                && let Ok(Ok(())) = timeout(READY_TIMEOUT, idle.it.ready()).await
+            if idle.since.elapsed() < self.0.idle_timeout
+                && let Ok(Ok(())) = timeout(READY_TIMEOUT, idle.connection.ready()).await
             {
-                return Some(self.lease(idle.server, idle.it));
+                return Some(self.lease(idle.server, idle.connection));
             }
         }
     }
@@ -194,18 +200,18 @@ impl Pool {
         let io = self.0.connector.connect(server).await;
         let io = io.map_err(|error| ForwardError::Unreachable(error.into()))?;
         if !self.0.is_sweeping.replace(true) {
-            spawn_connection_task(sweep(Rc::downgrade(&self.0), self.0.longest));
+            spawn_connection_task(sweep(Rc::downgrade(&self.0), self.0.idle_timeout));
         }
         Ok(io)
     }
 
     async fn handshake(&self, io: ReplayStream) -> Result<SendRequest<UploadBody>, ForwardError> {
         let mut builder = Builder::new();
-        let opened = builder.max_buf_size(self.0.read_buffer).handshake(io).await;
-        let (sender, connection) = opened.map_err(|error| ForwardError::Broken(error.into()))?;
+        let handshake = builder.max_buf_size(self.0.read_buffer).handshake(io).await;
+        let (sender, connection) = handshake.map_err(|error| ForwardError::Broken(error.into()))?;
         spawn_connection_task(async move {
             if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "an upstream connection has ended");
+                tracing::debug!(%error, "a connection to a sandbox's server ended with an error");
             }
         });
         Ok(sender)
@@ -217,27 +223,30 @@ impl PoolInner {
     fn take_idle_fast_path(&self, server: &str) -> Option<(Rc<str>, FastPathConnection)> {
         loop {
             let idle = self.fast_path.take(server)?;
-            if idle.since.elapsed() < self.longest && idle.it.is_quiet() {
-                return Some((idle.server, idle.it));
+            if idle.since.elapsed() < self.idle_timeout && idle.connection.is_quiet() {
+                return Some((idle.server, idle.connection));
             }
         }
     }
 
     fn put(&self, server: Rc<str>, sender: SendRequest<UploadBody>) {
-        let most = self.most.saturating_sub(self.fast_path.count(&server));
-        self.idle.put(server, sender, most);
+        let in_use = self.fast_path.count(&server);
+        let max = self.max_idle_per_server.saturating_sub(in_use);
+        self.idle.put(server, sender, max);
     }
 
     fn put_fast_path(&self, server: Rc<str>, fast_path: FastPathConnection) {
-        let most = self.most.saturating_sub(self.idle.count(&server));
-        self.fast_path.put(server, fast_path, most);
+        let in_use = self.idle.count(&server);
+        let max = self.max_idle_per_server.saturating_sub(in_use);
+        self.fast_path.put(server, fast_path, max);
     }
 
     /// Closes connections that were idle for too long or that the upstream has closed.
     fn sweep(&self) {
-        self.idle.keep(self.longest, |it| !it.is_closed());
+        self.idle
+            .retain(self.idle_timeout, |sender| !sender.is_closed());
         self.fast_path
-            .keep(self.longest, FastPathConnection::is_quiet);
+            .retain(self.idle_timeout, FastPathConnection::is_quiet);
     }
 }
 
@@ -260,36 +269,40 @@ impl<T> IdleConnections<T> {
         self.0.borrow_mut().get_mut(server)?.pop()
     }
 
-    /// Stores a connection, or closes it when there are too many.
-    fn put(&self, server: Rc<str>, it: T, most: usize) {
+    /// Stores a connection, or closes it if the server has `max` already.
+    fn put(&self, server: Rc<str>, connection: T, max: usize) {
         let mut all = self.0.borrow_mut();
         let of_server = match all.get_mut(&server) {
             Some(of_server) => of_server,
             None => all.entry(Rc::clone(&server)).or_default(),
         };
-        if of_server.len() < most {
-            let since = Instant::now();
-            of_server.push(IdleConnection { it, server, since });
+        if of_server.len() < max {
+            of_server.push(IdleConnection {
+                connection,
+                server,
+                since: Instant::now(),
+            });
         }
     }
 
-    fn forget(&self, server: &str) {
+    fn remove(&self, server: &str) {
         self.0.borrow_mut().remove(server);
     }
 
-    /// Closes all other connections.
-    fn keep(&self, longest: Duration, is_good: impl Fn(&T) -> bool) {
+    /// Closes connections that were idle for too long or that are not usable.
+    fn retain(&self, idle_timeout: Duration, is_usable: impl Fn(&T) -> bool) {
         self.0.borrow_mut().retain(|_, of_server| {
-            of_server.retain(|idle| is_good(&idle.it) && idle.since.elapsed() < longest);
+            of_server
+                .retain(|idle| is_usable(&idle.connection) && idle.since.elapsed() < idle_timeout);
             !of_server.is_empty()
         });
     }
 }
 
 /// Runs as long as the pool exists.
-async fn sweep(pool: Weak<PoolInner>, every: Duration) {
+async fn sweep(pool: Weak<PoolInner>, interval: Duration) {
     loop {
-        sleep(every).await;
+        sleep(interval).await;
         let Some(pool) = pool.upgrade() else { return };
         pool.sweep();
     }

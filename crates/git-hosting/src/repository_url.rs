@@ -1,4 +1,4 @@
-//! Names of repositories, and the addresses that they and a host make.
+//! Names of repositories, and URLs of hosts and repositories.
 
 use domain::conversation::GitProvider;
 use domain::git::{GitAccess, GitError};
@@ -7,7 +7,7 @@ use url::Url;
 /// Longest name of a repository with all its groups.
 const MAX_NAME_BYTES: usize = 1024;
 
-/// The segments of `owner/name`, checked: nothing in them can lead to another path or host.
+/// Splits `owner/name` and checks that no segment can lead to another path or host.
 pub(crate) fn segments(provider: GitProvider, repository: &str) -> Result<Vec<&str>, GitError> {
     let invalid = || GitError::InvalidRepository {
         provider,
@@ -41,26 +41,27 @@ fn expected(provider: GitProvider) -> &'static str {
 }
 
 pub(crate) fn is_segment(part: &str) -> bool {
-    // Percent signs could decode to any of the others further on; a leading dash could be taken for an option.
-    let odd = |c: char| {
+    // A percent sign could be decoded to one of the other characters later.
+    let is_forbidden = |c: char| {
         c.is_control()
             || matches!(
                 c,
                 '\\' | '?' | '#' | '%' | ':' | '@' | '"' | '<' | '>' | '|' | '*'
             )
     };
-    let dots = part.chars().all(|c| c == '.');
+    let is_dots = part.chars().all(|c| c == '.');
     !part.is_empty()
-        && !dots
-        // A clone of it would be called like the inside of a repository.
+        && !is_dots
+        // The clone's directory would have the name of git's own directory.
         && !part.eq_ignore_ascii_case(".git")
+        // Git could read a leading dash as an option.
         && !part.starts_with('-')
         && part.trim() == part
-        && !part.contains(odd)
+        && !part.contains(is_forbidden)
 }
 
-/// The provider's own address, where it has one.
-pub(crate) fn own(provider: GitProvider) -> Result<Url, GitError> {
+/// The URL of the provider's public host, if it has one.
+pub(crate) fn public_host(provider: GitProvider) -> Result<Url, GitError> {
     let text = match provider {
         GitProvider::Github => "https://github.com",
         GitProvider::Gitlab => "https://gitlab.com",
@@ -70,7 +71,7 @@ pub(crate) fn own(provider: GitProvider) -> Result<Url, GitError> {
         GitProvider::BitbucketDataCenter => {
             return Err(GitError::Forbidden {
                 provider,
-                reason: "it has no host of its own: name yours together with the token".into(),
+                reason: "the provider has no public host; store the URL of your server as the token's host".into(),
             });
         }
         GitProvider::EnterpriseSso => {
@@ -87,26 +88,26 @@ pub(crate) fn own(provider: GitProvider) -> Result<Url, GitError> {
         })
 }
 
-/// URL for users and git: the configured host without its API path, or the provider's public host.
+/// The URL for users and git: the user's host without an API path, or the provider's public host.
 pub(crate) fn web_base(access: &GitAccess) -> Result<Url, GitError> {
     let provider = access.provider;
-    let own = own(provider);
+    let own = public_host(provider);
     let Some(mut url) = access.host.clone() else {
         return own;
     };
     if provider == GitProvider::EnterpriseSso {
         return own;
     }
-    // An organisation of Azure DevOps alone, without the host.
+    // A host without a dot is the name of an Azure DevOps organisation.
     let is_bare = url.path() == "/" && url.port().is_none() && url.scheme() == "https";
     if let (GitProvider::AzureDevops, Some(url::Host::Domain(name)), true) =
         (provider, url.host(), is_bare)
         && !name.contains('.')
     {
         let name = name.to_owned();
-        return below(provider, &own?, &[&name]);
+        return join_segments(provider, &own?, &[&name]);
     }
-    // Users configure the URL of the API or that of the web pages.
+    // Users store the URL of the API or that of the web pages.
     let is_api = matches!(url.host_str(), Some("api.github.com" | "api.bitbucket.org"));
     if is_api
         || own.as_ref().is_ok_and(|own| {
@@ -119,25 +120,29 @@ pub(crate) fn web_base(access: &GitAccess) -> Result<Url, GitError> {
         return own;
     }
     let path = url.path().trim_end_matches('/').to_owned();
-    let api = [
+    let api_paths = [
         "/api/v3",
         "/api/v4",
         "/api/v1",
         "/api/graphql",
         "/rest/api/1.0",
     ];
-    let kept = api
+    let web_path = api_paths
         .iter()
-        .find_map(|end| path.strip_suffix(end))
+        .find_map(|api_path| path.strip_suffix(api_path))
         .unwrap_or(&path);
-    url.set_path(kept);
+    url.set_path(web_path);
     url.set_query(None);
     url.set_fragment(None);
     Ok(url)
 }
 
-/// `base` with further path segments, percent-encoded each.
-pub(crate) fn below(provider: GitProvider, base: &Url, segments: &[&str]) -> Result<Url, GitError> {
+/// Appends path segments to `base` and percent-encodes each of them.
+pub(crate) fn join_segments(
+    provider: GitProvider,
+    base: &Url,
+    segments: &[&str],
+) -> Result<Url, GitError> {
     let mut url = base.clone();
     match url.path_segments_mut() {
         Ok(mut path) => {
@@ -146,9 +151,19 @@ pub(crate) fn below(provider: GitProvider, base: &Url, segments: &[&str]) -> Res
         Err(()) => {
             return Err(GitError::Forbidden {
                 provider,
-                reason: "it is no address of a server".into(),
+                reason: "its URL cannot have a path; use a URL such as https://git.example.com"
+                    .into(),
             });
         }
     }
     Ok(url)
+}
+
+/// Decodes a percent-encoded text, in which `+` is a plus sign.
+pub(crate) fn percent_decoded(text: &str) -> String {
+    let pairs = format!("n={}", text.replace('&', "%26").replace('+', "%2B"));
+    url::form_urlencoded::parse(pairs.as_bytes())
+        .next()
+        .map(|(_, value)| value.into_owned())
+        .unwrap_or_default()
 }

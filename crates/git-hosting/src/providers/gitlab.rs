@@ -1,4 +1,4 @@
-//! GitLab, its own and self-managed ones (`https://host/api/v4`).
+//! GitLab.com and self-managed GitLab (`https://host/api/v4`).
 
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
@@ -10,12 +10,16 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, or_nothing, words};
-use crate::client::Http;
-use crate::names::{below, segments, web_base};
-use crate::paging::{ListId, ProviderPage, page, page_number};
-use crate::pull_request::{address, branch as short, titled};
-use crate::session::{ProviderResponse, ProviderSession, TokenScheme, flag, id, number, text};
+use crate::http::client::Http;
+use crate::http::session::{
+    ProviderResponse, ProviderSession, TokenScheme, flag, id, number, text,
+};
+use crate::providers::paging::{ListId, ProviderPage, page, page_number};
+use crate::providers::pull_request::{short_branch_name, web_url, with_draft_prefix};
+use crate::providers::{
+    Api, MAX_TASKS, ParsedPullRequest, or_default, repository_in_url, search_text,
+};
+use crate::repository_url::{join_segments, segments, web_base};
 
 const PROVIDER: GitProvider = GitProvider::Gitlab;
 const MAX_PAGE_ITEMS: usize = 100;
@@ -29,8 +33,8 @@ pub(crate) struct Gitlab {
 impl Gitlab {
     pub(crate) fn new(http: &Http, access: &GitAccess) -> Result<Self, GitError> {
         let web = web_base(access)?;
-        let base = below(PROVIDER, &web, &["api", "v4"])?;
-        let graphql = below(PROVIDER, &web, &["api", "graphql"])?;
+        let base = join_segments(PROVIDER, &web, &["api", "v4"])?;
+        let graphql = join_segments(PROVIDER, &web, &["api", "graphql"])?;
         Ok(Self {
             session: ProviderSession::new(http, access, base, TokenScheme::Bearer)?,
             web,
@@ -51,11 +55,11 @@ impl Gitlab {
         );
         let mut all = parameters.to_vec();
         all.extend([("page", number.as_str()), ("per_page", &size)]);
-        Ok(chunk(self.session.get(path, &all).await?))
+        Ok(to_provider_page(self.session.get(path, &all).await?))
     }
 }
 
-fn chunk(mut answer: ProviderResponse) -> ProviderPage {
+fn to_provider_page(mut answer: ProviderResponse) -> ProviderPage {
     let next = answer.header("x-next-page").map(str::to_owned);
     ProviderPage {
         values: answer.list(None),
@@ -96,12 +100,13 @@ const TASKS: &str = "query{currentUser{authoredMergeRequests(state:opened,sort:U
 
 fn merge_request(value: &Value) -> Option<SuggestedTask> {
     let count = |name| number(value, name).unwrap_or_default();
-    let open = count("/resolvableDiscussionsCount") > count("/resolvedDiscussionsCount");
+    let has_open_discussions =
+        count("/resolvableDiscussionsCount") > count("/resolvedDiscussionsCount");
     let task_type = if flag(value, "/conflicts").unwrap_or_default() {
         SuggestedTaskType::MergeConflicts
     } else if text(value, "/headPipeline/status").is_some_and(|status| status == "FAILED") {
         SuggestedTaskType::FailingChecks
-    } else if open {
+    } else if has_open_discussions {
         SuggestedTaskType::UnresolvedComments
     } else {
         return None;
@@ -145,25 +150,27 @@ impl Api for Gitlab {
         query: &RepositoryQuery,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitRepository>, GitError> {
-        let words = words(query);
+        let search_text = search_text(query);
         let sort = format!("{:?}", query.sort);
         let parts = [
             "gitlab repositories",
             self.web.as_str(),
-            words.unwrap_or_default(),
+            search_text.unwrap_or_default(),
             &sort,
         ];
         let list = ListId::new(&parts);
-        if let Some(path) = words.and_then(|words| named_by_url(words, &self.web)) {
+        if let Some(path) =
+            search_text.and_then(|search_text| repository_in_url(search_text, &self.web))
+        {
             let fetch = async |_, _| {
-                let found = self.session.get(&["projects", &path], &[]).await.map(Some);
-                let values = or_nothing(found)?.map(|answer| vec![answer.body]);
+                let project = self.session.get(&["projects", &path], &[]).await.map(Some);
+                let values = or_default(project)?.map(|answer| vec![answer.body]);
                 let values = values.unwrap_or_default();
                 Ok(ProviderPage { values, next: None })
             };
             return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
         }
-        // It does not sort by forks.
+        // The API cannot sort by forks.
         let by_stars = query
             .sort
             .is_some_and(|sort| sort.by == RepositorySortKey::Stars);
@@ -180,8 +187,8 @@ impl Api for Gitlab {
             ),
             ("sort", if ascending { "asc" } else { "desc" }),
         ];
-        if let Some(words) = words {
-            parameters.extend([("search", words), ("search_namespaces", "true")]);
+        if let Some(search_text) = search_text {
+            parameters.extend([("search", search_text), ("search_namespaces", "true")]);
         }
         let fetch = |cursor, size| self.list(&["projects"], &parameters, cursor, size);
         page(list, request, MAX_PAGE_ITEMS, repository, fetch).await
@@ -190,15 +197,20 @@ impl Api for Gitlab {
     async fn branches(
         &self,
         repository: &str,
-        words: &str,
+        search_text: &str,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitBranch>, GitError> {
-        // One segment: its slashes are encoded.
+        // The name is one segment of the path, with encoded slashes.
         let project = segments(PROVIDER, repository)?.join("/");
         let path = ["projects", &project, "repository", "branches"];
-        let list = ListId::new(&["gitlab branches", self.web.as_str(), repository, words]);
-        let parameters = [("search", words)];
-        let parameters = if words.is_empty() {
+        let list = ListId::new(&[
+            "gitlab branches",
+            self.web.as_str(),
+            repository,
+            search_text,
+        ]);
+        let parameters = [("search", search_text)];
+        let parameters = if search_text.is_empty() {
             &[][..]
         } else {
             &parameters
@@ -222,7 +234,7 @@ impl Api for Gitlab {
         ];
         let query = json!({"query": TASKS});
         let (merge_requests, issues) = tokio::join!(
-            self.session.ask(self.graphql.clone(), &query),
+            self.session.post_query(self.graphql.clone(), &query),
             self.session.get(&["issues"], &issues),
         );
         let merge_requests = merge_requests?.body;
@@ -252,21 +264,21 @@ impl Api for Gitlab {
         };
         let path = ["projects", &project, "merge_requests"];
         let url = self.session.url(&path, &[])?;
-        let mut body = json!({"title": titled(&request.title, request.draft, "Draft:"),
-            "source_branch": short(&request.source_branch),
-            "target_branch": short(&request.target_branch),
+        let mut body = json!({"title": with_draft_prefix(&request.title, request.draft, "Draft:"),
+            "source_branch": short_branch_name(&request.source_branch),
+            "target_branch": short_branch_name(&request.target_branch),
             "description": request.body});
         if !request.labels.is_empty() {
             body["labels"] = json!(request.labels.join(","));
         }
         let answer = self.session.create(url, &body).await?.body;
         Ok(ParsedPullRequest {
-            url: address(PROVIDER, &answer, "/web_url")?,
+            url: web_url(PROVIDER, &answer, "/web_url")?,
             number: number(&answer, "/iid"),
         })
     }
 
-    /// They went with the request.
+    /// Does nothing: the request that opens the merge request carries the labels.
     async fn label(&self, _: &NewPullRequest, _: i64) -> Result<(), GitError> {
         Ok(())
     }

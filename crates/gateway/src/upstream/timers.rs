@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 
-/// Idle timers that are kept.
 const MAX_IDLE_TIMERS: usize = 64;
 
 /// The timers of one worker.
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_alarm_that_is_used_again_goes_off_at_its_own_time() {
+    async fn a_reused_timer_fires_at_its_new_deadline() {
         let timers = TimerPool::default();
         let began = Instant::now();
         let second = Duration::from_secs(1);

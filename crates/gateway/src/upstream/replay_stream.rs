@@ -62,8 +62,8 @@ impl Read for ReplayStream {
             return Pin::new(&mut self.io).poll_read(cx, buf);
         }
         let length = self.early.len().min(buf.remaining());
-        let some = self.early.split_to(length);
-        buf.put_slice(&some);
+        let bytes = self.early.split_to(length);
+        buf.put_slice(&bytes);
         Poll::Ready(Ok(()))
     }
 }
@@ -77,7 +77,7 @@ impl Write for ReplayStream {
         if !self.is_request_sent {
             return Pin::new(&mut self.io).poll_write(cx, buf);
         }
-        // The end of a request without a body.
+        // A request without a body ends with an empty line.
         self.is_request_sent = !buf.ends_with(b"\r\n\r\n");
         if let Some(reader) = self.reader.take() {
             reader.wake();
@@ -97,8 +97,8 @@ impl Write for ReplayStream {
         if !self.is_request_sent {
             return Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
         }
-        let first = bufs.iter().find(|it| !it.is_empty());
-        self.poll_write(cx, first.map_or(&[], |it| it))
+        let first = bufs.iter().find(|buf| !buf.is_empty());
+        self.poll_write(cx, first.map_or(&[], |buf| buf))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

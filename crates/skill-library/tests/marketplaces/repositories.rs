@@ -1,4 +1,4 @@
-//! Marketplaces in repositories that git itself serves (`git http-backend`) on this machine.
+//! Marketplaces in repositories that `git http-backend` serves on this machine.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -14,15 +14,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-/// A repository at an address of this machine, and a library.
-struct World {
+/// A served repository, and a library.
+struct MarketplaceFixture {
     directory: TempDir,
     at: SocketAddr,
     library: DirectoryLibrary,
     _server: JoinSet<()>,
 }
 
-impl World {
+impl MarketplaceFixture {
     /// A repository with these files on its branch `main`.
     async fn with(files: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -58,7 +58,7 @@ impl World {
             let mut requests = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let root = root.clone();
-                requests.spawn(async move { answer(stream, &root).await });
+                requests.spawn(async move { serve(stream, &root).await });
             }
         });
         let library = DirectoryLibrary::new(Config {
@@ -78,7 +78,7 @@ impl World {
     fn marketplace(&self) -> Marketplace {
         Marketplace {
             name: "team".to_owned(),
-            // A name that no resolver knows: the addresses are what counts.
+            // The name does not resolve, so only the addresses matter.
             url: format!("http://git.invalid:{}/r.git", self.at.port())
                 .parse()
                 .unwrap(),
@@ -92,8 +92,8 @@ impl World {
         self.library.read_marketplace(of).await
     }
 
-    /// What is left of repositories on this machine.
-    async fn left_overs(&self) -> usize {
+    /// Waits until no fetched repository is left; returns their number after a timeout.
+    async fn count_scratch_entries(&self) -> usize {
         let scratch = self.directory.path().join("scratch");
         for _ in 0..1_000 {
             if std::fs::read_dir(&scratch).unwrap().count() == 0 {
@@ -118,8 +118,8 @@ async fn git(directory: &Path, arguments: &[&str]) {
     );
 }
 
-/// One request for one answer, as a CGI program gives it.
-async fn answer(stream: TcpStream, root: &Path) {
+/// Serves one request by `git http-backend`, a CGI program.
+async fn serve(stream: TcpStream, root: &Path) {
     let mut stream = BufReader::new(stream);
     let mut lines = Vec::new();
     loop {
@@ -162,9 +162,11 @@ async fn answer(stream: TcpStream, root: &Path) {
         .spawn()
         .expect("git can be run");
     child.stdin.take().unwrap().write_all(&body).await.unwrap();
-    let said = child.wait_with_output().await.unwrap().stdout;
+    let output = child.wait_with_output().await.unwrap().stdout;
     let status = b"HTTP/1.1 200 OK\r\nConnection: close\r\n";
-    let _ = stream.write_all(&[status, said.as_slice()].concat()).await;
+    let _ = stream
+        .write_all(&[status, output.as_slice()].concat())
+        .await;
     let _ = stream.shutdown().await;
 }
 
@@ -179,8 +181,8 @@ fn skill(name: &str, triggers: &[&str]) -> ListedSkill {
 }
 
 #[tokio::test]
-async fn loose_skills_without_a_manifest() {
-    let world = World::with(&[
+async fn skills_of_a_repository_without_a_manifest_are_listed() {
+    let fixture = MarketplaceFixture::with(&[
         ("README.md", "---\nname: readme\n---\n"),
         ("skills/git.md", "---\ntriggers: [git, hub]\n---\nText"),
         ("skills/pdf/SKILL.md", "---\ndescription: x\n---\n"),
@@ -190,7 +192,7 @@ async fn loose_skills_without_a_manifest() {
         ("deep/er/skills/own.md", "---\nname: own\n---\n"),
     ])
     .await;
-    let of = world.marketplace();
+    let of = fixture.marketplace();
     let all = MarketplaceContents {
         skills: vec![
             skill("git", &["git", "hub"]),
@@ -199,36 +201,39 @@ async fn loose_skills_without_a_manifest() {
         ],
         plugins: Vec::new(),
     };
-    assert_eq!(world.offer(&of).await.unwrap(), all);
+    assert_eq!(fixture.offer(&of).await.unwrap(), all);
     for reference in ["main", "v1"] {
         let of = Marketplace {
             reference: Some(reference.to_owned()),
             ..of.clone()
         };
-        assert_eq!(world.offer(&of).await.unwrap(), all, "{reference}");
+        assert_eq!(fixture.offer(&of).await.unwrap(), all, "{reference}");
     }
     let below = Marketplace {
         repo_path: Some("./deep//er/".to_owned()),
         ..of.clone()
     };
     assert_eq!(
-        world.offer(&below).await.unwrap().skills,
+        fixture.offer(&below).await.unwrap().skills,
         [skill("own", &[])]
     );
-    assert_eq!(world.left_overs().await, 0);
+    assert_eq!(fixture.count_scratch_entries().await, 0);
 }
 
 #[tokio::test]
-async fn a_manifest_says_what_there_is() {
+async fn a_manifest_determines_the_lists() {
     let manifest = r#"{"name": "m", "plugins": [{"name": "deploy", "source": "./p", "description": "D"}],
         "skills": [{"name": "solo", "source": "./s"}]}"#;
-    let world = World::with(&[
+    let fixture = MarketplaceFixture::with(&[
         (".claude-plugin/marketplace.json", manifest),
-        ("skills/loose.md", "---\nname: loose\n---\n"),
+        (
+            "skills/skills_without_manifest.md",
+            "---\nname: skills_without_manifest\n---\n",
+        ),
         ("bad/.plugin/marketplace.json", "{"),
     ])
     .await;
-    let of = world.marketplace();
+    let of = fixture.marketplace();
     let plugin = MarketplacePlugin {
         name: "deploy".to_owned(),
         description: Some("D".to_owned()),
@@ -237,19 +242,19 @@ async fn a_manifest_says_what_there_is() {
         skills: vec![skill("solo", &[])],
         plugins: vec![plugin],
     };
-    assert_eq!(world.offer(&of).await.unwrap(), expected);
+    assert_eq!(fixture.offer(&of).await.unwrap(), expected);
     let bad = Marketplace {
         repo_path: Some("bad".to_owned()),
         ..of
     };
-    let said = world.offer(&bad).await.unwrap_err().to_string();
-    assert_eq!(said, "its manifest is not JSON");
+    let error = fixture.offer(&bad).await.unwrap_err().to_string();
+    assert_eq!(error, "its manifest is not JSON");
 }
 
 #[tokio::test]
-async fn what_cannot_be_fetched_says_nothing_of_this_machine() {
-    let world = World::with(&[("skills/a.md", "---\n---\n")]).await;
-    let of = world.marketplace();
+async fn errors_of_fetches_contain_no_paths_and_addresses() {
+    let fixture = MarketplaceFixture::with(&[("skills/a.md", "---\n---\n")]).await;
+    let of = fixture.marketplace();
     let missing = Marketplace {
         url: of.url.join("/other.git").unwrap(),
         ..of.clone()
@@ -272,13 +277,13 @@ async fn what_cannot_be_fetched_says_nothing_of_this_machine() {
         (elsewhere, "cannot be fetched"),
         (no_path, "no such directory"),
     ] {
-        let said = world.offer(&of).await.unwrap_err().to_string();
-        assert!(said.contains(word), "{said}");
+        let error = fixture.offer(&of).await.unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
         assert!(
-            !said.contains(world.directory.path().to_str().unwrap()),
-            "{said}"
+            !error.contains(fixture.directory.path().to_str().unwrap()),
+            "{error}"
         );
-        assert!(!said.contains("127.0.0"), "{said}");
+        assert!(!error.contains("127.0.0"), "{error}");
     }
-    assert_eq!(world.left_overs().await, 0);
+    assert_eq!(fixture.count_scratch_entries().await, 0);
 }

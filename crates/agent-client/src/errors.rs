@@ -14,7 +14,7 @@ const MAX_REASON_CHARS: usize = 500;
 /// Shorter values are not redacted, because they occur in ordinary text.
 const MIN_SECRET_CHARS: usize = 4;
 
-/// An exchange that ended without a usable answer.
+/// An exchange that ended without a usable response.
 #[derive(Debug)]
 pub(crate) enum CallError {
     /// The connection could not be made.
@@ -23,26 +23,26 @@ pub(crate) enum CallError {
     Broken(BoxError),
     /// No complete response within this time.
     TimedOut(Duration),
-    /// The answer is larger than allowed.
+    /// The response, or the memory for its parsed JSON, is larger than this number of bytes.
     TooLarge(usize),
-    /// The request cannot be made (a URL or key that HTTP cannot carry).
-    Unusable(&'static str),
+    /// The URL or the key is not valid in an HTTP request.
+    InvalidRequest(&'static str),
 }
 
 impl From<CallError> for AgentError {
-    fn from(fault: CallError) -> Self {
-        match fault {
+    fn from(error: CallError) -> Self {
+        match error {
             CallError::NoConnection(cause) | CallError::Broken(cause) => Self::Unreachable(cause),
             CallError::TimedOut(limit) => Self::TimedOut(limit),
             CallError::TooLarge(limit) => {
-                Self::Malformed(format!("an answer of more than {limit} bytes"))
+                Self::Malformed(format!("the response has more than {limit} bytes"))
             }
-            CallError::Unusable(what) => Self::Malformed(what.to_owned()),
+            CallError::InvalidRequest(reason) => Self::Malformed(reason.to_owned()),
         }
     }
 }
 
-/// Redacts the secrets of a request from texts, both verbatim and JSON-escaped.
+/// Redacts the secrets of a request in texts, both verbatim and JSON-escaped.
 pub(crate) struct Scrubber<'a>(Vec<Cow<'a, str>>);
 
 impl<'a> Scrubber<'a> {
@@ -62,11 +62,10 @@ impl<'a> Scrubber<'a> {
     fn of_texts(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let mut texts: Vec<Cow<'a, str>> = Vec::new();
         for secret in secrets {
-            // Within its quotation marks.
-            let written = Value::from(secret).to_string();
-            let written = &written[1..written.len() - 1];
-            if written != secret {
-                texts.push(written.to_owned().into());
+            let quoted = Value::from(secret).to_string();
+            let escaped = &quoted[1..quoted.len() - 1];
+            if escaped != secret {
+                texts.push(escaped.to_owned().into());
             }
             texts.push(secret.into());
         }
@@ -81,7 +80,7 @@ impl<'a> Scrubber<'a> {
     }
 
     pub(crate) fn of_launch(key: &'a SecretString, request: &'a LaunchRequest) -> Self {
-        let mut addresses = Vec::new();
+        let mut url_values = Vec::new();
         let mut secrets = vec![key];
         secrets.extend(secrets_of(&request.llm));
         secrets.extend(&request.search_api_key);
@@ -95,13 +94,13 @@ impl<'a> Scrubber<'a> {
             match server {
                 McpServer::Remote { api_key, url, .. } => {
                     secrets.extend(api_key);
-                    addresses.extend(query_values(url));
+                    url_values.extend(query_values(url));
                 }
                 McpServer::Stdio { env, .. } => secrets.extend(env.values()),
             }
         }
         let secrets = secrets.into_iter().map(ExposeSecret::expose_secret);
-        Self::of_texts(secrets.chain(addresses))
+        Self::of_texts(secrets.chain(url_values))
     }
 
     pub(crate) fn scrub(&self, text: &str) -> String {
@@ -112,8 +111,8 @@ impl<'a> Scrubber<'a> {
             }
         }
         // Control characters could manipulate a terminal or a log.
-        let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-        shown.take(MAX_REASON_CHARS).collect()
+        let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+        printable.take(MAX_REASON_CHARS).collect()
     }
 }
 
@@ -121,7 +120,7 @@ fn secrets_of(llm: &LlmConfig) -> impl Iterator<Item = &SecretString> {
     llm.api_key.iter().chain(llm.secret_options.values())
 }
 
-/// Values of a URL's query, as encoded there. Any of them may be secret.
+/// The values of a URL's query, percent-encoded. Any of them may be secret.
 fn query_values(url: &str) -> impl Iterator<Item = &str> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let query = query.split_once('#').map_or(query, |(query, _)| query);
@@ -140,16 +139,20 @@ pub(crate) fn refused(status: u16, body: &[u8], scrub: &Scrubber<'_>) -> AgentEr
     }
 }
 
-/// `detail` as text or as a list of validation entries (without their `input`, which echoes the request), plus the
+/// `detail` as text or as a list of validation errors (without their `input`, which echoes the request), plus the
 /// `exception` that a 500 names.
 fn reason(body: &[u8]) -> String {
+    const NO_REASON: &str = "the response names no reason";
     let Ok(document) = serde_json::from_slice::<Value>(body) else {
-        return "no readable reason".to_owned();
+        return NO_REASON.to_owned();
     };
     let detail = match &document["detail"] {
         Value::String(text) => text.clone(),
-        Value::Array(entries) => entries.iter().map(entry).collect::<Vec<_>>().join("; "),
-        _ => "no readable reason".to_owned(),
+        Value::Array(entries) => {
+            let errors: Vec<_> = entries.iter().map(validation_error).collect();
+            errors.join("; ")
+        }
+        _ => NO_REASON.to_owned(),
     };
     match document["exception"].as_str() {
         Some(exception) => format!("{detail}: {exception}"),
@@ -157,7 +160,7 @@ fn reason(body: &[u8]) -> String {
     }
 }
 
-fn entry(entry: &Value) -> String {
+fn validation_error(entry: &Value) -> String {
     let path = entry["loc"]
         .as_array()
         .into_iter()
@@ -175,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_steers_no_terminal_and_begins_no_line() {
+    fn control_characters_of_a_reason_become_spaces() {
         let key = SecretString::from("session-key-1");
         let body = br#"{"detail": "x\n2026 INFO forged\r\u001b[2K"}"#;
         let error = refused(500, body, &Scrubber::of_key(&key));
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_short_and_names_no_secret_and_no_input() {
+    fn a_reason_is_truncated_and_contains_no_secret_and_no_input() {
         let key = SecretString::from("session-key-1");
         let scrub = Scrubber::of_key(&key);
         let body =
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_hidden_as_json_writes_it_too_and_so_is_a_query() {
+    fn json_escaped_secrets_and_query_values_are_redacted() {
         let key = SecretString::from("a\"b\\c-é");
         let body =
             serde_json::json!({"detail": key.expose_secret(), "exception": r#"{"k":"a\"b\\c-é"}"#});
@@ -221,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_404_is_not_found_and_garbage_is_no_panic() {
+    fn status_404_is_not_found_and_malformed_bodies_are_accepted() {
         let key = SecretString::from("");
         let scrub = Scrubber::of_key(&key);
         assert!(matches!(refused(404, b"x", &scrub), AgentError::NotFound));

@@ -10,31 +10,30 @@ use domain::conversation::GitProvider;
 use domain::git::GitError;
 use url::{Host, Url};
 
-use crate::address::PrivateHosts;
-use crate::slots::RequestSlots;
+use crate::hosts::private_hosts::PrivateHosts;
+use crate::http::request_slots::RequestSlots;
 
-/// Timeout of a DNS look-up.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Concurrent DNS look-ups in total and per name. Each occupies a thread that cannot be cancelled.
 const MAX_CONCURRENT_LOOKUPS: usize = 16;
 const MAX_CONCURRENT_LOOKUPS_PER_NAME: usize = 4;
 
-/// Asks the system's resolver.
 type ResolveFn = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+/// Calls the system's resolver, which blocks.
+fn system_look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok((name, port).to_socket_addrs()?.collect())
 }
 
 /// Decides which hosts may be called.
 #[derive(Debug, Clone)]
 pub(crate) struct HostGuard {
-    private: Arc<PrivateHosts>,
-    look_up: ResolveFn,
-    look_ups: RequestSlots,
+    private_hosts: Arc<PrivateHosts>,
+    resolve_fn: ResolveFn,
+    lookup_slots: RequestSlots,
 }
 
-/// The reason why a host must not be called. Omits the addresses of the name, which would reveal a private network.
+/// The reason why a host must not be called. The text omits the addresses of the host, which would reveal a private network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ForbiddenHost(pub(crate) &'static str);
 
@@ -47,24 +46,29 @@ impl fmt::Display for ForbiddenHost {
 impl std::error::Error for ForbiddenHost {}
 
 const PRIVATE_ADDRESS: ForbiddenHost = ForbiddenHost(
-    "it is in a private network. The operator of this service can allow it by git.allow_private_hosts",
+    "it has an address in a private network. The operator of this service can allow the host in git.allow_private_hosts",
 );
 const PLAIN_HTTP: ForbiddenHost = ForbiddenHost(
-    "it is not called over http://. Use https://, or the operator of this service can allow the host by \
+    "its URL begins with http://. Use https://, or ask the operator of this service to allow the host in \
      git.allow_private_hosts",
 );
-const NO_HOST: ForbiddenHost = ForbiddenHost("its address is no http(s) URL with a host name");
+const NO_HOST: ForbiddenHost = ForbiddenHost(
+    "its URL needs the scheme https and a host name, and must contain no user name or password",
+);
 
 impl HostGuard {
-    pub(crate) fn new(private: PrivateHosts) -> Self {
+    pub(crate) fn new(private_hosts: PrivateHosts) -> Self {
         Self {
-            private: Arc::new(private),
-            look_up,
-            look_ups: RequestSlots::new(MAX_CONCURRENT_LOOKUPS, MAX_CONCURRENT_LOOKUPS_PER_NAME),
+            private_hosts: Arc::new(private_hosts),
+            resolve_fn: system_look_up,
+            lookup_slots: RequestSlots::new(
+                MAX_CONCURRENT_LOOKUPS,
+                MAX_CONCURRENT_LOOKUPS_PER_NAME,
+            ),
         }
     }
 
-    /// What can be said without resolving: scheme, shape, and addresses that stand in the URL itself (which no resolver sees).
+    /// Checks everything that needs no look-up: scheme, credentials, and IP addresses in the URL, which no resolver sees.
     pub(crate) fn check(&self, url: &Url) -> Result<(), ForbiddenHost> {
         let (Some(host), Some(text)) = (url.host(), url.host_str()) else {
             return Err(NO_HOST);
@@ -74,7 +78,7 @@ impl HostGuard {
         }
         match url.scheme() {
             "https" => {}
-            "http" if self.private.permits_plain(text) => {}
+            "http" if self.private_hosts.permits_plain(text) => {}
             "http" => return Err(PLAIN_HTTP),
             _ => return Err(NO_HOST),
         }
@@ -86,46 +90,48 @@ impl HostGuard {
     }
 
     fn permit(&self, name: &str, address: IpAddr) -> Result<(), ForbiddenHost> {
-        if self.private.permits(name, address) {
+        if self.private_hosts.permits(name, address) {
             Ok(())
         } else {
             Err(PRIVATE_ADDRESS)
         }
     }
 
-    /// Resolves a name. All its addresses must be allowed: a name with a private address beside public ones is an attack.
+    /// Resolves a name. All its addresses must be allowed, because a name with a private address beside public ones may be an
+    /// attack.
     pub(crate) async fn resolve(
         &self,
         name: &str,
         port: u16,
     ) -> Result<Vec<SocketAddr>, HostError> {
-        let found = tokio::time::timeout(RESOLVE_TIMEOUT, self.look_up(name, port)).await;
-        let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let found = found.map_err(HostError::NotResolved)?;
-        for address in &found {
+        let addresses = tokio::time::timeout(RESOLVE_TIMEOUT, self.look_up(name, port)).await;
+        let addresses = addresses.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let addresses = addresses.map_err(HostError::NotResolved)?;
+        for address in &addresses {
             let permitted = self.permit(name, address.ip());
             permitted.map_err(HostError::ForbiddenHost)?;
         }
-        Ok(found)
+        Ok(addresses)
     }
 
-    /// The slot ends with the thread and not with the caller, so threads that hang in the resolver cannot pile up.
+    /// The thread holds the slot, also after the caller's timeout, so that threads that hang in the resolver cannot pile up.
     async fn look_up(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let slot = self.look_ups.take(name).await;
-        let slot = slot.map_err(|busy| io::Error::new(io::ErrorKind::ResourceBusy, busy))?;
-        let (name, look_up) = (name.to_owned(), self.look_up);
-        let asked = tokio::task::spawn_blocking(move || {
+        let slot = self.lookup_slots.take(name).await;
+        let slot =
+            slot.map_err(|exhausted| io::Error::new(io::ErrorKind::ResourceBusy, exhausted))?;
+        let (name, resolve_fn) = (name.to_owned(), self.resolve_fn);
+        let thread = tokio::task::spawn_blocking(move || {
             let _slot = slot;
-            look_up(&name, port)
+            resolve_fn(&name, port)
         });
-        asked.await.map_err(io::Error::other)?
+        thread.await.map_err(io::Error::other)?
     }
 
-    /// Checks a URL that other code is going to call.
+    /// Checks a URL that git calls later.
     pub(crate) async fn admit(&self, provider: GitProvider, url: &Url) -> Result<(), GitError> {
         match self.addresses(url).await {
             Ok(_) => Ok(()),
-            Err(HostError::ForbiddenHost(refused)) => Err(refused.into_error(provider)),
+            Err(HostError::ForbiddenHost(forbidden)) => Err(forbidden.into_error(provider)),
             Err(HostError::NotResolved(error)) => Err(GitError::Unavailable {
                 provider,
                 source: error.into(),
@@ -133,7 +139,7 @@ impl HostGuard {
         }
     }
 
-    /// The addresses of the host in an address, if all of them may be called.
+    /// The addresses of a URL's host, if all of them may be called.
     pub(crate) async fn addresses(&self, url: &Url) -> Result<Vec<IpAddr>, HostError> {
         self.check(url).map_err(HostError::ForbiddenHost)?;
         match url.host() {
@@ -141,8 +147,8 @@ impl HostGuard {
             Some(Host::Ipv6(v6)) => Ok(vec![IpAddr::V6(v6)]),
             Some(Host::Domain(name)) => {
                 let port = url.port_or_known_default().unwrap_or(443);
-                let found = self.resolve(name, port).await?;
-                Ok(found.iter().map(SocketAddr::ip).collect())
+                let addresses = self.resolve(name, port).await?;
+                Ok(addresses.iter().map(SocketAddr::ip).collect())
             }
             None => Err(HostError::ForbiddenHost(NO_HOST)),
         }
@@ -158,19 +164,16 @@ impl ForbiddenHost {
     }
 }
 
-/// Error of resolving a host.
 #[derive(Debug)]
 pub(crate) enum HostError {
-    /// They may not be called.
     ForbiddenHost(ForbiddenHost),
-    /// There are none.
     NotResolved(io::Error),
 }
 
 impl fmt::Display for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ForbiddenHost(refused) => refused.fmt(f),
+            Self::ForbiddenHost(forbidden) => forbidden.fmt(f),
             Self::NotResolved(_) => f.write_str("its name cannot be resolved"),
         }
     }
@@ -184,7 +187,7 @@ mod tests {
     use futures::future::join_all;
 
     use super::*;
-    use crate::address::AllowedHost;
+    use crate::hosts::private_hosts::AllowedHost;
 
     fn guard(entries: &[&str]) -> HostGuard {
         let list: Vec<AllowedHost> = entries.iter().map(|e| e.parse().unwrap()).collect();
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_judged_before_they_are_resolved() {
+    fn a_url_is_checked_without_a_look_up() {
         for (url, expected) in [
             ("https://github.com", Ok(())),
             ("http://github.com", Err(PLAIN_HTTP)),
@@ -200,7 +203,7 @@ mod tests {
             ("https://u:p@github.com", Err(NO_HOST)),
             ("data:x", Err(NO_HOST)),
             ("https://127.0.0.1", Err(PRIVATE_ADDRESS)),
-            // What browsers and `inet_aton` take for the same address; `Url` has already made it one.
+            // Other notations of an IPv4 address: `Url` has already converted them.
             ("https://2130706433", Err(PRIVATE_ADDRESS)),
             ("https://0x7f.1", Err(PRIVATE_ADDRESS)),
             ("https://[::ffff:127.0.0.1]", Err(PRIVATE_ADDRESS)),
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_are_judged_by_all_their_addresses() {
+    async fn a_name_needs_permitted_addresses() {
         let refused = guard(&[]).resolve("localhost", 443).await;
         assert!(
             matches!(refused, Err(HostError::ForbiddenHost(PRIVATE_ADDRESS))),
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn addresses_are_told_to_whoever_calls() {
+    async fn permitted_urls_return_their_addresses() {
         let addresses = async |entries: &[&str], url: &str| {
             guard(entries).addresses(&url.parse().unwrap()).await
         };
@@ -256,7 +259,7 @@ mod tests {
         );
     }
 
-    /// Look-ups that hang until the test lets go.
+    /// Look-ups that hang until the test sets `GATE_CLOSED` to false.
     static HUNG_LOOKUPS: AtomicUsize = AtomicUsize::new(0);
     static GATE_CLOSED: AtomicBool = AtomicBool::new(true);
 
@@ -273,7 +276,7 @@ mod tests {
         Ok(vec![([192, 0, 2, 1], port).into()])
     }
 
-    async fn hung(expected: usize) -> bool {
+    async fn reaches_hung_lookups(expected: usize) -> bool {
         for _ in 0..1_000 {
             if HUNG_LOOKUPS.load(Ordering::SeqCst) == expected {
                 return true;
@@ -284,26 +287,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_resolver_that_hangs_costs_a_bounded_number_of_threads() {
+    async fn a_hanging_resolver_occupies_a_bounded_number_of_threads() {
         let mut guard = guard(&["192.0.2.0/24"]);
-        guard.look_up = hang;
+        guard.resolve_fn = hang;
         for (names, expected) in [
             (1, MAX_CONCURRENT_LOOKUPS_PER_NAME),
             (50, MAX_CONCURRENT_LOOKUPS),
         ] {
             let names: Vec<_> = (0..50).map(|n| format!("h{}.example", n % names)).collect();
             let all = join_all(names.iter().map(|name| guard.resolve(name, 443)));
-            // Their callers are gone, and the look-ups still run.
-            let given_up = tokio::time::timeout(Duration::from_millis(200), all).await;
-            assert!(given_up.is_err());
+            let result = tokio::time::timeout(Duration::from_millis(200), all).await;
+            assert!(result.is_err());
+            // The look-ups outlive their callers.
             assert!(
-                hung(expected).await,
+                reaches_hung_lookups(expected).await,
                 "{}",
                 HUNG_LOOKUPS.load(Ordering::SeqCst)
             );
         }
         GATE_CLOSED.store(false, Ordering::SeqCst);
-        assert!(hung(0).await);
+        assert!(reaches_hung_lookups(0).await);
         let found = guard.resolve("h.example", 443).await;
         assert!(found.is_ok_and(|found| found.len() == 1));
     }

@@ -1,7 +1,6 @@
 //! Bitbucket Cloud (`https://api.bitbucket.org/2.0`).
 //!
-//! Nothing there lists repositories over all workspaces any more, so a list without a workspace goes through one after the
-//! other.
+//! The API cannot list repositories of all workspaces, so a list without a workspace reads one workspace after the other.
 
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
@@ -12,16 +11,16 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, ParsedPullRequest, named_by_url, words};
-use crate::client::Http;
-use crate::names::{below, is_segment, segments, web_base};
-use crate::paging::{ListId, ProviderPage, page, page_number};
-use crate::pull_request::{address, branch as short, no_labels};
-use crate::session::{ProviderSession, TokenScheme, flag, number, text, unavailable};
+use crate::http::client::Http;
+use crate::http::session::{ProviderSession, TokenScheme, flag, number, text, unavailable};
+use crate::providers::paging::{ListId, ProviderPage, page, page_number};
+use crate::providers::pull_request::{no_labels, short_branch_name, web_url};
+use crate::providers::{Api, ParsedPullRequest, repository_in_url, search_text};
+use crate::repository_url::{is_segment, join_segments, segments, web_base};
 
 const PROVIDER: GitProvider = GitProvider::Bitbucket;
 const MAX_PAGE_ITEMS: usize = 100;
-/// The only host whose API has another name.
+/// The only host whose API has another host name.
 const BITBUCKET_CLOUD_HOST: &str = "bitbucket.org";
 
 pub(crate) struct Bitbucket {
@@ -50,74 +49,79 @@ impl Bitbucket {
         let mut all = parameters.to_vec();
         all.extend([("pagelen", size.as_str()), ("page", &number)]);
         let mut answer = self.session.get(path, &all).await?;
-        // Its next page is an address; that it is ours to make up from the number is what keeps tokens from leading elsewhere.
-        let next = text(&answer.body, "/next").and_then(|next| page_of(&next));
+        // The API returns the next page as a URL. Only its page number is used, so that the token cannot go to another host.
+        let next = text(&answer.body, "/next").and_then(|next| page_number_in(&next));
         Ok(ProviderPage {
             values: answer.list(Some("values")),
             next,
         })
     }
 
-    /// Repositories of all workspaces: the cursor is `workspace/page of workspaces/page`, the page of workspaces (of one
-    /// each) being the one after it.
-    async fn everywhere(
+    /// Lists repositories of all workspaces. The cursor is `WORKSPACE/NEXT/PAGE`: a workspace, the number of the next workspace
+    /// and the page of this one; or `/NEXT` to begin with the next workspace.
+    async fn list_all_workspaces(
         &self,
         parameters: &[(&str, &str)],
         cursor: Option<String>,
         size: usize,
     ) -> Result<ProviderPage, GitError> {
-        let (workspace, after, inner) = match cursor.as_deref() {
-            Some(cursor) if cursor.starts_with('/') => self.workspace(Some(&cursor[1..])).await?,
-            None => self.workspace(None).await?,
+        let (workspace, next_workspace, inner) = match cursor.as_deref() {
+            Some(cursor) if cursor.starts_with('/') => {
+                let (workspace, next) = self.workspace(Some(&cursor[1..])).await?;
+                (workspace, next, None)
+            }
+            None => {
+                let (workspace, next) = self.workspace(None).await?;
+                (workspace, next, None)
+            }
             Some(cursor) => {
-                let mut parts = cursor.split('/').map(str::to_owned);
-                let (Some(workspace), Some(after), Some(inner), None) =
-                    (parts.next(), parts.next(), parts.next(), parts.next())
-                else {
+                let parts: Vec<&str> = cursor.split('/').collect();
+                let [workspace, next, inner] = parts[..] else {
                     return Err(GitError::InvalidPageToken);
                 };
-                (
-                    workspace,
-                    Some(after).filter(|after| !after.is_empty()),
-                    Some(inner),
-                )
+                let next = Some(next.to_owned()).filter(|next| !next.is_empty());
+                (workspace.to_owned(), next, Some(inner))
             }
         };
-        let following = after.as_ref().map(|after| format!("/{after}"));
+        let next_workspace_cursor = next_workspace.as_ref().map(|next| format!("/{next}"));
         if workspace.is_empty() {
-            let values = Vec::new();
             return Ok(ProviderPage {
-                values,
-                next: following,
+                values: Vec::new(),
+                next: next_workspace_cursor,
             });
         }
         if !is_segment(&workspace) {
             return Err(GitError::InvalidPageToken);
         }
         let path = ["repositories", &workspace];
-        let chunk = self.list(&path, parameters, inner.as_deref(), size).await?;
-        let next = match chunk.next {
-            Some(inner) => Some(format!("{workspace}/{}/{inner}", after.unwrap_or_default())),
-            None => following,
+        let provider_page = self.list(&path, parameters, inner, size).await?;
+        let next = match provider_page.next {
+            Some(inner) => {
+                let next_workspace = next_workspace.unwrap_or_default();
+                Some(format!("{workspace}/{next_workspace}/{inner}"))
+            }
+            None => next_workspace_cursor,
         };
         Ok(ProviderPage {
-            values: chunk.values,
+            values: provider_page.values,
             next,
         })
     }
 
-    /// One workspace, and the page on which the next one is. No name: there is none.
-    async fn workspace(
-        &self,
-        at: Option<&str>,
-    ) -> Result<(String, Option<String>, Option<String>), GitError> {
-        let chunk = self.list(&["user", "workspaces"], &[], at, 1).await?;
-        let name = chunk.values.first().and_then(workspace).unwrap_or_default();
-        Ok((name, chunk.next, None))
+    /// The name of the workspace with this number (empty if there is none), and the number of the next workspace. The API lists
+    /// workspaces with one to a page.
+    async fn workspace(&self, number: Option<&str>) -> Result<(String, Option<String>), GitError> {
+        let provider_page = self.list(&["user", "workspaces"], &[], number, 1).await?;
+        let name = provider_page
+            .values
+            .first()
+            .and_then(workspace)
+            .unwrap_or_default();
+        Ok((name, provider_page.next))
     }
 }
 
-/// Only bitbucket.org has its API under another name. A configured API address (`…/2.0`) is used as it is.
+/// The base URL of the API. A URL that ends with `/2.0` is one already.
 fn api_base(web: &Url) -> Result<Url, GitError> {
     if web.path().trim_end_matches('/').ends_with("/2.0") {
         return Ok(web.clone());
@@ -125,22 +129,22 @@ fn api_base(web: &Url) -> Result<Url, GitError> {
     let mut api = web.clone();
     let host = web.host_str().unwrap_or_default();
     if host != BITBUCKET_CLOUD_HOST {
-        return below(PROVIDER, &api, &["2.0"]);
+        return join_segments(PROVIDER, &api, &["2.0"]);
     }
     api.set_host(Some(&format!("api.{host}")))
-        .map_err(|_| unavailable(PROVIDER, "no address of an API".into()))?;
-    below(PROVIDER, &api, &["2.0"])
+        .map_err(|_| unavailable(PROVIDER, "the URL of the API is invalid".into()))?;
+    join_segments(PROVIDER, &api, &["2.0"])
 }
 
-/// The number in the address of a page.
-fn page_of(next: &str) -> Option<String> {
+/// The page number in the URL of a page.
+fn page_number_in(next: &str) -> Option<String> {
     let url: Url = next.parse().ok()?;
     let page = url.query_pairs().find(|(name, _)| name == "page")?.1;
     page.parse::<u32>().ok().map(|number| number.to_string())
 }
 
-/// A literal in its query language.
-fn quoted(text: &str) -> String {
+/// A filter by name, in Bitbucket's query language.
+fn name_filter(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
     format!("name~\"{escaped}\"")
 }
@@ -166,7 +170,7 @@ fn branch(value: &Value) -> Option<GitBranch> {
     Some(GitBranch {
         name: text(value, "/name")?,
         commit_sha: text(value, "/target/hash").unwrap_or_default(),
-        // The list of branches does not have it.
+        // Unknown: the list of branches omits it.
         protected: false,
         last_push_date: text(value, "/target/date"),
     })
@@ -176,12 +180,12 @@ fn branch(value: &Value) -> Option<GitBranch> {
 impl Api for Bitbucket {
     async fn user(&self) -> Result<GitUser, GitError> {
         let user = self.session.get(&["user"], &[]).await?.body;
-        // For tokens that may read them.
+        // Refused for tokens without a scope for e-mail addresses.
         let emails = self.session.get(&["user", "emails"], &[]).await;
         let emails = emails.map(|mut answer| answer.list(Some("values")));
         let email = emails.unwrap_or_default().iter().find_map(|entry| {
-            let is_theirs = flag(entry, "/is_primary")? && flag(entry, "/is_confirmed")?;
-            is_theirs.then(|| text(entry, "/email"))?
+            let is_usable = flag(entry, "/is_primary")? && flag(entry, "/is_confirmed")?;
+            is_usable.then(|| text(entry, "/email"))?
         });
         let login = text(&user, "/username").or_else(|| text(&user, "/nickname"));
         let id = text(&user, "/account_id").or_else(|| text(&user, "/uuid"));
@@ -200,12 +204,15 @@ impl Api for Bitbucket {
         query: &RepositoryQuery,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitRepository>, GitError> {
-        let words = words(query).unwrap_or_default();
-        let named = named_by_url(words, &self.web);
-        let words = named.as_deref().unwrap_or(words);
-        let (workspace, name) = match words.split_once('/') {
+        let search_text = search_text(query).unwrap_or_default();
+        let named = repository_in_url(search_text, &self.web);
+        let search_text = named.as_deref().unwrap_or(search_text);
+        let (workspace, name) = match search_text.split_once('/') {
             Some((workspace, name)) => (workspace, name),
-            None => (query.installation.as_deref().unwrap_or_default(), words),
+            None => (
+                query.installation.as_deref().unwrap_or_default(),
+                search_text,
+            ),
         };
         let ascending = query
             .sort
@@ -215,7 +222,7 @@ impl Api for Bitbucket {
         } else {
             "-updated_on"
         };
-        let filter = quoted(name);
+        let filter = name_filter(name);
         let mut parameters = vec![("role", "member"), ("sort", sort)];
         if !name.is_empty() {
             parameters.push(("q", &filter));
@@ -229,7 +236,7 @@ impl Api for Bitbucket {
         ];
         let list = ListId::new(&parts);
         if workspace.is_empty() {
-            let fetch = |cursor, size| self.everywhere(&parameters, cursor, size);
+            let fetch = |cursor, size| self.list_all_workspaces(&parameters, cursor, size);
             return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
         }
         if !is_segment(workspace) {
@@ -239,7 +246,7 @@ impl Api for Bitbucket {
             });
         }
         let path = ["repositories", workspace];
-        // Public repositories of others too, when they are named by their workspace.
+        // Without `role=member`: a named workspace also shows public repositories.
         let parameters = &parameters[1..];
         let fetch = async |cursor: Option<String>, size| {
             self.list(&path, parameters, cursor.as_deref(), size).await
@@ -250,7 +257,7 @@ impl Api for Bitbucket {
     async fn branches(
         &self,
         repository: &str,
-        words: &str,
+        search_text: &str,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitBranch>, GitError> {
         let parts = segments(PROVIDER, repository)?;
@@ -258,14 +265,19 @@ impl Api for Bitbucket {
             return Err(GitError::NotFound { provider: PROVIDER });
         };
         let path = ["repositories", workspace, name, "refs", "branches"];
-        let filter = quoted(words);
+        let filter = name_filter(search_text);
         let parameters = [("sort", "-target.date"), ("q", filter.as_str())];
-        let parameters = if words.is_empty() {
+        let parameters = if search_text.is_empty() {
             &parameters[..1]
         } else {
             &parameters
         };
-        let list = ListId::new(&["bitbucket branches", self.web.as_str(), repository, words]);
+        let list = ListId::new(&[
+            "bitbucket branches",
+            self.web.as_str(),
+            repository,
+            search_text,
+        ]);
         let fetch = async |cursor: Option<String>, size| {
             self.list(&path, parameters, cursor.as_deref(), size).await
         };
@@ -281,7 +293,7 @@ impl Api for Bitbucket {
         page(list, request, MAX_PAGE_ITEMS, workspace, fetch).await
     }
 
-    /// None: what it would take is a request for every workspace.
+    /// Returns nothing, because the list would take a request for each workspace.
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {
         Ok(Vec::new())
     }
@@ -293,13 +305,13 @@ impl Api for Bitbucket {
         let parts = segments(PROVIDER, &request.repository)?;
         let path = [&["repositories"], &parts[..], &["pullrequests"]].concat();
         let url = self.session.url(&path, &[])?;
-        let end = |branch: &str| json!({"branch": {"name": short(branch)}});
+        let reference = |branch: &str| json!({"branch": {"name": short_branch_name(branch)}});
         let body = json!({"title": request.title, "description": request.body.as_deref().unwrap_or_default(),
-            "source": end(&request.source_branch), "destination": end(&request.target_branch),
+            "source": reference(&request.source_branch), "destination": reference(&request.target_branch),
             "draft": request.draft});
         let answer = self.session.create(url, &body).await?.body;
         Ok(ParsedPullRequest {
-            url: address(PROVIDER, &answer, "/links/html/href")?,
+            url: web_url(PROVIDER, &answer, "/links/html/href")?,
             number: number(&answer, "/id"),
         })
     }

@@ -10,14 +10,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Waiting requests of one caller per slot of that caller.
 const MAX_WAITING_PER_SLOT: usize = 8;
 
-/// Limits of concurrent requests.
+/// A caller is any hashable value: a token with its host, or a host name.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestSlots {
     all: Arc<Semaphore>,
-    each: usize,
+    slots_per_caller: usize,
     hasher: RandomState,
     /// Slots by the hash of the caller. Callers with equal hashes share slots.
-    askers: Arc<Mutex<HashMap<u64, Weak<Semaphore>>>>,
+    callers: Arc<Mutex<HashMap<u64, Weak<Semaphore>>>>,
 }
 
 /// The right to send a request. Dropping it frees the slot.
@@ -33,29 +33,33 @@ pub(crate) struct SlotsExhausted;
 
 impl fmt::Display for SlotsExhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("too many requests to it are under way; ask again in a moment")
+        f.write_str(
+            "too many requests of this token or to this host are waiting; repeat the request later",
+        )
     }
 }
 
 impl std::error::Error for SlotsExhausted {}
 
 impl RequestSlots {
-    /// `all` slots in total, `each` of them for one caller.
-    pub(crate) fn new(all: usize, each: usize) -> Self {
+    pub(crate) fn new(slots: usize, slots_per_caller: usize) -> Self {
         Self {
-            all: Arc::new(Semaphore::new(all)),
-            each,
+            all: Arc::new(Semaphore::new(slots)),
+            slots_per_caller,
             hasher: RandomState::new(),
-            askers: Arc::default(),
+            callers: Arc::default(),
         }
     }
 
     /// Waits for a slot; the caller sets the timeout. Takes the caller's own slot first, so that a busy caller does not block
     /// others.
-    pub(crate) async fn take(&self, asker: impl Hash) -> Result<RequestSlot, SlotsExhausted> {
-        let own = self.asker(self.hasher.hash_one(asker));
-        // Every slot and every waiting request holds the semaphore.
-        if Arc::strong_count(&own) > self.each.saturating_mul(MAX_WAITING_PER_SLOT + 1) {
+    pub(crate) async fn take(&self, caller: impl Hash) -> Result<RequestSlot, SlotsExhausted> {
+        let own = self.caller_semaphore(self.hasher.hash_one(caller));
+        // Every slot and every waiting request holds a reference to the semaphore.
+        let max_references = self
+            .slots_per_caller
+            .saturating_mul(MAX_WAITING_PER_SLOT + 1);
+        if Arc::strong_count(&own) > max_references {
             return Err(SlotsExhausted);
         }
         let own = own.acquire_owned().await.map_err(|_| SlotsExhausted)?;
@@ -66,14 +70,14 @@ impl RequestSlots {
         })
     }
 
-    fn asker(&self, key: u64) -> Arc<Semaphore> {
-        let mut askers = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = askers.get(&key).and_then(Weak::upgrade) {
+    fn caller_semaphore(&self, key: u64) -> Arc<Semaphore> {
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = callers.get(&key).and_then(Weak::upgrade) {
             return own;
         }
-        askers.retain(|_, own| own.strong_count() > 0);
-        let own = Arc::new(Semaphore::new(self.each));
-        askers.insert(key, Arc::downgrade(&own));
+        callers.retain(|_, own| own.strong_count() > 0);
+        let own = Arc::new(Semaphore::new(self.slots_per_caller));
+        callers.insert(key, Arc::downgrade(&own));
         own
     }
 }
@@ -85,7 +89,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nobody_has_more_than_their_share_and_all_together_no_more_than_there_is() {
+    async fn slots_are_limited_per_caller_and_in_total() {
         let slots = RequestSlots::new(3, 2);
         let first = slots.take("a").await.unwrap();
         let _second = slots.take("a").await.unwrap();
@@ -93,16 +97,16 @@ mod tests {
         pin_mut!(third);
         assert!(poll!(&mut third).is_pending());
         let _other = slots.take("b").await.unwrap();
-        let one_too_many = slots.take("c");
-        pin_mut!(one_too_many);
-        assert!(poll!(&mut one_too_many).is_pending());
+        let fourth = slots.take("c");
+        pin_mut!(fourth);
+        assert!(poll!(&mut fourth).is_pending());
         drop(first);
-        // The waiter for the last slot has waited longer.
-        assert!(poll!(&mut one_too_many).is_ready());
+        // Caller `c` already waits for a slot of the total, the third request of `a` only for one of its own.
+        assert!(poll!(&mut fourth).is_ready());
     }
 
     #[tokio::test]
-    async fn the_queue_of_one_is_bounded_and_forgotten_when_it_is_empty() {
+    async fn the_queue_of_a_caller_is_bounded_and_removed_when_empty() {
         let slots = RequestSlots::new(10, 1);
         let taken = slots.take("a").await.unwrap();
         let mut waiting: Vec<_> = (0..MAX_WAITING_PER_SLOT)
@@ -114,9 +118,9 @@ mod tests {
         assert_eq!(slots.take("a").await.unwrap_err(), SlotsExhausted);
         drop((taken, waiting));
         assert!(slots.take("a").await.is_ok());
-        for asker in 0..100 {
-            drop(slots.take(asker).await);
+        for caller in 0..100 {
+            drop(slots.take(caller).await);
         }
-        assert!(slots.askers.lock().unwrap().len() <= 1);
+        assert!(slots.callers.lock().unwrap().len() <= 1);
     }
 }

@@ -17,7 +17,7 @@ pub enum PrivateHosts {
     Listed(Vec<AllowedHost>),
 }
 
-/// An entry of the list.
+/// An entry of `git.allow_private_hosts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AllowedHost {
     /// A host name in lower case: what [`PrivateHosts::Allowed`] allows, for this name alone.
@@ -29,7 +29,7 @@ pub enum AllowedHost {
 impl std::str::FromStr for AllowedHost {
     type Err = &'static str;
 
-    /// `10.0.0.0/8`, `fd00::/8`, an address, or a host name.
+    /// Parses `10.0.0.0/8`, `fd00::/8`, an address, or a host name.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
@@ -55,7 +55,7 @@ impl std::str::FromStr for AllowedHost {
                 .ok()
                 .and_then(|prefix| Network::new(address, prefix))
                 .map(Self::Network)
-                .ok_or("has no prefix length of such an address"),
+                .ok_or("has an invalid prefix length"),
         }
     }
 }
@@ -67,8 +67,8 @@ fn is_label(label: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
 }
 
-/// The IPv4 address that an IPv6 one stands for: mapped (`::ffff:0:0/96`), the old compatible form, translated (NAT64) and
-/// 6to4 ones all end at an IPv4 host.
+/// Extracts the IPv4 address that an IPv6 address contains: mapped (`::ffff:0:0/96`), compatible (deprecated), translated
+/// (NAT64) and 6to4 addresses all reach an IPv4 host.
 fn unmapped(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else {
         return address;
@@ -82,7 +82,7 @@ fn unmapped(address: IpAddr) -> IpAddr {
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             embedded(high, low)
         }
-        // `::` and `::1` are addresses of their own.
+        // `::` (unspecified) and `::1` (loopback) contain no IPv4 address.
         [0, 0, 0, 0, 0, 0, high, low] if (high, low) > (0, 1) => embedded(high, low),
         [0x2002, high, low, ..] => embedded(high, low),
         _ => address,
@@ -96,10 +96,10 @@ enum AddressKind {
     /// Networks that an operator may own.
     Private,
     /// Link-local (metadata services), multicast, unspecified, reserved.
-    Never,
+    Reserved,
 }
 
-fn kind(address: IpAddr) -> AddressKind {
+fn address_kind(address: IpAddr) -> AddressKind {
     match unmapped(address) {
         IpAddr::V4(v4) => kind_v4(v4),
         IpAddr::V6(v6) => kind_v6(v6),
@@ -107,9 +107,9 @@ fn kind(address: IpAddr) -> AddressKind {
 }
 
 fn kind_v4(address: Ipv4Addr) -> AddressKind {
-    // The metadata service of one large cloud is inside the shared space.
+    // The metadata service of Alibaba Cloud is inside the shared address space.
     if address.octets() == [100, 100, 100, 200] {
-        return AddressKind::Never;
+        return AddressKind::Reserved;
     }
     match address.octets() {
         // Loopback; RFC 1918; shared address space of carriers (RFC 6598).
@@ -123,7 +123,7 @@ fn kind_v4(address: Ipv4Addr) -> AddressKind {
         | [198, 51, 100, _]
         | [203, 0, 113, _]
         | [192, 88, 99, _]
-        | [198, 18 | 19, ..] => AddressKind::Never,
+        | [198, 18 | 19, ..] => AddressKind::Reserved,
         _ => AddressKind::Public,
     }
 }
@@ -135,24 +135,24 @@ fn kind_v6(address: Ipv6Addr) -> AddressKind {
         Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
     ];
     if METADATA.contains(&address) {
-        return AddressKind::Never;
+        return AddressKind::Reserved;
     }
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 1] | [0xfc00..=0xfdff, ..] => AddressKind::Private,
         // Documentation and Teredo (2001::/32), and local-use translation; then all that is not global unicast (2000::/3).
-        [0x2001, 0xdb8 | 0, ..] | [0x3fff, 0..=0x0fff, ..] => AddressKind::Never,
+        [0x2001, 0xdb8 | 0, ..] | [0x3fff, 0..=0x0fff, ..] => AddressKind::Reserved,
         [0x2000..=0x3fff, ..] => AddressKind::Public,
-        _ => AddressKind::Never,
+        _ => AddressKind::Reserved,
     }
 }
 
 impl PrivateHosts {
     /// Whether the address, reached by this host name, may be called.
     pub fn permits(&self, name: &str, address: IpAddr) -> bool {
-        match kind(address) {
+        match address_kind(address) {
             AddressKind::Public => true,
             AddressKind::Private => self.names(name) || self.contains(address),
-            AddressKind::Never => self.contains(address),
+            AddressKind::Reserved => self.contains(address),
         }
     }
 
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_addresses() {
+    fn addresses_have_their_kind() {
         for (text, expected) in [
             ("140.82.121.4", AddressKind::Public),
             ("2606:50c0:8000::153", AddressKind::Public),
@@ -212,29 +212,29 @@ mod tests {
             ("::127.0.0.1", AddressKind::Private),
             ("64:ff9b::10.0.0.1", AddressKind::Private),
             ("2002:a00:1::", AddressKind::Private),
-            ("::ffff:169.254.169.254", AddressKind::Never),
-            ("64:ff9b::169.254.169.254", AddressKind::Never),
-            ("169.254.169.254", AddressKind::Never),
-            ("100.100.100.200", AddressKind::Never),
-            ("fd00:ec2::254", AddressKind::Never),
-            ("fe80::1", AddressKind::Never),
-            ("fec0::1", AddressKind::Never),
-            ("ff02::1", AddressKind::Never),
-            ("::", AddressKind::Never),
-            ("0.0.0.0", AddressKind::Never),
-            ("0.1.2.3", AddressKind::Never),
-            ("224.0.0.1", AddressKind::Never),
-            ("255.255.255.255", AddressKind::Never),
-            ("2001:db8::1", AddressKind::Never),
-            ("2001:0:1::", AddressKind::Never),
-            ("64:ff9b:1::1", AddressKind::Never),
+            ("::ffff:169.254.169.254", AddressKind::Reserved),
+            ("64:ff9b::169.254.169.254", AddressKind::Reserved),
+            ("169.254.169.254", AddressKind::Reserved),
+            ("100.100.100.200", AddressKind::Reserved),
+            ("fd00:ec2::254", AddressKind::Reserved),
+            ("fe80::1", AddressKind::Reserved),
+            ("fec0::1", AddressKind::Reserved),
+            ("ff02::1", AddressKind::Reserved),
+            ("::", AddressKind::Reserved),
+            ("0.0.0.0", AddressKind::Reserved),
+            ("0.1.2.3", AddressKind::Reserved),
+            ("224.0.0.1", AddressKind::Reserved),
+            ("255.255.255.255", AddressKind::Reserved),
+            ("2001:db8::1", AddressKind::Reserved),
+            ("2001:0:1::", AddressKind::Reserved),
+            ("64:ff9b:1::1", AddressKind::Reserved),
         ] {
-            assert_eq!(kind(text.parse().unwrap()), expected, "{text}");
+            assert_eq!(address_kind(text.parse().unwrap()), expected, "{text}");
         }
     }
 
     #[test]
-    fn what_is_allowed_beside_public_addresses() {
+    fn private_addresses_need_an_entry() {
         let table = [
             (PrivateHosts::Refused, "h", "10.0.0.1", false),
             (PrivateHosts::Refused, "h", "8.8.8.8", true),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_are_no_host() {
+    fn invalid_entries_are_refused() {
         for bad in [
             "",
             "a b",
@@ -286,32 +286,30 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever form an IPv4 address is wrapped in, it is judged as the IPv4 address.
         #[test]
-        fn a_wrapped_address_is_no_way_around(raw: u32) {
+        fn an_embedded_ipv4_address_keeps_its_kind(raw: u32) {
             let v4 = Ipv4Addr::from_bits(raw);
-            let expected = kind(IpAddr::V4(v4));
-            prop_assert_eq!(kind(IpAddr::V6(v4.to_ipv6_mapped())), expected);
+            let expected = address_kind(IpAddr::V4(v4));
+            prop_assert_eq!(address_kind(IpAddr::V6(v4.to_ipv6_mapped())), expected);
             let [_, _, _, _, _, _, a, b] = v4.to_ipv6_mapped().segments();
-            prop_assert_eq!(kind(IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, a, b))), expected);
-            prop_assert_eq!(kind(IpAddr::V6(Ipv6Addr::new(0x2002, a, b, 7, 0, 0, 0, 9))), expected);
+            prop_assert_eq!(address_kind(IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, a, b))), expected);
+            prop_assert_eq!(address_kind(IpAddr::V6(Ipv6Addr::new(0x2002, a, b, 7, 0, 0, 0, 9))), expected);
         }
 
-        /// What the standard library knows to be local is never public.
+        /// The standard library's classification is the reference.
         #[test]
         fn local_addresses_are_never_public(raw: u32, high: u128) {
             let v4 = Ipv4Addr::from_bits(raw);
             let local = v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_multicast()
                 || v4.is_unspecified() || v4.is_broadcast() || v4.is_documentation();
-            prop_assert!(!local || kind(IpAddr::V4(v4)) != AddressKind::Public);
+            prop_assert!(!local || address_kind(IpAddr::V4(v4)) != AddressKind::Public);
             let v6 = Ipv6Addr::from_bits(high);
             let local = v6.is_unique_local() || v6.is_unicast_link_local() || v6.is_multicast();
-            prop_assert!(!local || kind(IpAddr::V6(v6)) != AddressKind::Public);
+            prop_assert!(!local || address_kind(IpAddr::V6(v6)) != AddressKind::Public);
         }
 
-        /// A network contains exactly the addresses that share its prefix.
         #[test]
-        fn networks(address: u32, other: u32, prefix in 0u32..=32) {
+        fn a_network_contains_exactly_the_addresses_with_its_prefix(address: u32, other: u32, prefix in 0u32..=32) {
             let network = format!("{}/{prefix}", Ipv4Addr::from_bits(address));
             let hosts = listed(&[&network]);
             let shares = prefix == 0 || address >> (32 - prefix) == other >> (32 - prefix);

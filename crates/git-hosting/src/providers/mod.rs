@@ -1,4 +1,13 @@
-//! What every provider's file implements, and what several of them share.
+//! The trait [`Api`], its implementation for each provider, and helpers that several of them share.
+
+pub(crate) mod azure;
+pub(crate) mod bitbucket;
+pub(crate) mod bitbucket_data_center;
+pub(crate) mod forgejo;
+pub(crate) mod github;
+pub(crate) mod gitlab;
+mod paging;
+mod pull_request;
 
 use async_trait::async_trait;
 use domain::git::{
@@ -7,7 +16,7 @@ use domain::git::{
 };
 use url::Url;
 
-/// Most tasks that are suggested.
+/// Longest list of suggested tasks.
 pub(crate) const MAX_TASKS: usize = 100;
 
 /// One provider's API, with one user's token.
@@ -27,26 +36,24 @@ pub(crate) trait Api: Send + Sync {
     ) -> Result<GitPage<GitBranch>, GitError>;
     async fn installations(&self, page: &GitPageRequest) -> Result<GitPage<String>, GitError>;
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError>;
-    /// One request, which is never repeated.
+    /// Sends one request and never repeats it.
     async fn open_pull_request(
         &self,
         request: &NewPullRequest,
     ) -> Result<ParsedPullRequest, GitError>;
-    /// Sets the labels of one that was opened without them.
+    /// Sets labels after the request that opens a pull request, for providers where that request cannot carry them.
     async fn label(&self, request: &NewPullRequest, number: i64) -> Result<(), GitError>;
 }
 
-/// A pull request that a provider says it opened.
+/// The parsed response to the request that opens a pull request.
 #[derive(Debug)]
 pub(crate) struct ParsedPullRequest {
     pub(crate) url: Url,
-    /// Its number there.
     pub(crate) number: Option<i64>,
 }
 
-/// A refusal of what one of several requests asked for, where the rest is worth an answer: what a token may not see is not
-/// there.
-pub(crate) fn or_nothing<T: Default>(result: Result<T, GitError>) -> Result<T, GitError> {
+/// Treats data that the token must not see as empty, so that one refused request does not spoil the others of a call.
+pub(crate) fn or_default<T: Default>(result: Result<T, GitError>) -> Result<T, GitError> {
     match result {
         Err(GitError::Denied { .. } | GitError::NotAllowed { .. } | GitError::NotFound { .. }) => {
             Ok(T::default())
@@ -55,17 +62,17 @@ pub(crate) fn or_nothing<T: Default>(result: Result<T, GitError>) -> Result<T, G
     }
 }
 
-/// `owner/name` when the words of a search are the address of a repository on this host.
-pub(crate) fn named_by_url(text: &str, web: &url::Url) -> Option<String> {
-    let url: url::Url = text.trim().parse().ok()?;
-    let same = url.host() == web.host() && matches!(url.scheme(), "http" | "https");
+/// Extracts `owner/name` from a search text that is the URL of a repository on this host.
+pub(crate) fn repository_in_url(text: &str, web: &Url) -> Option<String> {
+    let url: Url = text.trim().parse().ok()?;
+    let is_same_host = url.host() == web.host() && matches!(url.scheme(), "http" | "https");
     let path = url.path().strip_prefix(web.path().trim_end_matches('/'))?;
     let path = path.trim_matches('/').trim_end_matches(".git");
-    (same && path.contains('/')).then(|| path.to_owned())
+    (is_same_host && path.contains('/')).then(|| path.to_owned())
 }
 
-/// The words of a search; `None` for blank ones.
-pub(crate) fn words(query: &RepositoryQuery) -> Option<&str> {
+/// The trimmed text of a search, unless it is blank.
+pub(crate) fn search_text(query: &RepositoryQuery) -> Option<&str> {
     let text = query.text.as_deref()?.trim();
     (!text.is_empty()).then_some(text)
 }
@@ -75,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_in_searches() {
+    fn repository_urls_are_found_in_search_texts() {
         let web = "https://git.example.com/sub".parse().unwrap();
         for (text, expected) in [
             ("https://git.example.com/sub/o/r", Some("o/r")),
@@ -86,7 +93,7 @@ mod tests {
             ("o/r", None),
             ("words", None),
         ] {
-            assert_eq!(named_by_url(text, &web).as_deref(), expected, "{text}");
+            assert_eq!(repository_in_url(text, &web).as_deref(), expected, "{text}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Tunnels whose client has not authenticated to the upstream yet; it does so in its first frame.
+//! Tunnels whose client has not authenticated to the upstream yet. A client authenticates in its first frame.
 //!
-//! Few of them may be open, but a new one is never refused: when the limit is reached, another one is evicted. A client
-//! that authenticates at once is therefore admitted, however many silent sockets strangers hold open.
+//! Their number is limited, but a new one is never refused: at the limit it evicts another one. So a client that authenticates
+//! immediately is admitted, however many silent tunnels are open.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -55,11 +55,11 @@ impl UnauthenticatedTunnels {
         let limits = &self.limits;
         let evicted = CancellationToken::new();
         let mut open = self.open();
-        open.make_room(limits.max_unauthenticated_per_client, |it| {
-            it.address == address
+        open.make_room(limits.max_unauthenticated_per_client, |client| {
+            client.address == address
         });
-        open.make_room(limits.max_unauthenticated_per_sandbox, |it| {
-            it.sandbox == *sandbox
+        open.make_room(limits.max_unauthenticated_per_sandbox, |client| {
+            client.sandbox == *sandbox
         });
         open.make_room(limits.max_unauthenticated, |_| true);
         let id = open.next_id;
@@ -88,19 +88,23 @@ impl UnauthenticatedTunnels {
 
 impl OpenTunnels {
     /// Evicts clients of a group until it has fewer than `max`.
-    fn make_room(&mut self, max: usize, is_of_group: impl Fn(&WaitingClient) -> bool) {
+    fn make_room(&mut self, max: usize, is_in_group: impl Fn(&WaitingClient) -> bool) {
         loop {
-            let group = self.clients.iter().filter(|(_, it)| is_of_group(it));
+            let group = self
+                .clients
+                .iter()
+                .filter(|(_, client)| is_in_group(client));
             if group.clone().count() < max.max(1) {
                 return;
             }
-            let mut of_address = HashMap::<IpAddr, usize>::new();
+            let mut count_by_address = HashMap::<IpAddr, usize>::new();
             for (_, client) in group.clone() {
-                *of_address.entry(client.address).or_default() += 1;
+                *count_by_address.entry(client.address).or_default() += 1;
             }
             // Prefer the address with most clients, then silent clients, then the oldest.
-            let victim = group.max_by_key(|(id, it)| {
-                (of_address.get(&it.address), !it.has_spoken, Reverse(**id))
+            let victim = group.max_by_key(|(id, client)| {
+                let count = count_by_address.get(&client.address);
+                (count, !client.has_spoken, Reverse(**id))
             });
             let victim = victim.map(|(id, _)| *id);
             let Some(victim) = victim.and_then(|id| self.clients.remove(&id)) else {
@@ -148,14 +152,16 @@ mod tests {
         [192, 0, 2, last].into()
     }
 
-    /// Which of these were not evicted.
+    /// For each admission, whether it was not evicted.
     fn kept(admissions: &[Admission]) -> Vec<bool> {
-        let kept = admissions.iter().map(|it| !it.evicted.is_cancelled());
+        let kept = admissions
+            .iter()
+            .map(|admission| !admission.evicted.is_cancelled());
         kept.collect()
     }
 
     #[test]
-    fn each_limit_evicts_one_for_one() {
+    fn each_limit_evicts_the_oldest_client() {
         let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         for (limits, sandboxes, addresses) in [
             ((2, 9, 9), [&a, &a, &a], [1, 2, 3]),
@@ -163,8 +169,8 @@ mod tests {
             ((9, 9, 2), [&a, &b, &a], [1, 2, 3]),
         ] {
             let all = all(limits.0, limits.1, limits.2);
-            let wanted = sandboxes.into_iter().zip(addresses);
-            let admitted = wanted.map(|(sandbox, last)| all.admit(sandbox, address(last)));
+            let clients = sandboxes.into_iter().zip(addresses);
+            let admitted = clients.map(|(sandbox, last)| all.admit(sandbox, address(last)));
             let admitted: Vec<Admission> = admitted.collect();
             assert_eq!(kept(&admitted), [false, true, true], "{limits:?}");
             drop(admitted);
@@ -173,16 +179,16 @@ mod tests {
     }
 
     #[test]
-    fn silent_clients_of_the_busiest_address_go_first() {
+    fn silent_clients_of_the_busiest_address_are_evicted_first() {
         let (all, sandbox) = (all(4, 9, 9), "a".into());
         let admit = |last| all.admit(&sandbox, address(last));
         let owner = admit(1);
-        let strangers = [admit(2), admit(2), admit(2)];
-        strangers[0].mark_spoken();
+        let same_address = [admit(2), admit(2), admit(2)];
+        same_address[0].mark_spoken();
         let fifth = admit(3);
-        assert_eq!(kept(&strangers), [true, false, true]);
+        assert_eq!(kept(&same_address), [true, false, true]);
         let sixth = admit(4);
-        assert_eq!(kept(&strangers), [true, false, false]);
+        assert_eq!(kept(&same_address), [true, false, false]);
         assert_eq!(kept(&[owner, fifth, sixth]), [true, true, true]);
     }
 }

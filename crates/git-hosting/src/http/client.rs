@@ -1,4 +1,4 @@
-//! The one HTTP client: guarded hosts, deadlines, bounded answers, no redirect to another host.
+//! The HTTP client for all providers: guarded hosts, deadlines, bounded responses, no redirects to another host.
 
 use std::error::Error;
 use std::future::Future;
@@ -25,17 +25,16 @@ use tower_service::Service;
 use url::Url;
 
 use crate::config::{CaCertificates, Config};
-use crate::guard::{ForbiddenHost, HostError, HostGuard};
+use crate::hosts::guard::{ForbiddenHost, HostError, HostGuard};
 
 const AGENT_NAME: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
-/// Redirects within one host: a repository that was renamed, a path that was.
+/// Redirects within one host, such as those after a repository was renamed.
 const MAX_REDIRECTS: usize = 3;
-/// Idle connections that are kept, for each host.
 const MAX_IDLE_CONNECTIONS_PER_HOST: usize = 4;
 
 type ProviderConnector = HttpsConnector<HttpConnector<GuardedResolver>>;
 
-/// Resolves names to checked addresses, so that the client connects to exactly these.
+/// Resolves names to checked addresses, so that the client connects to no other ones.
 #[derive(Debug, Clone)]
 struct GuardedResolver(HostGuard);
 
@@ -51,10 +50,10 @@ impl Service<Name> for GuardedResolver {
     fn call(&mut self, name: Name) -> Self::Future {
         let guard = self.0.clone();
         Box::pin(async move {
-            // The connector puts the port of the URL in the place of this one.
+            // The connector replaces the port by that of the URL.
             match guard.resolve(name.as_str(), 0).await {
-                Ok(found) => Ok(found.into_iter()),
-                Err(HostError::ForbiddenHost(refused)) => Err(refused.into()),
+                Ok(addresses) => Ok(addresses.into_iter()),
+                Err(HostError::ForbiddenHost(forbidden)) => Err(forbidden.into()),
                 Err(HostError::NotResolved(error)) => Err(error.into()),
             }
         })
@@ -69,7 +68,7 @@ pub(crate) struct HttpCall {
     pub(crate) body: Option<Vec<u8>>,
 }
 
-/// An answer of any status.
+/// A response of any status.
 #[derive(Debug)]
 pub(crate) struct HttpReply {
     pub(crate) status: u16,
@@ -82,31 +81,31 @@ impl HttpReply {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Whether a 403 response is about rate limits.
-    pub(crate) fn is_limit(&self) -> bool {
+    /// Whether a 403 response means that the rate limit is exceeded.
+    pub(crate) fn is_rate_limited(&self) -> bool {
         self.header("x-ratelimit-remaining") == Some("0") || self.header("retry-after").is_some()
     }
 }
 
-/// Error without a response.
+/// A request that got no usable response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
     #[error("{0}")]
     ForbiddenHost(#[from] ForbiddenHost),
-    #[error("no connection, or it broke")]
-    Broken(#[source] Box<dyn Error + Send + Sync>),
-    #[error("the answer has more than {0} bytes")]
+    #[error("the connection failed")]
+    Connection(#[source] Box<dyn Error + Send + Sync>),
+    #[error("the response has more than {0} bytes")]
     TooLarge(usize),
-    #[error("it redirects to another host, or too often")]
+    #[error("the provider redirects to another host, or more than {max} times", max = MAX_REDIRECTS)]
     Redirected,
-    #[error("the request cannot be made")]
-    Unusable,
+    #[error("the URL or the token is not valid in an HTTP request")]
+    InvalidRequest(#[source] hyper::http::Error),
 }
 
 impl HttpError {
     pub(crate) fn into_error(self, provider: GitProvider) -> GitError {
         match self {
-            Self::ForbiddenHost(refused) => refused.into_error(provider),
+            Self::ForbiddenHost(forbidden) => forbidden.into_error(provider),
             other => GitError::Unavailable {
                 provider,
                 source: other.into(),
@@ -115,7 +114,6 @@ impl HttpError {
     }
 }
 
-/// The client.
 #[derive(Debug, Clone)]
 pub(crate) struct Http {
     client: Client<ProviderConnector, Full<Bytes>>,
@@ -146,7 +144,7 @@ impl Http {
         })
     }
 
-    /// Sends the request. The credentials go to the host of its URL and nowhere else.
+    /// Sends a request and follows redirects of GET requests. The credentials go only to the host of the call's URL.
     pub(crate) async fn exchange(
         &self,
         call: &HttpCall,
@@ -185,15 +183,19 @@ impl Http {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         let body = Full::from(call.body.clone().unwrap_or_default());
-        let request = request.body(body).map_err(|_| HttpError::Unusable)?;
-        let response = self.client.request(request).await.map_err(broken)?;
+        let request = request.body(body).map_err(HttpError::InvalidRequest)?;
+        let response = self
+            .client
+            .request(request)
+            .await
+            .map_err(connection_error)?;
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, self.max_body).collect().await;
         let body = body.map_err(|error| {
             if error.is::<http_body_util::LengthLimitError>() {
                 HttpError::TooLarge(self.max_body)
             } else {
-                HttpError::Broken(error)
+                HttpError::Connection(error)
             }
         })?;
         Ok(HttpReply {
@@ -204,28 +206,28 @@ impl Http {
     }
 }
 
-/// Converts a client error. A refusal by the resolver is found in the chain of causes.
-fn broken(error: hyper_util::client::legacy::Error) -> HttpError {
+/// Converts an error of the client. Finds the error of [`GuardedResolver`] in the chain of causes.
+fn connection_error(error: hyper_util::client::legacy::Error) -> HttpError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(error) = cause {
-        if let Some(refused) = error.downcast_ref::<ForbiddenHost>() {
-            return refused.clone().into();
+        if let Some(forbidden) = error.downcast_ref::<ForbiddenHost>() {
+            return forbidden.clone().into();
         }
         cause = error.source();
     }
-    HttpError::Broken(error.into())
+    HttpError::Connection(error.into())
 }
 
 fn tls(authorities: &CaCertificates) -> Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();
-    let (known, _) = roots.add_parsable_certificates(system.certs);
-    if known == 0 {
+    let (added, _) = roots.add_parsable_certificates(system.certs);
+    if added == 0 {
         let errors = system.errors.len();
         tracing::warn!(
             errors,
-            "this machine has no certificate authorities: git providers cannot be reached by https, except with \
-             git.ca_file (on Debian, install ca-certificates)"
+            "this machine has no certificate authorities, so https connections to git providers fail: install them (on \
+             Debian, the package ca-certificates) or set git.ca_file"
         );
     }
     for certificate in &authorities.0 {

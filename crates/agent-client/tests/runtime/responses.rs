@@ -1,26 +1,26 @@
-//! What the adapter makes of answers, good ones and refusals.
+//! How the adapter converts responses and refusals.
 
 use domain::agent::{AgentError, AgentRuntime, MessageDelivery};
 use domain::clock::{Clock, Timestamp};
 use serde_json::json;
 
-use crate::stub::{Act, Stub};
+use crate::stub::{Stub, StubAction};
 use crate::support::{ID, Noon, OTHER, at, hello, id, runtime};
 
 #[tokio::test]
-async fn refusals_mean_what_the_port_says() {
+async fn statuses_become_errors_of_the_port() {
     let wrong = json!({"detail": "Bad Request"});
     let stub = Stub::start([
-        Act::Json(200, json!({"success": true})),
-        Act::Json(429, wrong.clone()),
-        Act::Json(404, wrong.clone()),
-        Act::Json(401, wrong.clone()),
-        Act::Json(400, wrong.clone()),
-        Act::Json(404, wrong.clone()),
-        Act::Json(409, wrong.clone()),
-        Act::Json(400, wrong.clone()),
-        Act::Json(404, wrong.clone()),
-        Act::Json(500, wrong),
+        StubAction::Json(200, json!({"success": true})),
+        StubAction::Json(429, wrong.clone()),
+        StubAction::Json(404, wrong.clone()),
+        StubAction::Json(401, wrong.clone()),
+        StubAction::Json(400, wrong.clone()),
+        StubAction::Json(404, wrong.clone()),
+        StubAction::Json(409, wrong.clone()),
+        StubAction::Json(400, wrong.clone()),
+        StubAction::Json(404, wrong.clone()),
+        StubAction::Json(500, wrong),
     ])
     .await;
     let (runtime, at, id) = (runtime(), at(&stub), id(ID));
@@ -36,9 +36,9 @@ async fn refusals_mean_what_the_port_says() {
         runtime.send(&at, id, &hello()).await,
         Err(AgentError::NotFound)
     ));
-    let stranger = runtime.send(&at, id, &hello()).await;
+    let unauthorized = runtime.send(&at, id, &hello()).await;
     assert!(matches!(
-        stranger,
+        unauthorized,
         Err(AgentError::Rejected { status: 401, .. })
     ));
     assert!(matches!(
@@ -64,15 +64,15 @@ async fn refusals_mean_what_the_port_says() {
 }
 
 #[tokio::test]
-async fn conversations_come_in_the_order_asked_for() {
+async fn conversations_keep_the_requested_order() {
     let one = json!({"id": OTHER, "execution_status": "hibernating", "title": "T"});
-    let stub = Stub::start([Act::Json(200, json!([one, null, {"id": "?"}]))]).await;
+    let stub = Stub::start([StubAction::Json(200, json!([one, null, {"id": "?"}]))]).await;
     let asked = [id(ID), id(OTHER)];
     let seen = runtime().snapshot_many(&at(&stub), &asked).await.unwrap();
     assert!(seen[0].is_none());
-    let known = seen[1].as_ref().unwrap();
+    let conversation = seen[1].as_ref().unwrap();
     assert_eq!(
-        (known.execution_status, known.title.as_deref()),
+        (conversation.execution_status, conversation.title.as_deref()),
         (None, Some("T"))
     );
     assert_eq!(
@@ -89,8 +89,12 @@ async fn conversations_come_in_the_order_asked_for() {
 }
 
 #[tokio::test]
-async fn many_conversations_are_asked_for_in_several_calls() {
-    let stub = Stub::start([Act::Json(200, json!([])), Act::Json(200, json!([]))]).await;
+async fn many_conversations_are_read_in_several_requests() {
+    let stub = Stub::start([
+        StubAction::Json(200, json!([])),
+        StubAction::Json(200, json!([])),
+    ])
+    .await;
     let asked = vec![id(ID); 21];
     assert_eq!(
         runtime().snapshot_many(&at(&stub), &asked).await.unwrap(),
@@ -106,9 +110,9 @@ async fn events_are_read_from_a_time_or_a_cursor() {
     let page = json!({"items": [event, {"kind": "no id"}, {"id": "e2"}], "next_page_id": "e3"});
     let last = json!({"items": [], "next_page_id": null});
     let stub = Stub::start([
-        Act::Json(200, page),
-        Act::Json(200, last),
-        Act::Json(200, json!(7)),
+        StubAction::Json(200, page),
+        StubAction::Json(200, last),
+        StubAction::Json(200, json!(7)),
     ])
     .await;
     let (runtime, at) = (runtime(), at(&stub));

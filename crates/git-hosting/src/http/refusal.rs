@@ -13,14 +13,14 @@ const MAX_BODY_BYTES: usize = 64 * 1024;
 const MAX_REASON_CHARS: usize = 300;
 /// Texts that are joined to one reason.
 const MAX_REASON_TEXTS: usize = 5;
-/// Shorter parts of a credential occur in ordinary words.
+/// Shorter tokens are not looked for: they occur in ordinary words.
 const MIN_SECRET_CHARS: usize = 4;
-/// A part of this length is no ordinary word.
+/// A part of a token with this length is not an ordinary word.
 const MIN_OPAQUE_PART_CHARS: usize = 12;
 
 const NO_REASON: &str = "it does not say why";
 
-/// Reads reasons in the answers to one user's requests.
+/// Reads the reasons in the responses to one user's requests.
 pub(crate) struct RefusalReader<'a> {
     token: &'a SecretString,
 }
@@ -30,45 +30,46 @@ impl<'a> RefusalReader<'a> {
         Self { token }
     }
 
-    /// The reason in a body, or a fixed text.
+    /// The reason in a body, or [`NO_REASON`].
     pub(crate) fn reason(&self, body: &[u8]) -> String {
         if body.len() > MAX_BODY_BYTES {
             return NO_REASON.to_owned();
         }
         let value: Value = serde_json::from_slice(body).unwrap_or_default();
         let mut texts = Vec::new();
-        // GitHub, Forgejo, Azure DevOps and GitLab; GitLab and Bitbucket; GitHub and Bitbucket Data Center.
+        // `message`: GitHub, Forgejo, Azure DevOps and GitLab. `error`: GitLab and Bitbucket. `errors`: GitHub and Bitbucket
+        // Data Center.
         for member in ["message", "error", "errors"] {
-            if let Some(found) = value.get(member) {
-                gather(found, &mut texts);
+            if let Some(part) = value.get(member) {
+                collect_texts(part, &mut texts);
             }
         }
         texts.dedup();
         texts.truncate(MAX_REASON_TEXTS);
         let whole = texts.join("; ");
-        if whole.is_empty() || self.is_repeated_in(&whole) {
+        if whole.is_empty() || self.is_token_in(&whole) {
             return NO_REASON.to_owned();
         }
         whole.chars().take(MAX_REASON_CHARS).collect()
     }
 
-    /// Whether the token is in it: whole, as it is sent, or (however it is quoted) a long part of letters and digits.
-    fn is_repeated_in(&self, text: &str) -> bool {
+    /// Whether the text contains the token: whole, as the `Authorization` header carries it, or one of its long parts of letters
+    /// and digits, which survive any quoting.
+    fn is_token_in(&self, text: &str) -> bool {
         let token = self.token.expose_secret();
         let secret = token.split_once(':').map_or(token, |(_, secret)| secret);
         let encoded = [STANDARD.encode(token), STANDARD.encode(format!(":{token}"))];
         let whole = [token, secret, &encoded[0], &encoded[1]];
-        let whole = whole.iter().filter(|one| one.len() >= MIN_SECRET_CHARS);
-        let is_other = |c: char| !c.is_ascii_alphanumeric();
+        let whole = whole.iter().filter(|form| form.len() >= MIN_SECRET_CHARS);
         let parts = secret
-            .split(is_other)
-            .filter(|one| one.len() >= MIN_OPAQUE_PART_CHARS);
-        whole.copied().chain(parts).any(|one| text.contains(one))
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|part| part.len() >= MIN_OPAQUE_PART_CHARS);
+        whole.copied().chain(parts).any(|part| text.contains(part))
     }
 }
 
-/// All texts in the value, in their order: of an object its `message`, else each member behind its name.
-fn gather(value: &Value, into: &mut Vec<String>) {
+/// Collects all texts in the value, in their order. An object counts with its `message`, or with each member after its name.
+fn collect_texts(value: &Value, into: &mut Vec<String>) {
     if into.len() > MAX_REASON_TEXTS {
         return;
     }
@@ -83,19 +84,19 @@ fn gather(value: &Value, into: &mut Vec<String>) {
                 into.push(text.to_owned());
             }
         }
-        Value::Array(all) => all.iter().for_each(|one| gather(one, into)),
+        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, into)),
         Value::Object(map) => match (map.get("message"), map.get("field"), map.get("code")) {
             (Some(message), ..) if message.as_str().is_some_and(|text| !text.is_empty()) => {
-                gather(message, into);
+                collect_texts(message, into);
             }
             (_, Some(Value::String(field)), Some(Value::String(code))) => {
-                gather(&Value::from(format!("{field} is {code}")), into);
+                collect_texts(&Value::from(format!("{field} is {code}")), into);
             }
             _ => {
-                for (name, one) in map {
-                    let mut found = Vec::new();
-                    gather(one, &mut found);
-                    into.extend(found.into_iter().map(|text| format!("{name}: {text}")));
+                for (name, member) in map {
+                    let mut texts = Vec::new();
+                    collect_texts(member, &mut texts);
+                    into.extend(texts.into_iter().map(|text| format!("{name}: {text}")));
                 }
             }
         },
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn every_providers_words() {
+    fn reasons_of_all_providers_are_read() {
         for (body, expected) in [
             (
                 json!({"message": "Validation Failed", "errors": [{"resource": "PullRequest", "code": "custom",
@@ -153,8 +154,8 @@ mod tests {
         ] {
             assert_eq!(reason(&body), expected, "{body}");
         }
-        let none = SecretString::from("t");
-        assert_eq!(RefusalReader::of(&none).reason(b"<html>"), NO_REASON);
+        let token = SecretString::from("t");
+        assert_eq!(RefusalReader::of(&token).reason(b"<html>"), NO_REASON);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Converts the pages of a provider to pages of any length without losing or repeating items.
 //!
-//! A provider is always asked with the same page length within one walk through a list, so that its own page numbers keep
-//! their meaning (also where it silently makes pages shorter than asked for). Our token names the provider's page, that
-//! length, and how many items of the page were handed out already.
+//! All requests of one walk through a list ask for the same page length, so that the provider's page numbers keep their
+//! meaning. This also holds where the provider silently returns shorter pages. A page token contains the provider's page,
+//! that length, and the number of items of the page that were returned already.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,18 +10,18 @@ use domain::git::{GitError, GitPage, GitPageRequest};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Provider pages that one of our pages may fetch.
+/// Provider pages that one call of [`page`] may fetch.
 pub(crate) const MAX_FETCHES: usize = 5;
-/// Longest page of ours.
+/// Longest page that a client can ask for.
 const MAX_PAGE_LIMIT: usize = 100;
-/// Longest token, in bytes: none of ours comes near it.
+/// Longest page token that is decoded, in bytes. Issued tokens are much shorter.
 const MAX_TOKEN_BYTES: usize = 4096;
 
 /// A page of the provider.
 #[derive(Debug)]
 pub(crate) struct ProviderPage {
     pub(crate) values: Vec<Value>,
-    /// Its name for the next page; `None` on the last.
+    /// The provider's cursor of the next page; `None` on the last page.
     pub(crate) next: Option<String>,
 }
 
@@ -30,9 +30,9 @@ pub(crate) struct ProviderPage {
 pub(crate) struct ListId(u64);
 
 impl ListId {
-    /// By everything that makes it another list.
+    /// `parts` are all values that the content of the list depends on.
     pub(crate) fn new(parts: &[&str]) -> Self {
-        // FNV-1a: the same in every release and on every machine, and nothing rests on its strength.
+        // FNV-1a: stable across releases and machines. It protects nothing, so collisions are harmless.
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for part in parts {
             for byte in part.bytes().chain([0xff]) {
@@ -47,36 +47,42 @@ impl ListId {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PagePosition {
-    /// The list.
-    l: u64,
-    /// The provider's page.
-    p: Option<String>,
-    /// Its length.
-    s: usize,
-    /// Items of it that went before.
-    n: usize,
+    /// [`ListId`].
+    #[serde(rename = "l")]
+    list: u64,
+    /// The provider's cursor of its page.
+    #[serde(rename = "p")]
+    cursor: Option<String>,
+    /// Length of the provider's pages.
+    #[serde(rename = "s")]
+    page_length: usize,
+    /// Items at the start of the page that were returned already.
+    #[serde(rename = "n")]
+    skip: usize,
 }
 
 impl PagePosition {
-    fn first(list: ListId, limit: usize, most: usize) -> Self {
+    fn first(list: ListId, limit: usize, max_page_items: usize) -> Self {
         let limit = limit.clamp(1, MAX_PAGE_LIMIT);
-        // As few pages as will do, of the same length: 60 items of a provider with 50 to a page are two of 30.
-        let pages = limit.div_ceil(most);
+        // As few pages as possible, of equal length: 60 items from a provider with 50 to a page are two pages of 30.
+        let pages = limit.div_ceil(max_page_items);
         Self {
-            l: list.0,
-            p: None,
-            s: limit.div_ceil(pages),
-            n: 0,
+            list: list.0,
+            cursor: None,
+            page_length: limit.div_ceil(pages),
+            skip: 0,
         }
     }
 
     fn decode(list: ListId, token: &str) -> Result<Self, GitError> {
-        let place = (token.len() <= MAX_TOKEN_BYTES)
+        let position = (token.len() <= MAX_TOKEN_BYTES)
             .then(|| URL_SAFE_NO_PAD.decode(token).ok())
             .flatten()
             .and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
-        place
-            .filter(|place| place.l == list.0 && (1..=MAX_PAGE_LIMIT).contains(&place.s))
+        position
+            .filter(|position| {
+                position.list == list.0 && (1..=MAX_PAGE_LIMIT).contains(&position.page_length)
+            })
             .ok_or(GitError::InvalidPageToken)
     }
 
@@ -86,62 +92,65 @@ impl PagePosition {
     }
 }
 
-/// One page of ours. `most` is the longest page of the provider, `convert` makes an item or says that it is not wanted, and
-/// `fetch` gets the provider's page of this name and length.
+/// Fills one page. `max_page_items` is the longest page of the provider, `convert` returns `None` for items to leave out, and
+/// `fetch` gets the provider's page with this cursor and length.
 pub(crate) async fn page<T, F>(
     list: ListId,
     request: &GitPageRequest,
-    most: usize,
+    max_page_items: usize,
     convert: impl Fn(&Value) -> Option<T>,
     fetch: impl Fn(Option<String>, usize) -> F,
 ) -> Result<GitPage<T>, GitError>
 where
     F: Future<Output = Result<ProviderPage, GitError>>,
 {
-    let mut place = match &request.after {
-        None => PagePosition::first(list, request.limit, most),
+    let mut position = match &request.after {
+        None => PagePosition::first(list, request.limit, max_page_items),
         Some(token) => PagePosition::decode(list, token)?,
     };
     let limit = request.limit.clamp(1, MAX_PAGE_LIMIT);
     let mut items = Vec::new();
     for _ in 0..MAX_FETCHES {
-        let chunk = fetch(place.p.clone(), place.s).await?;
-        for (index, value) in chunk.values.iter().enumerate().skip(place.n) {
+        let provider_page = fetch(position.cursor.clone(), position.page_length).await?;
+        for (index, value) in provider_page.values.iter().enumerate().skip(position.skip) {
             let Some(item) = convert(value) else { continue };
             if items.len() == limit {
-                place.n = index;
+                position.skip = index;
                 return Ok(GitPage {
                     items,
-                    next: place.encode(),
+                    next: position.encode(),
                 });
             }
             items.push(item);
         }
         // A provider that names the same page again would cause an endless loop.
-        let Some(next) = chunk.next.filter(|next| place.p.as_ref() != Some(next)) else {
+        let Some(next) = provider_page
+            .next
+            .filter(|next| position.cursor.as_ref() != Some(next))
+        else {
             return Ok(GitPage { items, next: None });
         };
-        place.p = Some(next);
-        place.n = 0;
+        position.cursor = Some(next);
+        position.skip = 0;
         if items.len() == limit {
             break;
         }
     }
     Ok(GitPage {
         items,
-        next: place.encode(),
+        next: position.encode(),
     })
 }
 
-/// A page number of ours, or the first one.
+/// Parses a cursor that is a page number; the first page without a cursor.
 pub(crate) fn page_number(cursor: Option<&str>) -> Result<u32, GitError> {
     let number = cursor.map_or(Some(1), |text| text.parse().ok());
     number.filter(|n| *n >= 1).ok_or(GitError::InvalidPageToken)
 }
 
-/// The page after this one, if there is one.
-pub(crate) fn following(page: u32, has_next: bool) -> Option<String> {
-    (has_next).then(|| page.saturating_add(1).to_string())
+/// The cursor of the page after this one, if there is one.
+pub(crate) fn next_page_number(page: u32, has_next: bool) -> Option<String> {
+    has_next.then(|| page.saturating_add(1).to_string())
 }
 
 #[cfg(test)]
@@ -152,11 +161,11 @@ mod tests {
 
     const LIST: &str = "list";
 
-    /// A provider with `total` items that makes no page longer than `cap`, whatever it is asked for.
+    /// Reads all pages of a provider with `total` items whose pages have at most `cap` items.
     async fn walk(
         total: usize,
         cap: usize,
-        most: usize,
+        max_page_items: usize,
         limits: &[usize],
         wanted: impl Fn(u64) -> bool,
     ) -> Vec<u64> {
@@ -174,14 +183,20 @@ mod tests {
                     let size = size.min(cap);
                     let from = (number as usize - 1) * size;
                     let values: Vec<_> = all.iter().skip(from).take(size).cloned().collect();
-                    let next = following(number, from + values.len() < all.len());
+                    let next = next_page_number(number, from + values.len() < all.len());
                     Ok(ProviderPage { values, next })
                 }
             };
             let convert = |value: &Value| value.as_u64().filter(|n| wanted(*n));
-            let got = page(ListId::new(&[LIST]), &request, most, convert, fetch)
-                .await
-                .unwrap();
+            let got = page(
+                ListId::new(&[LIST]),
+                &request,
+                max_page_items,
+                convert,
+                fetch,
+            )
+            .await
+            .unwrap();
             assert!(got.items.len() <= limit);
             seen.extend(got.items);
             after = got.next;
@@ -200,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_item_once_for_any_limit() {
+    fn every_limit_lists_each_item_once() {
         for limit in 1..=100 {
             for cap in [1, 7, 50, 100] {
                 let seen = block_on(walk(123, cap, 50, &[limit], |_| true));
@@ -214,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn full_pages_where_the_provider_has_them() {
+    fn a_page_is_full_while_the_provider_has_items() {
         let all: Vec<Value> = (0..100).map(Value::from).collect();
         for limit in 1..=100 {
             let request = GitPageRequest { after: None, limit };
@@ -234,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_not_ours() {
+    fn foreign_and_malformed_tokens_are_refused() {
         let list = ListId::new(&["github", "repositories"]);
         let ours = PagePosition::first(list, 10, 100).encode().unwrap();
         assert!(PagePosition::decode(list, &ours).is_ok());
@@ -248,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_that_goes_in_circles_ends_the_list() {
+    fn a_provider_that_repeats_a_cursor_ends_the_list() {
         let fetch = |_: Option<String>, _| async {
             Ok(ProviderPage {
                 values: vec![Value::from(1)],
@@ -271,16 +286,16 @@ mod tests {
     }
 
     proptest! {
-        /// Also when the limit changes from page to page, and items are sorted out on the way.
+        /// Also when the limit changes from page to page and `convert` leaves items out.
         #[test]
-        fn every_wanted_item_once(
+        fn each_matching_item_is_listed_once(
             total in 0usize..150,
             cap in 1usize..=100,
-            most in 1usize..=100,
+            max_page_items in 1usize..=100,
             limits in prop::collection::vec(1usize..=100, 1..5),
             keep in 1u64..5,
         ) {
-            let seen = block_on(walk(total, cap, most, &limits, |n| n % keep == 0));
+            let seen = block_on(walk(total, cap, max_page_items, &limits, |n| n % keep == 0));
             let expected: Vec<u64> = (0..total as u64).filter(|n| n % keep == 0).collect();
             prop_assert_eq!(seen, expected);
         }

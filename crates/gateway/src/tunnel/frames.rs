@@ -54,10 +54,10 @@ impl FrameTracker {
     pub(crate) fn pass(&mut self, mut bytes: &[u8]) {
         while let Some((first, rest)) = bytes.split_first() {
             if self.left > 0 {
-                let some = usize::try_from(self.left).unwrap_or(usize::MAX);
-                let some = some.min(bytes.len());
-                self.left -= some as u64;
-                bytes = &bytes[some..];
+                let count = usize::try_from(self.left).unwrap_or(usize::MAX);
+                let count = count.min(bytes.len());
+                self.left -= count as u64;
+                bytes = &bytes[count..];
                 self.has_seen_message |= self.is_message && self.left == 0;
                 continue;
             }
@@ -74,7 +74,7 @@ impl FrameTracker {
         }
     }
 
-    /// Whether a frame of the gateway may come next.
+    /// Whether the gateway may send a frame of its own now.
     pub(crate) fn is_at_boundary(&self) -> bool {
         self.have == 0 && self.left == 0 && !self.has_seen_close
     }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_frame_fits_only_between_frames() {
+    fn a_boundary_is_only_between_frames() {
         for is_masked in [false, true] {
             for length in [0, 1, 125, 126, 127, 65_535, 65_536] {
                 let one = frame(1, length, is_masked);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_passed_when_its_frame_is_whole() {
+    fn a_message_is_seen_when_its_frame_is_complete() {
         let ping = frame(9, 3, true);
         for message in [frame(1, 5, true), frame(2, 300, false), frame(1, 0, true)] {
             let mut frames = FrameTracker::default();
@@ -171,25 +171,25 @@ mod tests {
     }
 
     #[test]
-    fn no_close_frame_follows_that_of_the_server() {
+    fn no_boundary_follows_a_close_frame() {
         let mut frames = FrameTracker::default();
         frames.pass(&frame(OPCODE_CLOSE, 2, false));
         assert!(!frames.is_at_boundary());
     }
 
     #[test]
-    fn the_frames_of_an_end_are_whole() {
+    fn close_frames_carry_their_code_and_are_complete() {
         for (reason, code) in [
             (CloseReason::ServiceRestart, 1012_u16),
             (CloseReason::PolicyViolation, 1008),
             (CloseReason::TryAgainLater, 1013),
         ] {
-            let said = reason.frame();
-            assert_eq!(said[2..], code.to_be_bytes());
+            let frame = reason.frame();
+            assert_eq!(frame[2..], code.to_be_bytes());
             let mut frames = FrameTracker::default();
-            frames.pass(&said[..3]);
+            frames.pass(&frame[..3]);
             assert!(!frames.is_at_boundary() && !frames.has_seen_close || frames.left == 1);
-            frames.pass(&said[3..]);
+            frames.pass(&frame[3..]);
             assert!(frames.has_seen_close && frames.left == 0);
         }
     }

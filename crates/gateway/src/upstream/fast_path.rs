@@ -2,7 +2,7 @@
 //!
 //! The parser is strict. hyper handles every response that does not clearly qualify: one without a single `Content-Length`,
 //! with another version, a transfer coding, an interim response, excess bytes or a syntax error. hyper then reads
-//! everything that arrived through [`ReplayStream`](crate::replay_stream::ReplayStream), as if it had sent the request
+//! everything that arrived through [`ReplayStream`](crate::upstream::replay_stream::ReplayStream), as if it had sent the request
 //! itself.
 
 use std::io;
@@ -52,7 +52,9 @@ impl CompleteResponse {
     pub(crate) fn headers(&mut self) -> impl Iterator<Item = (HeaderName, Bytes)> {
         let headers = std::mem::take(&mut self.headers);
         let head = &self.head;
-        headers.into_iter().map(|(name, at)| (name, head.slice(at)))
+        headers
+            .into_iter()
+            .map(|(name, range)| (name, head.slice(range)))
     }
 }
 
@@ -73,9 +75,9 @@ impl FastPathConnection {
     /// Whether the peer has sent neither bytes nor an end since the last response. Asks the kernel, because the runtime may
     /// not have polled the socket since.
     pub(crate) fn is_quiet(&self) -> bool {
-        let mut some = [0];
+        let mut byte = [0];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        recv(&self.io, &mut some, flags).is_err_and(|error| error == Errno::AGAIN)
+        recv(&self.io, &mut byte, flags).is_err_and(|error| error == Errno::AGAIN)
     }
 
     /// Sends this head and waits for the response.
@@ -91,11 +93,11 @@ impl FastPathConnection {
                 if self.buffer.is_empty() {
                     return Err(broken(io::ErrorKind::UnexpectedEof.into()));
                 }
-                return Ok(self.other());
+                return Ok(self.handoff());
             }
             match ParsedHead::of(&self.buffer) {
                 ParsedHead::Partial => {}
-                ParsedHead::Unsupported => return Ok(self.other()),
+                ParsedHead::Unsupported => return Ok(self.handoff()),
                 ParsedHead::Short(short) => return Ok(self.finish(short).await),
             }
         }
@@ -118,7 +120,7 @@ impl FastPathConnection {
             let _ = timeout(BODY_GRACE, rest).await;
         }
         if self.buffer.len() != length {
-            return self.other();
+            return self.handoff();
         }
         let head = self.buffer.split_to(short.head).freeze();
         let body = self.buffer.split_to(short.body).freeze();
@@ -135,12 +137,12 @@ impl FastPathConnection {
         ExchangeOutcome::Complete(whole, self)
     }
 
-    fn other(self) -> ExchangeOutcome {
+    fn handoff(self) -> ExchangeOutcome {
         ExchangeOutcome::Handoff(self.io, self.buffer.freeze())
     }
 }
 
-/// The verdict on the bytes received so far.
+/// The result of parsing the bytes received so far.
 enum ParsedHead {
     /// The head is incomplete.
     Partial,
@@ -160,11 +162,11 @@ struct ShortResponseHead {
 impl ParsedHead {
     fn of(read: &[u8]) -> Self {
         let mut headers = [EMPTY_HEADER; MAX_HEADERS];
-        let mut answer = Response::new(&mut headers);
-        match answer.parse(read) {
+        let mut response = Response::new(&mut headers);
+        match response.parse(read) {
             Ok(Status::Partial) if read.len() < BUFFER_BYTES => Self::Partial,
             Ok(Status::Complete(head)) => {
-                let short = short(read, head, &answer);
+                let short = short(read, head, &response);
                 short.map_or(Self::Unsupported, Self::Short)
             }
             _ => Self::Unsupported,
@@ -172,17 +174,17 @@ impl ParsedHead {
     }
 }
 
-fn short(read: &[u8], head: usize, answer: &Response<'_, '_>) -> Option<ShortResponseHead> {
-    let status = StatusCode::from_u16(answer.code?).ok()?;
+fn short(read: &[u8], head: usize, response: &Response<'_, '_>) -> Option<ShortResponseHead> {
+    let status = StatusCode::from_u16(response.code?).ok()?;
     // Responses with other statuses have no body, whatever their headers say.
     let has_body = status.as_u16() >= 200
         && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    if answer.version != Some(1) || !has_body {
+    if response.version != Some(1) || !has_body {
         return None;
     }
     let mut length = None;
-    let mut headers = Vec::with_capacity(answer.headers.len());
-    for header in answer.headers.iter() {
+    let mut headers = Vec::with_capacity(response.headers.len());
+    for header in response.headers.iter() {
         let name = HeaderName::from_bytes(header.name.as_bytes()).ok()?;
         match name.as_str() {
             "content-length" => {
@@ -198,11 +200,11 @@ fn short(read: &[u8], head: usize, answer: &Response<'_, '_>) -> Option<ShortRes
         // Values are slices of `read`.
         let from = (header.value.as_ptr() as usize).checked_sub(read.as_ptr() as usize)?;
         // An empty value may not point into `read`.
-        let at = match header.value.len() {
+        let range = match header.value.len() {
             0 => 0..0,
             length => from..from + length,
         };
-        headers.push((name, at));
+        headers.push((name, range));
     }
     let body = length?;
     (head + body <= MAX_RESPONSE_BYTES && read.len() <= head + body).then_some(ShortResponseHead {
@@ -213,7 +215,7 @@ fn short(read: &[u8], head: usize, answer: &Response<'_, '_>) -> Option<ShortRes
     })
 }
 
-/// One to six digits.
+/// Parses one to six digits.
 fn length(value: &[u8]) -> Option<usize> {
     let is_plain = (1..=6).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(value).ok().filter(|_| is_plain)?;
@@ -278,14 +280,14 @@ mod tests {
             ("X: a\x01b\r\n", "other"),
         ];
         for (more, expected) in table {
-            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n{more}\r\nhello");
-            assert_eq!(parsed(&answer), expected, "{more:?}");
+            let response = format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n{more}\r\nhello");
+            assert_eq!(parsed(&response), expected, "{more:?}");
         }
         for length in [
             "", "x", "+5", "-5", "5,5", "5 5", "0x5", "5000000", "70000", "4",
         ] {
-            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nhello");
-            assert_eq!(parsed(&answer), "other", "{length:?}");
+            let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nhello");
+            assert_eq!(parsed(&response), "other", "{length:?}");
         }
         for line in [
             "HTTP/1.0 200 OK",
@@ -296,8 +298,8 @@ mod tests {
             "HTTP/2 200 OK",
             "garbage",
         ] {
-            let answer = format!("{line}\r\nContent-Length: 5\r\n\r\nhello");
-            assert_eq!(parsed(&answer), "other", "{line}");
+            let response = format!("{line}\r\nContent-Length: 5\r\n\r\nhello");
+            assert_eq!(parsed(&response), "other", "{line}");
         }
         assert_eq!(parsed("HTTP/1.1 200 OK\r\nContent-Le"), "partial");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! One user's access to one provider's API: requests with its credentials, answers as JSON or as a [`GitError`].
+//! One user's access to one provider's API: requests with the user's token, responses as JSON or as a [`GitError`].
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,15 +11,14 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
-use crate::client::{Http, HttpCall, HttpReply};
-use crate::names::below;
-use crate::refusal::RefusalReader;
+use crate::http::client::{Http, HttpCall, HttpReply};
+use crate::http::refusal::RefusalReader;
+use crate::repository_url::join_segments;
 
 const JSON: &str = "application/json";
-/// Memory that parsed JSON may take, in bytes: several times that of the longest pages of any provider.
+/// Memory that parsed JSON may take, in bytes: several times that of any provider's longest page.
 const MAX_JSON_MEMORY_BYTES: usize = 12 << 20;
 
-/// Access of one user to one provider.
 #[derive(Debug)]
 pub(crate) struct ProviderSession {
     http: Http,
@@ -27,7 +26,7 @@ pub(crate) struct ProviderSession {
     /// Base URL of the API.
     pub(crate) base: Url,
     credentials: HeaderValue,
-    /// Reads error messages and withholds those that contain the token.
+    /// For [`RefusalReader`], which withholds reasons that contain the token.
     token: SecretString,
 }
 
@@ -35,16 +34,16 @@ pub(crate) struct ProviderSession {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TokenScheme {
     Bearer,
-    /// `token …`, of Forgejo and Gitea.
+    /// `token …`, for Forgejo and Gitea.
     Token,
-    /// `user:secret` by Basic, anything else by Bearer.
+    /// Basic for `user:secret`, Bearer for other tokens.
     Pair,
-    /// A JSON web token by Bearer, anything else as a Basic password with an empty user name.
+    /// Bearer for a JSON web token; other tokens are a Basic password with an empty user name.
     Azure,
 }
 
 impl TokenScheme {
-    fn value(self, token: &SecretString) -> String {
+    fn header_value(self, token: &SecretString) -> String {
         let text = token.expose_secret();
         let basic = |pair: &str| format!("Basic {}", STANDARD.encode(pair));
         let is_jwt = text.starts_with("ey") && text.split('.').count() == 3;
@@ -65,7 +64,7 @@ impl ProviderSession {
         scheme: TokenScheme,
     ) -> Result<Self, GitError> {
         let provider = access.provider;
-        let value = SecretString::from(scheme.value(&access.token));
+        let value = SecretString::from(scheme.header_value(&access.token));
         let mut credentials = HeaderValue::from_str(value.expose_secret())
             .map_err(|_| GitError::Denied { provider })?;
         credentials.set_sensitive(true);
@@ -80,7 +79,7 @@ impl ProviderSession {
 
     /// Builds a URL of the API.
     pub(crate) fn url(&self, segments: &[&str], query: &[(&str, &str)]) -> Result<Url, GitError> {
-        let mut url = below(self.provider, &self.base, segments)?;
+        let mut url = join_segments(self.provider, &self.base, segments)?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
@@ -88,7 +87,7 @@ impl ProviderSession {
     }
 
     /// Sends a GET request and returns any response.
-    pub(crate) async fn read(&self, url: Url) -> Result<HttpReply, GitError> {
+    pub(crate) async fn send_get(&self, url: Url) -> Result<HttpReply, GitError> {
         self.send(Method::GET, url, None).await
     }
 
@@ -98,18 +97,22 @@ impl ProviderSession {
         segments: &[&str],
         query: &[(&str, &str)],
     ) -> Result<ProviderResponse, GitError> {
-        let reply = self.read(self.url(segments, query)?).await?;
-        self.understand(reply)
+        let reply = self.send_get(self.url(segments, query)?).await?;
+        self.parse(reply)
     }
 
-    /// Sends a reading POST request with a JSON body (GraphQL and query languages).
-    pub(crate) async fn ask(&self, url: Url, body: &Value) -> Result<ProviderResponse, GitError> {
+    /// Sends a POST request that only reads (GraphQL and query languages).
+    pub(crate) async fn post_query(
+        &self,
+        url: Url,
+        body: &Value,
+    ) -> Result<ProviderResponse, GitError> {
         let body = Some(body.to_string().into_bytes());
         let reply = self.send(Method::POST, url, body).await?;
-        self.understand(reply)
+        self.parse(reply)
     }
 
-    /// Sends a creating POST request, once and without following redirects.
+    /// Sends a POST request that creates something, once and without following redirects.
     pub(crate) async fn create(
         &self,
         url: Url,
@@ -122,7 +125,7 @@ impl ProviderSession {
                 "the repository has another name or address now; use that one".into()
             }
             400 | 405 | 409 | 412 | 422 => RefusalReader::of(&self.token).reason(&reply.body),
-            _ => return self.understand(reply),
+            _ => return self.parse(reply),
         };
         let provider = self.provider;
         Err(GitError::Refused { provider, reason })
@@ -136,11 +139,11 @@ impl ProviderSession {
     ) -> Result<HttpReply, GitError> {
         let call = HttpCall { method, url, body };
         let reply = self.http.exchange(&call, &self.credentials, JSON).await;
-        reply.map_err(|fault| fault.into_error(self.provider))
+        reply.map_err(|error| error.into_error(self.provider))
     }
 
     /// Parses the JSON of a success, or converts the status to an error.
-    pub(crate) fn understand(&self, reply: HttpReply) -> Result<ProviderResponse, GitError> {
+    pub(crate) fn parse(&self, reply: HttpReply) -> Result<ProviderResponse, GitError> {
         let provider = self.provider;
         let retry_after = || {
             reply
@@ -148,32 +151,38 @@ impl ProviderSession {
                 .and_then(|text| text.parse().ok())
         };
         match reply.status {
-            // 203: Azure DevOps shows its sign-in page instead of refusing a token.
+            // 203: Azure DevOps answers with its sign-in page when it does not accept a token.
             203 | 401 => Err(GitError::Denied { provider }),
-            200..=299 if estimate_memory_bytes(&reply.body) > MAX_JSON_MEMORY_BYTES => {
-                Err(unavailable(provider, "an answer of too many values".into()))
-            }
+            200..=299 if estimate_memory_bytes(&reply.body) > MAX_JSON_MEMORY_BYTES => Err(
+                unavailable(provider, "the response has too many values".into()),
+            ),
             200..=299 => match serde_json::from_slice(&reply.body) {
                 Ok(body) => Ok(ProviderResponse { body, reply }),
-                Err(error) => Err(unavailable(provider, format!("no JSON: {error}"))),
+                Err(error) => Err(unavailable(
+                    provider,
+                    format!("the response is not valid JSON: {error}"),
+                )),
             },
             429 => Err(GitError::Limited {
                 provider,
                 retry_after: retry_after(),
             }),
-            403 if reply.is_limit() => Err(GitError::Limited {
+            403 if reply.is_rate_limited() => Err(GitError::Limited {
                 provider,
                 retry_after: retry_after(),
             }),
             403 => Err(GitError::NotAllowed { provider }),
             404 | 410 => Err(GitError::NotFound { provider }),
             // The body may repeat the request, so the error omits it.
-            other => Err(unavailable(provider, format!("status {other}"))),
+            other => Err(unavailable(
+                provider,
+                format!("the response has status {other}"),
+            )),
         }
     }
 }
 
-/// Error for a response that differs from the provider's documentation.
+/// A provider that cannot be used at present: it does not respond, or not as its documentation says.
 pub(crate) fn unavailable(provider: GitProvider, what: String) -> GitError {
     GitError::Unavailable {
         provider,
@@ -181,7 +190,7 @@ pub(crate) fn unavailable(provider: GitProvider, what: String) -> GitError {
     }
 }
 
-/// A successful response.
+/// A successful response with its parsed body.
 #[derive(Debug)]
 pub(crate) struct ProviderResponse {
     pub(crate) body: Value,
@@ -189,7 +198,7 @@ pub(crate) struct ProviderResponse {
 }
 
 impl ProviderResponse {
-    /// A header that is there and not empty.
+    /// The value of a header, unless it is empty.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.reply.header(name).filter(|text| !text.is_empty())
     }
@@ -200,7 +209,7 @@ impl ProviderResponse {
         link.split(',').any(|link| link.contains("rel=\"next\""))
     }
 
-    /// The items of a list, at this member or of the body itself.
+    /// Takes the list out of this member of the body, or out of the body itself.
     pub(crate) fn list(&mut self, member: Option<&str>) -> Vec<Value> {
         let list = match member {
             Some(member) => self.body.get_mut(member).map(Value::take),
@@ -213,10 +222,10 @@ impl ProviderResponse {
     }
 }
 
-/// A member that is a string, not empty.
+/// A member that is a string and not empty. `path` is a JSON pointer, as in the functions below.
 pub(crate) fn text(value: &Value, path: &str) -> Option<String> {
-    let found = value.pointer(path)?.as_str()?;
-    (!found.is_empty()).then(|| found.to_owned())
+    let text = value.pointer(path)?.as_str()?;
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// A member that is a number or a string, as text.
@@ -228,7 +237,7 @@ pub(crate) fn id(value: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// A member that is a whole number, also as a string.
+/// A member that is a whole number, or a string with one.
 pub(crate) fn number(value: &Value, path: &str) -> Option<i64> {
     match value.pointer(path)? {
         Value::Number(number) => number.as_i64(),
@@ -237,7 +246,6 @@ pub(crate) fn number(value: &Value, path: &str) -> Option<i64> {
     }
 }
 
-/// A member that is a boolean.
 pub(crate) fn flag(value: &Value, path: &str) -> Option<bool> {
     value.pointer(path)?.as_bool()
 }

@@ -1,4 +1,4 @@
-//! Azure DevOps (`https://dev.azure.com/ORGANISATION`) and servers of one's own (`https://host/tfs/COLLECTION`).
+//! Azure DevOps (`https://dev.azure.com/ORGANISATION`) and Azure DevOps Server (`https://host/tfs/COLLECTION`).
 
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
@@ -9,20 +9,22 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, ParsedPullRequest, named_by_url, or_nothing, words};
-use crate::client::Http;
-use crate::clone::azure_base;
-use crate::names::{below, is_segment, segments, web_base};
-use crate::paging::{ListId, ProviderPage, page};
-use crate::pull_request::{full, no_labels};
-use crate::session::{
+use crate::clone_source::azure_base;
+use crate::http::client::Http;
+use crate::http::session::{
     ProviderResponse, ProviderSession, TokenScheme, flag, number, text, unavailable,
 };
+use crate::providers::paging::{ListId, ProviderPage, page};
+use crate::providers::pull_request::{full_branch_name, no_labels};
+use crate::providers::{
+    Api, MAX_TASKS, ParsedPullRequest, or_default, repository_in_url, search_text,
+};
+use crate::repository_url::{is_segment, join_segments, percent_decoded, segments, web_base};
 
 const PROVIDER: GitProvider = GitProvider::AzureDevops;
 const VERSION: (&str, &str) = ("api-version", "7.0");
 const MAX_PAGE_ITEMS: usize = 100;
-/// Work items whose titles are asked for.
+/// Work items whose titles are requested.
 const MAX_WORK_ITEMS: usize = 50;
 
 pub(crate) struct Azure {
@@ -39,7 +41,7 @@ impl Azure {
         })
     }
 
-    /// The organisation that the host names.
+    /// The organisation in the URL of the host.
     fn organization(&self) -> Result<String, GitError> {
         let host = self.web.host_str().unwrap_or_default();
         if let Some(name) = host.strip_suffix(".visualstudio.com") {
@@ -51,10 +53,10 @@ impl Azure {
         } else {
             path.next_back()
         };
-        let name = name.filter(|name| !name.is_empty()).map(decoded);
+        let name = name.filter(|name| !name.is_empty()).map(percent_decoded);
         name.ok_or_else(|| GitError::Forbidden {
             provider: PROVIDER,
-            reason: "name the organization with it: https://dev.azure.com/ORGANIZATION".into(),
+            reason: "its URL lacks the organization; use https://dev.azure.com/ORGANIZATION".into(),
         })
     }
 
@@ -65,7 +67,7 @@ impl Azure {
         parameters: &[(&str, &str)],
     ) -> Result<ProviderResponse, GitError> {
         let url = self.url(organization, path, parameters)?;
-        self.session.understand(self.session.read(url).await?)
+        self.session.parse(self.session.send_get(url).await?)
     }
 
     fn url(
@@ -78,7 +80,7 @@ impl Azure {
             return Err(GitError::NotFound { provider: PROVIDER });
         }
         let base = azure_base(&self.web, organization)?;
-        let mut url = below(PROVIDER, &base, path)?;
+        let mut url = join_segments(PROVIDER, &base, path)?;
         url.query_pairs_mut()
             .extend_pairs(parameters)
             .append_pair(VERSION.0, VERSION.1);
@@ -91,8 +93,12 @@ impl Azure {
         let query = "SELECT [System.Id] FROM WorkItems WHERE [System.AssignedTo] = @Me AND [System.State] NOT IN \
                      ('Closed', 'Completed', 'Done', 'Inactive', 'Removed', 'Resolved') \
                      ORDER BY [System.ChangedDate] DESC";
-        let found = self.session.ask(url, &json!({"query": query})).await?.body;
-        let ids = found.pointer("/workItems").and_then(Value::as_array);
+        let response = self
+            .session
+            .post_query(url, &json!({"query": query}))
+            .await?
+            .body;
+        let ids = response.pointer("/workItems").and_then(Value::as_array);
         let ids = ids
             .into_iter()
             .flatten()
@@ -110,7 +116,7 @@ impl Azure {
             Some(SuggestedTask {
                 git_provider: PROVIDER,
                 task_type: SuggestedTaskType::OpenIssue,
-                // Work items belong to a project and to no repository of it.
+                // A work item belongs to a project, not to a repository.
                 repo: format!(
                     "{organization}/{}",
                     text(value, "/fields/System.TeamProject")?
@@ -137,7 +143,7 @@ impl Azure {
         let task = |value: &Value| {
             let project = text(value, "/repository/project/name")?;
             let name = text(value, "/repository/name")?;
-            // Votes below zero: "waiting for the author" and "rejected".
+            // Negative votes: "waiting for the author" and "rejected".
             let mut reviewers = value.pointer("/reviewers")?.as_array()?.iter();
             let task_type = if text(value, "/mergeStatus").is_some_and(|s| s == "conflicts") {
                 SuggestedTaskType::MergeConflicts
@@ -159,25 +165,16 @@ impl Azure {
 
     async fn connection(&self, organization: &str) -> Result<Value, GitError> {
         let url = self.url(organization, &["_apis", "connectionData"], &[])?;
-        // Only as a preview.
+        // This resource exists only as a preview version.
         let url = url
             .as_str()
             .replace("api-version=7.0", "api-version=7.0-preview.1");
         let url = url
             .parse()
             .map_err(|_| GitError::NotFound { provider: PROVIDER })?;
-        let reply = self.session.read(url).await?;
-        Ok(self.session.understand(reply)?.body)
+        let reply = self.session.send_get(url).await?;
+        Ok(self.session.parse(reply)?.body)
     }
-}
-
-fn decoded(text: &str) -> String {
-    let pairs = format!("n={}", text.replace('+', "%2B"));
-    let mut pairs = url::form_urlencoded::parse(pairs.as_bytes());
-    pairs
-        .next()
-        .map(|(_, value)| value.into_owned())
-        .unwrap_or_default()
 }
 
 fn repository(organization: &str, value: &Value) -> Option<GitRepository> {
@@ -205,7 +202,7 @@ fn branch(value: &Value) -> Option<GitBranch> {
             .strip_prefix("refs/heads/")?
             .to_owned(),
         commit_sha: text(value, "/objectId").unwrap_or_default(),
-        // Only the policies of the project tell this, with one request per branch.
+        // Unknown: reading the project's policies takes one request per branch.
         protected: false,
         last_push_date: None,
     })
@@ -231,26 +228,27 @@ impl Api for Azure {
         })
     }
 
-    /// All repositories come in one answer; pages are cut from it, in an order of their own.
+    /// The API returns all repositories in one response. Sorts them, so that pages of it are stable.
     async fn repositories(
         &self,
         query: &RepositoryQuery,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitRepository>, GitError> {
         let organization = match &query.installation {
-            Some(named) if !named.is_empty() => named.clone(),
+            Some(organization) if !organization.is_empty() => organization.clone(),
             _ => self.organization()?,
         };
-        let words = words(query).unwrap_or_default();
+        let search_text = search_text(query).unwrap_or_default();
         let list = ListId::new(&[
             "azure repositories",
             self.web.as_str(),
             &organization,
-            words,
+            search_text,
         ]);
         let host = self.web.join("/").unwrap_or_else(|_| self.web.clone());
-        let named = named_by_url(words, &host).map(|path| decoded(&path.replace("/_git/", "/")));
-        let lower = named.as_deref().unwrap_or(words).to_lowercase();
+        let named = repository_in_url(search_text, &host)
+            .map(|path| percent_decoded(&path.replace("/_git/", "/")));
+        let lower = named.as_deref().unwrap_or(search_text).to_lowercase();
         let fetch = async |_, _| {
             let path = ["_apis", "git", "repositories"];
             let mut values = self
@@ -260,21 +258,18 @@ impl Api for Azure {
             values.sort_by_key(|v| (text(v, "/project/name"), text(v, "/name")));
             Ok(ProviderPage { values, next: None })
         };
-        let wanted = |value: &Value| {
-            let found = repository(&organization, value)?;
-            found
-                .full_name
-                .to_lowercase()
-                .contains(&lower)
-                .then_some(found)
+        let matching = |value: &Value| {
+            let repository = repository(&organization, value)?;
+            let name = repository.full_name.to_lowercase();
+            name.contains(&lower).then_some(repository)
         };
-        page(list, request, MAX_PAGE_ITEMS, wanted, fetch).await
+        page(list, request, MAX_PAGE_ITEMS, matching, fetch).await
     }
 
     async fn branches(
         &self,
         repository: &str,
-        words: &str,
+        search_text: &str,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitBranch>, GitError> {
         let parts = segments(PROVIDER, repository)?;
@@ -282,12 +277,12 @@ impl Api for Azure {
             return Err(GitError::NotFound { provider: PROVIDER });
         };
         let path = [project, "_apis", "git", "repositories", name, "refs"];
-        let list = ListId::new(&["azure branches", self.web.as_str(), repository, words]);
+        let list = ListId::new(&["azure branches", self.web.as_str(), repository, search_text]);
         let fetch = async |cursor: Option<String>, size: usize| {
             let size = size.to_string();
             let mut parameters = vec![("filter", "heads/"), ("$top", size.as_str())];
-            if !words.is_empty() {
-                parameters.push(("filterContains", words));
+            if !search_text.is_empty() {
+                parameters.push(("filterContains", search_text));
             }
             parameters.extend(
                 cursor
@@ -302,7 +297,7 @@ impl Api for Azure {
         page(list, request, MAX_PAGE_ITEMS, branch, fetch).await
     }
 
-    /// Tokens are of one organisation, mostly; it is the one of the host.
+    /// Lists only the organisation of the host, because most tokens are valid for one organisation.
     async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
         let list = ListId::new(&["azure organizations", self.web.as_str()]);
         let organization = self.organization()?;
@@ -321,8 +316,8 @@ impl Api for Azure {
             self.pull_requests(&organization, &user),
             self.work_items(&organization),
         );
-        // Tokens may well be for code alone.
-        let (mut tasks, items) = (or_nothing(pull_requests)?, or_nothing(items)?);
+        // Many tokens have no scope for work items.
+        let (mut tasks, items) = (or_default(pull_requests)?, or_default(items)?);
         tasks.extend(items);
         tasks.truncate(MAX_TASKS);
         Ok(tasks)
@@ -346,17 +341,18 @@ impl Api for Azure {
         ];
         let url = self.url(organization, &path, &[])?;
         let body = json!({"title": request.title, "description": request.body, "isDraft": request.draft,
-            "sourceRefName": full(&request.source_branch),
-            "targetRefName": full(&request.target_branch)});
+            "sourceRefName": full_branch_name(&request.source_branch),
+            "targetRefName": full_branch_name(&request.target_branch)});
         let answer = self.session.create(url, &body).await?.body;
-        // The answer names the API's address alone.
+        // The response contains only the URL in the API.
         let id = number(&answer, "/pullRequestId");
-        let id =
-            id.ok_or_else(|| unavailable(PROVIDER, "a pull request without a number".into()))?;
+        let id = id.ok_or_else(|| {
+            unavailable(PROVIDER, "the response has no pull request number".into())
+        })?;
         let base = azure_base(&self.web, organization)?;
         let path = [project, "_git", name, "pullrequest", &id.to_string()];
         Ok(ParsedPullRequest {
-            url: below(PROVIDER, &base, &path)?,
+            url: join_segments(PROVIDER, &base, &path)?,
             number: Some(id),
         })
     }

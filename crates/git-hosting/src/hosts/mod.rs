@@ -1,0 +1,4 @@
+//! Which hosts may be called.
+
+pub(crate) mod guard;
+pub(crate) mod private_hosts;

@@ -72,7 +72,7 @@ pub(crate) fn http_server(
             .finish(map_config(routes, |()| AppConfig::default()));
         apply_fn_factory(http, move |io: TcpStream, http| {
             let peer = io.peer_addr().ok();
-            let (io, leftover) = ClosableStream::new(io);
+            let (io, remainder) = ClosableStream::new(io);
             let served = http.call((io, Protocol::Http1, peer));
             let malformed = Arc::clone(&malformed);
             async move {
@@ -82,7 +82,7 @@ pub(crate) fn http_server(
                 }
                 if matches!(served, Err(DispatchError::Parse(_))) {
                     // Actix drops the connection with unread bytes: the reset may overtake the response.
-                    Box::pin(leftover.linger(LINGER_TIMEOUT)).await;
+                    Box::pin(remainder.linger(LINGER_TIMEOUT)).await;
                 }
                 served
             }
@@ -90,7 +90,7 @@ pub(crate) fn http_server(
     };
     let server = builder
         .listen("http", listener, serve)
-        .context("cannot serve")?
+        .context("cannot start the HTTP server")?
         .run();
     let handle = server.handle();
     Ok((server, handle))
